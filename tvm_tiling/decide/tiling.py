@@ -1,0 +1,69 @@
+"""Decisions as data: frozen records that a formula, a search or a database entry may equally have made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+
+class Reason(NamedTuple):
+    """Why a field of a decision has its value."""
+
+    field: str
+    value: object
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmTiling:
+    """How a matrix product is cut (pages 01 and 03). Sizes in elements, `acc_bytes` in bytes.
+
+    `outer_order` "mn" walks m outside n (the seed's flag 1), "nm" n outside m (flag 0); `inner_order` likewise within a
+    partition. `load_a` and `load_b` are how often each operand is read from memory. The fields after `utilisation` are
+    those of a CPU and None on other machines.
+    """
+
+    partition_m: int
+    partition_n: int
+    partition_k: int
+    tile_m: int
+    tile_n: int
+    outer_order: str
+    inner_order: str
+    split_k: bool
+    need_acc_buffer: bool
+    acc_bytes: int
+    load_a: int
+    load_b: int
+    utilisation: float
+    mode: str = "best"
+    feasible: bool = True  # False only in mode="seed", whose literal cut may exceed a buffer
+    form: str | None = None  # "normal", "inline", "nocopy", "pack", "gemv"
+    mr: int | None = None  # rows of the register tile
+    nr: int | None = None  # columns of the register tile: z vectors of `lanes`
+    threads_m: int | None = None
+    threads_n: int | None = None
+    threads_k: int | None = None
+    pack_a: str | None = None  # "none", "inline", "pack"
+    pack_b: str | None = None
+    predicted_seconds: float | None = None
+    reasons: tuple[Reason, ...] = ()
+
+    def why(self, field: str) -> str:
+        """The reason for one field, empty where it has none."""
+        return next((r.why for r in self.reasons if r.field == field), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "reasons"}
+        return {"op": "gemm", **plain, "reasons": [list(r) for r in self.reasons]}
+
+    def to_json(self) -> str:
+        """The whole decision as one JSON object with sorted keys."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    def explain(self) -> str:
+        """Every choice with its reason, predicted traffic and utilisation, as text."""
+        from .explain import explain_gemm
+
+        return explain_gemm(self)

@@ -1,0 +1,33 @@
+"""The errors a user can cause.
+
+Every one derives from :class:`TilingError` and its message says what was wrong, where, and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TilingError(Exception):
+    """Base of every error that a user of this package can cause."""
+
+
+class WorkloadError(TilingError, ValueError):
+    """A workload has an impossible size, type or stride."""
+
+
+class HardwareError(TilingError, ValueError):
+    """A hardware description is wrong, or no cut of the workload fits the machine described."""
+
+
+class UnsupportedOperator(TilingError):
+    """No schedule rule serves this operator."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The tail of an error sentence: the known names, led by the one most like `name`."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}accepted: {', '.join(names)}"

@@ -1,0 +1,187 @@
+"""Workloads: what is to be computed, without a word on how. Sizes in elements, all immutable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .errors import WorkloadError, nearest
+
+# Bytes of an element, and the type its products are summed in.
+ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int8": 1, "uint8": 1}
+ACCUMULATOR = {
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+    "uint8": "int32",
+}
+MEMORIES = ("external", "internal")
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of `dtype`; WorkloadError if the type is unknown."""
+    if dtype not in ELEMENT_BYTES:
+        raise WorkloadError(f"unknown element type {dtype!r}: {nearest(dtype, ELEMENT_BYTES)}")
+    return ELEMENT_BYTES[dtype]
+
+
+def _positive(owner: str, name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
+
+
+def _acc_dtype(owner: str, dtype: str, acc_dtype: str | None) -> str:
+    if dtype not in ACCUMULATOR:
+        raise WorkloadError(f"{owner}: unknown element type {dtype!r}: {nearest(dtype, ACCUMULATOR)}")
+    if acc_dtype is None:
+        return ACCUMULATOR[dtype]
+    element_bytes(acc_dtype)
+    if acc_dtype.startswith("int") != ACCUMULATOR[dtype].startswith("int"):
+        raise WorkloadError(
+            f"{owner}: acc_dtype = {acc_dtype!r} cannot sum products of {dtype}; accepted: {ACCUMULATOR[dtype]}"
+        )
+    return acc_dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmWorkload:
+    """C[batch, m, n] = A[batch, m, k] * B[batch, k, n], all row-major.
+
+    `trans_a` and `trans_b` say that the operand lies transposed in memory (A as [k, m], B as [n, k]; the latter is a
+    dense layer's weight). `lda`, `ldb`, `ldc` are the elements between the starts of two stored rows; left out, rows
+    are dense. `memory_a`, `memory_b` name where the operand lies on machines that have several
+    memories (page 01). A batch that shares B is one product of batch*m rows.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+    acc_dtype: str | None = None
+    batch: int = 1
+    trans_a: bool = False
+    trans_b: bool = False
+    lda: int | None = None
+    ldb: int | None = None
+    ldc: int | None = None
+    memory_a: str = "external"
+    memory_b: str = "external"
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "batch"):
+            _positive("gemm", name, getattr(self, name))
+        object.__setattr__(self, "acc_dtype", _acc_dtype("gemm", self.dtype, self.acc_dtype))
+        for name, row in (
+            ("lda", self.m if self.trans_a else self.k),
+            ("ldb", self.k if self.trans_b else self.n),
+            ("ldc", self.n),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                object.__setattr__(self, name, row)
+                continue
+            _positive("gemm", name, value)
+            if value < row:
+                raise WorkloadError(f"gemm: {name} = {value} is shorter than a row of {row} elements")
+        for name in ("memory_a", "memory_b"):
+            if getattr(self, name) not in MEMORIES:
+                raise WorkloadError(f"gemm: {name} = {getattr(self, name)!r}, accepted: {', '.join(MEMORIES)}")
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.batch * self.m * self.n * self.k
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs
+
+    @property
+    def d_s(self) -> int:
+        """Bytes per element of A and B."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def d_acc(self) -> int:
+        """Bytes per accumulator."""
+        return ELEMENT_BYTES[self.acc_dtype or self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of A, B and C, each once."""
+        return self.batch * ((self.m * self.k + self.k * self.n) * self.d_s + self.m * self.n * self.d_acc)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"op": "gemm", **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvWorkload:
+    """A two-dimensional convolution: `n` images of h x w x ci, `co` kernels of kh x kw x ci/groups.
+
+    `padding` is (top, left, bottom, right). `layout` names the activations' axes.
+    """
+
+    n: int
+    h: int
+    w: int
+    ci: int
+    co: int
+    kh: int
+    kw: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    dtype: str = "float32"
+    acc_dtype: str | None = None
+    layout: str = "NHWC"
+    memory_a: str = "external"
+    memory_b: str = "external"
+
+    def __post_init__(self) -> None:
+        for name in ("n", "h", "w", "ci", "co", "kh", "kw", "groups"):
+            _positive("conv", name, getattr(self, name))
+        for name, length, least in (("stride", 2, 1), ("dilation", 2, 1), ("padding", 4, 0)):
+            value = getattr(self, name)
+            if len(value) != length or any(not isinstance(v, int) or v < least for v in value):
+                raise WorkloadError(f"conv: {name} = {value!r}, must be {length} whole numbers of at least {least}")
+        if self.ci % self.groups or self.co % self.groups:
+            raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
+        object.__setattr__(self, "acc_dtype", _acc_dtype("conv", self.dtype, self.acc_dtype))
+        if self.ho < 1 or self.wo < 1:
+            raise WorkloadError(f"conv: a kernel of {self.kh}x{self.kw} is larger than the padded {self.h}x{self.w} input")
+
+    @property
+    def ho(self) -> int:
+        """Output rows."""
+        top, _, bottom, _ = self.padding
+        return (self.h + top + bottom - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
+
+    @property
+    def wo(self) -> int:
+        """Output columns."""
+        _, left, _, right = self.padding
+        return (self.w + left + right - self.dilation[1] * (self.kw - 1) - 1) // self.stride[1] + 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, those with the padding border included."""
+        return self.n * self.ho * self.wo * self.co * (self.ci // self.groups) * self.kh * self.kw
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs
+
+    @property
+    def d_s(self) -> int:
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def d_acc(self) -> int:
+        return ELEMENT_BYTES[self.acc_dtype or self.dtype]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"op": "conv", **{f.name: getattr(self, f.name) for f in fields(self)}}
