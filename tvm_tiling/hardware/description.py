@@ -85,4 +85,4 @@ class Hardware:
 
     name: str
     cpu: Cpu | None = None
-    neartile: NearTile | None = None
+    near_tile: NearTile | None = None
