@@ -1,0 +1,350 @@
+"""How long callables take: paired runs, a stop rule, and a record of the machine (page 10).
+
+Machines are shared and drift by tens of percent, so an absolute time says little. Two callables that alternate
+(A B A B ...) drift together: their ratio, pair by pair, is what can be trusted. All times are in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import platform
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .hardware.description import Hardware
+from .lowering.threads import usable_core_count, usable_cores
+
+Run = Callable[[], object]
+
+LEAST_SAMPLE = 200e-6  # a sample shorter than this is mostly the clock and the interpreter
+UNKNOWN_LAST_LEVEL = 32 << 20  # bytes, where the machine hides its caches
+RECORDED_PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "onnx")
+
+
+class Status(str, Enum):
+    """What became of one measurement."""
+
+    OK = "ok"
+    WRONG = "wrong result"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRule:
+    """When enough pairs have been run: the median is settled, or the time or the pairs are used up.
+
+    `spread` is the half-width of the ratio's 95 percent interval, relative to its median. It is asked only after
+    `least_pairs`; the bounds hold before that as well, but one pair is always run.
+    """
+
+    least_pairs: int = 7
+    most_pairs: int = 60
+    most_seconds: float = 2.0
+    spread: float = 0.01
+
+    def reached(self, ratios: Sequence[float], elapsed: float) -> bool:
+        """Whether to stop after these ratios and so many seconds; another pair costs what the mean one did."""
+        pairs = len(ratios)
+        if pairs == 0:
+            return False
+        if pairs >= self.most_pairs or elapsed + elapsed / pairs > self.most_seconds:
+            return True
+        return pairs >= self.least_pairs and uncertainty(ratios) <= self.spread
+
+
+def interquartile_range(values: Sequence[float]) -> float:
+    """Width of the middle half of `values`; 0 for fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return high - low
+
+
+def uncertainty(values: Sequence[float]) -> float:
+    """Half-width of the median's 95 percent interval, relative to the median; infinite for fewer than two values.
+
+    1.57 * IQR / sqrt(n): McGill, Tukey and Larsen's notch, which asks nothing of the distribution's tails.
+    """
+    if len(values) < 2:
+        return math.inf
+    return 1.57 * interquartile_range(values) / math.sqrt(len(values)) / abs(statistics.median(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Samples of one callable, in seconds per call; `inner` calls make one sample."""
+
+    seconds: tuple[float, ...] = ()
+    inner: int = 1
+    status: Status = Status.OK
+    reason: str = ""
+
+    @property
+    def median(self) -> float:
+        """Seconds per call; not a number where there is no sample."""
+        return statistics.median(self.seconds) if self.seconds else math.nan
+
+    @property
+    def iqr(self) -> float:
+        """Interquartile range of the samples, seconds."""
+        return interquartile_range(self.seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; a figure that does not exist is None."""
+        return {
+            "status": self.status.value,
+            "reason": self.reason,
+            "seconds": self.median if self.seconds else None,
+            "iqr": self.iqr,
+            "samples": len(self.seconds),
+            "inner": self.inner,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """Alternating samples of `ours` and of `peer`; ratios above 1 mean that ours is the faster."""
+
+    ours: Timing = field(default_factory=Timing)
+    peer: Timing = field(default_factory=Timing)
+    status: Status = Status.OK
+    reason: str = ""
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Per pair, the peer's seconds over ours."""
+        return tuple(p / o for o, p in zip(self.ours.seconds, self.peer.seconds, strict=True))
+
+    @property
+    def ratio(self) -> float:
+        """Median of the pairs' ratios; not a number where there is none."""
+        return statistics.median(self.ratios) if self.ours.seconds else math.nan
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the ratios."""
+        return interquartile_range(self.ratios)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; a figure that does not exist is None."""
+        return {
+            "status": self.status.value,
+            "reason": self.reason,
+            "ratio": self.ratio if self.ours.seconds else None,
+            "spread": self.spread,
+            "pairs": len(self.ours.seconds),
+            "ours": self.ours.to_dict(),
+            "peer": self.peer.to_dict(),
+        }
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _sample(run: Run, inner: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    for _ in range(inner):
+        run()
+    return (clock() - start) / inner
+
+
+def inner_repetitions(runs: Sequence[Run], clock: Callable[[], float] = time.perf_counter) -> int:
+    """Calls that make the shortest of `runs` last LEAST_SAMPLE; every run is called at least twice for it."""
+    quickest = math.inf
+    for run in runs:
+        run()
+        inner = 1
+        while (seconds := _sample(run, inner, clock)) * inner < LEAST_SAMPLE and inner < 1 << 16:
+            inner *= 4
+        quickest = min(quickest, seconds)
+    return max(1, math.ceil(LEAST_SAMPLE / max(quickest, 1e-9)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """What happens before each sample.
+
+    Warm (`flush` is None): wait `settle` seconds, so that the other side's threads, which spin for a while after a
+    call, have gone to sleep, then call once untimed, so that our own are awake and the data is in the caches.
+    Cold: call `flush`, then take one call as the sample.
+    """
+
+    settle: float = 0.0
+    flush: Run | None = None
+    clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+
+    def sample(self, run: Run, inner: int) -> float:
+        """Seconds per call of `run`, of which a warm sample makes `inner`."""
+        if self.flush is not None:
+            self.flush()
+            return _sample(run, 1, self.clock)
+        if self.settle:
+            self.sleep(self.settle)
+            run()
+        return _sample(run, inner, self.clock)
+
+
+def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condition | None = None) -> Paired:
+    """Run `ours` and `peer` alternately until `rule` is reached; both repeat equally often within a sample.
+
+    What either of them raises becomes the result's status and reason. Source: page 10.
+    """
+    rule, condition = rule or StopRule(), condition or Condition()
+    ours_seconds: list[float] = []
+    peer_seconds: list[float] = []
+    ratios: list[float] = []
+    side = "ours"
+    try:
+        with _no_garbage_collection():
+            start = condition.clock()
+            inner = 1
+            if condition.flush is None:
+                inner = inner_repetitions((ours,), condition.clock)
+                side = "the peer"
+                inner = max(inner, inner_repetitions((peer,), condition.clock))
+            while not rule.reached(ratios, condition.clock() - start):
+                side = "ours"
+                ours_sample = condition.sample(ours, inner)
+                side = "the peer"
+                peer_sample = condition.sample(peer, inner)
+                ours_seconds.append(ours_sample)
+                peer_seconds.append(peer_sample)
+                ratios.append(peer_sample / max(ours_sample, 1e-12))
+    except Exception as error:
+        return Paired(status=Status.FAILED, reason=f"{side}: {first_line(error)}")
+    return Paired(
+        ours=Timing(seconds=tuple(ours_seconds), inner=inner), peer=Timing(seconds=tuple(peer_seconds), inner=inner)
+    )
+
+
+def timed(run: Run, rule: StopRule | None = None, condition: Condition | None = None) -> Timing:
+    """Run one callable alone until `rule` is reached by its own samples. For figures that no ratio is made of."""
+    rule, condition = rule or StopRule(), condition or Condition()
+    seconds: list[float] = []
+    inner = 1
+    try:
+        with _no_garbage_collection():
+            start = condition.clock()
+            if condition.flush is None:
+                inner = inner_repetitions((run,), condition.clock)
+            while not rule.reached(seconds, condition.clock() - start):
+                seconds.append(condition.sample(run, inner))
+    except Exception as error:
+        return Timing(status=Status.FAILED, reason=first_line(error))
+    return Timing(seconds=tuple(seconds), inner=inner)
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line, for a result's reason."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+class CacheFlush:
+    """Empties the caches of every usable core by streaming through a buffer twice as large as the last level.
+
+    One thread per core does it, for a core's own levels are out of the others' reach.
+    """
+
+    def __init__(self, last_level_bytes: int = UNKNOWN_LAST_LEVEL) -> None:
+        import numpy as np
+
+        self._buffers = [np.zeros(2 * last_level_bytes // 8) for _ in usable_cores()]
+
+    def __call__(self) -> None:
+        threads = [
+            threading.Thread(target=self._stream, args=(core, buffer))
+            for core, buffer in zip(usable_cores(), self._buffers, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    @staticmethod
+    def _stream(core: int, buffer: Any) -> None:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {core})  # of this thread alone
+        buffer += 1.0
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str | None:
+    """The checkout's commit, with "+" where files differ from it; None outside of a checkout."""
+    where = Path(__file__).parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=where, capture_output=True, text=True, check=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=where,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def machine_record(hardware: Hardware | None = None) -> dict[str, Any]:
+    """What a result must carry to be understood later: processor, caches (bytes), cores, versions, date, commit, load.
+
+    Caches and instruction sets are recorded only where `hardware` has a CPU.
+    """
+    cpu = hardware.cpu if hardware else None
+    return {
+        "cpu": _cpu_model(),
+        "arch": platform.machine(),
+        "system": platform.system(),
+        "cores": usable_core_count(),
+        "caches": [
+            {"level": c.level, "size": c.size, "ways": c.ways, "line": c.line, "cores": c.cores} for c in cpu.caches
+        ]
+        if cpu
+        else [],
+        "mcpu": cpu.mcpu if cpu else "",
+        "vector_bits": cpu.vector_bits if cpu else None,
+        "versions": _versions(),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else [],
+    }
