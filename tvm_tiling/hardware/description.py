@@ -1,22 +1,52 @@
 """What a machine is: frozen descriptions that decisions take as an argument. Every factor a decision uses is a field.
 
-Units: bytes, bytes per cycle, cycles, MHz.
+Units: bytes, bytes per cycle, cycles, MHz. Every field is checked when a description is made, so that a decision never
+meets an impossible machine; HardwareError names the field, its value and what would be accepted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import HardwareError
+from ..workload import MEMORIES
+from . import checks
+
+ARCHITECTURES = ("x86_64", "aarch64")
+VECTOR_BITS = (128, 256, 512)
+
+
+def _put(record: Any, name: str, value: Any) -> None:
+    """Store a checked value in its canonical type while a frozen record is being made."""
+    object.__setattr__(record, name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """One level of a set-associative data (or unified) cache. `cores` is how many cores share one instance."""
+    """One level of a set-associative data (or unified) cache.
+
+    `size` and `line` in bytes; `cores` is how many cores of the machine share one instance, whether or not this
+    process may use them all.
+    """
 
     level: int
     size: int
     ways: int
     line: int
     cores: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("level", "size", "ways", "line", "cores"):
+            checks.whole("cache", name, getattr(self, name))
+        if self.size % (self.ways * self.line):
+            raise HardwareError(
+                f"cache: size = {self.size} of level {self.level}, accepted: a multiple of ways * line = "
+                f"{self.ways} * {self.line} = {self.ways * self.line} bytes"
+            )
 
     @property
     def sets(self) -> int:
@@ -49,6 +79,28 @@ class Cpu:
     priority_ratio: float = 0.8  # share of the L1 ways that rows read in place may fill (page 03)
     assumed: tuple[str, ...] = ()  # fields the system hid, filled with the documented fallback
 
+    def __post_init__(self) -> None:
+        checks.one_of("cpu", "arch", self.arch, ARCHITECTURES)
+        checks.one_of("cpu", "vector_bits", self.vector_bits, VECTOR_BITS)
+        checks.text("cpu", "mcpu", self.mcpu)
+        for name in ("features", "assumed"):
+            _put(self, name, checks.words("cpu", name, getattr(self, name)))
+        for name in ("vector_registers", "fma_units", "fma_latency", "cores", "threads"):
+            checks.whole("cpu", name, getattr(self, name))
+        if self.threads < self.cores:
+            raise HardwareError(f"cpu: threads = {self.threads}, accepted: at least cores = {self.cores}")
+        for name in ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle"):
+            _put(self, name, checks.number("cpu", name, getattr(self, name)))
+        _put(self, "priority_ratio", checks.number("cpu", "priority_ratio", self.priority_ratio, most=1))
+        if self.clock_mhz != 0 or isinstance(self.clock_mhz, bool):
+            _put(self, "clock_mhz", checks.number("cpu", "clock_mhz", self.clock_mhz))
+        if not isinstance(self.caches, (list, tuple)) or not all(isinstance(c, Cache) for c in self.caches):
+            raise HardwareError(f"cpu: caches = {self.caches!r}, accepted: a list of caches")
+        _put(self, "caches", tuple(self.caches))
+        levels = [cache.level for cache in self.caches]
+        if levels != list(range(1, len(levels) + 1)) or not levels:
+            raise HardwareError(f"cpu: caches of levels {levels}, accepted: levels 1, 2, ... in order, each once")
+
     def lanes(self, element_bytes: int) -> int:
         """Elements of that size in one vector register."""
         return self.vector_bits // (8 * element_bytes)
@@ -64,6 +116,7 @@ class NearTile:
 
     `bandwidth` maps a memory's name to the bytes per cycle it delivers; `bw_a`/`bw_b`, where given, override it for
     that operand. `macs_per_cycle` is the peak at the workload's element size. Buffers are what double buffering leaves.
+    `acc_max` = 0 is a machine without accumulation buffer.
     """
 
     buf_a: int
@@ -76,13 +129,128 @@ class NearTile:
     acc_bytes_per_element: int | None = None  # None: the accumulator type of the workload
     bw_a: float | None = None
     bw_b: float | None = None
-    bandwidth: dict[str, float] = field(default_factory=dict)
+    bandwidth: dict[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("buf_a", "buf_b", "block_m", "block_n", "sync_granularity"):
+            checks.whole("near_tile", name, getattr(self, name))
+        checks.whole("near_tile", "acc_max", self.acc_max, least=0)
+        if self.acc_bytes_per_element is not None:
+            checks.whole("near_tile", "acc_bytes_per_element", self.acc_bytes_per_element)
+        _put(self, "macs_per_cycle", checks.number("near_tile", "macs_per_cycle", self.macs_per_cycle))
+        for name in ("bw_a", "bw_b"):
+            if getattr(self, name) is not None:
+                _put(self, name, checks.number("near_tile", name, getattr(self, name)))
+        if not isinstance(self.bandwidth, dict):
+            raise HardwareError(f"near_tile: bandwidth = {self.bandwidth!r}, accepted: a table of memories")
+        for memory in self.bandwidth:
+            checks.one_of("near_tile.bandwidth", "memory", memory, MEMORIES)
+        rates = {m: checks.number("near_tile.bandwidth", m, self.bandwidth[m]) for m in sorted(self.bandwidth)}
+        _put(self, "bandwidth", rates)
+        if not rates and (self.bw_a is None or self.bw_b is None):
+            raise HardwareError(
+                "near_tile: no bandwidth is given, accepted: both bw_a and bw_b, or a bandwidth for at least one of "
+                f"{', '.join(MEMORIES)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """A named machine. A unit that is None is absent from it."""
+    """A named machine. A unit that is None is absent from it.
+
+    Made by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file) or :meth:`neartile` (page 01's machine).
+    """
 
     name: str
     cpu: Cpu | None = None
     near_tile: NearTile | None = None
+
+    def __post_init__(self) -> None:
+        if not checks.text("hardware", "name", self.name):
+            raise HardwareError("hardware: name = '', accepted: a string that is not empty")
+        for unit, kind in (("cpu", Cpu), ("near_tile", NearTile)):
+            if not isinstance(getattr(self, unit), (kind, type(None))):
+                raise HardwareError(f"hardware: {unit} = {getattr(self, unit)!r}, accepted: a {kind.__name__} or None")
+        if self.cpu is None and self.near_tile is None:
+            raise HardwareError(f"hardware {self.name!r} has no unit, accepted: at least one of cpu, near_tile")
+
+    @classmethod
+    def detect(cls) -> Hardware:
+        """This CPU, as far as this process may use it (affinity and container limits count).
+
+        Takes milliseconds. What the system hides is filled with the fallback documented in
+        :mod:`tvm_tiling.hardware.detect` and named in `cpu.assumed`. HardwareError where the CPU is neither x86-64
+        with AVX2 and FMA nor AArch64.
+        """
+        from .detect import detect_cpu
+
+        cpu = detect_cpu()
+        return cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
+
+    @classmethod
+    def load(cls, name_or_path: str | os.PathLike[str]) -> Hardware:
+        """A preset by name, or the machine a TOML file describes (a path, a name with a separator or ending in .toml).
+
+        HardwareError names the file, the table and the field, and what would be accepted.
+        """
+        from .file import load
+
+        return load(name_or_path)
+
+    @classmethod
+    def neartile(
+        cls,
+        *,
+        buf_a: int,
+        buf_b: int,
+        acc_max: int,
+        bw_a: float,
+        bw_b: float,
+        macs_per_cycle: float,
+        block_m: int = 1,
+        block_n: int = 1,
+        sync_granularity: int = 8,
+        acc_bytes_per_element: int | None = None,
+        name: str = "neartile",
+    ) -> Hardware:
+        """Page 01's machine from its inputs: bytes, bytes per cycle, multiply-accumulates per cycle at the workload's
+        element size. `acc_bytes_per_element` None is the workload's accumulator type. HardwareError on a bad field."""
+        unit = NearTile(
+            buf_a=buf_a,
+            buf_b=buf_b,
+            acc_max=acc_max,
+            macs_per_cycle=macs_per_cycle,
+            block_m=block_m,
+            block_n=block_n,
+            sync_granularity=sync_granularity,
+            acc_bytes_per_element=acc_bytes_per_element,
+            bw_a=checks.number("near_tile", "bw_a", bw_a),
+            bw_b=checks.number("near_tile", "bw_b", bw_b),
+        )
+        return cls(name=name, near_tile=unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, units that are absent left out."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+    def to_toml(self) -> str:
+        """The description as a TOML file that :meth:`load` reads back as an equal Hardware."""
+        from .file import toml_text
+
+        return toml_text(self)
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that tell machines apart in databases and caches of compiled code.
+
+        A hash of every field that shapes kernels and their measured cost (units, architecture, features, vectors,
+        usable cores and threads, caches, rates). Left out are the name, the clock, whose reading varies from one
+        detection to the next, and the list of assumed fields: a value counts, not where it came from.
+        """
+        shape = self.to_dict()
+        del shape["name"]
+        for noise in ("clock_mhz", "assumed"):
+            shape.get("cpu", {}).pop(noise, None)
+        if "cpu" in shape:
+            shape["cpu"]["features"] = sorted(shape["cpu"]["features"])
+        canonical = json.dumps(shape, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]

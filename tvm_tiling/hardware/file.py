@@ -1,0 +1,131 @@
+"""Machines as TOML files: one table per unit, one key per field, nothing else.
+
+The dataclasses of description.py are the schema: their fields are the known keys, those without default the required
+ones, and their own checks the accepted ranges. To add a machine, write a file; to add a unit, add its dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from ..errors import HardwareError, nearest
+from .description import Hardware
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PRESETS = Path(__file__).parent / "presets"
+
+T = TypeVar("T")
+
+
+def preset_names() -> list[str]:
+    """The names `Hardware.load` knows without a path."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def load(name_or_path: str | os.PathLike[str]) -> Hardware:
+    """See :meth:`Hardware.load`."""
+    name = os.fspath(name_or_path)
+    is_path = not isinstance(name_or_path, str) or name.endswith(".toml") or "/" in name or os.sep in name
+    if is_path:
+        return _parse(_read(Path(name)), name, default_name=Path(name).stem)
+    if name not in preset_names():
+        raise HardwareError(
+            f"unknown hardware preset {name!r}: {nearest(name, preset_names())}; or a path to a TOML file"
+        )
+    return _parse(_read(PRESETS / f"{name}.toml"), f"{name}.toml", default_name=name)
+
+
+def toml_text(hardware: Hardware) -> str:
+    """See :meth:`Hardware.to_toml`."""
+    lines: list[str] = []
+    _write_table(lines, "", hardware)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise HardwareError(f"{path}: cannot be read: {error.strerror}; accepted: a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise HardwareError(f"{path}: byte {error.start} is not UTF-8; accepted: a TOML file") from None
+
+
+def _parse(text: str, file: str, default_name: str) -> Hardware:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        line = int(at.group(1)) if at else text.count("\n") + 1
+        raise HardwareError(f"{file}:{line}: not TOML: {error}") from None
+    return _build(Hardware, {"name": default_name, **table}, file, "")
+
+
+def _build(kind: type[T], table: Any, file: str, where: str) -> T:
+    """An instance of the dataclass `kind` from a TOML table; `where` is the table's dotted name."""
+    place = f"{file}: [{where}]" if where else file
+    if not isinstance(table, dict):
+        raise HardwareError(f"{place}: {table!r}, accepted: a table")
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in fields:
+            raise HardwareError(f"{place}: unknown field {key!r}: {nearest(key, fields)}")
+    missing = [f.name for f in fields.values() if f.name not in table and not _has_default(f)]
+    if missing:
+        raise HardwareError(f"{place}: required field {', '.join(map(repr, missing))} missing")
+    hints = get_type_hints(kind)
+    values = {}
+    for key, value in table.items():
+        below = f"{where}.{key}" if where else key
+        record = next((arg for arg in (hints[key], *get_args(hints[key])) if dataclasses.is_dataclass(arg)), None)
+        if record is None:
+            values[key] = value
+        elif isinstance(value, list):
+            values[key] = tuple(_build(record, item, file, f"{below}[{i}]") for i, item in enumerate(value))
+        else:
+            values[key] = _build(record, value, file, below)
+    try:
+        return kind(**values)
+    except HardwareError as error:
+        raise HardwareError(f"{place}: {error}") from None
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _write_table(lines: list[str], where: str, record: Any) -> None:
+    """Append `record` (a dataclass or a dict): its plain fields first, then its tables, as TOML demands."""
+    items = (
+        record if isinstance(record, dict) else {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    )
+    tables = []
+    for key, value in items.items():
+        if value is None:
+            continue
+        listed = isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0])
+        if listed or isinstance(value, dict) or dataclasses.is_dataclass(value):
+            tables.append((f"{where}.{key}" if where else key, value))
+        else:
+            lines.append(f"{key} = {_plain(value)}")
+    for name, value in tables:
+        for item in value if isinstance(value, tuple) else (value,):
+            lines += ["", f"[[{name}]]" if isinstance(value, tuple) else f"[{name}]"]
+            _write_table(lines, name, item)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    # A JSON string is a TOML basic string as long as characters outside ASCII are left as they are.
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
