@@ -87,8 +87,8 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
     values = {}
     for key, value in table.items():
         below = f"{where}.{key}" if where else key
-        record = next((arg for arg in (hints[key], *get_args(hints[key])) if dataclasses.is_dataclass(arg)), None)
-        if record is None:
+        record = next((arg for arg in get_args(hints[key]) if dataclasses.is_dataclass(arg)), None)
+        if not isinstance(record, type):
             values[key] = value
         elif isinstance(value, list):
             values[key] = tuple(_build(record, item, file, f"{below}[{i}]") for i, item in enumerate(value))

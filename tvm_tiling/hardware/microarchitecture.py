@@ -1,0 +1,245 @@
+"""What no system call tells: multiply-add units, latencies and sustained rates of each microarchitecture, as one table.
+
+Sources: model numbers from the Linux kernel (arch/x86/include/asm/intel-family.h, arch/x86/kernel/cpu/amd.c,
+arch/arm64/include/asm/cputype.h); units and latencies of FMA from the vendors' optimisation manuals and software
+optimisation guides and the uops.info tables; sustained L2 and L3 rates from Intel's optimisation manual (Broadwell 25
+and 14, Skylake server 52 and 15 bytes per cycle), AMD's guides (32-byte paths, less what is lost) and Arm's published
+bandwidth sweeps of Neoverse N1 and V2. A rate of memory is that of one core, the others idle, at a usual clock; it is
+the roughest of these figures. Caches are used only where the system hides its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+KIB = 1024
+
+# Extensions that LLVM's processor names imply and that a hypervisor may mask; by LLVM's names.
+AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2")
+AVX512 = (*AVX2, "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl")
+AVX512_VNNI = (*AVX512, "avx512vnni")
+AVX512_ICE_LAKE = (
+    *AVX512_VNNI,
+    *("avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq", "gfni", "vaes", "vpclmulqdq"),
+)
+AVX512_BF16 = (*AVX512_ICE_LAKE, "avx512bf16")
+AVX512_FP16 = (*AVX512_BF16, "avx512fp16", "avxvnni")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Microarchitecture:
+    """Facts about one core design. Rates in sustained bytes per cycle of one core.
+
+    `fma_units` maps a vector width in bits to the full-width FMAs that start per cycle. `l1`, `l2` are (KiB, ways) of
+    one core; `l3` is (KiB per core, ways), (0, 0) where there is none.
+    """
+
+    mcpu: str  # LLVM's name, empty: generic
+    needs: tuple[str, ...]  # features without which that name must not be used
+    fma_units: dict[int, int]
+    fma_latency: int
+    l1: tuple[int, int]
+    l2: tuple[int, int]
+    l3: tuple[int, int]
+    rates: tuple[float, float, float]  # from L2, from L3, from memory
+
+
+HASWELL = Microarchitecture(
+    mcpu="haswell",
+    needs=AVX2,
+    fma_units={256: 2},
+    fma_latency=5,
+    l1=(32, 8),
+    l2=(256, 8),
+    l3=(2560, 20),
+    rates=(25.0, 14.0, 5.0),
+)
+BROADWELL = replace(HASWELL, mcpu="broadwell")
+SKYLAKE = replace(HASWELL, mcpu="skylake", fma_latency=4, l2=(256, 4), l3=(2048, 16), rates=(32.0, 16.0, 6.0))
+# Some Silver, Bronze and Gold 5000 parts of this model have one 512-bit unit only; nothing tells them apart.
+SKYLAKE_SERVER = Microarchitecture(
+    mcpu="skylake-avx512",
+    needs=AVX512,
+    fma_units={256: 2, 512: 2},
+    fma_latency=4,
+    l1=(32, 8),
+    l2=(1024, 16),
+    l3=(1408, 11),
+    rates=(52.0, 12.0, 4.5),
+)
+CASCADE_LAKE = replace(SKYLAKE_SERVER, mcpu="cascadelake", needs=AVX512_VNNI)
+ICE_LAKE_SERVER = replace(
+    SKYLAKE_SERVER,
+    mcpu="icelake-server",
+    needs=AVX512_ICE_LAKE,
+    l1=(48, 12),
+    l2=(1280, 20),
+    l3=(1536, 12),
+    rates=(48.0, 12.0, 4.5),
+)
+# Client chips fuse the two 256-bit units into one of 512 bits and lack the second.
+ICE_LAKE_CLIENT = replace(
+    ICE_LAKE_SERVER,
+    mcpu="icelake-client",
+    fma_units={256: 2, 512: 1},
+    l2=(512, 8),
+    l3=(2048, 16),
+    rates=(48.0, 16.0, 6.0),
+)
+TIGER_LAKE = replace(ICE_LAKE_CLIENT, mcpu="tigerlake", l2=(1280, 20), l3=(3072, 12))
+SAPPHIRE_RAPIDS = replace(
+    ICE_LAKE_SERVER, mcpu="sapphirerapids", needs=AVX512_FP16, l2=(2048, 16), l3=(1920, 15), rates=(48.0, 10.0, 4.5)
+)
+GRANITE_RAPIDS = replace(SAPPHIRE_RAPIDS, mcpu="graniterapids")
+ALDER_LAKE = replace(
+    SKYLAKE,
+    mcpu="alderlake",
+    needs=(*AVX2, "avxvnni"),
+    l1=(48, 12),
+    l2=(1280, 10),
+    l3=(3072, 12),
+    rates=(48.0, 16.0, 7.0),
+)
+RAPTOR_LAKE = replace(ALDER_LAKE, mcpu="raptorlake", l2=(2048, 16))
+
+# Zen and Zen+ execute a 256-bit FMA as two halves.
+ZEN1 = Microarchitecture(
+    mcpu="znver1",
+    needs=AVX2,
+    fma_units={256: 1},
+    fma_latency=5,
+    l1=(32, 8),
+    l2=(512, 8),
+    l3=(2048, 16),
+    rates=(24.0, 18.0, 6.0),
+)
+ZEN2 = replace(ZEN1, mcpu="znver2", fma_units={256: 2}, l3=(4096, 16), rates=(28.0, 20.0, 6.0))
+ZEN3 = replace(ZEN2, mcpu="znver3", fma_latency=4, rates=(28.0, 22.0, 7.0))
+# 512-bit operations pass the 256-bit units in two halves.
+ZEN4 = replace(ZEN3, mcpu="znver4", needs=AVX512_BF16, fma_units={256: 2, 512: 1}, l2=(1024, 8))
+ZEN5 = replace(
+    ZEN4, mcpu="znver5", needs=(*AVX512_BF16, "avxvnni"), fma_units={256: 2, 512: 2}, l1=(48, 12), l2=(1024, 16),
+    rates=(52.0, 24.0, 8.0),
+)  # fmt: skip
+ZEN5_MOBILE = replace(ZEN5, fma_units={256: 2, 512: 1}, rates=(28.0, 24.0, 8.0))
+
+CORTEX_A72 = Microarchitecture(
+    mcpu="cortex-a72",
+    needs=("neon",),
+    fma_units={128: 2},
+    fma_latency=7,
+    l1=(32, 2),
+    l2=(512, 16),
+    l3=(0, 0),
+    rates=(12.0, 6.0, 3.0),
+)
+NEOVERSE_N1 = Microarchitecture(
+    mcpu="neoverse-n1",
+    needs=("neon", "fullfp16", "dotprod"),
+    fma_units={128: 2},
+    fma_latency=4,
+    l1=(64, 4),
+    l2=(1024, 8),
+    l3=(512, 16),
+    rates=(29.0, 14.0, 8.0),
+)
+CORTEX_A76 = replace(NEOVERSE_N1, mcpu="cortex-a76", l2=(512, 8))
+# NEON; as SVE these are two units of 256 bits.
+NEOVERSE_V1 = replace(
+    NEOVERSE_N1,
+    mcpu="neoverse-v1",
+    needs=("neon", "fullfp16", "dotprod", "bf16", "i8mm", "sve"),
+    fma_units={128: 4},
+    rates=(32.0, 20.0, 10.0),
+)
+NEOVERSE_N2 = replace(NEOVERSE_V1, mcpu="neoverse-n2", needs=(*NEOVERSE_V1.needs, "sve2"), fma_units={128: 2})
+NEOVERSE_V2 = replace(
+    NEOVERSE_V1, mcpu="neoverse-v2", needs=(*NEOVERSE_V1.needs, "sve2"), l2=(2048, 8), rates=(34.0, 28.0, 13.0)
+)
+APPLE_M1 = replace(
+    NEOVERSE_N1, mcpu="apple-m1", fma_units={128: 4}, l1=(128, 8), l2=(3072, 12), l3=(0, 0), rates=(40.0, 20.0, 16.0)
+)
+
+# What is assumed of a CPU that the table does not hold: the least of what its kind has today.
+GENERIC = {
+    "x86_64": Microarchitecture(
+        mcpu="",
+        needs=(),
+        fma_units={256: 2, 512: 1},
+        fma_latency=4,
+        l1=(32, 8),
+        l2=(512, 8),
+        l3=(1024, 16),
+        rates=(25.0, 12.0, 4.5),
+    ),
+    "aarch64": Microarchitecture(
+        mcpu="",
+        needs=(),
+        fma_units={128: 2},
+        fma_latency=4,
+        l1=(64, 4),
+        l2=(512, 8),
+        l3=(1024, 16),
+        rates=(28.0, 14.0, 6.0),
+    ),
+}
+
+_INTEL_FAMILY_6 = {
+    **dict.fromkeys((60, 63, 69, 70), HASWELL),
+    **dict.fromkeys((61, 71, 79, 86), BROADWELL),
+    **dict.fromkeys((78, 94, 142, 158, 165, 166), SKYLAKE),
+    85: SKYLAKE_SERVER,
+    **dict.fromkeys((106, 108), ICE_LAKE_SERVER),
+    **dict.fromkeys((125, 126), ICE_LAKE_CLIENT),
+    167: replace(ICE_LAKE_CLIENT, mcpu="rocketlake"),
+    **dict.fromkeys((140, 141), TIGER_LAKE),
+    **dict.fromkeys((143, 207), SAPPHIRE_RAPIDS),
+    **dict.fromkeys((173, 174), GRANITE_RAPIDS),
+    **dict.fromkeys((151, 154), ALDER_LAKE),
+    **dict.fromkeys((183, 186, 191), RAPTOR_LAKE),
+    **dict.fromkeys((170, 172, 181), replace(RAPTOR_LAKE, mcpu="meteorlake")),
+}
+
+# (family, first model, last model): models of one range are one core.
+_AMD = (
+    (0x17, 0x00, 0x2F, ZEN1),
+    (0x17, 0x30, 0x4F, ZEN2),
+    (0x17, 0x50, 0x5F, ZEN1),
+    (0x17, 0x60, 0xAF, ZEN2),
+    (0x18, 0x00, 0xFF, ZEN1),  # Hygon
+    (0x19, 0x00, 0x0F, ZEN3),
+    (0x19, 0x10, 0x1F, ZEN4),
+    (0x19, 0x20, 0x5F, ZEN3),
+    (0x19, 0x60, 0xAF, ZEN4),
+    (0x1A, 0x00, 0x1F, ZEN5),
+    (0x1A, 0x20, 0x2F, ZEN5_MOBILE),
+    (0x1A, 0x40, 0x4F, ZEN5),
+    (0x1A, 0x60, 0x6F, ZEN5_MOBILE),
+    (0x1A, 0x70, 0x7F, ZEN5),
+)
+
+# (implementer, part)
+_ARM = {
+    (0x41, 0xD08): CORTEX_A72,
+    (0x41, 0xD0B): CORTEX_A76,
+    (0x41, 0xD0C): NEOVERSE_N1,
+    (0x41, 0xD40): NEOVERSE_V1,
+    (0x41, 0xD49): NEOVERSE_N2,
+    (0x41, 0xD4F): NEOVERSE_V2,
+}
+
+
+def find_x86(vendor: str, family: int, model: int, features: tuple[str, ...]) -> Microarchitecture | None:
+    """The core of that CPUID identity, None if it is not in the table."""
+    if vendor == "GenuineIntel" and family == 6:
+        core = _INTEL_FAMILY_6.get(model)
+        # Skylake server and Cascade Lake differ in stepping and in this one extension.
+        return CASCADE_LAKE if core is SKYLAKE_SERVER and "avx512vnni" in features else core
+    if vendor in ("AuthenticAMD", "HygonGenuine"):
+        return next((core for f, first, last, core in _AMD if f == family and first <= model <= last), None)
+    return None
+
+
+def find_arm(implementer: int, part: int) -> Microarchitecture | None:
+    """The core of that MIDR identity, None if it is not in the table."""
+    return _ARM.get((implementer, part))

@@ -1,0 +1,125 @@
+"""How many processors this process may really use: its affinity mask and the CPU limits of its control groups.
+
+Functions take `root`, the directory that stands for "/", so that tests can feed them a made-up tree.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from .caches import parse_cpu_list, read_text
+
+
+def affinity() -> set[int]:
+    """The processors this process may be scheduled on; all of them where the system has no affinity masks."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
+def group_by_core(cpu_tree: Path, cpus: Iterable[int]) -> list[set[int]] | None:
+    """All processors of each physical core that holds one of `cpus`; None where the tree (like /sys/devices/system/cpu)
+    hides it."""
+    left = set(cpus)
+    groups = []
+    while left:
+        cpu = min(left)
+        topology = cpu_tree / f"cpu{cpu}" / "topology"
+        siblings = parse_cpu_list(
+            read_text(topology / "core_cpus_list") or read_text(topology / "thread_siblings_list")
+        )
+        if cpu not in siblings:
+            return None
+        groups.append(siblings)
+        left -= siblings
+    return groups
+
+
+def cpu_limit(root: Path) -> float | None:
+    """Processors' worth of time that control groups (version 1 or 2) allow this process; None: no limit.
+
+    The least limit of the group and of its ancestors holds. A group whose path is not visible below the mount point
+    (a container sees only its own part) is taken to be the mount point itself.
+    """
+    groups = _own_groups(read_text(root / "proc/self/cgroup"))
+    limits = []
+    for version, mounted_at, mounted_root in _mounts(read_text(root / "proc/self/mountinfo")):
+        if version not in groups:
+            continue
+        read = _limit_v2 if version == 2 else _limit_v1
+        top = root / mounted_at.lstrip("/")
+        for directory in _upwards(top, _below(groups[version], mounted_root)):
+            limit = read(directory)
+            if limit is not None:
+                limits.append(limit)
+    return min(limits, default=None)
+
+
+def whole_cpus(limit: float) -> int:
+    """Threads worth starting under a limit of that many processors' time: rounded up, at least one."""
+    return max(1, math.ceil(limit))
+
+
+def _own_groups(text: str) -> dict[int, str]:
+    """Control-group version -> path of this process's group, from /proc/self/cgroup (for version 1 that of cpu)."""
+    groups = {}
+    for line in text.splitlines():
+        hierarchy, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if hierarchy == "0" and not controllers:
+            groups[2] = path
+        elif "cpu" in controllers.split(","):
+            groups[1] = path
+    return groups
+
+
+def _mounts(text: str) -> list[tuple[int, str, str]]:
+    """(version, mount point, mounted root) of the CPU controllers in /proc/self/mountinfo, or their usual places."""
+    found = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        left, right = before.split(), after.split()
+        if len(left) < 5 or len(right) < 3:
+            continue
+        if right[0] == "cgroup2":
+            found.append((2, left[4], left[3]))
+        elif right[0] == "cgroup" and "cpu" in right[2].split(","):
+            found.append((1, left[4], left[3]))
+    return found or [(2, "/sys/fs/cgroup", "/"), (1, "/sys/fs/cgroup/cpu,cpuacct", "/"), (1, "/sys/fs/cgroup/cpu", "/")]
+
+
+def _below(group: str, mounted_root: str) -> str:
+    """The path of `group` relative to what is mounted; empty if it lies outside."""
+    prefix = mounted_root.rstrip("/")
+    if group != prefix and not group.startswith(f"{prefix}/"):
+        return ""
+    relative = group[len(prefix) :].strip("/")
+    return "" if ".." in relative.split("/") else relative
+
+
+def _upwards(top: Path, relative: str) -> list[Path]:
+    """The directory top/relative and its ancestors up to `top`; `top` alone where it does not exist."""
+    parts = [part for part in relative.split("/") if part]
+    if not top.joinpath(*parts).is_dir():
+        parts = []
+    return [top.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+
+
+def _limit_v2(directory: Path) -> float | None:
+    """cpu.max: "max 100000" or "150000 100000" (microseconds of each period)."""
+    quota, _, period = read_text(directory / "cpu.max").partition(" ")
+    return _ratio(quota, period)
+
+
+def _limit_v1(directory: Path) -> float | None:
+    """cpu.cfs_quota_us (-1: none) over cpu.cfs_period_us."""
+    return _ratio(read_text(directory / "cpu.cfs_quota_us"), read_text(directory / "cpu.cfs_period_us"))
+
+
+def _ratio(quota: str, period: str) -> float | None:
+    if not quota.isdigit() or not period.isdigit() or int(quota) == 0 or int(period) == 0:
+        return None
+    return int(quota) / int(period)
