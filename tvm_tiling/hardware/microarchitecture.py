@@ -157,7 +157,7 @@ NEOVERSE_V2 = replace(
     NEOVERSE_V1, mcpu="neoverse-v2", needs=(*NEOVERSE_V1.needs, "sve2"), l2=(2048, 8), rates=(34.0, 28.0, 13.0)
 )
 APPLE_M1 = replace(
-    NEOVERSE_N1, mcpu="apple-m1", fma_units={128: 4}, l1=(128, 8), l2=(3072, 12), l3=(0, 0), rates=(40.0, 20.0, 16.0)
+    NEOVERSE_N1, mcpu="apple-a14", fma_units={128: 4}, l1=(128, 8), l2=(3072, 12), l3=(0, 0), rates=(40.0, 20.0, 16.0)
 )
 
 # What is assumed of a CPU that the table does not hold: the least of what its kind has today.

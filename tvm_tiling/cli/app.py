@@ -1,0 +1,103 @@
+"""The frame of the command line: the table of commands, and how errors end.
+
+Exit codes: 0, 1 for an error (one line "error: ..." on standard error), 2 for wrong usage, 130 when interrupted. A
+Python traceback is shown with --debug only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+import typer
+
+from ..errors import TilingError
+
+
+class Command(NamedTuple):
+    """A row of the table. `module` is loaded when the command is called; its `command` is a function, or a typer.Typer
+    that groups several commands."""
+
+    name: str
+    module: str
+    help: str
+
+
+COMMANDS = (
+    Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
+    Command(
+        "doctor", "tvm_tiling.cli.doctor", "Check versions, threads, caches and optional parts; say how to mend them."
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line on `arguments` (left out: those of the process) and exit."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        typer.main.get_command(_frame(words))(args=words, prog_name="tvm-tiling")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe has gone. Nothing more can be written, not even when Python flushes at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        if debug:
+            raise
+        _fail(error)
+    sys.exit(0)
+
+
+def _fail(error: Exception) -> NoReturn:
+    text = " ".join(str(error).split())
+    if not isinstance(error, (TilingError, OSError)):
+        text = f"unexpected {type(error).__name__}: {text} (this is a defect; --debug shows where)"
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _frame(words: Sequence[str]) -> typer.Typer:
+    """The application. Only the command that `words` calls is loaded; the others are there by name and help."""
+    app = typer.Typer(
+        help="Fast TVM kernels without tuning: tilings decided from formulas.",
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    called = next((word for word in words if not word.startswith("-")), None)
+    for row in COMMANDS:
+        command = importlib.import_module(row.module).command if row.name == called else _not_loaded
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=row.name, help=row.help)
+        else:
+            app.command(row.name, help=row.help)(command)
+    return app
+
+
+def _not_loaded() -> None:
+    """Stands for a command that is not called."""
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(version("tvm-tiling"))
+        except PackageNotFoundError:
+            print("unknown: run from source, not installed")
+        raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the Python traceback of an error."),
+) -> None:
+    """Options before the command. `main` has taken --debug out already; it is declared for the help."""

@@ -1,0 +1,120 @@
+"""`tvm-tiling hardware`: list, show, detect and check machine descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..errors import HardwareError
+from ..hardware import Cache, Hardware
+from ..hardware.file import preset_names
+from .output import print_json, print_table
+
+command = typer.Typer(no_args_is_help=True)
+
+JSON = typer.Option(False, "--json", help="Print JSON.")
+TOML = typer.Option(False, "--toml", help="Print a TOML file that --hardware and `hardware check` accept.")
+
+
+@command.command("list")
+def list_presets(as_json: bool = JSON) -> None:
+    """List the presets."""
+    machines = [Hardware.load(name) for name in preset_names()]
+    if as_json:
+        print_json([_record(machine) for machine in machines])
+    else:
+        print_table(("name", "machine", "fingerprint"), [(m.name, _summary(m), m.fingerprint()) for m in machines])
+
+
+@command.command()
+def show(
+    hardware: str = typer.Argument(help="A preset or a TOML file."), as_json: bool = JSON, as_toml: bool = TOML
+) -> None:
+    """Show one description, field by field."""
+    _print(Hardware.load(hardware), as_json, as_toml)
+
+
+@command.command()
+def detect(as_json: bool = JSON, as_toml: bool = TOML) -> None:
+    """Describe this CPU as this process may use it."""
+    _print(Hardware.detect(), as_json, as_toml)
+
+
+@command.command()
+def check(
+    files: list[str] = typer.Argument(help="TOML files or presets."),  # noqa: B008
+    as_json: bool = JSON,
+) -> None:
+    """Check descriptions; exit with 1 if one of them is wrong."""
+    results: list[dict[str, Any]] = []
+    for file in files:
+        try:
+            machine = Hardware.load(Path(file) if Path(file).is_file() else file)
+            results.append({"file": file, "ok": True, "name": machine.name, "fingerprint": machine.fingerprint()})
+        except HardwareError as error:
+            results.append({"file": file, "ok": False, "error": str(error)})
+    if as_json:
+        print_json(results)
+    for result in results:
+        if not result["ok"]:
+            typer.echo(f"error: {result['error']}", err=True)
+        elif not as_json:
+            print(f"{result['file']}: ok ({result['name']}, {result['fingerprint']})")
+    if not all(result["ok"] for result in results):
+        raise typer.Exit(1)
+
+
+def _print(machine: Hardware, as_json: bool, as_toml: bool) -> None:
+    if as_json:
+        print_json(_record(machine))
+    elif as_toml:
+        print(machine.to_toml(), end="")
+    else:
+        print(f"{machine.name}: {_summary(machine)}\n")
+        print_table(("field", "value"), _rows(machine))
+
+
+def _record(machine: Hardware) -> dict[str, Any]:
+    return {**machine.to_dict(), "fingerprint": machine.fingerprint()}
+
+
+def _rows(machine: Hardware) -> Iterator[tuple[str, str]]:
+    """Field and value of everything but the name, one row per cache."""
+    for unit, fields in machine.to_dict().items():
+        if unit == "name":
+            continue
+        for field, value in fields.items():
+            if field == "caches":
+                yield from ((f"{unit}.caches.l{c['level']}", _cache_text(Cache(**c))) for c in value)
+            elif value is not None:
+                yield f"{unit}.{field}", _cell(value)
+    yield "fingerprint", machine.fingerprint()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(str, value)) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "-"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cache_text(cache: Cache) -> str:
+    shared = "one core" if cache.cores == 1 else f"shared by {cache.cores} cores"
+    return f"{cache.size / 1024:g} KiB, {cache.ways} ways, {cache.sets} sets, {cache.line}-byte lines, {shared}"
+
+
+def _summary(machine: Hardware) -> str:
+    parts = []
+    if machine.cpu is not None:
+        cpu = machine.cpu
+        units = f"{cpu.fma_units} x {cpu.vector_bits}-bit FMA"
+        parts.append(f"{cpu.mcpu or cpu.arch}, {cpu.cores} cores, {units}, L1 {cpu.caches[0].size // 1024} KiB")
+    if machine.near_tile is not None:
+        unit = machine.near_tile
+        buffers = "/".join(str(size // 1024) for size in (unit.buf_a, unit.buf_b, unit.acc_max))
+        parts.append(f"matrix engine, {unit.macs_per_cycle:g} MAC/cycle, buffers A/B/sums {buffers} KiB")
+    return "; ".join(parts)
