@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tiling.decide.cache_conflict import is_bad_leading_dimension, rows_sharing_a_set
-from tvm_tiling.errors import HardwareError, TilingError, WorkloadError
+from tvm_tiling.errors import TilingError, WorkloadError
 from tvm_tiling.hardware.description import Cache
 
 L1_32K_8WAY = Cache(level=1, size=32768, ways=8, line=64)
@@ -136,13 +136,6 @@ def test_impossible_sizes_are_named(field, value):
 def test_an_element_that_straddles_lines_is_refused():
     with pytest.raises(WorkloadError, match="element_bytes = 12 must divide the cache line of 64 bytes"):
         is_bad_leading_dimension(1024, 12, L1_32K_8WAY, rows=14)
-
-
-def test_a_cache_without_a_set_is_refused():
-    with pytest.raises(HardwareError, match=r"size = 256 bytes holds no set .* accepted: at least 512"):
-        rows_sharing_a_set(1024, 4, Cache(level=1, size=256, ways=8, line=64), 14)
-    with pytest.raises(HardwareError, match="ways = 0"):
-        is_bad_leading_dimension(1024, 4, Cache(level=1, size=256, ways=0, line=64), rows=14, mode="seed")
 
 
 def test_an_unknown_mode_is_refused():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from ..errors import HardwareError, TilingError, WorkloadError, nearest
+from ..errors import TilingError, WorkloadError, nearest
 from ..hardware.description import Cache
 
 MODES = ("best", "seed")
@@ -17,8 +17,7 @@ def rows_sharing_a_set(ld: int, element_bytes: int, cache: Cache, rows: int) -> 
     that several lie in one line count once, since they take one way between them. Exact for any geometry, in time
     proportional to the rows before their sets repeat (microseconds for a microkernel). Source: page 03, "The problem".
 
-    WorkloadError where ld, element_bytes or rows is below 1 or an element would straddle lines; HardwareError where
-    the cache has no set.
+    WorkloadError where ld, element_bytes or rows is below 1 or an element would straddle lines.
     """
     _check(ld, element_bytes, cache, rows)
     line, sets = cache.line, cache.sets
@@ -65,10 +64,10 @@ def is_bad_leading_dimension(ld: int, element_bytes: int, cache: Cache, rows: in
     return span % stride == 0 or stride % span == 0
 
 
-def require_whole(owner: str, name: str, value: object, least: int, error: type[TilingError]) -> None:
-    """Raise `error`, naming the field and what is accepted, unless `value` is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise error(f"{owner}: {name} = {value!r}, must be a whole number of at least {least}")
+def require_positive(owner: str, name: str, value: object) -> None:
+    """Raise WorkloadError, naming the field and what is accepted, unless `value` is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
 
 
 def require_mode(owner: str, mode: str) -> None:
@@ -79,14 +78,7 @@ def require_mode(owner: str, mode: str) -> None:
 
 def _check(ld: int, element_bytes: int, cache: Cache, rows: int) -> None:
     for name, value in (("ld", ld), ("element_bytes", element_bytes), ("rows", rows)):
-        require_whole("leading dimension", name, value, 1, WorkloadError)
-    for name in ("size", "ways", "line"):
-        require_whole("cache", name, getattr(cache, name), 1, HardwareError)
-    if cache.sets < 1:
-        raise HardwareError(
-            f"cache: size = {cache.size} bytes holds no set of {cache.ways} ways of {cache.line} bytes; "
-            f"accepted: at least {cache.ways * cache.line}"
-        )
+        require_positive("leading dimension", name, value)
     if cache.line % element_bytes:
         raise WorkloadError(
             f"leading dimension: element_bytes = {element_bytes} must divide the cache line of {cache.line} bytes"
