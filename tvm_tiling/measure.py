@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from .hardware.description import Hardware
-from .lowering.threads import usable_core_count, usable_cores
+from .lowering.threads import usable_core_count, usable_processors
 
 Run = Callable[[], object]
 
@@ -265,29 +265,25 @@ def first_line(error: BaseException) -> str:
 class CacheFlush:
     """Empties the caches of every usable core by streaming through a buffer twice as large as the last level.
 
-    One thread per core does it, for a core's own levels are out of the others' reach.
+    One thread on each does it, for a core's own levels are out of the others' reach.
     """
 
     def __init__(self, last_level_bytes: int = UNKNOWN_LAST_LEVEL) -> None:
         import numpy as np
 
-        self._buffers = [np.zeros(2 * last_level_bytes // 8) for _ in usable_cores()]
+        self._buffer = np.ones(2 * last_level_bytes // 8)
 
     def __call__(self) -> None:
-        threads = [
-            threading.Thread(target=self._stream, args=(core, buffer))
-            for core, buffer in zip(usable_cores(), self._buffers, strict=True)
-        ]
+        threads = [threading.Thread(target=self._stream, args=(cpu,)) for cpu in usable_processors()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    @staticmethod
-    def _stream(core: int, buffer: Any) -> None:
+    def _stream(self, cpu: int) -> None:
         if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {core})  # of this thread alone
-        buffer += 1.0
+            os.sched_setaffinity(0, {cpu})  # of this thread alone
+        self._buffer.max()
 
 
 def _cpu_model() -> str:

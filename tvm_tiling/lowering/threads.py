@@ -11,35 +11,28 @@ import os
 import warnings
 from pathlib import Path
 
+from ..hardware.usable import affinity, cpu_limit, group_by_core, whole_cpus
+
 # runtime.config_threadpool's mode in which no worker is tied to one core: all of them share the cores listed.
 _SHARE_ALL_CORES = -3
 
 
-def _affinity() -> tuple[int, ...]:
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
 # Read when this module is loaded: a pool that TVM makes by itself narrows the affinity, and use_all_cores sets the
 # variable.
-_CORES = _affinity()
+_USABLE = tuple(sorted(affinity()))
 _ASKED_FOR = os.environ.get("TVM_NUM_THREADS", "")
 
 
-def usable_cores() -> tuple[int, ...]:
-    """Numbers of the cores that the operating system lets this process run on."""
-    return _CORES
+def usable_processors() -> tuple[int, ...]:
+    """Numbers of the hardware threads that the operating system lets this process run on."""
+    return _USABLE
 
 
 def usable_core_count() -> int:
-    """How many cores' worth of time this process may use: its affinity, or a container's quota if that is less."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        limit = max(1, int(quota) // int(period))
-    except (OSError, ValueError):  # no control groups, or "max": no quota
-        limit = len(_CORES)
-    return min(len(_CORES), limit)
+    """How many physical cores this process may keep busy: those of its affinity, or a container's limit if less."""
+    cores = group_by_core(Path("/sys/devices/system/cpu"), _USABLE)
+    limit = cpu_limit(Path("/"))
+    return min(len(cores or _USABLE), len(_USABLE) if limit is None else whole_cpus(limit))
 
 
 def use_all_cores(count: int | None = None) -> int:
@@ -53,10 +46,10 @@ def use_all_cores(count: int | None = None) -> int:
 
     if count is None:
         count = int(_ASKED_FOR) if _ASKED_FOR.isdigit() and int(_ASKED_FOR) > 0 else usable_core_count()
-    count = max(1, min(count, len(_CORES)))
+    count = max(1, min(count, len(_USABLE)))
     os.environ["TVM_NUM_THREADS"] = str(count)
-    # All usable cores are named even if fewer are to be used: the size of this list is what a new pool is made with.
-    tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, count, [str(core) for core in _CORES])
+    # All usable processors are named even if fewer are to be used: a new pool gets a worker for each item of the list.
+    tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, count, [str(cpu) for cpu in _USABLE])
     threads = int(tvm.get_global_func("runtime.NumThreads")())
     if threads < count:
         warnings.warn(

@@ -1,0 +1,253 @@
+"""What this machine can do at best, measured: multiply-adds in registers, and a copy at each level of memory (page 10).
+
+A result means something only as a share of these. Every kernel is TIR compiled by the same LLVM as the kernels that are
+judged by it, so the peak is one that LLVM's code can reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .hardware.description import Cpu
+from .lowering.threads import use_all_cores
+from .measure import StopRule, timed
+
+SECONDS_PER_FIGURE = 0.15
+SAMPLE_SECONDS = 2e-3
+ASSUMED_CLOCK_HZ = 3e9  # only sets the length of a sample
+# The intrinsic of one int8 dot-product instruction, the vector width it has, and the LLVM features that grant it.
+DOT_PRODUCTS = (
+    ("llvm.x86.avx512.vpdpbusd.512", 512, frozenset({"avx512vnni"})),
+    ("llvm.x86.avx512.vpdpbusd.256", 256, frozenset({"avx512vnni", "avx512vl"})),
+    ("llvm.x86.avx512.vpdpbusd.256", 256, frozenset({"avxvnni"})),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandwidth:
+    """GB/s (bytes read plus bytes written) that all cores copy at, where the data fits into `capacity` bytes."""
+
+    level: str
+    capacity: float
+    gbytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """Measured peaks. `gops_int8` count a multiply and an add as two, like `gflops`; None without such instructions."""
+
+    gflops_one_core: float
+    gflops: float
+    gops_int8_one_core: float | None
+    gops_int8: float | None
+    bandwidths: tuple[Bandwidth, ...]
+
+    def arithmetic(self, dtype: str) -> float:
+        """Giga-operations per second of all cores on `dtype`; the float32 figure where there is none for it."""
+        return self.gops_int8 if dtype in ("int8", "uint8") and self.gops_int8 else self.gflops
+
+    def bandwidth(self, footprint: float) -> float:
+        """GB/s of the nearest level of memory that holds `footprint` bytes."""
+        return next(b.gbytes for b in self.bandwidths if footprint <= b.capacity)
+
+    def roofline(self, operations: float, footprint: float, dtype: str) -> float:
+        """Giga-operations per second that work of so many operations on so many bytes, each moved once, can reach."""
+        return min(self.arithmetic(dtype), operations / footprint * self.bandwidth(footprint))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the capacity of main memory is None."""
+        plain = asdict(self)
+        for level in plain["bandwidths"]:
+            if math.isinf(level["capacity"]):
+                level["capacity"] = None
+        return plain
+
+
+def accumulators(cpu: Cpu) -> int:
+    """Independent chains that hide the multiply-add's latency and leave registers for its operands."""
+    return 3 * cpu.vector_registers // 4
+
+
+def fma_module(lanes: int, chains: int, cores: int) -> Any:
+    """TIR: on each of `cores` cores, `steps` times, x = x*a + b in `chains` vectors.
+
+    `tirx.noalias` is what lets LLVM keep x in registers.
+    Arguments: seed (2, lanes) = a and b; out (cores, chains*lanes); steps.
+    """
+    from tvm.script import tirx as T  # noqa: N812
+
+    @T.prim_func(s_tir=True)
+    def fma(seed: T.Buffer((2, lanes), "float32"), out: T.Buffer((cores, chains * lanes), "float32"), steps: T.int32):  # type: ignore[valid-type]
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for core in T.parallel(cores):
+            x = T.alloc_buffer((chains * lanes,), "float32", scope="local")
+            operand = T.alloc_buffer((2 * lanes,), "float32", scope="local")
+            for row in T.unroll(2):
+                for lane in T.vectorized(lanes):
+                    operand[row * lanes + lane] = seed[row, lane]
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    x[chain * lanes + lane] = seed[0, lane]
+            for _ in T.serial(steps):
+                for chain in T.unroll(chains):
+                    for lane in T.vectorized(lanes):
+                        x[chain * lanes + lane] = x[chain * lanes + lane] * operand[lane] + operand[lanes + lane]
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    out[core, chain * lanes + lane] = x[chain * lanes + lane]
+
+    return fma
+
+
+def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> Any:
+    """TIR: like :func:`fma_module`, of `intrinsic`: each int32 lane of x gains four products of uint8 by int8.
+
+    Arguments: seed (2, lanes) of int32, each four bytes of an operand; out (cores, chains*lanes); steps.
+    """
+    from tvm.script import tirx as T  # noqa: N812
+
+    vector = f"int32x{lanes}"
+    bytes_u8, bytes_i8 = f"uint8x{4 * lanes}", f"int8x{4 * lanes}"
+
+    @T.prim_func(s_tir=True)
+    def dot(seed: T.Buffer((2, lanes), "int32"), out: T.Buffer((cores, chains * lanes), "int32"), steps: T.int32):  # type: ignore[valid-type]
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for core in T.parallel(cores):
+            x = T.alloc_buffer((chains * lanes,), "int32", scope="local")
+            operand = T.alloc_buffer((2 * lanes,), "int32", scope="local")
+            for row in T.unroll(2):
+                for lane in T.vectorized(lanes):
+                    operand[row * lanes + lane] = seed[row, lane]
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    x[chain * lanes + lane] = seed[0, lane]
+            for _ in T.serial(steps):
+                for chain in T.unroll(chains):
+                    x[T.ramp(chain * lanes, 1, lanes)] = T.call_llvm_pure_intrin(
+                        T.llvm_lookup_intrinsic_id(intrinsic),
+                        x[T.ramp(chain * lanes, 1, lanes)],
+                        T.reinterpret(operand[T.ramp(0, 1, lanes)], dtype=bytes_u8),
+                        T.reinterpret(operand[T.ramp(lanes, 1, lanes)], dtype=bytes_i8),
+                        dtype=vector,
+                    )
+            for chain in T.unroll(chains):
+                for lane in T.vectorized(lanes):
+                    out[core, chain * lanes + lane] = x[chain * lanes + lane]
+
+    return dot
+
+
+def copy_module(lanes: int, cores: int) -> Any:
+    """TIR: each core copies its rows of `source` to `target`, `repeats` times. Arguments: source, target, repeats."""
+    from tvm.script import tirx as T  # noqa: N812
+
+    @T.prim_func(s_tir=True)
+    def copy(source_handle: T.handle, target_handle: T.handle, repeats: T.int32):
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        vectors = T.int64()
+        source = T.match_buffer(source_handle, (cores, vectors, lanes), "float32")
+        target = T.match_buffer(target_handle, (cores, vectors, lanes), "float32")
+        for core in T.parallel(cores):
+            for _ in T.serial(repeats):
+                for vector in T.serial(vectors):
+                    for lane in T.vectorized(lanes):
+                        target[core, vector, lane] = source[core, vector, lane]
+
+    return copy
+
+
+def compiled(prim_func: Any, target: Any) -> Any:
+    """The loaded module of one TIR function, whose entry is "main"."""
+    import tvm
+
+    return tvm.compile(tvm.IRModule({"main": prim_func}), target=target)
+
+
+def _best_rate(run: Callable[[], object], amount: float) -> float:
+    """Giga-units per second of the quickest sample: a peak is what nothing disturbed."""
+    timing = timed(run, StopRule(least_pairs=20, most_pairs=200, most_seconds=SECONDS_PER_FIGURE, spread=0.001))
+    if not timing.seconds:
+        raise RuntimeError(f"peak kernel: {timing.reason}")
+    return amount / min(timing.seconds) / 1e9
+
+
+def _arithmetic(prim_func: Any, target: Any, dtype: str, lanes: int, chains: int, cores: int, per_lane: int) -> float:
+    import numpy as np
+    import tvm
+
+    main = compiled(prim_func, target)["main"]
+    steps = int(SAMPLE_SECONDS * ASSUMED_CLOCK_HZ / chains)
+    # a = 0.5 and b = 1: x stays near 2, clear of infinities and of slow subnormal numbers
+    seed = np.repeat(np.array([[0.5], [1.0]] if dtype == "float32" else [[1], [1]]), lanes, axis=1).astype(dtype)
+    arguments = (tvm.runtime.tensor(seed), tvm.runtime.tensor(np.zeros((cores, chains * lanes), dtype)), steps)
+    return _best_rate(lambda: main(*arguments), per_lane * lanes * chains * steps * cores)
+
+
+def dot_product_intrinsic(cpu: Cpu) -> tuple[str, int] | None:
+    """The widest int8 dot product of this CPU, by intrinsic and int32 lanes; None without one."""
+    for intrinsic, bits, needed in DOT_PRODUCTS:
+        if needed <= set(cpu.features) and bits <= cpu.vector_bits:
+            return intrinsic, bits // 32
+    return None
+
+
+def levels(cpu: Cpu) -> list[tuple[str, float]]:
+    """Name and capacity (bytes, of all cores together) of each cache from the second on, then of main memory."""
+    found = [
+        (f"L{cache.level}", float(cache.size * max(1, cpu.cores // cache.cores)))
+        for cache in cpu.caches
+        if cache.level >= 2
+    ]
+    return [*found, ("memory", math.inf)]
+
+
+def _bandwidths(cpu: Cpu, target: Any, cores: int) -> tuple[Bandwidth, ...]:
+    import numpy as np
+    import tvm
+
+    lanes = cpu.lanes(4)
+    main = compiled(copy_module(lanes, cores), target)["main"]
+    known = levels(cpu)
+    largest = max((capacity for _, capacity in known if math.isfinite(capacity)), default=32 << 20)
+    found = []
+    for level, capacity in known:
+        # Source and target fill half of a cache, or four times the last one where memory is meant.
+        total = capacity / 2 if math.isfinite(capacity) else min(4 * largest, 512 << 20)
+        vectors = max(1, int(total / 2 / cores / lanes / 4))
+        moved = 2.0 * cores * vectors * lanes * 4
+        repeats = max(1, round(SAMPLE_SECONDS * 50e9 / moved))
+        arguments = [tvm.runtime.tensor(np.zeros((cores, vectors, lanes), "float32")) for _ in range(2)]
+        rate = _best_rate(lambda a=arguments, r=repeats: main(*a, r), moved * repeats)  # type: ignore[misc]
+        found.append(Bandwidth(level=level, capacity=capacity, gbytes=rate))
+    return tuple(found)
+
+
+def measure_peak(cpu: Cpu, target: Any) -> Peak:
+    """Measure this machine's peaks, in about a second. `target` is the LLVM target that kernels are compiled for.
+
+    Bandwidth counts bytes read plus bytes written, without the reads that a cache makes to fill a written line.
+    """
+    cores = use_all_cores(cpu.cores)
+    lanes, chains = cpu.lanes(4), accumulators(cpu)
+    flops = [
+        _arithmetic(fma_module(lanes, chains, n), target, "float32", lanes, chains, n, per_lane=2) for n in (1, cores)
+    ]
+    dots: list[float | None] = [None, None]
+    if (found := dot_product_intrinsic(cpu)) is not None:
+        intrinsic, dot_lanes = found
+        dots = [
+            _arithmetic(
+                dot_product_module(intrinsic, dot_lanes, chains, n), target, "int32", dot_lanes, chains, n, per_lane=8
+            )
+            for n in (1, cores)
+        ]
+    return Peak(
+        gflops_one_core=flops[0],
+        gflops=flops[1],
+        gops_int8_one_core=dots[0],
+        gops_int8=dots[1],
+        bandwidths=_bandwidths(cpu, target, cores),
+    )
