@@ -162,6 +162,18 @@ def test_registers_that_cannot_hide_the_latency_still_give_a_choice():
     assert not any(c.acceptable for c in microkernel(**core))
 
 
+@pytest.mark.parametrize("broadcast_from_memory", [False, True])
+def test_of_a_mirrored_pair_the_one_with_fewer_instructions_or_registers_leads(broadcast_from_memory):
+    choices = microkernel(**SEED_CORE, broadcast_from_memory=broadcast_from_memory)
+    order = pairs(choices)
+    for c in choices:
+        if c.z < c.m <= SEED_CORE["ways"] and (c.z, c.m) in order:
+            mirrored = find(choices, c.z, c.m)
+            assert order.index((c.m, c.z)) < order.index((c.z, c.m))
+            assert c.registers_used < mirrored.registers_used
+            assert c.instructions_per_fma <= mirrored.instructions_per_fma
+
+
 # ---- invariants
 
 cores = st.fixed_dictionaries(
