@@ -1,0 +1,259 @@
+"""The fastest cut of a product that fits its buffers (page 01, mode "best").
+
+How the best cut is found
+-------------------------
+An exhaustive search would try every partition_m, partition_n, partition_k and both orders of the outer loops. Nearly
+all of that is settled beforehand:
+
+1. An operand that fits its buffer can be kept whole while the other one passes by once. Then nothing is loaded twice,
+   no accumulation buffer is used, and no cut is faster, reads less or is simpler (page 01, case 1).
+2. Without split-K, load counts only fall as partitions grow. So the largest partitions that fit are the best, and two
+   cuts are left: m outside n reads B again, n outside m reads A again.
+3. With split-K, load_a = ceil(n / partition_n) and load_b = ceil(m / partition_m); partition_k is in neither, so
+   feasibility may be asked at partition_k = 1. What couples the two is the accumulation buffer alone: partition_m *
+   partition_n * d_acc <= acc_max. Allow A one load more and the smallest partition_n falls, the largest partition_m
+   that still fits grows, and load_b falls. The time of A rises and the time of B falls along that line, so the least
+   of their maximum lies where they cross, on one side or the other: a bisection over load_a. The seed's two equations
+   (product and ratio of the load counts) are this crossing for real numbers; integers and blocks move it.
+4. The smallest accumulation buffer as fast: a time limit T bounds the counts by T / load_a_cycles and T /
+   load_b_cycles, each count bounds its partition from below, and the two smallest partitions are feasible together
+   because the fastest cut is and is nowhere smaller. Their product is the least, and no other pair has it. This is
+   where the seed's repeated halving of the accumulation buffer ends if the steps are small enough.
+
+Equal means equal within `LEVEL`, so that rounding of floating-point cycles decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from .traffic import Cut, Product, ceil_div, round_down, smallest_partition
+
+LEVEL = 1e-12  # cycles that differ by less, relatively, are equal
+
+Prefer = Literal["utilisation", "traffic"]
+
+
+def best_cut(p: Product, prefer: Prefer, split_order: str) -> Cut | None:
+    """The best cut of a product, None if none fits; the module's text is its derivation."""
+    rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
+    unsplit_fits = rows > 0 and columns > 0
+    if unsplit_fits and (p.fits_a or p.fits_b):
+        return _keep_whole(p, rows, columns)
+    unsplit = _unsplit_cuts(p, rows, columns) if unsplit_fits else []
+    unsplit_cycles = min((p.cycles(c.load_a, c.load_b) for c in unsplit), default=math.inf)
+    if prefer == "utilisation" and unsplit_cycles <= p.floor_cycles * (1 + LEVEL):
+        split_cycles = math.inf  # not worth asking: no cut beats the floor
+    else:
+        split_cycles = _fastest_split(p)
+    fastest = min(unsplit_cycles, split_cycles)
+    if fastest == math.inf:
+        return None
+    limit = fastest * (1 + LEVEL)
+    level = [c for c in unsplit if p.cycles(c.load_a, c.load_b) <= limit]
+    if split_cycles <= limit and (prefer == "traffic" or not level):
+        smallest = prefer == "utilisation"
+        level.append((_smallest_split if smallest else _leanest_split)(p, limit, split_order, unsplit_cycles))
+    # On equal bytes: no split first, and of two unsplit cuts the one in the seed's order, which stands first.
+    return min(level, key=lambda c: (p.bytes_read(c.load_a, c.load_b), c.split_k))
+
+
+def _keep_whole(p: Product, rows: int, columns: int) -> Cut:
+    """Case 1: one operand stays in its buffer, the other passes by once.
+
+    The seed keeps A whole where m < n and B otherwise, which is right only if that one fits: so the rule decides only
+    where both fit.
+    """
+    keep_a = p.fits_a and (p.m < p.n or not p.fits_b)
+    kept, passing = ("A", "B") if keep_a else ("B", "A")
+    if p.fits_a and p.fits_b:
+        held = f"both operands fit their buffers; m = {p.m} {'<' if p.m < p.n else '>='} n = {p.n} keeps {kept} whole"
+    else:
+        held = f"only {kept} fits its buffer and is kept whole"
+    filled = f"what the buffer of {passing} holds with all of k"
+    order = "mn" if keep_a else "nm"
+    return Cut(
+        partition_m=p.m if keep_a else rows,
+        partition_n=columns if keep_a else p.n,
+        partition_k=p.k,
+        outer_order=order,
+        split_k=False,
+        acc_bytes=0,
+        load_a=1,
+        load_b=1,
+        why={
+            "partition_m": held if keep_a else filled,
+            "partition_n": filled if keep_a else held,
+            "partition_k": "all of k: K is not split",
+            "outer_order": f"{'m outside n' if keep_a else 'n outside m'}: {kept} stays while {passing} passes by",
+            "split_k": f"{kept} fits its buffer, so nothing is loaded twice without it",
+            "load_a": "fits its buffer" if p.fits_a else "passes by once",
+            "load_b": "fits its buffer" if p.fits_b else "passes by once",
+        },
+    )
+
+
+def _unsplit_cuts(p: Product, rows: int, columns: int) -> list[Cut]:
+    """Case 2 without split-K: both orders of the outer loops, the seed's choice (by bandwidth) first."""
+    again_a, again_b = ceil_div(p.n, columns), ceil_div(p.m, rows)
+    cycles_mn, cycles_nm = p.cycles(1, again_b), p.cycles(again_a, 1)
+    why = {
+        "partition_m": "what the buffer of A holds with all of k",
+        "partition_n": "what the buffer of B holds with all of k",
+        "partition_k": "all of k: K is not split",
+        "split_k": "neither operand fits its buffer, but no split cut is faster",
+    }
+    m_outside = Cut(
+        partition_m=rows,
+        partition_n=columns,
+        partition_k=p.k,
+        outer_order="mn",
+        split_k=False,
+        acc_bytes=0,
+        load_a=1,
+        load_b=again_b,
+        why=why
+        | {
+            "outer_order": f"m outside n takes {cycles_mn:.0f} cycles, n outside m {cycles_nm:.0f}",
+            "load_a": "a block of A stays while B passes by",
+            "load_b": f"once for each of {again_b} partitions of m",
+        },
+    )
+    n_outside = m_outside._replace(
+        outer_order="nm",
+        load_a=again_a,
+        load_b=1,
+        why=why
+        | {
+            "outer_order": f"n outside m takes {cycles_nm:.0f} cycles, m outside n {cycles_mn:.0f}",
+            "load_a": f"once for each of {again_a} partitions of n",
+            "load_b": "a block of B stays while A passes by",
+        },
+    )
+    return [m_outside, n_outside] if p.bw_a < p.bw_b else [n_outside, m_outside]
+
+
+class _SplitRoom:
+    """What a split cut may be: the smallest and largest partitions, and how they share the accumulation buffer."""
+
+    def __init__(self, p: Product) -> None:
+        self.p = p
+        self.least_m, self.least_n = min(p.m, p.block_m), min(p.n, p.block_n)
+        self.most_m, self.most_n = p.largest_rows(1), p.largest_columns(1)
+        self.sums = p.acc_max // p.d_acc
+
+    @property
+    def empty(self) -> bool:
+        return self.p.k == 1 or not self.most_m or not self.most_n or self.least_m * self.least_n > self.sums
+
+    def rows_beside(self, columns: int) -> int:
+        """The largest partition_m beside that partition_n, 0 if there is none."""
+        return round_down(min(self.most_m, self.sums // columns), self.p.m, self.p.block_m)
+
+    def columns_beside(self, rows: int) -> int:
+        return round_down(min(self.most_n, self.sums // rows), self.p.n, self.p.block_n)
+
+
+def _fastest_split(p: Product) -> float:
+    """Cycles of the fastest split cut, infinite if there is none (derivation: point 3)."""
+    room = _SplitRoom(p)
+    if room.empty:
+        return math.inf
+    if p.fits_a:  # read once whatever partition_n is: the smallest leaves the most room for partition_m
+        return p.cycles(1, ceil_div(p.m, room.rows_beside(room.least_n)))
+    if p.fits_b:
+        return p.cycles(ceil_div(p.n, room.columns_beside(room.least_m)), 1)
+
+    def times(allowed: int) -> tuple[float, float]:
+        """Cycles for A and for B where A may be loaded `allowed` times."""
+        columns = smallest_partition(p.n, p.block_n, allowed)
+        rows = room.rows_beside(columns)
+        time_b = ceil_div(p.m, rows) * p.load_b_cycles if rows else math.inf
+        return ceil_div(p.n, columns) * p.load_a_cycles, time_b
+
+    low, high = ceil_div(p.n, room.most_n), ceil_div(p.n, room.least_n)
+    while low < high:  # the first count at which A takes as long as B
+        middle = (low + high) // 2
+        time_a, time_b = times(middle)
+        if time_a >= time_b:
+            high = middle
+        else:
+            low = middle + 1
+    crossing = max(times(low))
+    if low > ceil_div(p.n, room.most_n):
+        crossing = min(crossing, max(times(low - 1)))
+    return max(p.gemm_cycles, crossing)
+
+
+def _smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Cut:
+    """The split cut with the smallest accumulation buffer that takes at most `limit` cycles (derivation: point 4)."""
+    room = _SplitRoom(p)
+    rows, columns = room.least_m, room.least_n
+    if not p.fits_b:
+        rows = smallest_partition(p.m, p.block_m, int(limit / p.load_b_cycles))
+    if not p.fits_a:
+        columns = smallest_partition(p.n, p.block_n, int(limit / p.load_a_cycles))
+    return _split_cut(p, rows, columns, order, unsplit_cycles, "the smallest accumulation buffer")
+
+
+def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Cut:
+    """The split cut that reads the fewest bytes in at most `limit` cycles, with the smallest accumulation buffer.
+
+    Walks the distinct values of load_a, of which there are at most 2*sqrt(n); for each, the smallest partition_n leaves
+    the most room for partition_m, hence the fewest loads of B.
+    """
+    room = _SplitRoom(p)
+    fewest: tuple[int, int, int, int] | None = None
+    columns, load_a = room.least_n, 1
+    if not p.fits_a:
+        load_a = ceil_div(p.n, room.most_n)
+        columns = smallest_partition(p.n, p.block_n, load_a)
+    while load_a * p.load_a_cycles <= limit:
+        if fewest and p.bytes_read(load_a, 1) > fewest[0]:
+            break
+        rows = room.rows_beside(columns)
+        if rows:
+            load_b = 1 if p.fits_b else ceil_div(p.m, rows)
+            if load_b * p.load_b_cycles <= limit:
+                rows = room.least_m if p.fits_b else smallest_partition(p.m, p.block_m, load_b)
+                found = (p.bytes_read(load_a, load_b), rows * columns, rows, columns)
+                fewest = min(fewest, found) if fewest else found
+        if columns == room.least_n:
+            break
+        load_a = ceil_div(p.n, (columns - 1) // p.block_n * p.block_n)
+        columns = smallest_partition(p.n, p.block_n, load_a)
+    assert fewest is not None  # the fastest split cut is among those walked
+    return _split_cut(p, fewest[2], fewest[3], order, unsplit_cycles, "the fewest bytes")
+
+
+def _split_cut(p: Product, rows: int, columns: int, order: str, unsplit_cycles: float, aim: str) -> Cut:
+    depth = p.largest_depth(rows, columns)
+    load_a, load_b = p.load_counts(rows, columns, depth, order)
+    acc_bytes = rows * columns * p.d_acc
+    if unsplit_cycles == math.inf:
+        why_split = f"not even one block fits a buffer with all of k = {p.k}"
+    else:
+        why_split = f"{p.cycles(load_a, load_b):.0f} cycles against {unsplit_cycles:.0f} without"
+        if p.cycles(load_a, load_b) > unsplit_cycles * (1 - LEVEL):
+            why_split += f", and {p.bytes_read(load_a, load_b)} bytes read, the fewest of cuts as fast"
+    return Cut(
+        partition_m=rows,
+        partition_n=columns,
+        partition_k=depth,
+        outer_order=order,
+        split_k=True,
+        acc_bytes=acc_bytes,
+        load_a=load_a,
+        load_b=load_b,
+        why={
+            "partition_m": f"the smallest that reads B {load_b} times: {aim} of the fastest cuts",
+            "partition_n": f"the smallest that reads A {load_a} times: {aim} of the fastest cuts",
+            "partition_k": "what both input buffers hold of k beside the partitions",
+            "outer_order": "costs nothing where K is split: the preset, or m outside n",
+            "split_k": why_split,
+            "acc_bytes": f"{rows} * {columns} sums of {p.d_acc} bytes, of {p.acc_max} bytes there are",
+            "load_a": "fits its buffer" if p.fits_a else f"once for each of {load_a} partitions of n",
+            "load_b": "fits its buffer" if p.fits_b else f"once for each of {load_b} partitions of m",
+        },
+    )
