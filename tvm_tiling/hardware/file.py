@@ -82,7 +82,7 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
             raise HardwareError(f"{place}: unknown field {key!r}: {nearest(key, fields)}")
     missing = [f.name for f in fields.values() if f.name not in table and not _has_default(f)]
     if missing:
-        raise HardwareError(f"{place}: required field {', '.join(map(repr, missing))} missing")
+        raise HardwareError(f"{place}: missing required field {', '.join(map(repr, missing))}")
     hints = get_type_hints(kind)
     values = {}
     for key, value in table.items():

@@ -1,0 +1,44 @@
+# Everything runs in .venv, made on first use with the pinned versions of pyproject.toml and made anew when that file
+# changes. Needs nothing but make and Python 3.10 or later (PYTHON=... chooses one).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test bench lint clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/with-base
+	$(BIN)/tvm-tiling demo
+
+test: $(VENV)/with-test
+	$(BIN)/python -m pytest -n 2
+
+bench: $(VENV)/with-bench
+	$(BIN)/tvm-tiling bench
+
+lint: $(VENV)/with-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/made: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or later is needed, not " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
+	@echo "Setting up $(VENV) ..."
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/with-base: $(VENV)/made
+	@echo "Installing the package (one to three minutes on first use) ..."
+	@$(PIP) --editable .
+	@touch $@
+
+# Extras of pyproject.toml: test, lint, bench.
+$(VENV)/with-%: $(VENV)/with-base
+	@echo "Installing what '$*' needs ..."
+	@$(PIP) --editable '.[$*]'
+	@touch $@

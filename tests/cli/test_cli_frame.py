@@ -1,0 +1,123 @@
+"""The frame: how commands are found, how errors end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from tvm_tiling.cli import app
+from tvm_tiling.errors import UnsupportedOperator
+
+
+def run(capsys, *words):
+    """Exit code, standard output and standard error of one call."""
+    with pytest.raises(SystemExit) as left:
+        app.main(words)
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Makes a function the only command, `thing`."""
+
+    def install(function):
+        monkeypatch.setitem(sys.modules, "made_up_command", types.SimpleNamespace(command=function))
+        monkeypatch.setattr(app, "COMMANDS", (app.Command("thing", "made_up_command", "Do the thing."),))
+
+    return install
+
+
+def test_help_lists_every_command_without_loading_it(capsys, monkeypatch):
+    monkeypatch.setattr(app, "COMMANDS", (*app.COMMANDS, app.Command("ghost", "no.such.module", "Not there.")))
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(row.name in out for row in app.COMMANDS)
+    assert "Not there." in out
+
+
+def test_every_row_of_the_table_can_be_called(capsys):
+    for row in app.COMMANDS:
+        code, out, err = run(capsys, row.name, "--help")
+        assert (code, err) == (0, ""), row.name
+        assert f"tvm-tiling {row.name}" in out
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from tvm_tiling.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {name.split('.')[0] for name in sys.modules} & {'tvm', 'tvm_ffi', 'numpy', 'torch'}\n"
+        "assert not heavy, heavy\n"
+    )
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.0  # 0.2 s on an idle machine; the bound is for a loaded one
+
+
+def test_an_error_is_one_line_and_code_1(capsys, command):
+    def fail():
+        raise UnsupportedOperator("node 3: Sqrtt has no rule,\naccepted: Sqrt")
+
+    command(fail)
+    assert run(capsys, "thing") == (1, "", "error: node 3: Sqrtt has no rule, accepted: Sqrt\n")
+
+
+def test_debug_shows_where(capsys, command):
+    def fail():
+        raise UnsupportedOperator("no rule")
+
+    command(fail)
+    for words in (("--debug", "thing"), ("thing", "--debug")):
+        with pytest.raises(UnsupportedOperator):
+            app.main(words)
+
+
+def test_a_missing_file_is_an_error_and_a_defect_says_so(capsys, command):
+    command(Path("/no/such/file").read_text)
+    code, _, err = run(capsys, "thing")
+    assert code == 1 and err.startswith("error: ") and "/no/such/file" in err and "defect" not in err
+
+    command(lambda: {}["key"])
+    code, _, err = run(capsys, "thing")
+    assert code == 1 and err.count("\n") == 1 and "unexpected KeyError" in err and "--debug" in err
+
+
+def test_interrupt_is_130(capsys, command):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    command(interrupted)
+    assert run(capsys, "thing")[0] == 130
+
+
+@pytest.mark.parametrize("words", [("nothing",), ("thing", "--bogus"), ("--bogus",), ()])
+def test_wrong_usage_is_2(capsys, command, words):
+    command(lambda: None)
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert "Usage: tvm-tiling" in out + err and "Traceback" not in err
+
+
+def test_version(capsys):
+    code, out, _ = run(capsys, "--version")
+    assert code == 0 and out.strip()
+
+
+def test_a_reader_that_leaves_early_is_no_traceback():
+    code = "from tvm_tiling.cli import main; main(['hardware', 'list', '--json'])"
+    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    writer.stderr.close()
+    assert writer.wait(timeout=60) == 1

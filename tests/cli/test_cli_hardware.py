@@ -1,0 +1,77 @@
+"""`tvm-tiling hardware`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tvm_tiling.cli import main
+from tvm_tiling.hardware import Hardware
+from tvm_tiling.hardware.file import preset_names
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(("hardware", *words))
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+def test_list_names_every_preset(capsys):
+    code, out, err = run(capsys, "list")
+    assert (code, err) == (0, "")
+    assert all(name in out and Hardware.load(name).fingerprint() in out for name in preset_names())
+    code, out, _ = run(capsys, "list", "--json")
+    assert [machine["name"] for machine in json.loads(out)] == preset_names()
+
+
+def test_show_has_every_field(capsys):
+    code, out, _ = run(capsys, "show", "icelake-server-16c")
+    assert code == 0
+    cpu = Hardware.load("icelake-server-16c").to_dict()["cpu"]
+    assert all(f"cpu.{field}" in out for field in cpu if field != "caches")
+    assert "48 KiB, 12 ways, 64 sets, 64-byte lines, one core" in out
+    assert "24576 KiB, 12 ways, 32768 sets, 64-byte lines, shared by 16 cores" in out
+
+
+def test_show_json_is_the_description(capsys):
+    code, out, _ = run(capsys, "show", "neartile", "--json")
+    machine = Hardware.load("neartile")
+    assert code == 0
+    assert json.loads(out) == {**machine.to_dict(), "fingerprint": machine.fingerprint()}
+
+
+def test_detect_writes_a_file_that_can_be_checked(capsys, tmp_path):
+    code, out, _ = run(capsys, "detect", "--toml")
+    assert code == 0
+    (tmp_path / "mine.toml").write_text(out)
+    assert Hardware.load(tmp_path / "mine.toml").fingerprint() == Hardware.detect().fingerprint()
+    code, out, err = run(capsys, "check", str(tmp_path / "mine.toml"), "neartile")
+    assert (code, err) == (0, "")
+    assert out.count(": ok (") == 2
+
+
+def test_detect_as_table_and_json(capsys):
+    code, out, _ = run(capsys, "detect")
+    assert code == 0 and "cpu.caches.l1" in out and "cpu.assumed" in out
+    code, out, _ = run(capsys, "detect", "--json")
+    assert json.loads(out)["cpu"]["cores"] == Hardware.detect().cpu.cores
+
+
+def test_check_reports_every_wrong_file_and_exits_with_1(capsys, tmp_path):
+    (tmp_path / "bad.toml").write_text("[near_tile]\nbuff_a = 1\n")
+    code, out, err = run(capsys, "check", str(tmp_path / "bad.toml"), "neartile", "nonsense")
+    assert code == 1
+    assert out.startswith("neartile: ok (")
+    assert [line.startswith("error: ") for line in err.splitlines()] == [True, True]
+    assert "bad.toml: [near_tile]: unknown field 'buff_a': did you mean 'buf_a'?" in err
+    code, out, err = run(capsys, "check", "--json", str(tmp_path / "bad.toml"), "neartile")
+    assert code == 1
+    assert [result["ok"] for result in json.loads(out)] == [False, True]
+
+
+def test_unknown_preset_is_one_line(capsys):
+    code, out, err = run(capsys, "show", "neartle")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("error: unknown hardware preset 'neartle': did you mean 'neartile'?")

@@ -1,0 +1,241 @@
+"""Descriptions: what is refused and how it is said, files, presets, fingerprints."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tvm_tiling.errors import HardwareError, TilingError
+from tvm_tiling.hardware import Cache, Cpu, Hardware, NearTile
+from tvm_tiling.hardware.file import preset_names
+
+L1 = Cache(level=1, size=32768, ways=8, line=64)
+CPU = {
+    "arch": "x86_64",
+    "features": ("avx2", "fma"),
+    "vector_bits": 256,
+    "vector_registers": 16,
+    "fma_units": 2,
+    "fma_latency": 4,
+    "cores": 4,
+    "threads": 8,
+    "caches": (L1,),
+}
+TILE = {
+    "buf_a": 1024,
+    "buf_b": 2048,
+    "acc_max": 4096,
+    "bw_a": 32,
+    "bw_b": 64.5,
+    "macs_per_cycle": 256,
+}
+TILE_TOML = """
+[near_tile]
+buf_a = 1024
+buf_b = 2048
+acc_max = 4096
+macs_per_cycle = 256
+bw_a = 32
+bw_b = 64.5
+"""
+
+CPU_TOML = Hardware(name="m", cpu=Cpu(**CPU)).to_toml()
+
+
+def refusal(make, *args, **kwargs):
+    with pytest.raises(HardwareError) as caught:
+        make(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["buf_a", "buf_b", "block_m", "block_n", "sync_granularity", "acc_bytes_per_element"])
+@pytest.mark.parametrize("value", [0, -4, True, 1.0, "64"])
+def test_whole_fields(name, value):
+    text = refusal(Hardware.neartile, **{**TILE, name: value})
+    assert text == f"near_tile: {name} = {value!r}, accepted: a whole number of at least 1"
+
+
+@pytest.mark.parametrize("name", ["bw_a", "bw_b", "macs_per_cycle"])
+@pytest.mark.parametrize("value", [0, -1.5, math.inf, math.nan, True, "1", None])
+def test_rates(name, value):
+    text = refusal(Hardware.neartile, **{**TILE, name: value})
+    assert text == f"near_tile: {name} = {value!r}, accepted: a finite number above 0"
+
+
+def test_a_machine_may_have_no_accumulation_buffer():
+    assert Hardware.neartile(**{**TILE, "acc_max": 0}).near_tile.acc_max == 0
+    assert "near_tile: acc_max = -1" in refusal(Hardware.neartile, **{**TILE, "acc_max": -1})
+
+
+def test_builder_keeps_every_argument():
+    given_values = {**TILE, "block_m": 8, "block_n": 16, "sync_granularity": 64, "acc_bytes_per_element": 2}
+    unit = Hardware.neartile(**given_values).near_tile
+    assert {name: getattr(unit, name) for name in given_values} == given_values
+
+
+def test_bandwidth_must_come_from_somewhere():
+    fields = {"buf_a": 1, "buf_b": 1, "acc_max": 0, "macs_per_cycle": 1}
+    assert "accepted: both bw_a and bw_b, or a bandwidth" in refusal(NearTile, **fields, bw_a=1.0)
+    assert NearTile(**fields, bandwidth={"internal": 8}).bandwidth == {"internal": 8.0}
+    assert "did you mean 'external'?" in refusal(NearTile, **fields, bandwidth={"extrenal": 8})
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"arch": "x86"}, "cpu: arch = 'x86', did you mean 'x86_64'? accepted: aarch64, x86_64"),
+        ({"vector_bits": 384}, "cpu: vector_bits = 384, accepted: 128, 256, 512"),
+        ({"vector_registers": 0}, "cpu: vector_registers = 0, accepted: a whole number of at least 1"),
+        ({"fma_units": 1.5}, "cpu: fma_units = 1.5"),
+        ({"cores": 9}, "cpu: threads = 8, accepted: at least cores = 9"),
+        ({"features": "avx2"}, "cpu: features = 'avx2', accepted: a list of strings"),
+        ({"priority_ratio": 1.01}, "cpu: priority_ratio = 1.01, accepted: a finite number above 0 and at most 1"),
+        ({"clock_mhz": -1}, "cpu: clock_mhz = -1"),
+        ({"memory_bytes_per_cycle": math.nan}, "cpu: memory_bytes_per_cycle = nan"),
+        ({"caches": ()}, "cpu: caches of levels []"),
+        ({"caches": (dataclasses.replace(L1, level=2), L1)}, "cpu: caches of levels [2, 1], accepted: levels 1, 2"),
+        ({"caches": (32768,)}, "cpu: caches = (32768,), accepted: a list of caches"),
+    ],
+)
+def test_cpu_fields(change, part):
+    assert part in refusal(Cpu, **{**CPU, **change})
+
+
+def test_cache_size_is_sets_times_ways_times_line():
+    assert L1.sets == 64
+    assert refusal(Cache, level=1, size=32768, ways=7, line=64) == (
+        "cache: size = 32768 of level 1, accepted: a multiple of ways * line = 7 * 64 = 448 bytes"
+    )
+
+
+def test_a_machine_has_a_name_and_a_unit():
+    assert "accepted: at least one of cpu, near_tile" in refusal(Hardware, name="empty")
+    assert "hardware: name = ''" in refusal(Hardware, name="", cpu=Cpu(**CPU))
+    assert "hardware: cpu = 3" in refusal(Hardware, name="x", cpu=3)
+
+
+def test_descriptions_can_be_keys_and_travel():
+    machine = Hardware.load("neartile")
+    assert {machine: 1}[Hardware.load("neartile")] == 1
+    assert pickle.loads(pickle.dumps(machine)) == machine
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_presets_load_and_come_back_from_toml(name, tmp_path):
+    machine = Hardware.load(name)
+    assert machine.name == name
+    copy = tmp_path / "copy.toml"
+    copy.write_text(machine.to_toml(), encoding="utf-8")
+    again = Hardware.load(copy)
+    assert again == machine and again.fingerprint() == machine.fingerprint()
+
+
+def test_presets_of_this_package():
+    assert {"neartile", "icelake-server-2c", "icelake-server-16c", "zen4-server-8c"} <= set(preset_names())
+    assert {"skylake-desktop-8c", "neoverse-v1-16c"} <= set(preset_names())
+
+
+def test_neartile_preset_is_in_balance_as_its_comment_says():
+    unit = Hardware.load("neartile").near_tile
+    side = math.isqrt(unit.acc_max // 4)
+    engine = side * side / unit.macs_per_cycle
+    loading = side * 2 / unit.bandwidth["external"]
+    assert (side, engine, loading) == (256, 16, 8)
+
+
+def test_a_detected_machine_can_be_saved_and_loaded(tmp_path):
+    machine = Hardware.detect()
+    (tmp_path / "mine.toml").write_text(machine.to_toml())
+    assert Hardware.load(str(tmp_path / "mine.toml")) == machine
+
+
+@given(
+    name=st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1),
+    bw=st.floats(1e-3, 1e9),
+    macs=st.integers(1, 1 << 40),
+    acc_bytes=st.none() | st.integers(1, 8),
+)
+def test_any_machine_comes_back_from_toml(tmp_path_factory, name, bw, macs, acc_bytes):
+    fields = {**TILE, "bw_a": bw, "macs_per_cycle": macs, "acc_bytes_per_element": acc_bytes}
+    machine = Hardware.neartile(**fields, name=name)
+    file = tmp_path_factory.mktemp("toml") / "m.toml"
+    file.write_text(machine.to_toml(), encoding="utf-8")
+    assert Hardware.load(file) == machine
+
+
+def load_text(tmp_path, text):
+    (tmp_path / "m.toml").write_text(text)
+    return Hardware.load(tmp_path / "m.toml")
+
+
+def test_name_defaults_to_that_of_the_file(tmp_path):
+    assert load_text(tmp_path, TILE_TOML).name == "m"
+    assert load_text(tmp_path, f'name = "given"\n{TILE_TOML}').name == "given"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"{TILE_TOML}buf_c = 3\n", "m.toml: [near_tile]: unknown field 'buf_c': did you mean 'buf_b'? accepted: acc_"),
+        (f"{TILE_TOML}[near_tyle]\n", "m.toml: unknown field 'near_tyle': did you mean 'near_tile'?"),
+        (TILE_TOML.replace("buf_a = 1024", "buf_a = -1"), "m.toml: [near_tile]: near_tile: buf_a = -1, accepted: a wh"),
+        (TILE_TOML.replace("buf_a = 1024\n", ""), "m.toml: [near_tile]: missing required field 'buf_a'"),
+        (TILE_TOML.replace("= 64.5", "= 'fast'"), "m.toml: [near_tile]: near_tile: bw_b = 'fast'"),
+        ("near_tile = 3", "m.toml: [near_tile]: 3, accepted: a table"),
+        ("", "m.toml: hardware 'm' has no unit"),
+        (CPU_TOML.replace("ways", "way"), "m.toml: [cpu.caches[0]]: unknown field 'way': did you mean 'ways'?"),
+        (
+            CPU_TOML.replace("ways = 8", "ways = 9"),
+            "m.toml: [cpu.caches[0]]: cache: size = 32768 of level 1, accepted: a",
+        ),
+        ("[near_tile]\nbuf_a = 1\nbuf_b 2\n", "m.toml:3: not TOML: "),
+        ("[near_tile]\nbuf_a = [1,\n", "m.toml:"),
+    ],
+)
+def test_wrong_files(tmp_path, text, part):
+    assert part in refusal(load_text, tmp_path, text)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    assert "cannot be read: No such file" in refusal(Hardware.load, tmp_path / "absent.toml")
+    assert "cannot be read" in refusal(Hardware.load, f"{tmp_path}/absent")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    assert "byte 0 is not UTF-8" in refusal(Hardware.load, tmp_path / "binary.toml")
+
+
+def test_unknown_preset_names_the_nearest():
+    text = refusal(Hardware.load, "neartyle")
+    assert "unknown hardware preset 'neartyle': did you mean 'neartile'?" in text
+    assert all(name in text for name in preset_names())
+
+
+def test_every_refusal_is_a_tiling_error():
+    with pytest.raises(TilingError):
+        Hardware.load("nothing-like-it")
+
+
+def test_fingerprint_is_stable_and_tells_machines_apart():
+    cpu = Cpu(**CPU)
+    machine = Hardware(name="a", cpu=cpu)
+    assert machine.fingerprint() == "886483a46355af5f"
+    same = dataclasses.replace(cpu, clock_mhz=3000.0, assumed=("caches",), features=("fma", "avx2"))
+    assert Hardware(name="b", cpu=same).fingerprint() == machine.fingerprint()
+    for change in (
+        {"cores": 3},
+        {"threads": 4},
+        {"vector_bits": 512},
+        {"fma_units": 1},
+        {"features": ("avx2",)},
+        {"mcpu": "haswell"},
+        {"priority_ratio": 1.0},
+        {"caches": (dataclasses.replace(L1, ways=4),)},
+    ):
+        other = Hardware(name="a", cpu=dataclasses.replace(cpu, **change))
+        assert other.fingerprint() != machine.fingerprint(), change
+    assert len({Hardware.load(name).fingerprint() for name in preset_names()}) == len(preset_names())
