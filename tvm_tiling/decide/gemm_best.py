@@ -194,7 +194,7 @@ def _smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float)
         rows = smallest_partition(p.m, p.block_m, int(limit / p.load_b_cycles))
     if not p.fits_a:
         columns = smallest_partition(p.n, p.block_n, int(limit / p.load_a_cycles))
-    return _split_cut(p, rows, columns, order, unsplit_cycles, "the smallest accumulation buffer")
+    return _split_cut(p, rows, columns, order, unsplit_cycles, "least accumulation buffer")
 
 
 def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Cut:
@@ -224,7 +224,7 @@ def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) 
         load_a = ceil_div(p.n, (columns - 1) // p.block_n * p.block_n)
         columns = smallest_partition(p.n, p.block_n, load_a)
     assert fewest is not None  # the fastest split cut is among those walked
-    return _split_cut(p, fewest[2], fewest[3], order, unsplit_cycles, "the fewest bytes")
+    return _split_cut(p, fewest[2], fewest[3], order, unsplit_cycles, "fewest bytes")
 
 
 def _split_cut(p: Product, rows: int, columns: int, order: str, unsplit_cycles: float, aim: str) -> Cut:
@@ -247,8 +247,8 @@ def _split_cut(p: Product, rows: int, columns: int, order: str, unsplit_cycles: 
         load_a=load_a,
         load_b=load_b,
         why={
-            "partition_m": f"the smallest that reads B {load_b} times: {aim} of the fastest cuts",
-            "partition_n": f"the smallest that reads A {load_a} times: {aim} of the fastest cuts",
+            "partition_m": f"the smallest that reads B {_often(load_b)}: {aim} among the fastest",
+            "partition_n": f"the smallest that reads A {_often(load_a)}: {aim} among the fastest",
             "partition_k": "what both input buffers hold of k beside the partitions",
             "outer_order": "costs nothing where K is split: the preset, or m outside n",
             "split_k": why_split,
@@ -257,3 +257,7 @@ def _split_cut(p: Product, rows: int, columns: int, order: str, unsplit_cycles: 
             "load_b": "fits its buffer" if p.fits_b else f"once for each of {load_b} partitions of m",
         },
     )
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -123,26 +123,20 @@ def _split_cycles(p: Product, acc_bytes: int) -> float:
 def _split_counts(p: Product, acc_bytes: int) -> tuple[int, int]:
     """Load counts with that accumulation buffer (paragraphs 154 to 156, step s504).
 
-    load_a * load_b = m*n*d_s / acc and load_a / load_b = load_b_cycle / load_a_cycle give two real numbers. They are
-    rounded up, and while one operand takes over twice as long as the other, its count is halved and the other's grows
-    to keep the product, where that shortens the longer time.
+    load_a * load_b = m*n*d_s / acc and load_a / load_b = load_b_cycle / load_a_cycle give two real numbers, which are
+    rounded up, load_a first. So only A can come to take over twice as long as B; then its count is halved and the
+    other's grows to keep the product, where that shortens the longer time.
     """
     product = p.m * p.n * p.d_s / acc_bytes
     load_a = max(1, math.ceil(math.sqrt(product * p.load_b_cycles / p.load_a_cycles)))
     load_b = max(1, math.ceil(product / load_a))
-    while True:
-        time_a, time_b = load_a * p.load_a_cycles, load_b * p.load_b_cycles
-        if time_a > 2 * time_b and load_a > 1:
-            half_a = load_a // 2
-            half_b = max(1, math.ceil(product / half_a))
-        elif time_b > 2 * time_a and load_b > 1:
-            half_b = load_b // 2
-            half_a = max(1, math.ceil(product / half_b))
-        else:
-            return load_a, load_b
-        if max(half_a * p.load_a_cycles, half_b * p.load_b_cycles) >= max(time_a, time_b):
-            return load_a, load_b
-        load_a, load_b = half_a, half_b
+    time_a = load_a * p.load_a_cycles
+    if load_a > 1 and time_a > 2 * load_b * p.load_b_cycles:
+        half_a = load_a // 2
+        more_b = max(1, math.ceil(product / half_a))
+        if more_b * p.load_b_cycles < time_a:
+            return half_a, more_b
+    return load_a, load_b
 
 
 def _partition(limit: float, size: int, block: int) -> int:

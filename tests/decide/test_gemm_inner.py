@@ -1,0 +1,107 @@
+"""The inner tile and the text of a decision (page 01)."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from tvm_tiling.decide.gemm_partition import decide_partition
+from tvm_tiling.decide.inner_tile import inner_tile
+from tvm_tiling.decide.tiling import GemmTiling, Reason
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.workload import GemmWorkload
+
+
+@pytest.mark.parametrize(
+    ("partition", "blocks", "sync", "d_s", "tile"),
+    [
+        ((256, 256), (64, 64), 4, 1, (128, 64)),  # 2 blocks: both down one column
+        ((256, 256), (64, 64), 16, 1, (256, 128)),  # 8 blocks: the column's 4, then 2 columns
+        ((256, 256), (64, 64), 16, 2, (256, 64)),  # 4 blocks
+        ((256, 128), (64, 64), 64, 1, (256, 128)),  # 32 blocks: no more than the partition has
+        ((256, 256), (64, 64), 1, 4, (64, 64)),  # less than one block: one block
+        ((100, 70), (64, 16), 12, 1, (128, 48)),  # ragged: 2 and 5 blocks; 6 // 2 = 3 columns
+        ((8, 512), (8, 1), 20, 2, (8, 5)),
+    ],
+)
+def test_inner_tile_covers_one_synchronisation(partition, blocks, sync, d_s, tile):
+    got = inner_tile(*partition, block_m=blocks[0], block_n=blocks[1], sync_granularity=sync, d_s=d_s)
+    assert (got.tile_m, got.tile_n) == tile
+
+
+MACHINE = Hardware.neartile(buf_a=1 << 14, buf_b=1 << 14, acc_max=1 << 16, bw_a=32, bw_b=64, macs_per_cycle=1024)
+
+
+@pytest.mark.parametrize("mode", ["best", "seed"])
+@pytest.mark.parametrize("size", [(64, 64, 32), (512, 512, 256), (512, 512, 4096)])  # fits, no split, split
+def test_every_output_has_a_reason_that_explain_shows(mode, size):
+    t = decide_partition(GemmWorkload(m=size[0], n=size[1], k=size[2]), MACHINE, mode=mode)
+    outputs = {f.name for f in fields(GemmTiling)} - {"mode", "feasible", "reasons", "form", "mr", "nr"}
+    outputs -= {"threads_m", "threads_n", "threads_k", "pack_a", "pack_b", "predicted_seconds"}
+    assert {r.field for r in t.reasons} - {"feasible"} == outputs
+    text = t.explain()
+    for name, value, why in t.reasons:
+        assert why and why in text
+        if name != "feasible":
+            assert getattr(t, name) == value
+
+
+def test_explain_reads_as_this():
+    machine = Hardware.neartile(
+        buf_a=1 << 14,
+        buf_b=1 << 14,
+        acc_max=1 << 16,
+        bw_a=32,
+        bw_b=64,
+        macs_per_cycle=1024,
+        block_m=16,
+        block_n=16,
+        sync_granularity=64,
+    )
+    text = decide_partition(GemmWorkload(m=512, n=512, k=4096, dtype="int8"), machine).explain()
+    assert text == GOLDEN.strip("\n")
+
+
+GOLDEN = """
+gemm tiling, mode best
+  cut
+    partition_m       16           the smallest that reads B 32 times: least accumulation buffer among the fastest
+    partition_n       32           the smallest that reads A 16 times: least accumulation buffer among the fastest
+    partition_k       512          what both input buffers hold of k beside the partitions
+    tile_m            16           min(32 blocks per synchronisation, 1 in the partition), at least 1, of 16 rows
+    tile_n            32           min(32 // 1 blocks left, 2 in the partition), at least 1, of 16 columns
+    outer_order       m outside n  costs nothing where K is split: the preset, or m outside n
+    inner_order       n outside m  by column, as sums go
+  split-K
+    split_k           yes          not even one block fits a buffer with all of k = 4096
+    need_acc_buffer   yes          sums of a split K are kept there
+    acc_bytes         2048         16 * 32 sums of 4 bytes, of 65536 bytes there are
+  predicted
+    load_a            16 times     once for each of 16 partitions of n; 33554432 bytes read
+    load_b            32 times     once for each of 32 partitions of m; 67108864 bytes read
+    utilisation       100.0%       multipliers 1048576 cycles at peak, loads of A 1048576, of B 1048576
+"""
+
+
+def test_explain_shows_the_fields_of_a_cpu_where_there_are_any():
+    plain = decide_partition(GemmWorkload(m=512, n=512, k=256), MACHINE)
+    assert "CPU" not in plain.explain()
+    cpu = replace(
+        plain,
+        form="pack",
+        mr=6,
+        nr=16,
+        threads_m=2,
+        threads_n=1,
+        threads_k=1,
+        pack_a="none",
+        pack_b="pack",
+        predicted_seconds=0.00125,
+        reasons=(*plain.reasons, Reason("mr", 6, "rows of the register tile"), Reason("kc", 256, "half of L1")),
+    )
+    shown = {words[0]: words[1:] for words in map(str.split, cpu.explain().splitlines())}
+    assert shown["mr"] == ["6", "rows", "of", "the", "register", "tile"]
+    assert shown["nr"] == ["16"] and shown["form"] == ["pack"] and shown["pack_b"] == ["pack"]
+    assert shown["threads_m"] == ["2"] and shown["predicted_seconds"] == ["0.00125", "s"]
+    assert shown["kc"] == ["256", "half", "of", "L1"]  # a reason for what is no field
