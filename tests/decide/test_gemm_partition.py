@@ -116,6 +116,14 @@ def test_no_split_is_taken_where_a_split_is_as_fast_and_reads_less():
     assert not by_default.split_k and (by_default.load_a, by_default.load_b) in ((1, 8), (8, 1))
     assert by_traffic.split_k and by_traffic.load_a + by_traffic.load_b < 9
     assert by_default.utilisation == by_traffic.utilisation == 1.0
+    assert "the fewest of cuts as fast" in by_traffic.why("split_k")
+
+
+def test_a_split_that_saves_time_says_how_much():
+    w = GemmWorkload(m=512, n=512, k=512, dtype="int8")
+    machine = Hardware.neartile(buf_a=1 << 15, buf_b=1 << 15, acc_max=1 << 18, bw_a=64, bw_b=64, macs_per_cycle=8192)
+    t = decide_partition(w, machine)  # one load takes 4096 cycles: 2 and 2 against 1 and 8
+    assert t.split_k and t.why("split_k") == "16384 cycles against 32768 without"
 
 
 def test_the_smallest_accumulation_buffer_is_taken_unless_traffic_is_preferred():
@@ -278,6 +286,21 @@ def test_a_product_and_its_transpose_are_equally_fast(w, machine):
 
 
 # --- speed ---
+
+
+def test_a_decision_is_a_thousand_times_faster_than_the_search_over_every_cut():
+    w = GemmWorkload(m=48, n=48, k=48)
+    machine = Hardware.neartile(buf_a=1024, buf_b=1024, acc_max=4096, bw_a=4, bw_b=8, macs_per_cycle=64)
+    start = time.perf_counter()
+    best = search_naively(w, machine)
+    searched = time.perf_counter() - start
+    decided = []
+    for _ in range(20):
+        start = time.perf_counter()
+        tiling = decide_partition(w, machine)
+        decided.append(time.perf_counter() - start)
+    assert best is not None and tiling.utilisation == pytest.approx(best.utilisation)
+    assert searched > 1000 * statistics.median(decided)
 
 
 def test_the_median_decision_takes_under_a_millisecond():

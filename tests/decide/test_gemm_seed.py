@@ -118,6 +118,12 @@ def test_split_doubles_one_count_and_halves_the_other_where_times_are_far_apart(
     assert (t.load_a, t.load_b) == (1, 6)  # 102 rows a partition are 6 partitions
 
 
+def test_split_keeps_its_counts_where_halving_one_would_take_longer():
+    # load_a = sqrt(6 * 0.7) = 2.05 rounds up to 3, load_b to 2. A takes 3 / 1.4 times as long, but 1 and 6 are longer.
+    t = decide_partition(*split_case(acc_max=43_700, bw_a=70, bw_b=100, macs_per_cycle=1 << 20), mode="seed")
+    assert (t.partition_m, t.partition_n) == (512 // 2, 512 // 3)
+
+
 def test_seed_counts_accumulators_in_elements_and_reports_what_does_not_fit():
     # The seed's sums take one byte, the machine's four.
     t = decide_partition(*split_case(acc_bytes_per_element=4, macs_per_cycle=32768), mode="seed")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from .tiling import GemmTiling
 
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 _CUT = ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "outer_order", "inner_order")
 _SPLIT = ("split_k", "need_acc_buffer", "acc_bytes")
-_CPU = ("form", "mr", "nr", "threads_m", "threads_n", "threads_k", "pack_a", "pack_b")
 _PREDICTED = ("load_a", "load_b", "utilisation", "predicted_seconds")
+_HEADLINE = ("mode", "feasible", "reasons")
+_CPU = tuple(f.name for f in fields(GemmTiling) if f.name not in (*_CUT, *_SPLIT, *_PREDICTED, *_HEADLINE))
 _SECTIONS = (("cut", _CUT), ("split-K", _SPLIT), ("CPU", _CPU), ("predicted", _PREDICTED))
 
 
