@@ -120,7 +120,8 @@ def test_split_doubles_one_count_and_halves_the_other_where_times_are_far_apart(
 
 def test_split_keeps_its_counts_where_halving_one_would_take_longer():
     # load_a = sqrt(6 * 0.7) = 2.05 rounds up to 3, load_b to 2. A takes 3 / 1.4 times as long, but 1 and 6 are longer.
-    t = decide_partition(*split_case(acc_max=43_700, bw_a=70, bw_b=100, macs_per_cycle=1 << 20), mode="seed")
+    case = split_case(acc_max=43_700, bw_a=70, bw_b=100, macs_per_cycle=1 << 20)
+    t = decide_partition(*case, mode="seed", acc_factor=0.1)
     assert (t.partition_m, t.partition_n) == (512 // 2, 512 // 3)
 
 
