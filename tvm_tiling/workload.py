@@ -152,7 +152,9 @@ class ConvWorkload:
             raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
         object.__setattr__(self, "acc_dtype", _acc_dtype("conv", self.dtype, self.acc_dtype))
         if self.ho < 1 or self.wo < 1:
-            raise WorkloadError(f"conv: a kernel of {self.kh}x{self.kw} is larger than the padded {self.h}x{self.w} input")
+            raise WorkloadError(
+                f"conv: a kernel of {self.kh}x{self.kw} is larger than the padded {self.h}x{self.w} input"
+            )
 
     @property
     def ho(self) -> int:
