@@ -1,0 +1,40 @@
+"""Everything that can multiply two matrices, behind one interface."""
+
+from __future__ import annotations
+
+from tvm_tiling.errors import nearest
+
+from ..suite import SuiteError
+from .base import Peer, Prepared
+from .metaschedule import MetaSchedule
+from .numpy_peer import NumPy
+from .onnxruntime_peer import OnnxRuntime
+from .ours import Ours, OursWithLongerRows
+from .torch_peer import Torch
+from .tvm_peers import DLight, TvmDefault
+
+__all__ = ["DEFAULT_PEERS", "Ours", "Peer", "Prepared", "get_peer", "peer_names"]
+
+# The configurations of page 03's table: our own kernel with the microkernel forced.
+CONFIGURATIONS = {"A": (28, 1), "B": (14, 2), "C": (7, 2), "D": (6, 4)}
+DEFAULT_PEERS = ("numpy", "torch", "onnxruntime", "tvm", "dlight")
+
+
+def _all_peers() -> dict[str, Peer]:
+    peers: list[Peer] = [NumPy(), Torch(), OnnxRuntime(), TvmDefault(), DLight(), MetaSchedule()]
+    peers += [Ours(name, microkernel) for name, microkernel in CONFIGURATIONS.items()]
+    peers.append(OursWithLongerRows(16))
+    return {peer.name: peer for peer in peers}
+
+
+def peer_names() -> list[str]:
+    """The peers there are, installed or not."""
+    return list(_all_peers())
+
+
+def get_peer(name: str) -> Peer:
+    """The peer of that name; SuiteError with the known names otherwise."""
+    peers = _all_peers()
+    if name not in peers:
+        raise SuiteError(f"no peer {name!r}: {nearest(name, peers)}")
+    return peers[name]

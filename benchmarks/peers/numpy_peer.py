@@ -1,0 +1,30 @@
+"""NumPy, which brings OpenBLAS."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tvm_tiling.workload import GemmWorkload
+
+from ..operands import Operands
+from .base import Peer, Prepared
+
+MOST_INT8_MACS = 512**3  # NumPy has no BLAS for integers: about one multiply-add per nanosecond
+
+
+class NumPy(Peer):
+    """np.matmul into an array that exists. OpenBLAS uses every core by itself and has no form for packed weights."""
+
+    name = "numpy"
+    needs = ("numpy",)
+
+    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+        if workload.dtype == "int8" and workload.macs > MOST_INT8_MACS:
+            return "no fast int8 product; would take seconds"
+        return None
+
+    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+        a, b, out = operands.a, operands.b, operands.output()
+        if operands.workload.dtype == "int8":
+            return Prepared(lambda: np.matmul(a, b, out=out, dtype=np.int32), lambda: out)
+        return Prepared(lambda: np.matmul(a, b, out=out), lambda: out)

@@ -1,0 +1,66 @@
+"""PyTorch, which brings MKL and oneDNN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_tiling.lowering.threads import usable_core_count
+
+from ..operands import Operands
+from .base import Peer, Prepared, quickest
+
+
+class Torch(Peer):
+    """torch.matmul (MKL) into a tensor that exists; where B is constant, the quickest of that, oneDNN and MKL packed.
+
+    The packed forms return a new tensor each time: there is no form that writes into one.
+    """
+
+    name = "torch"
+    needs = ("torch",)
+
+    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+        import torch
+
+        torch.set_num_threads(usable_core_count())
+        a, b = torch.from_numpy(operands.a), torch.from_numpy(operands.b)
+        if operands.workload.dtype == "int8":
+            # oneDNN's int8 product; its result must be dense.
+            dense = torch.empty(operands.workload.m, operands.workload.n, dtype=torch.int32)
+            return Prepared(lambda: torch._int_mm(a, b, out=dense), lambda: dense.numpy(), "int_mm")
+        out = torch.from_numpy(operands.output())
+        ways = {"matmul": Prepared(lambda: torch.matmul(a, b, out=out), lambda: out.numpy())}
+        if packed:
+            ways |= _packed(a, b)
+        return quickest(ways)
+
+
+def _packed(a: Any, b: Any) -> dict[str, Prepared]:
+    """The forms with B laid out ahead of time that this build of PyTorch has; it may lack either library."""
+    import torch
+
+    weight, rows = b.t().contiguous(), a.shape[0]
+    last: dict[str, Any] = {}
+
+    def keeping(name: str, product: Any) -> Prepared:
+        def run() -> None:
+            last[name] = product()
+
+        run()
+        return Prepared(run, lambda: last[name].numpy())
+
+    def onednn() -> Prepared:
+        laid_out = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        return keeping("onednn", lambda: torch.ops.mkldnn._linear_pointwise(a, laid_out, None, "none", [], ""))
+
+    def mkl() -> Prepared:
+        laid_out = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
+        return keeping("mkl", lambda: torch.ops.mkl._mkl_linear(a, laid_out, weight, None, rows))
+
+    ways = {}
+    for name, make in (("onednn packed", onednn), ("mkl packed", mkl)):
+        try:
+            ways[name] = make()
+        except (AttributeError, RuntimeError):  # this build has no such operator, or it refuses these strides
+            continue
+    return ways

@@ -1,0 +1,55 @@
+"""TVM as it comes: the default pipeline, and dlight's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_tiling.workload import GemmWorkload
+
+from ..operands import Operands
+from .base import Peer, Prepared
+from .tvm_product import bind, target, tir
+
+MOST_MACS = 1 << 26  # without a schedule a multiply-add takes a nanosecond or two
+
+
+class TvmDefault(Peer):
+    """tvm.compile of the product as it stands: what a model gets that nobody tunes."""
+
+    name = "tvm"
+    needs = ("tvm",)
+
+    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+        return "unscheduled code would take seconds" if workload.macs > MOST_MACS else None
+
+    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+        import tvm
+
+        module = tvm.IRModule({"main": tir(operands.workload)})
+        return bind(tvm.compile(module, target=target())["main"], operands)
+
+
+class DLight(Peer):
+    """dlight's rules for CPUs, which serve some products with a vector and no others."""
+
+    name = "dlight"
+    needs = ("tvm",)
+
+    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+        return None if _dlight(workload) is not None else "no CPU rule serves this product"
+
+    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+        import tvm
+
+        return bind(tvm.compile(_dlight(operands.workload), target=target())["main"], operands)
+
+
+def _dlight(workload: GemmWorkload) -> Any:
+    """The scheduled module, or None where no rule applies."""
+    import tvm
+    from tvm.s_tir import dlight
+
+    module = tvm.IRModule({"main": tir(workload)})
+    with target():
+        scheduled = dlight.ApplyDefaultSchedule(dlight.cpu.GEMV(), dlight.cpu.Reduction())(module)
+    return scheduled if "tirx.is_scheduled" in (scheduled["main"].attrs or {}) else None

@@ -1,0 +1,252 @@
+"""The driver: python -m benchmarks.run --suite gemm --short --html report.html
+
+For each case, outputs are compared first; then ours and each peer alternate (page 10). Results are written after every
+case, so that a run that is stopped can be resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm_tiling.errors import TilingError
+from tvm_tiling.measure import (
+    UNKNOWN_LAST_LEVEL,
+    CacheFlush,
+    Condition,
+    Paired,
+    Status,
+    StopRule,
+    Timing,
+    first_line,
+    machine_record,
+    paired,
+    timed,
+)
+from tvm_tiling.peak import Peak, measure_peak
+
+from .operands import Operands
+from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
+from .suite import Case, SuiteError, load_suite, suite_names
+from .summary import Row, summaries
+
+FORMAT = "tvm-tiling-bench"
+VERSION = 1
+# A library's idle threads spin for some milliseconds before they sleep; the other side must not share a core with them.
+SETTLE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One run. `packed` None: both forms. `match`: only cases whose name contains it. `seconds` bound one pair."""
+
+    suite: str
+    short: bool = False
+    peers: tuple[str, ...] = DEFAULT_PEERS
+    packed: bool | None = None
+    dtype: str | None = None
+    match: str = ""
+    cold: bool = False
+    seconds: float = 1.5
+    json: Path | None = None
+    html: Path | None = None
+    resume: bool = False
+
+    def cases(self) -> list[Case]:
+        """The suite's cases that are asked for; SuiteError if none is left."""
+        found = [
+            case
+            for case in load_suite(self.suite)
+            if (case.short or not self.short)
+            and self.packed in (None, case.packed)
+            and self.dtype in (None, case.workload.dtype)
+            and self.match in case.name
+        ]
+        if not found:
+            raise SuiteError(f"no case of {self.suite!r} is left: loosen --filter, --dtype, --short or --packed")
+        return found
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Measure everything that `settings` ask for, with a progress bar on standard error; returns the whole result."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from .peers.tvm_product import target, this_machine
+
+    cases = settings.cases()
+    for name in settings.peers:
+        get_peer(name)  # a wrong name is an error now, not in the middle
+    hardware = this_machine()
+    assert hardware.cpu is not None
+    peak = measure_peak(hardware.cpu, target())
+    rows = _earlier_rows(settings)
+    done = {row["case"] for row in rows}
+    result = {
+        "format": FORMAT,
+        "version": VERSION,
+        "settings": {**asdict(settings), "json": None, "html": None},
+        "machine": machine_record(hardware),
+        "peak": peak.to_dict(),
+        "rows": rows,
+    }
+    last_level = max((cache.size for cache in hardware.cpu.caches), default=UNKNOWN_LAST_LEVEL)
+    condition = Condition(flush=CacheFlush(last_level)) if settings.cold else Condition(settle=SETTLE)
+    rule = StopRule(most_seconds=settings.seconds)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(settings.suite, total=len(cases))
+        for case in cases:
+            progress.update(task, description=case.name)
+            if case.name not in done:
+                rows.append(measure_case(case, settings.peers, peak, rule, condition))
+                _finish(result, settings)
+            progress.advance(task)
+    _finish(result, settings)
+    return result
+
+
+def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, condition: Condition) -> Row:
+    """One case against every peer, as a row of the result."""
+    operands = Operands.random(case.workload)
+    w = case.workload
+    ours = _prepare(Ours(), operands, case.packed)
+    comparisons = {
+        name: _compare(get_peer(name), operands, case.packed, ours, rule, condition)
+        for name in dict.fromkeys((*peers, *case.peers))
+    }
+    samples = [seconds for comparison in comparisons.values() for seconds in comparison["ours_seconds"]]
+    if isinstance(ours, Prepared):
+        timing = Timing(seconds=tuple(samples)) if samples else timed(ours.run, rule, condition)
+    else:
+        timing = ours
+    roofline = peak.roofline(w.flops, w.bytes, w.dtype)
+    entry = _speed(timing, w.flops)
+    return {
+        "case": case.name,
+        "group": case.group,
+        **{name: getattr(w, name) for name in ("m", "k", "n", "lda", "ldb", "ldc", "dtype")},
+        "packed": case.packed,
+        "short": case.short,
+        "flops": w.flops,
+        "bytes": w.bytes,
+        "tolerance": operands.tolerance,
+        "roofline_gops": roofline,
+        "ours": {**entry, "of_roofline": entry["gops"] / roofline if entry["gops"] else None},
+        "peers": {name: comparison["entry"] for name, comparison in comparisons.items()},
+    }
+
+
+def _prepare(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
+    """The prepared product with its output found right, or the reason why not as a timing without samples."""
+    reason = peer.available() or peer.refuses(operands.workload, packed)
+    if reason:
+        return Timing(status=Status.SKIPPED, reason=reason)
+    try:
+        prepared = peer.prepare(operands, packed)
+        prepared.run()
+        wrong = operands.difference(prepared.output())
+    except Exception as error:
+        return Timing(status=Status.FAILED, reason=first_line(error))
+    return Timing(status=Status.WRONG, reason=wrong) if wrong else prepared
+
+
+def _compare(
+    peer: Peer, operands: Operands, packed: bool, ours: Prepared | Timing, rule: StopRule, condition: Condition
+) -> dict[str, Any]:
+    """One peer's entry in a row, and the samples of ours taken beside it."""
+    prepared = _prepare(peer, operands, packed)
+    pair, note = Paired(), ""
+    if isinstance(prepared, Timing):
+        timing = prepared
+    elif isinstance(ours, Timing):
+        timing, note = timed(prepared.run, rule, condition), prepared.note
+    else:
+        pair, note = paired(ours.run, prepared.run, rule, condition), prepared.note
+        timing = pair.peer if pair.status is Status.OK else Timing(status=pair.status, reason=pair.reason)
+    entry = _speed(timing, operands.workload.flops)
+    return {
+        "entry": {
+            **entry,
+            "note": note,
+            "library": peer.library,
+            "ratio": pair.ratio if pair.ratios else None,
+            "spread": pair.spread if pair.ratios else None,
+        },
+        "ours_seconds": pair.ours.seconds,
+    }
+
+
+def _speed(timing: Timing, flops: int) -> dict[str, Any]:
+    return {**timing.to_dict(), "gops": flops / timing.median / 1e9 if timing.seconds else None}
+
+
+def _earlier_rows(settings: Settings) -> list[Row]:
+    if not (settings.resume and settings.json and settings.json.is_file()):
+        return []
+    earlier = json.loads(settings.json.read_text())
+    if (earlier.get("format"), earlier.get("version")) != (FORMAT, VERSION):
+        raise SuiteError(f"{settings.json} is no result of this driver's version {VERSION}; give another --json file")
+    return list(earlier["rows"])
+
+
+def _finish(result: dict[str, Any], settings: Settings) -> None:
+    result["summary"] = [summary.to_dict() for summary in summaries(result["rows"])]
+    if settings.json:
+        write_whole(settings.json, json.dumps(result, indent=1))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file at once: a run that is stopped leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+def parse(arguments: Sequence[str] | None = None) -> Settings:
+    """Settings from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Compare speed on a suite of shapes.")
+    parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
+    parser.add_argument("--short", action="store_true", help="only the short set")
+    parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help="names with commas; default: %(default)s")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--packed", action="store_true", default=None, help="only with B laid out ahead of time")
+    form.add_argument("--unpacked", action="store_false", dest="packed", help="only with B as it is")
+    parser.add_argument("--dtype", help="only this element type")
+    parser.add_argument("--filter", default="", dest="match", help="only cases whose name contains this")
+    parser.add_argument("--cold", action="store_true", help="flush the caches before every call")
+    parser.add_argument("--seconds", type=float, default=1.5, help="longest time for one pair; default: %(default)s")
+    parser.add_argument("--json", type=Path, help="write the result here, after every case")
+    parser.add_argument("--html", type=Path, help="write a report here")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file already has")
+    chosen = vars(parser.parse_args(arguments))
+    chosen["peers"] = tuple(name for name in chosen["peers"].split(",") if name)
+    return Settings(**chosen)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print the table and write the files; 1 after an error that the user can mend."""
+    from .report import write_html
+    from .table import print_result
+
+    try:
+        settings = parse(arguments)
+        result = run(settings)
+    except TilingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print_result(result)
+    if settings.html:
+        write_html(result, settings.html)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

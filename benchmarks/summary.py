@@ -1,0 +1,73 @@
+"""What the rows of a result amount to: the faster peer of each, and means over groups.
+
+A row is a plain dictionary, as it stands in the JSON file; benchmarks/run.py writes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A group of rows against the faster peer of each. Ratios above 1: ours is faster; None without a comparison.
+
+    `share_won` is of all rows that have a peer's time: a row in which ours failed or was wrong is lost.
+    """
+
+    group: str
+    rows: int
+    compared: int
+    ours_not_ok: int
+    geometric_mean: float | None
+    worst: float | None
+    worst_case: str
+    share_won: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def faster_peer(row: Row) -> tuple[str, float] | None:
+    """Name and ratio of the competing peer that ours has the least lead over; None where nothing was compared."""
+    ratios = [
+        (name, peer["ratio"]) for name, peer in row["peers"].items() if peer["library"] and peer["ratio"] is not None
+    ]
+    return min(ratios, key=lambda item: item[1], default=None)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The mean that ratios have; every value must be above 0."""
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def summarize(group: str, rows: Sequence[Row]) -> Summary:
+    """One line on these rows."""
+    ratios = {row["case"]: best[1] for row in rows if (best := faster_peer(row)) is not None}
+    contested = [row for row in rows if any(p["library"] and p["gops"] is not None for p in row["peers"].values())]
+    worst = min(ratios, key=lambda case: ratios[case], default="")
+    return Summary(
+        group=group,
+        rows=len(rows),
+        compared=len(ratios),
+        ours_not_ok=sum(row["ours"]["status"] != "ok" for row in rows),
+        geometric_mean=geometric_mean(list(ratios.values())) if ratios else None,
+        worst=ratios.get(worst),
+        worst_case=worst,
+        share_won=sum(ratio >= 1 for ratio in ratios.values()) / len(contested) if contested else None,
+    )
+
+
+def summaries(rows: Sequence[Row]) -> list[Summary]:
+    """One summary for each group and element type and packing, in the rows' order, and one of everything at the end."""
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        kind = f"{row['group']}, {row['dtype']}{', B packed' if row['packed'] else ''}"
+        parts.setdefault(kind, []).append(row)
+    return [*(summarize(name, part) for name, part in parts.items()), summarize("all", rows)]
