@@ -39,14 +39,17 @@ class GemmTiling:
     utilisation: float
     mode: str = "best"
     feasible: bool = True  # False only in mode="seed", whose literal cut may exceed a buffer
-    form: str | None = None  # "normal", "inline", "nocopy", "pack", "gemv"
+    form: str | None = None  # "normal", "inline", "nocopy", "pack", "stream"
     mr: int | None = None  # rows of the register tile
     nr: int | None = None  # columns of the register tile: z vectors of `lanes`
+    lanes: int | None = None  # accumulators in a vector register
+    keep: int | None = None  # rows of the register tile read in place; the rest come from a small buffer
+    threads_batch: int | None = None
     threads_m: int | None = None
     threads_n: int | None = None
     threads_k: int | None = None
     pack_a: str | None = None  # "none", "inline", "pack"
-    pack_b: str | None = None
+    pack_b: str | None = None  # "none", "pack" (while it runs), "ahead" (when it is compiled)
     predicted_seconds: float | None = None
     reasons: tuple[Reason, ...] = ()
 

@@ -1,0 +1,455 @@
+"""Blocked matrix product on the CPU: the loop nest that a GemmTiling decides, as TIR (pages 01 and 03).
+
+    parallel task = (batch share, row share, column share, k share)
+      jc: partition_n columns          B's block of this and the next loop is packed here, where it is packed at all
+        pc: partition_k summed elements
+          rows of mr, panels of nr     inner_order says which of the two is outside
+            the microkernel            accumulators in registers, the epilogue at the last pc
+
+Every edge is a kernel of its own size. Shares differ by at most one tile. With threads_k > 1 tasks write partial sums,
+which a second parallel loop adds before the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from ..decide.dot_engine import DotEngine
+from ..decide.tiling import GemmTiling
+from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts
+from ..lowering.register_tile import (
+    TileShape,
+    accumulators,
+    resume,
+    set_accumulators,
+    step_in_place,
+    step_packed,
+    write_back,
+)
+from ..match import GemmProgram
+
+Expr = tirx.Expr
+Index = Expr | int
+
+
+@dataclass(frozen=True)
+class PackedProduct:
+    """The scheduled product and, where B is packed ahead, the function (B, packed B) that packs it."""
+
+    main: tirx.PrimFunc
+    pack: tirx.PrimFunc | None
+    packed_shape: tuple[int, ...] | None
+    packed_dtype: str | None
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Where the nest stands: batch, columns, summed elements, and the packed panels of B if there are any."""
+
+    batch: Index
+    k0: Index  # first summed element
+    groups: Index  # of the summed axis in this k-block
+    elements: Index  # summed elements in this k-block
+    first: Expr | bool  # first k-block of the task
+    last: Expr | bool
+    panels: tirx.Var | None
+    panel_base: Callable[[Index], Index]  # panel number within the jc block -> offset in `panels`
+
+
+class GemmNest:
+    """Writes the TIR of one product."""
+
+    def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> None:
+        self.program, self.tiling, self.engine = program, tiling, engine
+        w = program.workload
+        self.m, self.n, self.k, self.batch = w.m, w.n, w.k, w.batch
+        assert tiling.mr and tiling.nr and tiling.lanes
+        self.mr, self.nr, self.lanes = tiling.mr, tiling.nr, tiling.lanes
+        self.group = engine.group
+        self.k_groups = -(-self.k // self.group)
+        self.k_blocks = -(-self.k // tiling.partition_k)
+        self.block_groups = -(-self.k_groups // self.k_blocks)
+        self.k_blocks = -(-self.k_groups // self.block_groups)
+        self.layout = PanelLayout(self.nr, self.lanes, self.block_groups, engine)
+        self.full_tiles, self.m_tail = divmod(self.m, self.mr)
+        self.full_panels, self.n_tail = divmod(self.n, self.nr)
+        self.tiles = self.full_tiles + (self.m_tail > 0)
+        self.panels = self.full_panels + (self.n_tail > 0)
+        self.panels_per_block = max(1, tiling.partition_n // self.nr)
+        self.tasks = (
+            tiling.threads_batch or 1,
+            tiling.threads_m or 1,
+            tiling.threads_n or 1,
+            min(tiling.threads_k or 1, self.k_blocks),
+        )
+        self.keep = self.mr if tiling.keep is None else tiling.keep
+        self.copies_a = self.keep < self.mr
+        self.columns_first = w.trans_a  # A' holds columns, as A does
+        self.partial: tirx.Var | None = None
+
+    # ---- operands -------------------------------------------------------------------------------------------------
+
+    def element_a(self, batch: Index, i: Index, k: Index) -> Expr:
+        value = self.program.a.at(batch, i, k, dtype=self.engine.operand)
+        if not self.engine.offset:
+            return value
+        return tirx.bitwise_xor(value, tirx.const(-self.engine.offset, self.engine.operand))
+
+    def element_b(self, batch: Index, k: Index, j: Index) -> Expr:
+        return self.program.b.at(batch, k, j, dtype=self.engine.operand)
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        return (self.batch, self.panels, self.k_blocks, self.layout.rows, self.layout.row)
+
+    def packed_offset(self, batch: Index, panel: Index, block: Index) -> Index:
+        """Offset of a panel in B packed as a whole."""
+        return ((batch * self.panels + panel) * self.k_blocks + block) * self.layout.size
+
+    def block_length(self, block: Index) -> tuple[Index, Index]:
+        """(groups, elements) of a k-block."""
+        if self.k_blocks == 1:
+            return self.k_groups, self.k
+        groups = tirx.min(self.block_groups, self.k_groups - block * self.block_groups)
+        return groups, tirx.min(self.block_groups * self.group, self.k - block * self.block_groups * self.group)
+
+    # ---- packing --------------------------------------------------------------------------------------------------
+
+    def pack_panels(
+        self, packed: tirx.Var, batch: Index, j0: Index, count: Index, block: Index, base: Callable[[Index], Index],
+        columns: int,
+    ) -> None:
+        """Pack `count` panels of `columns` columns each, from column j0 on; rows of B are walked outermost."""
+        groups, elements = self.block_length(block)
+        k0 = block * (self.block_groups * self.group)
+        whole = tirx.floordiv(elements, self.group) if self.group > 1 else groups
+
+        def group(index: Index, rows: int) -> None:
+            with T.serial(0, count) as panel:
+                pack_panel_group(
+                    packed,
+                    base(panel) + index * self.layout.row,
+                    lambda k, j: self.element_b(batch, k0 + k, j0 + panel * self.nr + j),
+                    index * self.group,
+                    self.layout,
+                    columns,
+                    rows,
+                )
+
+        with T.serial(0, whole) as index:
+            group(index, self.group)
+        if self.k % self.group:
+            with T.serial(0, groups - whole):
+                group(whole, self.k % self.group)
+        if self.engine.offset:
+            with T.serial(0, count) as panel:
+                pack_starts(packed, base(panel), groups, self.layout)
+
+    def pack_whole(self, packed: tirx.Var) -> None:
+        """Pack all of B, a parallel task a panel."""
+        with T.parallel(0, self.batch * self.panels) as task:
+            batch, panel = tirx.floordiv(task, self.panels), tirx.floormod(task, self.panels)
+            with T.serial(0, self.k_blocks) as block:
+
+                def base(_: Index) -> Index:
+                    return self.packed_offset(batch, panel, block)
+
+                def pack(columns: int) -> None:
+                    self.pack_panels(packed, batch, panel * self.nr, 1, block, base, columns)
+
+                self.by_edge(panel < self.full_panels, self.full_panels, self.n_tail, self.nr, pack)
+
+    @staticmethod
+    def by_edge(inside: Expr, full: int, tail: int, size: int, emit: Callable[[int], None]) -> None:
+        """emit(size) where `inside`, else emit(tail), with no test where one of the two cannot occur."""
+        if not tail:
+            emit(size)
+        elif not full:
+            emit(tail)
+        else:
+            with T.If(inside):
+                with T.Then():
+                    emit(size)
+                with T.Else():
+                    emit(tail)
+
+    # ---- the nest -------------------------------------------------------------------------------------------------
+
+    def emit(self, packed: tirx.Var | None) -> None:
+        """The whole product; `packed` is B packed ahead."""
+        if packed is None and self.tiling.pack_b == "pack" and self.tasks[1] > 1:
+            size = 1
+            for extent in self.packed_shape:
+                size *= extent
+            packed = T.alloc_buffer((size,), self.engine.operand)
+            self.pack_whole(packed)
+        tb, tm, tn, tk = self.tasks
+        if tk > 1:
+            self.partial = T.alloc_buffer((tk * self.batch * self.m * self.n,), self.engine.accumulator)
+        total = tb * tm * tn * tk
+        with T.parallel(0, total) if total > 1 else T.serial(0, 1) as task:
+            kt = tirx.floormod(task, tk)
+            nt = tirx.floormod(tirx.floordiv(task, tk), tn)
+            mt = tirx.floormod(tirx.floordiv(task, tk * tn), tm)
+            bt = tirx.floordiv(task, tk * tn * tm)
+            b0, b1 = self.share(self.batch, bt, tb)
+            with T.serial(b0, b1) as batch:
+                self.task(batch, mt, nt, kt, packed)
+        if tk > 1:
+            self.add_partial_sums(tk)
+
+    @staticmethod
+    def share(count: int, index: Index, parts: int) -> tuple[Index, Index]:
+        """[start, end) of one of `parts` nearly equal shares of range(count)."""
+        if parts == 1:
+            return 0, count
+        return tirx.floordiv(index * count, parts), tirx.floordiv((index + 1) * count, parts)
+
+    def task(self, batch: Index, mt: Index, nt: Index, kt: Index, packed: tirx.Var | None) -> None:
+        _, tm, tn, tk = self.tasks
+        tile0, tile1 = self.share(self.tiles, mt, tm)
+        panel0, panel1 = self.share(self.panels, nt, tn)
+        block0, block1 = self.share(self.k_blocks, kt, tk)
+        step = min(self.panels_per_block, -(-self.panels // tn))
+        own = None
+        if self.tiling.pack_b == "pack" and packed is None:
+            own = T.alloc_buffer((step * self.layout.size,), self.engine.operand)
+        with T.serial(0, tirx.ceildiv(panel1 - panel0, step)) as jc:
+            panel = panel0 + jc * step
+            count = tirx.min(step, panel1 - panel)
+            full = count if not self.n_tail else tirx.max(0, tirx.min(count, self.full_panels - panel))
+            with T.serial(block0, block1) as block:
+                groups, elements = self.block_length(block)
+                if own is not None:
+                    panels, base = own, lambda p: p * self.layout.size
+                    self.pack_block(own, batch, panel, full, count, block, base)
+                else:
+                    panels, base = packed, lambda p: self.packed_offset(batch, panel + p, block)
+                where = _Block(
+                    batch=batch,
+                    k0=block * (self.block_groups * self.group),
+                    groups=groups,
+                    elements=elements,
+                    first=True if self.k_blocks == 1 else tirx.EQ(block, block0),
+                    last=True if self.k_blocks == 1 else tirx.EQ(block, block1 - 1),
+                    panels=panels,
+                    panel_base=base,
+                )
+                self.tiles_of_block(where, tile0, tile1, panel, full, count, kt)
+
+    def pack_block(
+        self, own: tirx.Var, batch: Index, panel: Index, full: Index, count: Index, block: Index,
+        base: Callable[[Index], Index],
+    ) -> None:
+        if self.full_panels:
+            self.pack_panels(own, batch, panel * self.nr, full, block, base, self.nr)
+        if self.n_tail:
+            with self.when(count > full):
+                at = (panel + full) * self.nr
+                self.pack_panels(own, batch, at, 1, block, lambda p: base(full + p), self.n_tail)
+
+    @staticmethod
+    def when(condition: Expr) -> ExitStack:
+        stack = ExitStack()
+        stack.enter_context(T.If(condition))
+        stack.enter_context(T.Then())
+        return stack
+
+    def tiles_of_block(
+        self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
+    ) -> None:
+        """All register tiles of rows [tile0, tile1) and panels [panel, panel + count)."""
+
+        def row_of_tiles(i0: Index, rows: int, columns_of: Callable[[Callable[[Index, int], None]], None]) -> None:
+            copy = self.copy_tile(where, i0, rows)
+            columns_of(lambda p, columns: self.tile(where, i0, rows, panel, p, columns, copy, kt))
+
+        def every_row(columns_of: Callable[[Callable[[Index, int], None]], None]) -> None:
+            if self.full_tiles:
+                end = tirx.min(tile1, self.full_tiles) if self.m_tail else tile1
+                with T.serial(tile0, end) as tile:
+                    row_of_tiles(tile * self.mr, self.mr, columns_of)
+            if self.m_tail:
+                with self.when(tile1 > self.full_tiles):
+                    row_of_tiles(self.full_tiles * self.mr, self.m_tail, columns_of)
+
+        def every_column(emit: Callable[[Index, int], None]) -> None:
+            if self.full_panels:
+                with T.serial(0, full) as p:
+                    emit(p, self.nr)
+            if self.n_tail:
+                with self.when(count > full):
+                    emit(full, self.n_tail)
+
+        if self.tiling.inner_order == "mn" or self.copies_a:
+            every_row(every_column)
+        else:
+            every_column(lambda p, columns: every_row(lambda emit: emit(p, columns)))
+
+    def copy_tile(self, where: _Block, i0: Index, rows: int) -> tirx.Var | None:
+        """A', the tile's rows that are not read in place, copied to a buffer whose rows do not collide in the cache."""
+        if not self.copies_a or rows <= self.keep:
+            return None
+
+        def a(i: Index, k: Index) -> Expr:
+            return self.element_a(where.batch, i0 + i, where.k0 + k)
+
+        if self.columns_first and self.group == 1:
+            buffer = T.alloc_buffer((self.block_groups * rows,), self.engine.operand)
+            copy_columns(buffer, rows, rows, a, where.elements)
+            return buffer
+        buffer = T.alloc_buffer(((rows - self.keep) * self.copy_stride,), self.engine.operand)
+        padded = where.elements if self.group == 1 else where.groups * self.group
+        chunk = self.lanes * self.group
+        copy_rows(buffer, range(self.keep, rows), self.copy_stride, a, where.elements, padded, chunk)
+        return buffer
+
+    @property
+    def copy_stride(self) -> int:
+        """Leading dimension of A': whole vectors and one more, so that rows start in different cache sets."""
+        chunk = self.lanes * self.group
+        return (-(-self.block_groups * self.group // chunk) + 1) * chunk
+
+    def tile(
+        self, where: _Block, i0: Index, rows: int, panel: Index, p: Index, columns: int, copy: tirx.Var | None,
+        kt: Index,
+    ) -> None:
+        """One register tile: start or resume the sums, run the k-block, store them raw or finished."""
+        shape = TileShape(rows, columns, self.lanes)
+        j0 = (panel + p) * self.nr
+        acc = accumulators(shape, self.engine)
+        self.start(acc, shape, where, i0, j0, p, kt)
+        with T.serial(0, where.groups) as k:
+            read = [self.read_a(where, i0, row, k, copy) for row in range(rows)]
+            if where.panels is None:
+                step_in_place(
+                    acc, shape, k, lambda i, _: read[i],
+                    lambda at, j: self.element_b(where.batch, where.k0 + at, j0 + j), self.engine,
+                )
+            else:
+                base = where.panel_base(p) + k * self.layout.row
+                step_packed(acc, shape, k, lambda i, _: read[i], where.panels, base, self.engine)
+        self.finish(acc, shape, where, i0, j0, kt)
+
+    def read_a(self, where: _Block, i0: Index, row: int, k: Expr, copy: tirx.Var | None) -> Expr:
+        if copy is None or row < self.keep:
+            return self.element_a(where.batch, i0 + row, where.k0 + k)
+        if self.columns_first and self.group == 1:
+            return copy[k * (copy.shape[0] // self.block_groups) + row]
+        at = (row - self.keep) * self.copy_stride + k * self.group
+        return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
+
+    def start(
+        self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, p: Index, kt: Index
+    ) -> None:
+        zero = tirx.const(0, self.engine.accumulator)
+        if self.engine.offset:
+            assert where.panels is not None
+            for _, vector, offset in shape.slots():
+                words = self.layout.starts(where.panels, where.panel_base(p), vector)
+                T.buffer_store(acc, words, [T.ramp(offset, 1, self.lanes)])
+        else:
+            set_accumulators(acc, shape, lambda i, j: zero)
+        if where.first is True:
+            return
+        with self.when(tirx.Not(where.first)):
+            resume(acc, shape, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
+
+    def finish(self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
+        def raw(value: Expr, i: int, j: Expr) -> None:
+            self.store_raw(value, where.batch, i0 + i, j0 + j, kt)
+
+        def finished(value: Expr, i: int, j: Expr) -> None:
+            program = self.program
+            at = program.out_at(where.batch, i0 + i, j0 + j)
+            T.buffer_store(program.out, program.result(value, where.batch, i0 + i, j0 + j), at)
+
+        if self.partial is not None:
+            write_back(acc, shape, raw)
+        elif where.last is True or not self.program.has_epilogue:
+            write_back(acc, shape, finished)
+        else:
+            with T.If(where.last):
+                with T.Then():
+                    write_back(acc, shape, finished)
+                with T.Else():
+                    write_back(acc, shape, raw)
+
+    # ---- sums that are not finished -------------------------------------------------------------------------------
+
+    def raw(self, batch: Index, i: Index, j: Index, kt: Index) -> Expr:
+        if self.partial is not None:
+            return self.partial[self.partial_at(batch, i, j, kt)]
+        return self.program.out[tuple(self.program.out_at(batch, i, j))]
+
+    def store_raw(self, value: Expr, batch: Index, i: Index, j: Index, kt: Index) -> None:
+        if self.partial is not None:
+            T.buffer_store(self.partial, value, [self.partial_at(batch, i, j, kt)])
+        else:
+            T.buffer_store(self.program.out, value, self.program.out_at(batch, i, j))
+
+    def partial_at(self, batch: Index, i: Index, j: Index, kt: Index) -> Index:
+        return ((kt * self.batch + batch) * self.m + i) * self.n + j
+
+    def add_partial_sums(self, tk: int) -> None:
+        """The end of split-K: add the tasks' sums and finish, rows in parallel."""
+        whole, rest = divmod(self.n, self.lanes)
+        workers = self.tasks[0] * self.tasks[1] * self.tasks[2] * tk
+
+        def vector(batch: Index, i: Index, j0: Index, width: int) -> None:
+            with T.vectorized(0, width) as lane:
+                value = self.raw(batch, i, j0 + lane, 0)
+                for kt in range(1, tk):
+                    value = value + self.raw(batch, i, j0 + lane, kt)
+                at = self.program.out_at(batch, i, j0 + lane)
+                T.buffer_store(self.program.out, self.program.result(value, batch, i, j0 + lane), at)
+
+        with T.parallel(0, workers) as worker:
+            first, end = self.share(self.batch * self.m, worker, workers)
+            with T.serial(first, end) as row:
+                batch, i = tirx.floordiv(row, self.m), tirx.floormod(row, self.m)
+                if whole:
+                    with T.serial(0, whole) as v:
+                        vector(batch, i, v * self.lanes, self.lanes)
+                if rest:
+                    vector(batch, i, whole * self.lanes, rest)
+
+
+def gemm(program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> PackedProduct:
+    """The product as TIR, cut as `tiling` says."""
+    nest = GemmNest(program, tiling, engine)
+    ahead = tiling.pack_b == "ahead"
+    with IRBuilder() as main, T.prim_func(s_tir=True):
+        _head(program, program.name, tiling)
+        packed = None
+        for parameter in program.func.params:
+            if ahead and parameter.same_as(program.b.buffer):
+                packed = T.arg(f"{parameter.name}_packed", T.Buffer(nest.packed_shape, engine.operand))
+            else:
+                T.arg(parameter.name, parameter)
+        with T.sblock("root"):
+            nest.emit(packed.view(-1) if packed is not None else None)
+    if not ahead:
+        return PackedProduct(main.get(), None, None, None)
+    with IRBuilder() as pack, T.prim_func(s_tir=True):
+        _head(program, f"{program.name}_pack", None)
+        source = program.b.buffer
+        T.arg(source.name, source)
+        packed = T.arg(f"{source.name}_packed", T.Buffer(nest.packed_shape, engine.operand))
+        with T.sblock("root"):
+            nest.pack_whole(packed.view(-1))
+    return PackedProduct(main.get(), pack.get(), nest.packed_shape, engine.operand)
+
+
+def _head(program: GemmProgram, name: str, tiling: GemmTiling | None) -> None:
+    T.func_name(name)
+    attributes = {"global_symbol": name, "tirx.noalias": True}
+    if tiling is not None:
+        attributes["tvm_tiling.decision"] = tiling.to_json()
+    T.func_attr(attributes)

@@ -1,0 +1,126 @@
+"""Packing: B into panels of nr columns, rows of A into a buffer with a leading dimension of its own (page 03).
+
+A panel holds, for each group of the summed axis, nr columns side by side, the group's elements of one column next to
+each other: [group of k][column][element of the group]. Columns and summed elements beyond the matrix are zeros. An
+engine that offsets A (see decide/dot_engine.py) has one more row of 32-bit words behind them: what its accumulators
+start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from ..decide.dot_engine import DotEngine
+from .register_tile import dot
+
+Expr = tirx.Expr
+Index = Expr | int
+Element = Callable[[Index, Index], Expr]
+
+
+@dataclass(frozen=True)
+class PanelLayout:
+    """Sizes of packed panels, in elements of engine.operand; `groups` is the most that one k-block holds."""
+
+    nr: int
+    lanes: int
+    groups: int
+    engine: DotEngine
+
+    @property
+    def row(self) -> int:
+        """One group of the summed axis."""
+        return self.nr * self.engine.group
+
+    @property
+    def rows(self) -> int:
+        return self.groups + (1 if self.engine.offset else 0)
+
+    @property
+    def size(self) -> int:
+        """One panel of one k-block."""
+        return self.rows * self.row
+
+    def starts(self, panel: tirx.Var, base: Index, vector: int) -> Expr:
+        """The accumulators' start values of one vector, as 32-bit words."""
+        offset = base + self.groups * self.row + vector * self.lanes * self.engine.group
+        return T.reinterpret(f"int32x{self.lanes}", panel[T.ramp(offset, 1, self.lanes * self.engine.group)])
+
+
+def pack_panel_group(
+    panel: tirx.Var, base: Index, b: Element, k: Index, layout: PanelLayout, columns: int, rows: int
+) -> None:
+    """Write one group of a panel at `base`: its first `rows` summed elements b(k + r, column), zeros elsewhere."""
+    engine, lanes, group = layout.engine, layout.lanes, layout.engine.group
+    zero = tirx.const(0, engine.operand)
+    for start in range(0, layout.nr, lanes):
+        used = max(0, min(lanes, columns - start))
+        if group > 1 and used == lanes and rows == group:
+            _interleave(panel, base + start * group, b, k, start, layout)
+            continue
+        for r in range(group):
+            filled = used if r < rows else 0
+            if filled:
+                with T.vectorized(0, filled) as lane:
+                    T.buffer_store(panel, b(k + r, start + lane), [base + (start + lane) * group + r])
+            if filled < lanes:
+                with T.vectorized(0, lanes - filled) as lane:
+                    T.buffer_store(panel, zero, [base + (start + filled + lane) * group + r])
+
+
+def _interleave(panel: tirx.Var, at: Index, b: Element, k: Index, start: int, layout: PanelLayout) -> None:
+    """Full vectors of a grouped engine: the rows of one group are loaded whole and shuffled into columns."""
+    lanes, group = layout.lanes, layout.engine.group
+    rows = T.alloc_buffer((lanes * group,), layout.engine.operand, scope="local")
+    for r in range(group):
+        with T.vectorized(0, lanes) as lane:
+            T.buffer_store(rows, b(k + r, start + lane), [r * lanes + lane])
+    order = [r * lanes + lane for lane in range(lanes) for r in range(group)]
+    whole = rows[T.ramp(0, 1, lanes * group)]
+    T.buffer_store(panel, T.Shuffle([whole], order), [T.ramp(at, 1, lanes * group)])
+
+
+def pack_starts(panel: tirx.Var, base: Index, groups: Expr, layout: PanelLayout) -> None:
+    """Behind a packed panel: -offset times each column's sum, which undoes the offset of A."""
+    lanes = layout.lanes
+    vectors = layout.nr // lanes
+    sums = T.alloc_buffer((layout.nr,), "int32", scope="local")
+    for v in range(vectors):
+        with T.vectorized(0, lanes) as lane:
+            T.buffer_store(sums, tirx.const(0, "int32"), [v * lanes + lane])
+    ones = T.broadcast(tirx.const(0x01010101, "int32"), lanes)
+    width = lanes * layout.engine.group
+    with T.serial(0, groups) as k:
+        for v in range(vectors):
+            slot = T.ramp(v * lanes, 1, lanes)
+            right = panel[T.ramp(base + k * layout.row + v * width, 1, width)]
+            T.buffer_store(sums, dot(layout.engine, sums[slot], ones, right, lanes), [slot])
+    for v in range(vectors):
+        words = sums[T.ramp(v * lanes, 1, lanes)] * T.broadcast(tirx.const(-layout.engine.offset, "int32"), lanes)
+        at = base + layout.groups * layout.row + v * width
+        T.buffer_store(panel, T.reinterpret(f"{layout.engine.operand}x{width}", words), [T.ramp(at, 1, width)])
+
+
+def copy_rows(buffer: tirx.Var, rows: range, stride: int, a: Element, length: Index, padded: Index, chunk: int) -> None:
+    """Copy `length` elements of the tile's `rows` to buffer[(i - rows.start) * stride + k]; zeros up to `padded`."""
+    zero = tirx.const(0, str(buffer.dtype))
+    for i in rows:
+        at = (i - rows.start) * stride
+        with T.serial(0, tirx.floordiv(length, chunk)) as block, T.vectorized(0, chunk) as lane:
+            T.buffer_store(buffer, a(i, block * chunk + lane), [at + block * chunk + lane])
+        whole = tirx.floordiv(length, chunk) * chunk
+        with T.serial(0, length - whole) as rest:
+            T.buffer_store(buffer, a(i, whole + rest), [at + whole + rest])
+        if padded is not length:
+            with T.serial(0, padded - length) as rest:
+                T.buffer_store(buffer, zero, [at + length + rest])
+
+
+def copy_columns(buffer: tirx.Var, rows: int, stride: int, a: Element, length: Index) -> None:
+    """The same for an A whose columns are contiguous: buffer[k * stride + i] = a(i, k)."""
+    with T.serial(0, length) as k, T.vectorized(0, rows) as i:
+        T.buffer_store(buffer, a(i, k), [k * stride + i])

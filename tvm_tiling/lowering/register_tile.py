@@ -1,0 +1,111 @@
+"""The microkernel in TIR: mr x nr accumulators in registers, one step a group of the summed axis (page 03).
+
+Loops over rows, vectors and lanes are unrolled or vectorised with constant extents, so that LLVM keeps every accumulator
+in a register; a tile at the edge is the same code with smaller constants, never a padded copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T
+
+from ..decide.dot_engine import DotEngine
+
+Expr = tirx.Expr
+# (row within the tile, group of the summed axis) -> one element of A
+ElementOfA = Callable[[int, Expr], Expr]
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """`rows` rows by `columns` columns; the last vector may be partly used."""
+
+    rows: int
+    columns: int
+    lanes: int
+
+    @property
+    def vectors(self) -> int:
+        return -(-self.columns // self.lanes)
+
+    def width(self, vector: int) -> int:
+        """Columns that this vector holds."""
+        return min(self.lanes, self.columns - vector * self.lanes)
+
+    def slots(self) -> list[tuple[int, int, int]]:
+        """(row, vector, offset of its accumulator) in the order of the accumulator buffer."""
+        return [(i, v, (i * self.vectors + v) * self.lanes) for i in range(self.rows) for v in range(self.vectors)]
+
+
+def accumulators(shape: TileShape, engine: DotEngine) -> tirx.Var:
+    """The buffer that LLVM turns into registers."""
+    size = shape.rows * shape.vectors * shape.lanes
+    return T.alloc_buffer((size,), engine.accumulator, scope="local")
+
+
+def set_accumulators(acc: tirx.Var, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
+    """acc[i, j] = value(i, j) for the columns in use, and for the idle lanes of the last vector too."""
+    for row, vector, offset in shape.slots():
+        with T.vectorized(0, shape.lanes) as lane:
+            T.buffer_store(acc, value(row, vector * shape.lanes + lane), [offset + lane])
+
+
+def resume(acc: tirx.Var, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
+    """acc[i, j] += value(i, j) for the columns in use only, since the others may lie outside the matrix."""
+    for row, vector, offset in shape.slots():
+        with T.vectorized(0, shape.width(vector)) as lane:
+            so_far = value(row, vector * shape.lanes + lane)
+            T.buffer_store(acc, acc[offset + lane] + so_far, [offset + lane])
+
+
+def write_back(acc: tirx.Var, shape: TileShape, store: Callable[[Expr, int, Expr], None]) -> None:
+    """store(accumulator, i, j) for every element of the tile."""
+    for row, vector, offset in shape.slots():
+        with T.vectorized(0, shape.width(vector)) as lane:
+            store(acc[offset + lane], row, vector * shape.lanes + lane)
+
+
+def step_in_place(
+    acc: tirx.Var, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr], engine: DotEngine
+) -> None:
+    """One summed element with B read where it lies: b(k, column)."""
+    for row, vector, offset in shape.slots():
+        with T.vectorized(0, shape.width(vector)) as lane:
+            product = a(row, k) * b(k, vector * shape.lanes + lane)
+            T.buffer_store(acc, acc[offset + lane] + product, [offset + lane])
+
+
+def step_packed(
+    acc: tirx.Var, shape: TileShape, k: Expr, a: ElementOfA, panel: tirx.Var, base: Expr, engine: DotEngine
+) -> None:
+    """One group of the summed axis with B in a packed panel, whose group starts at `base`."""
+    if engine.group == 1:
+        for row, vector, offset in shape.slots():
+            with T.vectorized(0, shape.lanes) as lane:
+                product = a(row, k) * panel[base + vector * shape.lanes + lane]
+                T.buffer_store(acc, acc[offset + lane] + product, [offset + lane])
+        return
+    lanes, group = shape.lanes, engine.group
+    for row, vector, offset in shape.slots():
+        left = T.broadcast(T.reinterpret("int32", a(row, k)), lanes)
+        right = panel[T.ramp(base + vector * lanes * group, 1, lanes * group)]
+        slot = T.ramp(offset, 1, lanes)
+        T.buffer_store(acc, dot(engine, acc[slot], left, right, lanes), [slot])
+
+
+def dot(engine: DotEngine, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
+    """acc + the sum over each lane's group of left * right; `left` in 32-bit words, `right` in engine.operand."""
+    words = f"int32x{lanes}"
+    left = T.reinterpret(f"{engine.operand}x{lanes * engine.group}", left)
+    if engine.name == "pmaddwd":
+        name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}[lanes]
+        return acc + T.call_llvm_pure_intrin(words, name, left, right)
+    name = {
+        ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
+        ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
+        ("sdot", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    }[engine.name, lanes]
+    return T.call_llvm_pure_intrin(words, name, acc, left, right)
