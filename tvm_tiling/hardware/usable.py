@@ -14,7 +14,10 @@ from .caches import parse_cpu_list, read_text
 
 
 def affinity() -> set[int]:
-    """The processors this process may be scheduled on; all of them where the system has no affinity masks."""
+    """The processors this process may be scheduled on; all of them where the system has no affinity masks.
+
+    It is that of this moment: a thread pool that plain TVM makes narrows it for the thread that made it (page 07).
+    """
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
