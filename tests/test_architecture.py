@@ -23,7 +23,7 @@ ROOMS = (
     ("workload", "hardware"),
     ("decide",),
     ("match", "lowering", "measure", "peak"),
-    ("schedules",),
+    ("schedules", "schedule"),
     ("accel",),
     ("frontend", "model"),
     ("tuning",),
