@@ -13,15 +13,15 @@ which a second parallel loop adds before the epilogue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T
+from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
+from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts
 from ..lowering.register_tile import (
     TileShape,
@@ -34,18 +34,8 @@ from ..lowering.register_tile import (
 )
 from ..match import GemmProgram
 
-Expr = tirx.Expr
-Index = Expr | int
-
-
-@dataclass(frozen=True)
-class PackedProduct:
-    """The scheduled product and, where B is packed ahead, the function (B, packed B) that packs it."""
-
-    main: tirx.PrimFunc
-    pack: tirx.PrimFunc | None
-    packed_shape: tuple[int, ...] | None
-    packed_dtype: str | None
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
 
 
 @dataclass(frozen=True)
@@ -122,7 +112,13 @@ class GemmNest:
     # ---- packing --------------------------------------------------------------------------------------------------
 
     def pack_panels(
-        self, packed: tirx.Var, batch: Index, j0: Index, count: Index, block: Index, base: Callable[[Index], Index],
+        self,
+        packed: tirx.Var,
+        batch: Index,
+        j0: Index,
+        count: Index,
+        block: Index,
+        base: Callable[[Index], Index],
         columns: int,
     ) -> None:
         """Pack `count` panels of `columns` columns each, from column j0 on; rows of B are walked outermost."""
@@ -163,21 +159,7 @@ class GemmNest:
                 def pack(columns: int) -> None:
                     self.pack_panels(packed, batch, panel * self.nr, 1, block, base, columns)
 
-                self.by_edge(panel < self.full_panels, self.full_panels, self.n_tail, self.nr, pack)
-
-    @staticmethod
-    def by_edge(inside: Expr, full: int, tail: int, size: int, emit: Callable[[int], None]) -> None:
-        """emit(size) where `inside`, else emit(tail), with no test where one of the two cannot occur."""
-        if not tail:
-            emit(size)
-        elif not full:
-            emit(tail)
-        else:
-            with T.If(inside):
-                with T.Then():
-                    emit(size)
-                with T.Else():
-                    emit(tail)
+                by_edge(panel < self.full_panels, self.full_panels, self.n_tail, self.nr, pack)
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 
@@ -198,24 +180,17 @@ class GemmNest:
             nt = tirx.floormod(tirx.floordiv(task, tk), tn)
             mt = tirx.floormod(tirx.floordiv(task, tk * tn), tm)
             bt = tirx.floordiv(task, tk * tn * tm)
-            b0, b1 = self.share(self.batch, bt, tb)
+            b0, b1 = share(self.batch, bt, tb)
             with T.serial(b0, b1) as batch:
                 self.task(batch, mt, nt, kt, packed)
         if tk > 1:
             self.add_partial_sums(tk)
 
-    @staticmethod
-    def share(count: int, index: Index, parts: int) -> tuple[Index, Index]:
-        """[start, end) of one of `parts` nearly equal shares of range(count)."""
-        if parts == 1:
-            return 0, count
-        return tirx.floordiv(index * count, parts), tirx.floordiv((index + 1) * count, parts)
-
     def task(self, batch: Index, mt: Index, nt: Index, kt: Index, packed: tirx.Var | None) -> None:
         _, tm, tn, tk = self.tasks
-        tile0, tile1 = self.share(self.tiles, mt, tm)
-        panel0, panel1 = self.share(self.panels, nt, tn)
-        block0, block1 = self.share(self.k_blocks, kt, tk)
+        tile0, tile1 = share(self.tiles, mt, tm)
+        panel0, panel1 = share(self.panels, nt, tn)
+        block0, block1 = share(self.k_blocks, kt, tk)
         step = min(self.panels_per_block, -(-self.panels // tn))
         own = None
         if self.tiling.pack_b == "pack" and packed is None:
@@ -244,22 +219,21 @@ class GemmNest:
                 self.tiles_of_block(where, tile0, tile1, panel, full, count, kt)
 
     def pack_block(
-        self, own: tirx.Var, batch: Index, panel: Index, full: Index, count: Index, block: Index,
+        self,
+        own: tirx.Var,
+        batch: Index,
+        panel: Index,
+        full: Index,
+        count: Index,
+        block: Index,
         base: Callable[[Index], Index],
     ) -> None:
         if self.full_panels:
             self.pack_panels(own, batch, panel * self.nr, full, block, base, self.nr)
         if self.n_tail:
-            with self.when(count > full):
+            with when(count > full):
                 at = (panel + full) * self.nr
                 self.pack_panels(own, batch, at, 1, block, lambda p: base(full + p), self.n_tail)
-
-    @staticmethod
-    def when(condition: Expr) -> ExitStack:
-        stack = ExitStack()
-        stack.enter_context(T.If(condition))
-        stack.enter_context(T.Then())
-        return stack
 
     def tiles_of_block(
         self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
@@ -276,7 +250,7 @@ class GemmNest:
                 with T.serial(tile0, end) as tile:
                     row_of_tiles(tile * self.mr, self.mr, columns_of)
             if self.m_tail:
-                with self.when(tile1 > self.full_tiles):
+                with when(tile1 > self.full_tiles):
                     row_of_tiles(self.full_tiles * self.mr, self.m_tail, columns_of)
 
         def every_column(emit: Callable[[Index, int], None]) -> None:
@@ -284,7 +258,7 @@ class GemmNest:
                 with T.serial(0, full) as p:
                     emit(p, self.nr)
             if self.n_tail:
-                with self.when(count > full):
+                with when(count > full):
                     emit(full, self.n_tail)
 
         if self.tiling.inner_order == "mn" or self.copies_a:
@@ -317,7 +291,14 @@ class GemmNest:
         return (-(-self.block_groups * self.group // chunk) + 1) * chunk
 
     def tile(
-        self, where: _Block, i0: Index, rows: int, panel: Index, p: Index, columns: int, copy: tirx.Var | None,
+        self,
+        where: _Block,
+        i0: Index,
+        rows: int,
+        panel: Index,
+        p: Index,
+        columns: int,
+        copy: tirx.Var | None,
         kt: Index,
     ) -> None:
         """One register tile: start or resume the sums, run the k-block, store them raw or finished."""
@@ -329,8 +310,12 @@ class GemmNest:
             read = [self.read_a(where, i0, row, k, copy) for row in range(rows)]
             if where.panels is None:
                 step_in_place(
-                    acc, shape, k, lambda i, _: read[i],
-                    lambda at, j: self.element_b(where.batch, where.k0 + at, j0 + j), self.engine,
+                    acc,
+                    shape,
+                    k,
+                    lambda i, _: read[i],
+                    lambda at, j: self.element_b(where.batch, where.k0 + at, j0 + j),
+                    self.engine,
                 )
             else:
                 base = where.panel_base(p) + k * self.layout.row
@@ -345,9 +330,7 @@ class GemmNest:
         at = (row - self.keep) * self.copy_stride + k * self.group
         return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
 
-    def start(
-        self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, p: Index, kt: Index
-    ) -> None:
+    def start(self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, p: Index, kt: Index) -> None:
         zero = tirx.const(0, self.engine.accumulator)
         if self.engine.offset:
             assert where.panels is not None
@@ -358,7 +341,7 @@ class GemmNest:
             set_accumulators(acc, shape, lambda i, j: zero)
         if where.first is True:
             return
-        with self.when(tirx.Not(where.first)):
+        with when(tirx.Not(where.first)):
             resume(acc, shape, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
     def finish(self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
@@ -411,7 +394,7 @@ class GemmNest:
                 T.buffer_store(self.program.out, self.program.result(value, batch, i, j0 + lane), at)
 
         with T.parallel(0, workers) as worker:
-            first, end = self.share(self.batch * self.m, worker, workers)
+            first, end = share(self.batch * self.m, worker, workers)
             with T.serial(first, end) as row:
                 batch, i = tirx.floordiv(row, self.m), tirx.floormod(row, self.m)
                 if whole:
@@ -419,37 +402,3 @@ class GemmNest:
                         vector(batch, i, v * self.lanes, self.lanes)
                 if rest:
                     vector(batch, i, whole * self.lanes, rest)
-
-
-def gemm(program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> PackedProduct:
-    """The product as TIR, cut as `tiling` says."""
-    nest = GemmNest(program, tiling, engine)
-    ahead = tiling.pack_b == "ahead"
-    with IRBuilder() as main, T.prim_func(s_tir=True):
-        _head(program, program.name, tiling)
-        packed = None
-        for parameter in program.func.params:
-            if ahead and parameter.same_as(program.b.buffer):
-                packed = T.arg(f"{parameter.name}_packed", T.Buffer(nest.packed_shape, engine.operand))
-            else:
-                T.arg(parameter.name, parameter)
-        with T.sblock("root"):
-            nest.emit(packed.view(-1) if packed is not None else None)
-    if not ahead:
-        return PackedProduct(main.get(), None, None, None)
-    with IRBuilder() as pack, T.prim_func(s_tir=True):
-        _head(program, f"{program.name}_pack", None)
-        source = program.b.buffer
-        T.arg(source.name, source)
-        packed = T.arg(f"{source.name}_packed", T.Buffer(nest.packed_shape, engine.operand))
-        with T.sblock("root"):
-            nest.pack_whole(packed.view(-1))
-    return PackedProduct(main.get(), pack.get(), nest.packed_shape, engine.operand)
-
-
-def _head(program: GemmProgram, name: str, tiling: GemmTiling | None) -> None:
-    T.func_name(name)
-    attributes = {"global_symbol": name, "tirx.noalias": True}
-    if tiling is not None:
-        attributes["tvm_tiling.decision"] = tiling.to_json()
-    T.func_attr(attributes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import tvm
 import tvm_ffi
@@ -18,7 +19,7 @@ from tvm.te.tensor import Operation
 from .errors import UnsupportedOperator, WorkloadError
 from .workload import ACCUMULATOR, GemmWorkload
 
-Index = tirx.Expr | int
+Index: TypeAlias = tirx.Expr | int
 
 
 @dataclass(frozen=True)
@@ -243,9 +244,7 @@ def _product(sizes: Sequence[int]) -> int:
     return total
 
 
-def _analyse(
-    func: tirx.PrimFunc, name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock | None
-) -> GemmProgram:
+def _analyse(func: tirx.PrimFunc, name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock | None) -> GemmProgram:
     among = _static(name, block)
     store = block.body
     left, right = _factors(name, block)
@@ -357,9 +356,7 @@ def _fused_epilogue(
     tvm_ffi.structural_walk(last.value, (TensorLoad, note))
     read = loads[0].indices
     own = {v.var for v in epilogue.iter_vars if int(v.dom.extent) > 1}
-    one_place = all(
-        tvm_ffi.structural_equal(x, y) for load in loads for x, y in zip(load.indices, read, strict=True)
-    )
+    one_place = all(tvm_ffi.structural_equal(x, y) for load in loads for x, y in zip(load.indices, read, strict=True))
     if not one_place or not own <= {i for i in read if isinstance(i, tirx.Var)}:
         raise _refuse(name, f"block {epilogue.name_hint!r} behind the product does not read it element by element")
     mapping = {

@@ -29,6 +29,8 @@ from .lowering.threads import usable_core_count, usable_processors
 Run = Callable[[], object]
 
 LEAST_SAMPLE = 200e-6  # a sample shorter than this is mostly the clock and the interpreter
+RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices matter little
+MOST_RETAKES = 5
 UNKNOWN_LAST_LEVEL = 32 << 20  # bytes, where the machine hides its caches
 RECORDED_PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "onnx")
 
@@ -60,7 +62,7 @@ class StopRule:
         pairs = len(ratios)
         if pairs == 0:
             return False
-        if pairs >= self.most_pairs or elapsed + elapsed / pairs > self.most_seconds:
+        if pairs >= self.most_pairs or elapsed * (1 + 1 / pairs) > self.most_seconds:
             return True
         return pairs >= self.least_pairs and uncertainty(ratios) <= self.spread
 
@@ -85,10 +87,14 @@ def uncertainty(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Samples of one callable, in seconds per call; `inner` calls make one sample."""
+    """Samples of one callable, in seconds per call; `inner` calls make one sample.
+
+    `disturbed` counts those during which a thread was put off its core even when they were taken again.
+    """
 
     seconds: tuple[float, ...] = ()
     inner: int = 1
+    disturbed: int = 0
     status: Status = Status.OK
     reason: str = ""
 
@@ -111,6 +117,7 @@ class Timing:
             "iqr": self.iqr,
             "samples": len(self.seconds),
             "inner": self.inner,
+            "disturbed": self.disturbed,
         }
 
 
@@ -162,48 +169,89 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _sample(run: Run, inner: int, clock: Callable[[], float]) -> float:
+def switches() -> int:
+    """How often a thread of this process has been put off its core so far; 0 where the system does not count."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _timed_calls(run: Run, inner: int, clock: Callable[[], float]) -> float:
     start = clock()
     for _ in range(inner):
         run()
     return (clock() - start) / inner
 
 
-def inner_repetitions(runs: Sequence[Run], clock: Callable[[], float] = time.perf_counter) -> int:
-    """Calls that make the shortest of `runs` last LEAST_SAMPLE; every run is called at least twice for it."""
-    quickest = math.inf
-    for run in runs:
-        run()
-        inner = 1
-        while (seconds := _sample(run, inner, clock)) * inner < LEAST_SAMPLE and inner < 1 << 16:
-            inner *= 4
-        quickest = min(quickest, seconds)
-    return max(1, math.ceil(LEAST_SAMPLE / max(quickest, 1e-9)))
+def quickest_call(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of the quickest of a few calls, the first left out: up to 20, or as many as 50 ms allow, at least one."""
+    run()
+    start, quickest = clock(), math.inf
+    for _ in range(20):
+        quickest = min(quickest, _timed_calls(run, 1, clock))
+        if clock() - start > 0.05:
+            break
+    return quickest
+
+
+def inner_repetitions(seconds: float) -> int:
+    """Calls of so many seconds that together last LEAST_SAMPLE."""
+    return max(1, math.ceil(LEAST_SAMPLE / max(seconds, 1e-9)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What happens before each sample.
+    """What happens around each sample.
 
     Warm (`flush` is None): wait `settle` seconds, so that the other side's threads, which spin for a while after a
-    call, have gone to sleep, then call once untimed, so that our own are awake and the data is in the caches.
+    call, have gone to sleep; then call once untimed, so that our own are awake and the data is in the caches.
     Cold: call `flush`, then take one call as the sample.
+
+    Two threads of one product may wake up on the same core, and stay there for some time slices of 4 ms: a product of
+    0.3 ms then takes 16. That is the scheduler's doing and not the product's. So a short sample during which a thread
+    was put off its core is taken again, a few times at most; the last one counts.
     """
 
     settle: float = 0.0
     flush: Run | None = None
     clock: Callable[[], float] = time.perf_counter
     sleep: Callable[[float], None] = time.sleep
+    switches: Callable[[], int] = switches
 
-    def sample(self, run: Run, inner: int) -> float:
-        """Seconds per call of `run`, of which a warm sample makes `inner`."""
-        if self.flush is not None:
-            self.flush()
-            return _sample(run, 1, self.clock)
-        if self.settle:
+    def sample(self, run: Run, inner: int) -> tuple[float, bool]:
+        """Seconds per call of `run`, of which a warm sample makes `inner`; and whether it was disturbed to the last."""
+        if self.flush is None and self.settle:
             self.sleep(self.settle)
             run()
-        return _sample(run, inner, self.clock)
+        for _ in range(1 + MOST_RETAKES):
+            if self.flush is not None:
+                self.flush()
+            before = self.switches()
+            seconds = _timed_calls(run, inner, self.clock)
+            disturbed = self.switches() > before
+            if not disturbed or seconds * inner > RETAKEN_BELOW:
+                break
+        return seconds, disturbed
+
+
+class _Samples:
+    """Samples of one callable as they are gathered."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.seconds: list[float] = []
+        self.disturbed = 0
+
+    def take(self, inner: int, condition: Condition) -> float:
+        seconds, disturbed = condition.sample(self.run, inner)
+        self.seconds.append(seconds)
+        self.disturbed += disturbed
+        return seconds
+
+    def timing(self, inner: int) -> Timing:
+        return Timing(seconds=tuple(self.seconds), inner=inner, disturbed=self.disturbed)
 
 
 def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condition | None = None) -> Paired:
@@ -212,8 +260,7 @@ def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condit
     What either of them raises becomes the result's status and reason. Source: page 10.
     """
     rule, condition = rule or StopRule(), condition or Condition()
-    ours_seconds: list[float] = []
-    peer_seconds: list[float] = []
+    our_samples, peer_samples = _Samples(ours), _Samples(peer)
     ratios: list[float] = []
     side = "ours"
     try:
@@ -221,39 +268,34 @@ def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condit
             start = condition.clock()
             inner = 1
             if condition.flush is None:
-                inner = inner_repetitions((ours,), condition.clock)
+                quickest = quickest_call(ours, condition.clock)
                 side = "the peer"
-                inner = max(inner, inner_repetitions((peer,), condition.clock))
+                inner = inner_repetitions(min(quickest, quickest_call(peer, condition.clock)))
             while not rule.reached(ratios, condition.clock() - start):
                 side = "ours"
-                ours_sample = condition.sample(ours, inner)
+                seconds = our_samples.take(inner, condition)
                 side = "the peer"
-                peer_sample = condition.sample(peer, inner)
-                ours_seconds.append(ours_sample)
-                peer_seconds.append(peer_sample)
-                ratios.append(peer_sample / max(ours_sample, 1e-12))
+                ratios.append(peer_samples.take(inner, condition) / max(seconds, 1e-12))
     except Exception as error:
         return Paired(status=Status.FAILED, reason=f"{side}: {first_line(error)}")
-    return Paired(
-        ours=Timing(seconds=tuple(ours_seconds), inner=inner), peer=Timing(seconds=tuple(peer_seconds), inner=inner)
-    )
+    return Paired(ours=our_samples.timing(inner), peer=peer_samples.timing(inner))
 
 
 def timed(run: Run, rule: StopRule | None = None, condition: Condition | None = None) -> Timing:
     """Run one callable alone until `rule` is reached by its own samples. For figures that no ratio is made of."""
     rule, condition = rule or StopRule(), condition or Condition()
-    seconds: list[float] = []
+    samples = _Samples(run)
     inner = 1
     try:
         with _no_garbage_collection():
             start = condition.clock()
             if condition.flush is None:
-                inner = inner_repetitions((run,), condition.clock)
-            while not rule.reached(seconds, condition.clock() - start):
-                seconds.append(condition.sample(run, inner))
+                inner = inner_repetitions(quickest_call(run, condition.clock))
+            while not rule.reached(samples.seconds, condition.clock() - start):
+                samples.take(inner, condition)
     except Exception as error:
         return Timing(status=Status.FAILED, reason=first_line(error))
-    return Timing(seconds=tuple(seconds), inner=inner)
+    return samples.timing(inner)
 
 
 def first_line(error: BaseException) -> str:

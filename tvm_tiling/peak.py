@@ -77,26 +77,30 @@ def fma_module(lanes: int, chains: int, cores: int) -> Any:
     `tirx.noalias` is what lets LLVM keep x in registers.
     Arguments: seed (2, lanes) = a and b; out (cores, chains*lanes); steps.
     """
-    from tvm.script import tirx as T  # noqa: N812
+    from tvm.script import tirx
 
-    @T.prim_func(s_tir=True)
-    def fma(seed: T.Buffer((2, lanes), "float32"), out: T.Buffer((cores, chains * lanes), "float32"), steps: T.int32):  # type: ignore[valid-type]
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for core in T.parallel(cores):
-            x = T.alloc_buffer((chains * lanes,), "float32", scope="local")
-            operand = T.alloc_buffer((2 * lanes,), "float32", scope="local")
-            for row in T.unroll(2):
-                for lane in T.vectorized(lanes):
+    @tirx.prim_func(s_tir=True)
+    def fma(
+        seed: tirx.Buffer((2, lanes), "float32"),
+        out: tirx.Buffer((cores, chains * lanes), "float32"),
+        steps: tirx.int32,
+    ):  # type: ignore[valid-type]
+        tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for core in tirx.parallel(cores):
+            x = tirx.alloc_buffer((chains * lanes,), "float32", scope="local")
+            operand = tirx.alloc_buffer((2 * lanes,), "float32", scope="local")
+            for row in tirx.unroll(2):
+                for lane in tirx.vectorized(lanes):
                     operand[row * lanes + lane] = seed[row, lane]
-            for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
+            for chain in tirx.unroll(chains):
+                for lane in tirx.vectorized(lanes):
                     x[chain * lanes + lane] = seed[0, lane]
-            for _ in T.serial(steps):
-                for chain in T.unroll(chains):
-                    for lane in T.vectorized(lanes):
+            for _ in tirx.serial(steps):
+                for chain in tirx.unroll(chains):
+                    for lane in tirx.vectorized(lanes):
                         x[chain * lanes + lane] = x[chain * lanes + lane] * operand[lane] + operand[lanes + lane]
-            for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
+            for chain in tirx.unroll(chains):
+                for lane in tirx.vectorized(lanes):
                     out[core, chain * lanes + lane] = x[chain * lanes + lane]
 
     return fma
@@ -107,34 +111,36 @@ def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> A
 
     Arguments: seed (2, lanes) of int32, each four bytes of an operand; out (cores, chains*lanes); steps.
     """
-    from tvm.script import tirx as T  # noqa: N812
+    from tvm.script import tirx
 
     vector = f"int32x{lanes}"
     bytes_u8, bytes_i8 = f"uint8x{4 * lanes}", f"int8x{4 * lanes}"
 
-    @T.prim_func(s_tir=True)
-    def dot(seed: T.Buffer((2, lanes), "int32"), out: T.Buffer((cores, chains * lanes), "int32"), steps: T.int32):  # type: ignore[valid-type]
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for core in T.parallel(cores):
-            x = T.alloc_buffer((chains * lanes,), "int32", scope="local")
-            operand = T.alloc_buffer((2 * lanes,), "int32", scope="local")
-            for row in T.unroll(2):
-                for lane in T.vectorized(lanes):
+    @tirx.prim_func(s_tir=True)
+    def dot(
+        seed: tirx.Buffer((2, lanes), "int32"), out: tirx.Buffer((cores, chains * lanes), "int32"), steps: tirx.int32
+    ):  # type: ignore[valid-type]
+        tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        for core in tirx.parallel(cores):
+            x = tirx.alloc_buffer((chains * lanes,), "int32", scope="local")
+            operand = tirx.alloc_buffer((2 * lanes,), "int32", scope="local")
+            for row in tirx.unroll(2):
+                for lane in tirx.vectorized(lanes):
                     operand[row * lanes + lane] = seed[row, lane]
-            for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
+            for chain in tirx.unroll(chains):
+                for lane in tirx.vectorized(lanes):
                     x[chain * lanes + lane] = seed[0, lane]
-            for _ in T.serial(steps):
-                for chain in T.unroll(chains):
-                    x[T.ramp(chain * lanes, 1, lanes)] = T.call_llvm_pure_intrin(
-                        T.llvm_lookup_intrinsic_id(intrinsic),
-                        x[T.ramp(chain * lanes, 1, lanes)],
-                        T.reinterpret(operand[T.ramp(0, 1, lanes)], dtype=bytes_u8),
-                        T.reinterpret(operand[T.ramp(lanes, 1, lanes)], dtype=bytes_i8),
+            for _ in tirx.serial(steps):
+                for chain in tirx.unroll(chains):
+                    x[tirx.ramp(chain * lanes, 1, lanes)] = tirx.call_llvm_pure_intrin(
+                        tirx.llvm_lookup_intrinsic_id(intrinsic),
+                        x[tirx.ramp(chain * lanes, 1, lanes)],
+                        tirx.reinterpret(operand[tirx.ramp(0, 1, lanes)], dtype=bytes_u8),
+                        tirx.reinterpret(operand[tirx.ramp(lanes, 1, lanes)], dtype=bytes_i8),
                         dtype=vector,
                     )
-            for chain in T.unroll(chains):
-                for lane in T.vectorized(lanes):
+            for chain in tirx.unroll(chains):
+                for lane in tirx.vectorized(lanes):
                     out[core, chain * lanes + lane] = x[chain * lanes + lane]
 
     return dot
@@ -142,18 +148,18 @@ def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> A
 
 def copy_module(lanes: int, cores: int) -> Any:
     """TIR: each core copies its rows of `source` to `target`, `repeats` times. Arguments: source, target, repeats."""
-    from tvm.script import tirx as T  # noqa: N812
+    from tvm.script import tirx
 
-    @T.prim_func(s_tir=True)
-    def copy(source_handle: T.handle, target_handle: T.handle, repeats: T.int32):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        vectors = T.int64()
-        source = T.match_buffer(source_handle, (cores, vectors, lanes), "float32")
-        target = T.match_buffer(target_handle, (cores, vectors, lanes), "float32")
-        for core in T.parallel(cores):
-            for _ in T.serial(repeats):
-                for vector in T.serial(vectors):
-                    for lane in T.vectorized(lanes):
+    @tirx.prim_func(s_tir=True)
+    def copy(source_handle: tirx.handle, target_handle: tirx.handle, repeats: tirx.int32):
+        tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        vectors = tirx.int64()
+        source = tirx.match_buffer(source_handle, (cores, vectors, lanes), "float32")
+        target = tirx.match_buffer(target_handle, (cores, vectors, lanes), "float32")
+        for core in tirx.parallel(cores):
+            for _ in tirx.serial(repeats):
+                for vector in tirx.serial(vectors):
+                    for lane in tirx.vectorized(lanes):
                         target[core, vector, lane] = source[core, vector, lane]
 
     return copy

@@ -37,24 +37,24 @@ def _system_mcpu() -> str:
 
 def product(workload: GemmWorkload) -> Any:
     """C = A B as an unscheduled TIR function of A, B and C, with the workload's leading dimensions."""
-    from tvm.script import tirx as T  # noqa: N812
+    from tvm.script import tirx
 
     m, k, n = workload.m, workload.k, workload.n
     lda, ldb, ldc = workload.lda, workload.ldb, workload.ldc
     element, total = workload.dtype, workload.acc_dtype
 
-    @T.prim_func(s_tir=True)
-    def main(a_handle: T.handle, b_handle: T.handle, c_handle: T.handle):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        A = T.match_buffer(a_handle, (m, k), element, strides=(lda, 1))
-        B = T.match_buffer(b_handle, (k, n), element, strides=(ldb, 1))
-        C = T.match_buffer(c_handle, (m, n), total, strides=(ldc, 1))
-        for i, j, r in T.grid(m, n, k):
-            with T.sblock("C"):
-                vi, vj, vr = T.axis.remap("SSR", [i, j, r])
-                with T.init():
-                    C[vi, vj] = T.cast(0, total)
-                C[vi, vj] = C[vi, vj] + T.cast(A[vi, vr], total) * T.cast(B[vr, vj], total)
+    @tirx.prim_func(s_tir=True)
+    def main(a_handle: tirx.handle, b_handle: tirx.handle, c_handle: tirx.handle):
+        tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        A = tirx.match_buffer(a_handle, (m, k), element, strides=(lda, 1))
+        B = tirx.match_buffer(b_handle, (k, n), element, strides=(ldb, 1))
+        C = tirx.match_buffer(c_handle, (m, n), total, strides=(ldc, 1))
+        for i, j, r in tirx.grid(m, n, k):
+            with tirx.sblock("C"):
+                vi, vj, vr = tirx.axis.remap("SSR", [i, j, r])
+                with tirx.init():
+                    C[vi, vj] = tirx.cast(0, total)
+                C[vi, vj] = C[vi, vj] + tirx.cast(A[vi, vr], total) * tirx.cast(B[vr, vj], total)
 
     return main
 

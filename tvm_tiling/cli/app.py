@@ -27,6 +27,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries on suites of shapes."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
     Command(
         "doctor", "tvm_tiling.cli.doctor", "Check versions, threads, caches and optional parts; say how to mend them."

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as T
+from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
 from .register_tile import dot
 
-Expr = tirx.Expr
-Index = Expr | int
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
 Element = Callable[[Index, Index], Expr]
 
 

@@ -1,20 +1,21 @@
 """The microkernel in TIR: mr x nr accumulators in registers, one step a group of the summed axis (page 03).
 
-Loops over rows, vectors and lanes are unrolled or vectorised with constant extents, so that LLVM keeps every accumulator
-in a register; a tile at the edge is the same code with smaller constants, never a padded copy.
+Loops over rows, vectors and lanes are unrolled or vectorised with constant extents, so that LLVM keeps every
+accumulator in a register; a tile at the edge is the same code with smaller constants, never a padded copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tvm import tirx
-from tvm.script.ir_builder import tirx as T
+from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
 
-Expr = tirx.Expr
+Expr: TypeAlias = tirx.Expr
 # (row within the tile, group of the summed axis) -> one element of A
 ElementOfA = Callable[[int, Expr], Expr]
 

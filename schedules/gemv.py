@@ -1,0 +1,140 @@
+"""Products of few rows: B is read once, straight through, at the speed of memory.
+
+Two forms, by which axis of B is contiguous. Along n (B as [k, n]) `depth` rows of B are read side by side and added to
+a row of sums that stays in the first cache; along k (B as [n, k], a dense layer's weight) each sum is a vector of
+partial sums in registers, `width` columns at a time, added up at the end.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.dot_engine import DotEngine
+from ..decide.tiling import GemmTiling
+from ..lowering.nest import share, when
+from ..match import GemmProgram
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+
+
+class StreamNest:
+    """Writes the TIR of one few-row product."""
+
+    def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> None:
+        self.program, self.engine = program, engine
+        w = program.workload
+        self.m, self.n, self.k, self.batch = w.m, w.n, w.k, w.batch
+        assert tiling.lanes and tiling.mr and tiling.nr
+        self.lanes, self.tiling = tiling.lanes, tiling
+        self.threads = (tiling.threads_batch or 1, tiling.threads_n or 1)
+
+    def emit(self) -> None:
+        tb, tn = self.threads
+        with T.parallel(0, tb * tn) if tb * tn > 1 else T.serial(0, 1) as task:
+            b0, b1 = share(self.batch, tirx.floordiv(task, tn), tb)
+            with T.serial(b0, b1) as batch:
+                if self.program.workload.trans_b:
+                    self.along_k(batch, tirx.floormod(task, tn), tn)
+                else:
+                    self.along_n(batch, tirx.floormod(task, tn), tn)
+
+    def a(self, batch: Index, i: Index, k: Index) -> Expr:
+        return self.program.a.at(batch, i, k, dtype=self.engine.accumulator)
+
+    def b(self, batch: Index, k: Index, j: Index) -> Expr:
+        return self.program.b.at(batch, k, j, dtype=self.engine.accumulator)
+
+    def store(self, value: Expr, batch: Index, i: Index, j: Index) -> None:
+        program = self.program
+        T.buffer_store(program.out, program.result(value, batch, i, j), program.out_at(batch, i, j))
+
+    # ---- B as [k, n]: rows of B side by side --------------------------------------------------------------------------
+
+    def along_n(self, batch: Index, worker: Index, workers: int) -> None:
+        """`partition_n` columns at a time, `partition_k` rows of B in one pass over the sums."""
+        lanes, chunk = self.lanes, self.tiling.partition_n
+        vectors, rest = divmod(self.n, lanes)
+        first, end = share(vectors, worker, workers)
+        sums = T.alloc_buffer((self.m * chunk,), self.engine.accumulator)
+        step = chunk // lanes
+        with T.serial(0, tirx.ceildiv(end - first, step)) as block:
+            v0 = first + block * step
+            self.columns(batch, v0 * lanes, tirx.min(step, end - v0), lanes, sums)
+        if rest:
+            with when(tirx.EQ(worker, workers - 1)) if workers > 1 else T.serial(0, 1):
+                self.columns(batch, vectors * lanes, 1, rest, sums)
+
+    def columns(self, batch: Index, j0: Index, count: Index, width: int, sums: tirx.Var) -> None:
+        """The sums of `count` vectors of `width` columns from j0 on."""
+        depth = min(self.tiling.partition_k, self.k)
+        chunk = self.tiling.partition_n
+        whole, rest = divmod(self.k, depth)
+
+        def rows(k0: Index, k_count: int, fresh: bool) -> None:
+            left = [[self.a(batch, i, k0 + r) for r in range(k_count)] for i in range(self.m)]
+            with T.serial(0, count) as v, T.vectorized(0, width) as lane:
+                right = [self.b(batch, k0 + r, j0 + v * width + lane) for r in range(k_count)]
+                for i in range(self.m):
+                    at = i * chunk + v * width + lane
+                    total = left[i][0] * right[0] if fresh else sums[at] + left[i][0] * right[0]
+                    for r in range(1, k_count):
+                        total = total + left[i][r] * right[r]
+                    T.buffer_store(sums, total, [at])
+
+        rows(0, depth, True)
+        if whole > 1:
+            with T.serial(1, whole) as block:
+                rows(block * depth, depth, False)
+        if rest:
+            rows(whole * depth, rest, False)
+        with T.serial(0, self.m) as i, T.serial(0, count) as v, T.vectorized(0, width) as lane:
+            column = v * width + lane
+            self.store(sums[i * chunk + column], batch, i, j0 + column)
+
+    # ---- B as [n, k]: dot products --------------------------------------------------------------------------------
+
+    def along_k(self, batch: Index, worker: Index, workers: int) -> None:
+        width = self.tiling.nr or 1
+        groups, rest = divmod(self.n, width)
+        first, end = share(groups, worker, workers)
+        with T.serial(first, end) as group:
+            self.dots(batch, group * width, width)
+        if rest:
+            with when(tirx.EQ(worker, workers - 1)) if workers > 1 else T.serial(0, 1):
+                self.dots(batch, groups * width, rest)
+
+    def dots(self, batch: Index, j0: Index, width: int) -> None:
+        """m x width sums, each a vector along k."""
+        lanes, kind = self.lanes, self.engine.accumulator
+        slots = [(i, j, (i * width + j) * lanes) for i in range(self.m) for j in range(width)]
+        acc = T.alloc_buffer((self.m * width * lanes,), kind, scope="local")
+        whole, rest = divmod(self.k, lanes)
+        for _, _, at in slots:
+            with T.vectorized(0, lanes) as lane:
+                T.buffer_store(acc, tirx.const(0, kind), [at + lane])
+
+        def step(k0: Index, used: int) -> None:
+            for i, j, at in slots:
+                with T.vectorized(0, used) as lane:
+                    product = self.a(batch, i, k0 + lane) * self.b(batch, k0 + lane, j0 + j)
+                    T.buffer_store(acc, acc[at + lane] + product, [at + lane])
+
+        if whole:
+            with T.serial(0, whole) as block:
+                step(block * lanes, lanes)
+        if rest:
+            step(whole * lanes, rest)
+        for i, j, at in slots:
+            self.store(_tree_sum([acc[at + lane] for lane in range(lanes)]), batch, i, j0 + j)
+
+
+def _tree_sum(terms: list[Expr]) -> Expr:
+    """Pairwise, so that the adds of one level are independent."""
+    while len(terms) > 1:
+        half = len(terms) // 2
+        terms = [terms[i] + terms[i + half] for i in range(half)] + terms[2 * half :]
+    return terms[0]

@@ -1,0 +1,212 @@
+"""What a cut of a matrix product costs on a CPU core: the prediction that ranks the candidates of gemm_cpu.py.
+
+Cycles of the slowest core. The microkernel's step is bound by multiply-adds, by their latency where there are too few,
+by loads, or by the cache that an operand comes from; tiles, packing, copies and the first touch of memory are added.
+Everything that depends on the machine is a field of its description (page 03, page 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..hardware.description import Cpu
+from ..workload import GemmWorkload
+from .cache_conflict import is_bad_leading_dimension
+from .dot_engine import DotEngine
+from .traffic import ceil_div
+
+# Cycles that one start of TVM's thread pool costs beside a call on one thread, at about 3 GHz.
+PARALLEL_START = 6000.0
+# Cycles around a tile's loop: filling and draining the pipeline, address arithmetic, the branch that ends it.
+TILE_START = 24.0
+# Part of a miss in the first cache that out-of-order execution does not hide.
+EXPOSED_MISS = 0.35
+# Cycles for one element of a packed panel where B lies transposed, so that vectors have to be gathered.
+GATHER = 1.3
+
+
+@dataclass(frozen=True)
+class CpuCut:
+    """A candidate: shares of the cores, register tile, blocks, order, and what is packed."""
+
+    threads: tuple[int, int, int, int]  # batch, m, n, k
+    rows: int
+    vectors: int
+    depth: int  # summed elements of a k-block
+    columns: int  # of a column block, a multiple of the panel's unless it is the whole matrix
+    rows_outside: bool  # within a block, tiles of A outside panels of B
+    keep: int  # rows of a tile read in place
+    pack_b: str
+
+    @property
+    def cores(self) -> int:
+        tb, tm, tn, tk = self.threads
+        return tb * tm * tn * tk
+
+
+class CpuModel:
+    """The cost of any cut of one product on one CPU."""
+
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotEngine, *, ahead: bool) -> None:
+        self.w, self.cpu, self.engine, self.ahead = workload, cpu, engine, ahead
+        self.lanes = cpu.lanes(engine.acc_bytes)
+        self.groups = ceil_div(workload.k, engine.group)
+        self.word = engine.acc_bytes  # one lane of one group, packed
+        self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
+        self.fma = engine.group / engine.speed / cpu.fma_units  # cycles of one vector step
+        l1, l2, l3 = (cpu.cache(level) for level in (1, 2, 3))
+        self.l1 = l1.size if l1 else 32768
+        self.line = l1.line if l1 else 64
+        self.l2 = l2.size / l2.cores if l2 else 8 * self.l1
+        self.l3 = l3.size if l3 else self.l2
+        self._bad: dict[int, bool] = {}
+        self._steps: dict[tuple[int, int], float] = {}
+
+    def is_bad(self, rows: int) -> bool:
+        """Whether `rows` rows of A, read in place column by column, evict each other from the first cache."""
+        if rows not in self._bad:
+            l1 = self.cpu.cache(1)
+            lda = self.w.lda or self.w.k
+            self._bad[rows] = (
+                not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.d_s, l1, rows=rows)
+            )
+        return self._bad[rows]
+
+    def step(self, rows: int, vectors: int) -> float:
+        """Cycles of one step of the microkernel with both operands in the first cache."""
+        key = (rows, vectors)
+        if key not in self._steps:
+            loads = vectors * self.vector_load + rows * 0.5
+            self._steps[key] = max(rows * vectors * self.fma, float(self.cpu.fma_latency), loads)
+        return self._steps[key]
+
+    def bytes_per_cycle(self, resident: float) -> float:
+        """Bandwidth of the level that holds `resident` bytes."""
+        if resident <= self.l2 * 0.8:
+            return self.cpu.l2_bytes_per_cycle
+        return self.cpu.l3_bytes_per_cycle if resident <= self.l3 * 0.7 else self.cpu.memory_bytes_per_cycle
+
+    @cached_property
+    def home_bytes_per_cycle(self) -> float:
+        """Bandwidth from where the operands lie before the product starts: memory, if they do not all fit the last cache."""
+        return self.bytes_per_cycle(float(self.w.bytes))
+
+    def cycles(self, cut: CpuCut) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        w, word = self.w, self.word
+        tb, tm, tn, tk = cut.threads
+        nr = cut.vectors * self.lanes
+        tiles = ceil_div(ceil_div(w.m, cut.rows), tm)
+        full_rows, row_tail = divmod(w.m, cut.rows)
+        panels = ceil_div(w.n, nr)
+        my_panels = ceil_div(panels, tn)
+        k_blocks = ceil_div(w.k, cut.depth)
+        my_blocks = ceil_div(k_blocks, tk)
+        groups = self.groups / k_blocks * my_blocks
+        batches = ceil_div(w.batch, tb)
+
+        tail_columns = w.n - (panels - 1) * nr
+        tail_vectors = ceil_div(tail_columns, self.lanes)
+        # The slowest core has whole panels only, unless the last panel is all there is.
+        shared = my_panels > 1 or panels > tn
+        whole = my_panels - (1 if not shared or (tail_vectors < cut.vectors and panels % tn == 0 and tn == 1) else 0)
+        rows = [(cut.rows, min(tiles, full_rows) if tm == 1 else tiles), (row_tail, 1 if row_tail and tm == 1 else 0)]
+        kernel = 0.0
+        for height, count in rows:
+            if count and height:
+                kernel += count * whole * self._tile(cut, height, cut.vectors, groups, my_blocks)
+                if whole < my_panels:
+                    kernel += count * self._tile(cut, height, tail_vectors, groups, my_blocks)
+        column_blocks = ceil_div(my_panels * nr, cut.columns)
+        copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
+        packing = self._packing(cut, my_panels * nr, groups)
+        touched = (
+            tiles * cut.rows * w.k / tk + (0 if cut.pack_b == "pack" else my_panels * nr * w.k / tk)
+        ) * w.d_s + tiles * cut.rows * my_panels * nr * word
+        # A is read again for every column block, from its home if it is too large for the second cache.
+        a_share = tiles * cut.rows * w.k / tk * w.d_s
+        if column_blocks > 1 and a_share > self.l2 / 2:
+            touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
+        memory = touched / self.home_bytes_per_cycle
+        total = batches * (max(kernel, memory) + 0.15 * min(kernel, memory) + copies + packing)
+        if cut.cores > 1:
+            total += PARALLEL_START * (1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1))
+        if tk > 1:
+            total += w.m * w.n * (tk + 1) * word / cut.cores / self.cpu.l2_bytes_per_cycle
+        return total
+
+    def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
+        """One register tile over the task's whole share of k."""
+        word = self.word
+        compute = self.step(rows, vectors)
+        nr = vectors * self.lanes
+        block_groups = groups / blocks
+        panel = block_groups * nr * word
+        block = block_groups * cut.columns * word
+        if cut.pack_b == "none":
+            # A row of B a step, each on a page of its own unless rows are short.
+            b_bytes = nr * word / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s) + (
+                2.0 if (self.w.ldb or self.w.n) * self.w.d_s >= 1024 else 0.0
+            )
+        elif not cut.rows_outside and panel <= self.l1 / 2:
+            b_bytes = 0.0
+        else:
+            b_bytes = nr * word / self.bytes_per_cycle(block if cut.rows_outside else panel)
+        a_tile = rows * block_groups * word
+        if cut.rows_outside and a_tile <= self.l1 * 0.8:
+            a_bytes = 0.0
+        elif cut.rows_outside:
+            a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
+        else:
+            a_bytes = rows * word / self.bytes_per_cycle(self.w.m * block_groups * word)
+        exposed = 0.0
+        if cut.keep >= rows and self.is_bad(rows):
+            missed = rows * self.line / self.cpu.l2_bytes_per_cycle
+            a_bytes += missed
+            exposed = EXPOSED_MISS * missed
+        step = max(compute, a_bytes + b_bytes) + exposed
+        around = TILE_START + rows * vectors * 2.0 * self.vector_load
+        return groups * step + blocks * around
+
+    def _copies(self, cut: CpuCut, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
+        copied = max(0, cut.rows - cut.keep)
+        if not copied:
+            return 0.0
+        vectors = groups / self.lanes * copied
+        return tiles * column_blocks * (vectors * 2.0 + blocks * copied * 12.0)
+
+    def _packing(self, cut: CpuCut, columns: int, groups: float) -> float:
+        """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all."""
+        if cut.pack_b != "pack":
+            return 0.0
+        share = columns / cut.threads[1]
+        elements = share * groups * self.engine.group
+        if self.w.trans_b:
+            work = elements * GATHER
+        else:
+            work = share * groups / self.lanes * (1.5 + self.engine.group * 0.75)
+        return max(work, elements * self.w.d_s / self.home_bytes_per_cycle)
+
+    # ---- few rows -------------------------------------------------------------------------------------------------
+
+    def stream_along_n(self, cores: int, depth: int) -> float:
+        """B as [k, n] read straight through, `depth` rows at a time, sums in the first cache."""
+        w = self.w
+        vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
+        per_vector = max(
+            w.m * self.fma, (1 + w.m / depth) * self.vector_load, w.m / depth * 2.0, self._vector_arrival()
+        )
+        return w.batch * (vectors * per_vector + w.k / depth * 12.0) + (PARALLEL_START if cores > 1 else 0.0)
+
+    def stream_along_k(self, cores: int, width: int) -> float:
+        """B as [n, k] read straight through, `width` columns at a time, sums in registers."""
+        w = self.w
+        columns = ceil_div(w.n, min(cores, w.n))
+        vectors = ceil_div(w.k, self.lanes) * columns
+        per_vector = max(w.m * self.fma, (1 + w.m / width) * self.vector_load, self._vector_arrival())
+        ends = columns * w.m * (self.lanes + 8.0)
+        return w.batch * (vectors * per_vector + ends) + (PARALLEL_START if cores > 1 else 0.0)
+
+    def _vector_arrival(self) -> float:
+        return self.lanes * self.w.d_s / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s * self.w.batch)

@@ -1,0 +1,354 @@
+"""How a matrix product is cut on a CPU: register tile, blocks for the caches, shares of the cores, what is packed.
+
+Page 03 gives the limits of the register tile and the ways to read A; page 01 the outer cut, whose buffers are here the
+second cache (a block of B) and the first (a tile of A). Every candidate that meets the limits is priced by
+cpu_cost.CpuModel and the cheapest is taken, so the ranking is by predicted time for the shape and not in general.
+
+    k-block   a tile of A fits the first cache, and the k-blocks are equal
+    columns   a block of B fits the second cache
+    shares    every factorisation of the cores into batch, rows, columns and, where those are too few, summed elements
+    rows      the tallest tile that the registers allow, and those that divide m into equal tiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import HardwareError
+from ..hardware.description import Cpu, Hardware
+from ..workload import GemmWorkload
+from .cpu_cost import CpuCut, CpuModel
+from .dot_engine import DotEngine, dot_engine
+from .tiling import GemmTiling, Reason
+from .traffic import ceil_div
+
+FORMS = ("normal", "nocopy", "inline", "pack", "stream")
+PACKINGS = ("run", "ahead")
+# Work below which starting threads costs more than it saves is found by price; above this many rows B is not streamed.
+STREAM_ROWS = 16
+
+
+def decide_on_cpu(
+    workload: GemmWorkload,
+    hardware: Hardware,
+    *,
+    form: str | None = None,
+    microkernel: tuple[int, int] | None = None,
+    packing: str = "run",
+    plain_a: bool = True,
+    plain_b: bool = True,
+    accumulates_in_output: bool = True,
+) -> GemmTiling:
+    """The cheapest cut of `workload` on `hardware.cpu`. Sources: pages 01 and 03.
+
+    `form` forces a way to read A, `microkernel` = (rows, vectors) the register tile. `packing`: "run" (B, where it is
+    packed, is packed while the product runs) or "ahead" (it arrives packed). `plain_a`/`plain_b`: the operand can be
+    read in place. `accumulates_in_output`: sums may wait in the output between k-blocks.
+    """
+    cpu = hardware.cpu
+    if cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+    if form is not None and form not in FORMS:
+        raise HardwareError(f"form = {form!r} is no form of a product on a CPU; accepted: {', '.join(FORMS)}")
+    engine = dot_engine(workload, cpu)
+    model = CpuModel(workload, cpu, engine, ahead=packing == "ahead")
+    choice = _Choice(workload, cpu, engine, model, packing, plain_a and engine.in_place, plain_b and engine.in_place)
+    best: tuple[float, GemmTiling] | None = None
+    if form in (None, "stream") and microkernel is None:
+        best = choice.best_stream(forced=form == "stream")
+    if form != "stream":
+        cuts = choice.cuts(form, microkernel, whole_k=not accumulates_in_output)
+        priced = min(((model.cycles(cut), n, cut) for n, cut in enumerate(cuts)), default=None)
+        if priced is None:
+            raise HardwareError(_nothing_fits(choice, form, microkernel))
+        if best is None or priced[0] < best[0]:
+            best = (priced[0], choice.tiling(priced[2], priced[0], form))
+    assert best is not None
+    return best[1]
+
+
+def _nothing_fits(choice: _Choice, form: str | None, microkernel: tuple[int, int] | None) -> str:
+    cpu = choice.cpu
+    if microkernel is not None:
+        rows, vectors = microkernel
+        needed = (rows + 1) * vectors + 1
+        if rows < 1 or vectors < 1 or needed > cpu.vector_registers:
+            return (
+                f"microkernel = {microkernel} needs {needed} vector registers, this CPU has {cpu.vector_registers}; "
+                f"accepted: (m, z) of at least 1 with (m + 1) * z + 1 <= {cpu.vector_registers}"
+            )
+    if form in ("normal", "nocopy", "inline") and not choice.plain_a:
+        return f"form = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; accepted: 'pack'"
+    if form == "inline":
+        return (
+            f"form = 'inline' copies the rows beyond the {choice.keep_rows} that fit the first cache's ways, and no "
+            f"register tile of this product has more; accepted: 'normal', 'nocopy', 'pack'"
+        )
+    return f"no register tile of this product meets form = {form!r} and microkernel = {microkernel}"
+
+
+class _Choice:
+    """The candidates for one product on one CPU."""
+
+    def __init__(
+        self,
+        workload: GemmWorkload,
+        cpu: Cpu,
+        engine: DotEngine,
+        model: CpuModel,
+        packing: str,
+        plain_a: bool,
+        plain_b: bool,
+    ) -> None:
+        self.w, self.cpu, self.engine, self.model = workload, cpu, engine, model
+        self.packing, self.plain_a, self.plain_b = packing, plain_a, plain_b
+        self.lanes = model.lanes
+        l1 = cpu.cache(1)
+        self.ways = l1.ways if l1 else 8
+        self.keep_rows = int(cpu.priority_ratio * self.ways)
+
+    # ---- blocked --------------------------------------------------------------------------------------------------
+
+    def cuts(self, form: str | None, microkernel: tuple[int, int] | None, *, whole_k: bool) -> Iterator[CpuCut]:
+        """Every candidate cut that meets the limits."""
+        pairs = list(self.register_tiles(form)) if microkernel is None else self.forced_tile(microkernel)
+        for rows, vectors in pairs:
+            for keep in self.ways_to_read_a(form, rows):
+                for threads in self.shares(rows, vectors):
+                    yield from self.blocks(rows, vectors, keep, threads, whole_k)
+
+    def forced_tile(self, microkernel: tuple[int, int]) -> list[tuple[int, int]]:
+        rows, vectors = microkernel
+        legal = rows >= 1 and vectors >= 1 and (rows + 1) * vectors + 1 <= self.cpu.vector_registers
+        return [(rows, vectors)] if legal else []
+
+    def register_tiles(self, form: str | None) -> Iterator[tuple[int, int]]:
+        """(m, z) within the registers, (m + 1) * z + 1 <= R: the tallest for each z, and even divisions of m."""
+        registers = self.cpu.vector_registers
+        widest = ceil_div(self.w.n, self.lanes)
+        for vectors in range(1, min(widest, (registers - 1) // 2) + 1):
+            tallest = (registers - 1) // vectors - 1
+            if tallest < 1:
+                break
+            if vectors > tallest and tallest < self.w.m and vectors > 1:
+                break  # wider than tall: fewer multiply-adds a load than its mirror image
+            top = min(tallest, self.w.m)
+            parts = ceil_div(self.w.m, top)
+            heights = {top, ceil_div(self.w.m, parts), ceil_div(self.w.m, parts + 1)}
+            if self.model.is_bad(top):
+                heights |= {min(top, self.ways), min(top, ceil_div(self.w.m, ceil_div(self.w.m, self.ways)))}
+            if form == "nocopy":
+                heights = {h for h in heights | {min(top, self.ways)} if h <= self.ways}
+            if form == "inline":
+                heights = {h for h in heights if h > self.keep_rows}
+            for rows in sorted(heights):
+                yield rows, vectors
+
+    def ways_to_read_a(self, form: str | None, rows: int) -> list[int]:
+        """How many rows of a tile may be read in place."""
+        if not self.plain_a:
+            return [0] if form in (None, "pack") else []
+        if form is None:
+            if not self.model.is_bad(rows):
+                return [rows] if not self.w.trans_a else [rows, 0]
+            return [rows, 0] + ([self.keep_rows] if rows > self.keep_rows else [])
+        if form == "pack":
+            return [0]
+        if form == "inline":
+            return [self.keep_rows] if rows > self.keep_rows else []
+        return [rows]
+
+    def shares(self, rows: int, vectors: int) -> Iterator[tuple[int, int, int, int]]:
+        """Factorisations of the cores into shares of batch, m, n and k that leave no core without work; one core."""
+        w, cores = self.w, self.cpu.cores
+        tiles, panels = ceil_div(w.m, rows), ceil_div(w.n, vectors * self.lanes)
+        yield 1, 1, 1, 1
+        if cores == 1:
+            return
+        tb = min(cores, w.batch)
+        left = cores // tb
+        for tm in _divisors(left):
+            for tn in _divisors(left // tm):
+                tk = left // (tm * tn)
+                if tm <= tiles and tn <= panels and (tk == 1 or w.k >= 256 * tk):
+                    yield tb, tm, tn, tk
+
+    def blocks(
+        self, rows: int, vectors: int, keep: int, threads: tuple[int, int, int, int], whole_k: bool
+    ) -> Iterator[CpuCut]:
+        """The blocks for the caches, in both orders, with B packed and, where it can be, in place."""
+        w, word, nr = self.w, self.model.word, vectors * self.lanes
+        tk = threads[3]
+        deepest = max(64, int(self.model.l1 * 0.85) // (rows * word)) * self.engine.group
+        if whole_k and tk == 1:
+            deepest = w.k
+        count = max(tk, ceil_div(w.k, deepest))
+        count = ceil_div(count, tk) * tk
+        depth = ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group
+        depth = min(depth, w.k)
+        in_block = max(1, int(self.model.l2 * 0.75) // (ceil_div(depth, self.engine.group) * word * nr))
+        columns = min(in_block, ceil_div(w.n, nr)) * nr
+        packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
+        for pack_b in packs:
+            if pack_b == "none" and w.trans_b:
+                continue
+            yield CpuCut(threads, rows, vectors, depth, columns, True, keep, pack_b)
+            if keep == rows:
+                yield CpuCut(threads, rows, vectors, depth, columns, False, keep, pack_b)
+
+    def tiling(self, cut: CpuCut, cycles: float, forced: str | None) -> GemmTiling:
+        """The decision that a cut stands for, with its reasons."""
+        w, nr = self.w, cut.vectors * self.lanes
+        tb, tm, tn, tk = cut.threads
+        bad = self.model.is_bad(cut.rows)
+        if cut.keep == cut.rows:
+            kind = "nocopy" if self.model.is_bad(min(w.m, self.cpu.vector_registers)) else "normal"
+        else:
+            kind = "pack" if cut.keep == 0 else "inline"
+        if forced in ("normal", "nocopy"):
+            kind = forced
+        columns_per_core = ceil_div(ceil_div(w.n, nr), tn) * nr
+        column_blocks = ceil_div(columns_per_core, cut.columns)
+        peak = w.macs / (self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores)
+        clock = (self.cpu.clock_mhz or 3000.0) * 1e6
+        return GemmTiling(
+            partition_m=min(w.m, ceil_div(ceil_div(w.m, cut.rows), tm) * cut.rows),
+            partition_n=min(cut.columns, columns_per_core),
+            partition_k=cut.depth,
+            tile_m=cut.rows,
+            tile_n=nr,
+            outer_order="nm",
+            inner_order="mn" if cut.rows_outside else "nm",
+            split_k=cut.depth < w.k,
+            need_acc_buffer=tk > 1,
+            acc_bytes=tk * w.m * w.n * self.engine.acc_bytes if tk > 1 else 0,
+            load_a=column_blocks,
+            load_b=1 if cut.pack_b != "none" else ceil_div(ceil_div(w.m, cut.rows), tm),
+            utilisation=min(1.0, peak / cycles),
+            form=kind,
+            mr=cut.rows,
+            nr=nr,
+            lanes=self.lanes,
+            keep=cut.keep,
+            threads_batch=tb,
+            threads_m=tm,
+            threads_n=tn,
+            threads_k=tk,
+            pack_a={0: "pack"}.get(cut.keep, "none" if cut.keep == cut.rows else "inline"),
+            pack_b=cut.pack_b,
+            predicted_seconds=cycles / clock,
+            reasons=self.reasons(cut, kind, bad, forced),
+        )
+
+    def reasons(self, cut: CpuCut, kind: str, bad: bool, forced: str | None) -> tuple[Reason, ...]:
+        w, cpu, nr = self.w, self.cpu, cut.vectors * self.lanes
+        tb, tm, tn, tk = cut.threads
+        used = (cut.rows + 1) * cut.vectors + 1
+        lda = w.lda or w.k
+        conflict = f"rows {lda} elements apart {'share' if bad else 'do not share'} more cache sets than there are ways"
+        how = {
+            "normal": conflict,
+            "nocopy": f"{conflict}, and {cut.rows} rows are within the {self.ways} ways"
+            if not bad
+            else f"{conflict}; copying would cost more than it saves",
+            "inline": f"{conflict}: {cut.keep} rows in place, {cut.rows - cut.keep} from a small buffer",
+            "pack": f"{conflict}: the tile's rows are copied once per block of columns"
+            if self.plain_a
+            else f"{self.engine.name} needs its operand converted or interleaved",
+        }[kind]
+        packs = {
+            "ahead": "B arrives packed",
+            "pack": f"each panel of B serves {ceil_div(w.m, cut.rows)} tiles of rows",
+            "none": f"{ceil_div(w.m, cut.rows)} tiles of rows are too few to pay for packing B",
+        }[cut.pack_b]
+        shares = f"{tb} x {tm} x {tn} x {tk} of batch, m, n, k: the cheapest split of {cpu.cores} cores"
+        return (
+            Reason("form", kind, "forced" if forced else how),
+            Reason(
+                "mr", cut.rows, f"{cut.rows} x {cut.vectors} vectors take {used} of {cpu.vector_registers} registers"
+            ),
+            Reason("nr", nr, f"{cut.vectors} vectors of {self.lanes} lanes, {self.engine.name}"),
+            Reason(
+                "partition_k", cut.depth, "a tile of A stays in the first cache" if cut.depth < w.k else "k is whole"
+            ),
+            Reason("partition_n", cut.columns, "a block of B stays in the second cache"),
+            Reason(
+                "inner_order", cut.rows_outside, "tiles of A outside" if cut.rows_outside else "panels of B outside"
+            ),
+            Reason("threads_m", tm, shares),
+            Reason("threads_n", tn, shares),
+            Reason("threads_k", tk, "m * n is too small for the cores" if tk > 1 else shares),
+            Reason("pack_b", cut.pack_b, packs),
+        )
+
+    # ---- few rows -------------------------------------------------------------------------------------------------
+
+    def best_stream(self, *, forced: bool) -> tuple[float, GemmTiling] | None:
+        """The few-row form, where it is possible: B is plain, not packed, and its rows are few."""
+        w = self.w
+        if not self.plain_b or self.packing == "ahead" or w.m > STREAM_ROWS or self.engine.group != 1:
+            if forced:
+                raise HardwareError(
+                    f"form = 'stream' serves at most {STREAM_ROWS} rows of float with B read in place, "
+                    f"not {w.m} rows of {w.dtype}; accepted: 'normal', 'nocopy', 'inline', 'pack'"
+                )
+            return None
+        candidates = []
+        for cores in {1, self.cpu.cores}:
+            if w.trans_b:
+                width = max(1, min(8, 24 // w.m, w.n))
+                candidates.append((self.model.stream_along_k(cores, width), cores, width))
+            else:
+                depth = max(1, min(8, 16 // w.m, w.k))
+                candidates.append((self.model.stream_along_n(cores, depth), cores, depth))
+        cycles, cores, size = min(candidates)
+        return cycles, self.stream_tiling(cycles, cores, size)
+
+    def stream_tiling(self, cycles: float, cores: int, size: int) -> GemmTiling:
+        w, lanes = self.w, self.lanes
+        tb = min(cores, w.batch)
+        tn = cores // tb
+        room = max(lanes, self.model.l1 // 2 // (w.m * self.model.word) // lanes * lanes)
+        share = ceil_div(ceil_div(w.n, lanes), tn) * lanes
+        chunk = min(room, share)
+        peak = w.macs / (lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores)
+        clock = (self.cpu.clock_mhz or 3000.0) * 1e6
+        along = "k" if w.trans_b else "n"
+        why = f"{w.m} rows: every element of B is used {w.m} times, so B is read once, straight along {along}"
+        return GemmTiling(
+            partition_m=w.m,
+            partition_n=chunk,
+            partition_k=w.k if w.trans_b else size,
+            tile_m=w.m,
+            tile_n=size if w.trans_b else lanes,
+            outer_order="nm",
+            inner_order="nm",
+            split_k=False,
+            need_acc_buffer=False,
+            acc_bytes=0,
+            load_a=ceil_div(share, chunk),
+            load_b=1,
+            utilisation=min(1.0, peak / cycles),
+            form="stream",
+            mr=w.m,
+            nr=size if w.trans_b else lanes,
+            lanes=lanes,
+            keep=w.m,
+            threads_batch=tb,
+            threads_m=1,
+            threads_n=tn,
+            threads_k=1,
+            pack_a="none",
+            pack_b="none",
+            predicted_seconds=cycles / clock,
+            reasons=(
+                Reason("form", "stream", why),
+                Reason("partition_n", chunk, "its sums stay in the first cache"),
+                Reason("threads_n", tn, f"columns shared by {tn} of {self.cpu.cores} cores"),
+                Reason("pack_b", "none", "B is read once"),
+            ),
+        )
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
