@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError
+from tvm_tiling.lowering.threads import own_core
 from tvm_tiling.measure import (
     UNKNOWN_LAST_LEVEL,
     CacheFlush,
     Condition,
     Paired,
+    Side,
     Status,
     StopRule,
     Timing,
@@ -33,13 +35,14 @@ from tvm_tiling.peak import Peak, measure_peak
 
 from .operands import Operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
+from .placement import bind_workers
 from .suite import Case, SuiteError, load_suite, suite_names
 from .summary import Row, summaries
 
 FORMAT = "tvm-tiling-bench"
 VERSION = 1
 # A library's idle threads spin for some milliseconds before they sleep; the other side must not share a core with them.
-SETTLE = 0.01
+SETTLE = 0.003
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class Settings:
     dtype: str | None = None
     match: str = ""
     cold: bool = False
-    seconds: float = 1.5
+    seconds: float = 1.0
     json: Path | None = None
     html: Path | None = None
     resume: bool = False
@@ -123,7 +126,7 @@ def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, c
     }
     samples = [seconds for comparison in comparisons.values() for seconds in comparison["ours_seconds"]]
     if isinstance(ours, Prepared):
-        timing = Timing(seconds=tuple(samples)) if samples else timed(ours.run, rule, condition)
+        timing = Timing(seconds=tuple(samples)) if samples else timed(Side(ours.run, own_core), rule, condition)
     else:
         timing = ours
     roofline = peak.roofline(w.flops, w.bytes, w.dtype)
@@ -151,6 +154,7 @@ def _prepare(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
     try:
         prepared = peer.prepare(operands, packed)
         prepared.run()
+        bind_workers()
         wrong = operands.difference(prepared.output())
     except Exception as error:
         return Timing(status=Status.FAILED, reason=first_line(error))
@@ -166,9 +170,9 @@ def _compare(
     if isinstance(prepared, Timing):
         timing = prepared
     elif isinstance(ours, Timing):
-        timing, note = timed(prepared.run, rule, condition), prepared.note
+        timing, note = timed(Side(prepared.run, own_core), rule, condition), prepared.note
     else:
-        pair, note = paired(ours.run, prepared.run, rule, condition), prepared.note
+        pair, note = paired(Side(ours.run, own_core), Side(prepared.run, own_core), rule, condition), prepared.note
         timing = pair.peer if pair.status is Status.OK else Timing(status=pair.status, reason=pair.reason)
     entry = _speed(timing, operands.workload.flops)
     return {
@@ -178,6 +182,7 @@ def _compare(
             "library": peer.library,
             "ratio": pair.ratio if pair.ratios else None,
             "spread": pair.spread if pair.ratios else None,
+            "doubtful": pair.doubtful,
         },
         "ours_seconds": pair.ours.seconds,
     }
@@ -222,7 +227,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--dtype", help="only this element type")
     parser.add_argument("--filter", default="", dest="match", help="only cases whose name contains this")
     parser.add_argument("--cold", action="store_true", help="flush the caches before every call")
-    parser.add_argument("--seconds", type=float, default=1.5, help="longest time for one pair; default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=1.0, help="longest time for one pair; default: %(default)s")
     parser.add_argument("--json", type=Path, help="write the result here, after every case")
     parser.add_argument("--html", type=Path, help="write a report here")
     parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file already has")

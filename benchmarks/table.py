@@ -46,12 +46,14 @@ def skipped_peers(rows: list[Row]) -> dict[str, str]:
 
 
 def remarks(rows: list[Row]) -> list[str]:
-    """One sentence for everything that failed or was wrong."""
+    """One sentence for everything that failed, was wrong, or was measured on a machine too busy for it."""
     found = []
     for row in rows:
         for name, entry in (("ours", row["ours"]), *row["peers"].items()):
             if entry["status"] in ("failed", "wrong result"):
                 found.append(f"{row['case']}: {name}: {entry['status']}: {entry['reason']}")
+            if entry.get("doubtful"):
+                found.append(f"{row['case']}: {name}: doubtful, other work kept threads off their cores; measure again")
     return found
 
 

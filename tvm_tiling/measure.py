@@ -28,7 +28,17 @@ from .lowering.threads import usable_core_count, usable_processors
 
 Run = Callable[[], object]
 
+
+@dataclass(frozen=True)
+class Side:
+    """One callable of a pair. `around` makes a context for its calls, entered outside of the timing."""
+
+    run: Run
+    around: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+
+
 LEAST_SAMPLE = 200e-6  # a sample shorter than this is mostly the clock and the interpreter
+ALWAYS_PAIRS = 3  # a median of fewer is none
 RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices matter little
 MOST_RETAKES = 5
 UNKNOWN_LAST_LEVEL = 32 << 20  # bytes, where the machine hides its caches
@@ -49,7 +59,7 @@ class StopRule:
     """When enough pairs have been run: the median is settled, or the time or the pairs are used up.
 
     `spread` is the half-width of the ratio's 95 percent interval, relative to its median. It is asked only after
-    `least_pairs`; the bounds hold before that as well, but one pair is always run.
+    `least_pairs`; the bound on time holds before that as well, but three pairs are always run.
     """
 
     least_pairs: int = 7
@@ -60,8 +70,8 @@ class StopRule:
     def reached(self, ratios: Sequence[float], elapsed: float) -> bool:
         """Whether to stop after these ratios and so many seconds; another pair costs what the mean one did."""
         pairs = len(ratios)
-        if pairs == 0:
-            return False
+        if pairs < ALWAYS_PAIRS:
+            return pairs >= self.most_pairs
         if pairs >= self.most_pairs or elapsed * (1 + 1 / pairs) > self.most_seconds:
             return True
         return pairs >= self.least_pairs and uncertainty(ratios) <= self.spread
@@ -89,7 +99,7 @@ def uncertainty(values: Sequence[float]) -> float:
 class Timing:
     """Samples of one callable, in seconds per call; `inner` calls make one sample.
 
-    `disturbed` counts those during which a thread was put off its core even when they were taken again.
+    `disturbed` counts the short ones during which a thread was put off its core even when they were taken again.
     """
 
     seconds: tuple[float, ...] = ()
@@ -141,6 +151,11 @@ class Paired:
         return statistics.median(self.ratios) if self.ours.seconds else math.nan
 
     @property
+    def doubtful(self) -> bool:
+        """Whether other work kept threads off their cores in more than half of either side's samples."""
+        return any(2 * side.disturbed > len(side.seconds) for side in (self.ours, self.peer))
+
+    @property
     def spread(self) -> float:
         """Interquartile range of the ratios."""
         return interquartile_range(self.ratios)
@@ -152,6 +167,7 @@ class Paired:
             "reason": self.reason,
             "ratio": self.ratio if self.ours.seconds else None,
             "spread": self.spread,
+            "doubtful": self.doubtful,
             "pairs": len(self.ours.seconds),
             "ours": self.ours.to_dict(),
             "peer": self.peer.to_dict(),
@@ -185,14 +201,14 @@ def _timed_calls(run: Run, inner: int, clock: Callable[[], float]) -> float:
     return (clock() - start) / inner
 
 
-def quickest_call(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds of the quickest of a few calls, the first left out: up to 20, or as many as 50 ms allow, at least one."""
-    run()
+def quickest_call(side: Side, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of the quickest of up to 20 calls; no further call is made once 50 ms are spent."""
     start, quickest = clock(), math.inf
-    for _ in range(20):
-        quickest = min(quickest, _timed_calls(run, 1, clock))
-        if clock() - start > 0.05:
-            break
+    with side.around():
+        for _ in range(20):
+            quickest = min(quickest, _timed_calls(side.run, 1, clock))
+            if clock() - start > 0.05:
+                break
     return quickest
 
 
@@ -220,8 +236,12 @@ class Condition:
     sleep: Callable[[float], None] = time.sleep
     switches: Callable[[], int] = switches
 
-    def sample(self, run: Run, inner: int) -> tuple[float, bool]:
-        """Seconds per call of `run`, of which a warm sample makes `inner`; and whether it was disturbed to the last."""
+    def sample(self, side: Side, inner: int) -> tuple[float, bool]:
+        """Seconds per call of `side`, of which a warm sample makes `inner`; and whether it was disturbed even so."""
+        with side.around():
+            return self._sample(side.run, inner)
+
+    def _sample(self, run: Run, inner: int) -> tuple[float, bool]:
         if self.flush is None and self.settle:
             self.sleep(self.settle)
             run()
@@ -230,8 +250,8 @@ class Condition:
                 self.flush()
             before = self.switches()
             seconds = _timed_calls(run, inner, self.clock)
-            disturbed = self.switches() > before
-            if not disturbed or seconds * inner > RETAKEN_BELOW:
+            disturbed = self.switches() > before and seconds * inner < RETAKEN_BELOW
+            if not disturbed:
                 break
         return seconds, disturbed
 
@@ -239,13 +259,13 @@ class Condition:
 class _Samples:
     """Samples of one callable as they are gathered."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, side: Run | Side) -> None:
+        self.side = side if isinstance(side, Side) else Side(side)
         self.seconds: list[float] = []
         self.disturbed = 0
 
     def take(self, inner: int, condition: Condition) -> float:
-        seconds, disturbed = condition.sample(self.run, inner)
+        seconds, disturbed = condition.sample(self.side, inner)
         self.seconds.append(seconds)
         self.disturbed += disturbed
         return seconds
@@ -254,7 +274,9 @@ class _Samples:
         return Timing(seconds=tuple(self.seconds), inner=inner, disturbed=self.disturbed)
 
 
-def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condition | None = None) -> Paired:
+def paired(
+    ours: Run | Side, peer: Run | Side, rule: StopRule | None = None, condition: Condition | None = None
+) -> Paired:
     """Run `ours` and `peer` alternately until `rule` is reached; both repeat equally often within a sample.
 
     What either of them raises becomes the result's status and reason. Source: page 10.
@@ -265,12 +287,12 @@ def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condit
     side = "ours"
     try:
         with _no_garbage_collection():
-            start = condition.clock()
             inner = 1
             if condition.flush is None:
-                quickest = quickest_call(ours, condition.clock)
+                quickest = quickest_call(our_samples.side, condition.clock)
                 side = "the peer"
-                inner = inner_repetitions(min(quickest, quickest_call(peer, condition.clock)))
+                inner = inner_repetitions(min(quickest, quickest_call(peer_samples.side, condition.clock)))
+            start = condition.clock()
             while not rule.reached(ratios, condition.clock() - start):
                 side = "ours"
                 seconds = our_samples.take(inner, condition)
@@ -281,16 +303,16 @@ def paired(ours: Run, peer: Run, rule: StopRule | None = None, condition: Condit
     return Paired(ours=our_samples.timing(inner), peer=peer_samples.timing(inner))
 
 
-def timed(run: Run, rule: StopRule | None = None, condition: Condition | None = None) -> Timing:
+def timed(run: Run | Side, rule: StopRule | None = None, condition: Condition | None = None) -> Timing:
     """Run one callable alone until `rule` is reached by its own samples. For figures that no ratio is made of."""
     rule, condition = rule or StopRule(), condition or Condition()
     samples = _Samples(run)
     inner = 1
     try:
         with _no_garbage_collection():
-            start = condition.clock()
             if condition.flush is None:
-                inner = inner_repetitions(quickest_call(run, condition.clock))
+                inner = inner_repetitions(quickest_call(samples.side, condition.clock))
+            start = condition.clock()
             while not rule.reached(samples.seconds, condition.clock() - start):
                 samples.take(inner, condition)
     except Exception as error:

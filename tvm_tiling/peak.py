@@ -7,17 +7,18 @@ judged by it, so the peak is one that LLVM's code can reach.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .hardware.description import Cpu
-from .lowering.threads import use_all_cores
-from .measure import StopRule, timed
+from .lowering.threads import own_core, use_all_cores
 
 SECONDS_PER_FIGURE = 0.15
-SAMPLE_SECONDS = 2e-3
-ASSUMED_CLOCK_HZ = 3e9  # only sets the length of a sample
+LEAST_CALLS = 10
+CALL_SECONDS = 2e-3
+ASSUMED_CLOCK_HZ = 3e9  # only sets the length of a call
 # The intrinsic of one int8 dot-product instruction, the vector width it has, and the LLVM features that grant it.
 DOT_PRODUCTS = (
     ("llvm.x86.avx512.vpdpbusd.512", 512, frozenset({"avx512vnni"})),
@@ -80,12 +81,10 @@ def fma_module(lanes: int, chains: int, cores: int) -> Any:
     from tvm.script import tirx
 
     @tirx.prim_func(s_tir=True)
-    def fma(
-        seed: tirx.Buffer((2, lanes), "float32"),
-        out: tirx.Buffer((cores, chains * lanes), "float32"),
-        steps: tirx.int32,
-    ):  # type: ignore[valid-type]
+    def fma(seed_handle: tirx.handle, out_handle: tirx.handle, steps: tirx.int32):
         tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        seed = tirx.match_buffer(seed_handle, (2, lanes), "float32")
+        out = tirx.match_buffer(out_handle, (cores, chains * lanes), "float32")
         for core in tirx.parallel(cores):
             x = tirx.alloc_buffer((chains * lanes,), "float32", scope="local")
             operand = tirx.alloc_buffer((2 * lanes,), "float32", scope="local")
@@ -117,10 +116,10 @@ def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> A
     bytes_u8, bytes_i8 = f"uint8x{4 * lanes}", f"int8x{4 * lanes}"
 
     @tirx.prim_func(s_tir=True)
-    def dot(
-        seed: tirx.Buffer((2, lanes), "int32"), out: tirx.Buffer((cores, chains * lanes), "int32"), steps: tirx.int32
-    ):  # type: ignore[valid-type]
+    def dot(seed_handle: tirx.handle, out_handle: tirx.handle, steps: tirx.int32):
         tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        seed = tirx.match_buffer(seed_handle, (2, lanes), "int32")
+        out = tirx.match_buffer(out_handle, (cores, chains * lanes), "int32")
         for core in tirx.parallel(cores):
             x = tirx.alloc_buffer((chains * lanes,), "int32", scope="local")
             operand = tirx.alloc_buffer((2 * lanes,), "int32", scope="local")
@@ -173,11 +172,17 @@ def compiled(prim_func: Any, target: Any) -> Any:
 
 
 def _best_rate(run: Callable[[], object], amount: float) -> float:
-    """Giga-units per second of the quickest sample: a peak is what nothing disturbed."""
-    timing = timed(run, StopRule(least_pairs=20, most_pairs=200, most_seconds=SECONDS_PER_FIGURE, spread=0.001))
-    if not timing.seconds:
-        raise RuntimeError(f"peak kernel: {timing.reason}")
-    return amount / min(timing.seconds) / 1e9
+    """Giga-units per second of the quickest call: a peak is what nothing disturbed."""
+    quickest, calls = math.inf, 0
+    with own_core():
+        run()
+        start = time.perf_counter()
+        while calls < LEAST_CALLS or time.perf_counter() - start < SECONDS_PER_FIGURE:
+            before = time.perf_counter()
+            run()
+            quickest = min(quickest, time.perf_counter() - before)
+            calls += 1
+    return amount / quickest / 1e9
 
 
 def _arithmetic(prim_func: Any, target: Any, dtype: str, lanes: int, chains: int, cores: int, per_lane: int) -> float:
@@ -185,7 +190,7 @@ def _arithmetic(prim_func: Any, target: Any, dtype: str, lanes: int, chains: int
     import tvm
 
     main = compiled(prim_func, target)["main"]
-    steps = int(SAMPLE_SECONDS * ASSUMED_CLOCK_HZ / chains)
+    steps = int(CALL_SECONDS * ASSUMED_CLOCK_HZ / chains)
     # a = 0.5 and b = 1: x stays near 2, clear of infinities and of slow subnormal numbers
     seed = np.repeat(np.array([[0.5], [1.0]] if dtype == "float32" else [[1], [1]]), lanes, axis=1).astype(dtype)
     arguments = (tvm.runtime.tensor(seed), tvm.runtime.tensor(np.zeros((cores, chains * lanes), dtype)), steps)
@@ -224,7 +229,7 @@ def _bandwidths(cpu: Cpu, target: Any, cores: int) -> tuple[Bandwidth, ...]:
         total = capacity / 2 if math.isfinite(capacity) else min(4 * largest, 512 << 20)
         vectors = max(1, int(total / 2 / cores / lanes / 4))
         moved = 2.0 * cores * vectors * lanes * 4
-        repeats = max(1, round(SAMPLE_SECONDS * 50e9 / moved))
+        repeats = max(1, round(CALL_SECONDS * 50e9 / moved))
         arguments = [tvm.runtime.tensor(np.zeros((cores, vectors, lanes), "float32")) for _ in range(2)]
         rate = _best_rate(lambda a=arguments, r=repeats: main(*a, r), moved * repeats)  # type: ignore[misc]
         found.append(Bandwidth(level=level, capacity=capacity, gbytes=rate))

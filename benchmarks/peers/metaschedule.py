@@ -58,7 +58,7 @@ def tune(workload: GemmWorkload, trials: int, per_round: int = 32) -> tuple[Any,
             max_trials_global=trials,
             num_trials_per_iter=min(trials, per_round),
             builder=_builder(ms, str(artifacts)),
-            runner=ms.runner.LocalRunner(timeout_sec=RUN_SECONDS),
+            runner=_runner(ms),
             measure_callbacks=[ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel()],
             num_tuning_cores=usable_core_count(),
             seed=0,
@@ -92,3 +92,18 @@ def _builder(ms: Any, folder: str) -> Any:
     return ms.builder.LocalBuilder(
         max_workers=usable_core_count(), timeout_sec=BUILD_SECONDS, f_build=build, f_export=export
     )
+
+
+def _runner(ms: Any) -> Any:
+    """A runner whose processes use every core, each thread on its own, as the final measurement does."""
+
+    def spread_out() -> None:
+        import os
+
+        from tvm_tiling.lowering.threads import usable_processors, use_all_cores
+
+        use_all_cores()
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {usable_processors()[0]})
+
+    return ms.runner.LocalRunner(timeout_sec=RUN_SECONDS, initializer=spread_out)

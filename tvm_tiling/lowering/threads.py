@@ -1,30 +1,43 @@
-"""TVM's thread pool, set to every core this process may use (page 07).
+"""TVM's thread pool, set to every core this process may use (page 07), each thread on a core of its own.
 
 TVM halves the core count on x86, because it takes every core for half of a hyper-threaded one. It reads the count once
 per thread, when that thread first runs parallel code, and a pool cannot grow afterwards; making the pool also binds the
 thread to the cores that TVM counted. So :func:`use_all_cores` has to come before the first parallel kernel of a thread.
+
+The calling thread does its share of a kernel, and nothing keeps it off a worker's core. As idle threads of TVM yield
+instead of sleeping, the two may then share that core for good, and the kernel takes twice as long: on a 2-core virtual
+machine that was the rule, not the exception. :func:`own_core` prevents it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..hardware.usable import affinity, cpu_limit, group_by_core, whole_cpus
 
-# runtime.config_threadpool's mode in which no worker is tied to one core: all of them share the cores listed.
-_SHARE_ALL_CORES = -3
+# runtime.config_threadpool's mode in which each worker is bound to one core of a list.
+_ONE_CORE_PER_THREAD = -2
+
+
+def _one_per_core_first(processors: set[int]) -> tuple[int, ...]:
+    """`processors` with the first hardware thread of every core before the second of any."""
+    cores = group_by_core(Path("/sys/devices/system/cpu"), processors) or [{cpu} for cpu in processors]
+    turns = [(turn, cpu) for core in cores for turn, cpu in enumerate(sorted(core & processors))]
+    return tuple(cpu for _, cpu in sorted(turns))
 
 
 # Read when this module is loaded: a pool that TVM makes by itself narrows the affinity, and use_all_cores sets the
 # variable.
-_USABLE = tuple(sorted(affinity()))
+_USABLE = _one_per_core_first(affinity())
 _ASKED_FOR = os.environ.get("TVM_NUM_THREADS", "")
 
 
 def usable_processors() -> tuple[int, ...]:
-    """Numbers of the hardware threads that the operating system lets this process run on."""
+    """Numbers of the hardware threads that this process may run on, one of each core before the second of any."""
     return _USABLE
 
 
@@ -49,7 +62,7 @@ def use_all_cores(count: int | None = None) -> int:
     count = max(1, min(count, len(_USABLE)))
     os.environ["TVM_NUM_THREADS"] = str(count)
     # All usable processors are named even if fewer are to be used: a new pool gets a worker for each item of the list.
-    tvm.get_global_func("runtime.config_threadpool")(_SHARE_ALL_CORES, count, [str(cpu) for cpu in _USABLE])
+    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, count, [str(cpu) for cpu in _USABLE])
     threads = int(tvm.get_global_func("runtime.NumThreads")())
     if threads < count:
         warnings.warn(
@@ -59,3 +72,21 @@ def use_all_cores(count: int | None = None) -> int:
             stacklevel=2,
         )
     return threads
+
+
+@contextlib.contextmanager
+def own_core() -> Iterator[None]:
+    """While inside, the calling thread stays on the one core that none of its TVM workers is bound to.
+
+    Costs two system calls. Threads started inside inherit the binding: never create another library's threads in it.
+    Does nothing where threads cannot be bound (macOS, Windows).
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {_USABLE[0]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
