@@ -22,7 +22,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
 from ..lowering.nest import by_edge, share, when
-from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts
+from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.register_tile import (
     TileShape,
     accumulators,
@@ -126,19 +126,20 @@ class GemmNest:
         k0 = block * (self.block_groups * self.group)
         whole = tirx.floordiv(elements, self.group) if self.group > 1 else groups
 
+        def element(panel: Index) -> Callable[[Index, Index], Expr]:
+            return lambda k, j: self.element_b(batch, k0 + k, j0 + panel * self.nr + j)
+
         def group(index: Index, rows: int) -> None:
             with T.serial(0, count) as panel:
-                pack_panel_group(
-                    packed,
-                    base(panel) + index * self.layout.row,
-                    lambda k, j: self.element_b(batch, k0 + k, j0 + panel * self.nr + j),
-                    index * self.group,
-                    self.layout,
-                    columns,
-                    rows,
-                )
+                at = base(panel) + index * self.layout.row
+                pack_panel_group(packed, at, element(panel), index * self.group, self.layout, columns, rows)
 
-        with T.serial(0, whole) as index:
+        done: Index = 0
+        if self.program.workload.trans_b:
+            with T.serial(0, count) as panel, T.serial(0, tirx.floordiv(whole, self.lanes)) as square:
+                pack_transposed(packed, base(panel), element(panel), square * self.lanes, self.layout, columns)
+            done = tirx.floordiv(whole, self.lanes) * self.lanes
+        with T.serial(done, whole) as index:
             group(index, self.group)
         if self.k % self.group:
             with T.serial(0, groups - whole):

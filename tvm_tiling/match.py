@@ -117,15 +117,18 @@ def prim_func_of(op: te.Tensor | Operation | tirx.PrimFunc) -> tirx.PrimFunc:
     return te.create_prim_func([*inputs, tensor])
 
 
-def match_gemm(func: tirx.PrimFunc, name: str = "main") -> GemmProgram:
-    """The product in `func`; UnsupportedOperator says which condition is not met."""
+def match_gemm(func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True) -> GemmProgram:
+    """The product in `func`; UnsupportedOperator says which condition is not met.
+
+    `may_swap`: where only A's axis is contiguous in the output, the operands may change places.
+    """
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     product = _fold_blocks(sch, name)
     folded = sch.mod[name]
     body = sch.get(product)
     epilogue = [sch.get(c) for c in sch.get_consumers(product)]
-    return _analyse(folded, name, body, epilogue[0] if epilogue else None)
+    return _analyse(folded, name, body, epilogue[0] if epilogue else None, may_swap)
 
 
 def _refuse(name: str, why: str) -> UnsupportedOperator:
@@ -244,7 +247,9 @@ def _product(sizes: Sequence[int]) -> int:
     return total
 
 
-def _analyse(func: tirx.PrimFunc, name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock | None) -> GemmProgram:
+def _analyse(
+    func: tirx.PrimFunc, name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock | None, may_swap: bool
+) -> GemmProgram:
     among = _static(name, block)
     store = block.body
     left, right = _factors(name, block)
@@ -262,7 +267,7 @@ def _analyse(func: tirx.PrimFunc, name: str, block: s_tir.SBlock, epilogue: s_ti
     n_axis = [v for v in order if v in right_vars and v not in left_vars]
     m_size, n_size = (_product([among[v] for v in axis]) for axis in (m_axis, n_axis))
     last = next((v for v in reversed(order) if among[v] > 1), order[-1])
-    swapped = (n_size == 1 and m_size > 1) or (last in m_axis and m_size > 1)
+    swapped = may_swap and ((n_size == 1 and m_size > 1) or (last in m_axis and m_size > 1))
     if swapped:
         left, right, m_axis, n_axis, m_size, n_size = right, left, n_axis, m_axis, n_size, m_size
     a = _access(left, [batch, m_axis, reduce], among)
@@ -316,7 +321,8 @@ def _program(
 
 def _workload(name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int) -> GemmWorkload:
     batch, m, n = (_product(s) for s in sizes)
-    dtype = a.dtype
+    # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
+    dtype = a.dtype if a.dtype == b.dtype else "uint8"
     if a.dtype != b.dtype and {a.dtype, b.dtype} != {"uint8", "int8"}:
         raise _refuse(name, f"its operands are {a.dtype} and {b.dtype}, both must be of one type")
     if dtype not in ACCUMULATOR:

@@ -124,7 +124,8 @@ def schedule_product(
     """Decide and write one product; `ahead`: B arrives packed."""
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; products are scheduled for CPUs")
-    program = match_gemm(func, name)
+    # The operand that is packed ahead is the source's second one, so it has to stay in its place.
+    program = match_gemm(func, name, may_swap=not ahead)
     if ahead and program.b.buffer is None:
         raise UnsupportedOperator(f"{name}: the second operand is computed, only a plain one can be packed ahead")
     tiling = decide_on_cpu(

@@ -27,6 +27,8 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command("explain", "tvm_tiling.cli.explain", "Show how an operator is cut on a machine, and why."),
+    Command("demo", "tvm_tiling.cli.demo", "Decide, compile and run three matrix products beside TVM and libraries."),
     Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries on suites of shapes."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
     Command(

@@ -20,10 +20,14 @@ from .traffic import ceil_div
 PARALLEL_START = 6000.0
 # Cycles around a tile's loop: filling and draining the pipeline, address arithmetic, the branch that ends it.
 TILE_START = 24.0
+# Cycles that a step costs more where each row of B is on a page of its own.
+PAGE_STEP = 2.0
+# Part of the multiply-adds' time lost where a B larger than the second cache is read in place, page by page.
+EXPOSED_PAGES = 0.06
 # Part of a miss in the first cache that out-of-order execution does not hide.
 EXPOSED_MISS = 0.35
-# Cycles for one element of a packed panel where B lies transposed, so that vectors have to be gathered.
-GATHER = 1.3
+# Cycles for one vector of a packed panel where B lies transposed: its load, its share of the shuffles, its store.
+TRANSPOSED = 7.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class CpuModel:
         self.l2 = l2.size / l2.cores if l2 else 8 * self.l1
         self.l3 = l3.size if l3 else self.l2
         self._bad: dict[int, bool] = {}
+        self._collisions: dict[int, bool] = {}
         self._steps: dict[tuple[int, int], float] = {}
 
     def is_bad(self, rows: int) -> bool:
@@ -72,6 +77,14 @@ class CpuModel:
                 not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.d_s, l1, rows=rows)
             )
         return self._bad[rows]
+
+    def collides(self, depth: int) -> bool:
+        """Whether `depth` rows of B, read in place, evict each other from the second cache."""
+        if depth not in self._collisions:
+            l2 = self.cpu.cache(2)
+            ldb = self.w.ldb or self.w.n
+            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, self.w.d_s, l2, rows=depth)
+        return self._collisions[depth]
 
     def step(self, rows: int, vectors: int) -> float:
         """Cycles of one step of the microkernel with both operands in the first cache."""
@@ -89,7 +102,7 @@ class CpuModel:
 
     @cached_property
     def home_bytes_per_cycle(self) -> float:
-        """Bandwidth from where the operands lie before the product starts: memory, if they do not all fit the last cache."""
+        """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last cache."""
         return self.bytes_per_cycle(float(self.w.bytes))
 
     def cycles(self, cut: CpuCut) -> float:
@@ -140,15 +153,24 @@ class CpuModel:
         """One register tile over the task's whole share of k."""
         word = self.word
         compute = self.step(rows, vectors)
+        exposed = 0.0
         nr = vectors * self.lanes
         block_groups = groups / blocks
         panel = block_groups * nr * word
         block = block_groups * cut.columns * word
         if cut.pack_b == "none":
-            # A row of B a step, each on a page of its own unless rows are short.
-            b_bytes = nr * word / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s) + (
-                2.0 if (self.w.ldb or self.w.n) * self.w.d_s >= 1024 else 0.0
-            )
+            # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
+            # cache, the panel does not stay there from one tile to the next.
+            stays = panel <= self.l2 * 0.8 and not self.collides(int(block_groups))
+            b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
+            if (self.w.ldb or self.w.n) * self.w.d_s >= 1024:
+                b_bytes += PAGE_STEP
+            if (self.w.ldb or self.w.n) * self.w.d_s % self.line:
+                b_bytes *= 1.5  # vectors that straddle two lines
+            if self.w.k * self.w.n * self.w.d_s > self.l2 * 0.8:
+                exposed += EXPOSED_PAGES * compute
+            if not stays:
+                exposed += EXPOSED_MISS * b_bytes
         elif not cut.rows_outside and panel <= self.l1 / 2:
             b_bytes = 0.0
         else:
@@ -160,11 +182,10 @@ class CpuModel:
             a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
         else:
             a_bytes = rows * word / self.bytes_per_cycle(self.w.m * block_groups * word)
-        exposed = 0.0
         if cut.keep >= rows and self.is_bad(rows):
             missed = rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
-            exposed = EXPOSED_MISS * missed
+            exposed += EXPOSED_MISS * missed
         step = max(compute, a_bytes + b_bytes) + exposed
         around = TILE_START + rows * vectors * 2.0 * self.vector_load
         return groups * step + blocks * around
@@ -182,10 +203,8 @@ class CpuModel:
             return 0.0
         share = columns / cut.threads[1]
         elements = share * groups * self.engine.group
-        if self.w.trans_b:
-            work = elements * GATHER
-        else:
-            work = share * groups / self.lanes * (1.5 + self.engine.group * 0.75)
+        vectors = share * groups / self.lanes
+        work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
         return max(work, elements * self.w.d_s / self.home_bytes_per_cycle)
 
     # ---- few rows -------------------------------------------------------------------------------------------------

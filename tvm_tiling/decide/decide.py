@@ -45,7 +45,10 @@ def decide(
             inner_preset=inner_preset,
         )
     if isinstance(workload, ConvWorkload):
-        raise UnsupportedOperator("convolutions are decided for machines with page 01's buffers; this one has none")
+        raise UnsupportedOperator(
+            f"convolutions are decided for page 01's buffers, {hardware.name} has none; accepted: a machine with a "
+            "[near_tile] table, such as the preset 'neartile'"
+        )
     if mode != "best":
         raise HardwareError(f"mode = {mode!r} needs page 01's buffers, {hardware.name} has none; accepted: 'best'")
     return decide_on_cpu(workload, hardware, form=form)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import fields
+from typing import NamedTuple
 
 from .tiling import GemmTiling
 
@@ -15,28 +18,41 @@ _CPU = tuple(f.name for f in fields(GemmTiling) if f.name not in (*_CUT, *_SPLIT
 _SECTIONS = (("cut", _CUT), ("split-K", _SPLIT), ("CPU", _CPU), ("predicted", _PREDICTED))
 
 
-def explain_gemm(tiling: GemmTiling) -> str:
-    """Every choice of the decision, what it is and why, and the predicted traffic and utilisation.
+class Row(NamedTuple):
+    """One choice as text: the part of the decision it belongs to, its name, its value and why."""
 
-    Fields that are None are left out; reasons for anything else stand at the end.
-    """
-    lines = [f"gemm tiling, mode {tiling.mode}" + ("" if tiling.feasible else ": DOES NOT FIT the buffers")]
+    section: str
+    name: str
+    value: str
+    why: str
+
+
+def explained(tiling: GemmTiling) -> Iterator[Row]:
+    """Every choice of the decision in reading order. Fields that are None are left out; reasons for anything else come
+    last, in the section "also"."""
     shown = set()
-    for title, names in _SECTIONS:
-        present = [name for name in names if getattr(tiling, name) is not None]
-        shown.update(present)
-        if present:
-            lines.append(f"  {title}")
-            lines.extend(_line(name, _text(name, getattr(tiling, name)), tiling.why(name)) for name in present)
-    further = [reason for reason in tiling.reasons if reason.field not in shown]
-    if further:
-        lines.append("  also")
-        lines.extend(_line(reason.field, _text(reason.field, reason.value), reason.why) for reason in further)
+    for section, names in _SECTIONS:
+        for name in names:
+            if getattr(tiling, name) is not None:
+                shown.add(name)
+                yield Row(section, name, _text(name, getattr(tiling, name)), tiling.why(name))
+    for reason in tiling.reasons:
+        if reason.field not in shown:
+            yield Row("also", reason.field, _text(reason.field, reason.value), reason.why)
+
+
+def headline(tiling: GemmTiling) -> str:
+    """What kind of decision this is, and whether it fits."""
+    return f"gemm tiling, mode {tiling.mode}" + ("" if tiling.feasible else ": DOES NOT FIT the buffers")
+
+
+def explain_gemm(tiling: GemmTiling) -> str:
+    """The decision as text: what was chosen, why, and the predicted traffic and utilisation."""
+    lines = [headline(tiling)]
+    for section, rows in itertools.groupby(explained(tiling), key=lambda row: row.section):
+        lines.append(f"  {section}")
+        lines.extend(f"    {row.name:<17} {row.value:<12} {row.why}".rstrip() for row in rows)
     return "\n".join(lines)
-
-
-def _line(name: str, value: str, why: str) -> str:
-    return f"    {name:<17} {value:<12} {why}".rstrip()
 
 
 def _text(name: str, value: object) -> str:

@@ -24,8 +24,8 @@ from .traffic import ceil_div
 
 FORMS = ("normal", "nocopy", "inline", "pack", "stream")
 PACKINGS = ("run", "ahead")
-# Work below which starting threads costs more than it saves is found by price; above this many rows B is not streamed.
-STREAM_ROWS = 16
+# Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.
+STREAM_ROWS = 4
 
 
 def decide_on_cpu(
@@ -308,7 +308,7 @@ class _Choice:
         w, lanes = self.w, self.lanes
         tb = min(cores, w.batch)
         tn = cores // tb
-        room = max(lanes, self.model.l1 // 2 // (w.m * self.model.word) // lanes * lanes)
+        room = max(lanes, int(self.model.l2) // 4 // (w.m * self.model.word) // lanes * lanes)
         share = ceil_div(ceil_div(w.n, lanes), tn) * lanes
         chunk = min(room, share)
         peak = w.macs / (lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores)

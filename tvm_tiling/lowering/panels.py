@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
 from .register_tile import dot
+from .transpose import transpose
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -83,6 +84,34 @@ def _interleave(panel: tirx.Var, at: Index, b: Element, k: Index, start: int, la
     order = [r * lanes + lane for lane in range(lanes) for r in range(group)]
     whole = rows[T.ramp(0, 1, lanes * group)]
     T.buffer_store(panel, T.Shuffle([whole], order), [T.ramp(at, 1, lanes * group)])
+
+
+def pack_transposed(panel: tirx.Var, base: Index, b: Element, group: Index, layout: PanelLayout, columns: int) -> None:
+    """Write `lanes` groups of a panel, from `group` on, where B's columns are contiguous; `base` is the panel's start.
+
+    A group of small integers is one 32-bit word, so that every engine transposes words.
+    """
+    engine, lanes = layout.engine, layout.lanes
+    word = "int32" if engine.group > 1 else engine.operand
+    length = lanes * engine.group
+    for start in range(0, layout.nr, lanes):
+        block = T.alloc_buffer((lanes * lanes,), word, scope="local")
+        for j in range(lanes):
+            row = T.ramp(j * lanes, 1, lanes)
+            if start + j >= columns:
+                T.buffer_store(block, T.broadcast(tirx.const(0, word), lanes), [row])
+            elif engine.group == 1:
+                with T.vectorized(0, lanes) as lane:
+                    T.buffer_store(block, b(group + lane, start + j), [j * lanes + lane])
+            else:
+                elements = T.alloc_buffer((length,), engine.operand, scope="local")
+                with T.vectorized(0, length) as lane:
+                    T.buffer_store(elements, b(group * engine.group + lane, start + j), [lane])
+                T.buffer_store(block, T.reinterpret(f"{word}x{lanes}", elements[T.ramp(0, 1, length)]), [row])
+        for i, column in enumerate(transpose(block, lanes)):
+            at = T.ramp(base + (group + i) * layout.row + start * engine.group, 1, length)
+            value = column if engine.group == 1 else T.reinterpret(f"{engine.operand}x{length}", column)
+            T.buffer_store(panel, value, [at])
 
 
 def pack_starts(panel: tirx.Var, base: Index, groups: Expr, layout: PanelLayout) -> None:

@@ -102,11 +102,12 @@ def dot(engine: DotEngine, acc: Expr, left: Expr, right: Expr, lanes: int) -> Ex
     words = f"int32x{lanes}"
     left = T.reinterpret(f"{engine.operand}x{lanes * engine.group}", left)
     if engine.name == "pmaddwd":
-        name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}[lanes]
+        name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}[lanes]
         return acc + T.call_llvm_pure_intrin(words, name, left, right)
     name = {
         ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
         ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
+        ("vpdpbusd", 4): "llvm.x86.avx512.vpdpbusd.128",
         ("sdot", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
     }[engine.name, lanes]
     return T.call_llvm_pure_intrin(words, name, acc, left, right)

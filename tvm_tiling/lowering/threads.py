@@ -90,3 +90,19 @@ def own_core() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def bind_workers() -> None:
+    """Bind every thread but the main one, whichever library's, to one of the cores that own_core leaves free, in turn.
+
+    Left alone, the threads of one product may be put on the same core while another is idle. The threads of one pool
+    are made one after the other, so that each gets a core of its own. To be called when the libraries to be compared
+    have started theirs. Does nothing outside of Linux or on one core.
+    """
+    tasks, free = Path("/proc/self/task"), _USABLE[1:]
+    if not free or not tasks.is_dir():
+        return
+    workers = sorted(int(task.name) for task in tasks.iterdir() if int(task.name) != os.getpid())
+    for turn, worker in enumerate(workers):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            os.sched_setaffinity(worker, {free[turn % len(free)]})

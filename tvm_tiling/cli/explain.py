@@ -1,0 +1,99 @@
+"""`tvm-tiling explain`: how an operator is cut on a machine, and why. Loads no TVM."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import typer
+
+from ..decide.decide import decide
+from ..decide.explain import explained, headline
+from ..decide.tiling import GemmTiling
+from ..errors import HardwareError
+from ..hardware import Hardware
+from ..workload import GemmWorkload
+from .operator_text import Workload, parse_operator
+from .output import print_json, print_table
+
+
+def command(
+    operator: list[str] = typer.Argument(  # noqa: B008
+        metavar="OPERATOR",
+        help='"gemm M K N" for C (m x n) = A (m x k) * B (k x n), or with keys: "gemm m=64 k=16384 n=64 dtype=int8 '
+        'trans_b=1 batch=4 lda=16400"; "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3". '
+        "The quotation marks may be left out.",
+    ),
+    hardware: str = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU."),
+    mode: str = typer.Option("best", help="best, or seed: the formulas as printed (machines with input buffers)."),
+    prefer: str = typer.Option(
+        "utilisation", help="utilisation, or traffic: among equally fast cuts, fewest bytes (machines with buffers)."
+    ),
+    form: str = typer.Option("", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream."),
+    as_json: bool = typer.Option(False, "--json", help="Print workload, machine and decision as JSON."),
+) -> None:
+    """Show how an operator is cut, and why. Sizes of a product are in the order m k n."""
+    workload = parse_operator(" ".join(operator))
+    machine = Hardware.load(hardware) if hardware else Hardware.detect()
+    if machine.near_tile is None and prefer != "utilisation":
+        raise HardwareError(
+            f"prefer = {prefer!r} needs page 01's buffers, {machine.name} has none; accepted: utilisation"
+        )
+    start = time.perf_counter()
+    tiling = decide(workload, machine, mode=mode, prefer=prefer, form=form or None)  # type: ignore[arg-type]
+    seconds = time.perf_counter() - start
+    if as_json:
+        print_json(
+            {
+                "workload": workload.to_dict(),
+                "hardware": {"name": machine.name, "fingerprint": machine.fingerprint()},
+                "decision": tiling.to_dict(),
+                "decision_seconds": seconds,
+            }
+        )
+        return
+    print(f"{operator_line(workload)}\non {machine.name}, decided in {seconds * 1e3:.1f} ms\n")
+    if sys.stdout.isatty():
+        _print_tables(tiling)
+    else:
+        print(tiling.explain())
+
+
+def operator_line(workload: Workload) -> str:
+    """The workload in one line: sizes, what is not the default, and its work."""
+    plain: dict[str, Any] = workload.to_dict()
+    kind = plain.pop("op")
+    if isinstance(workload, GemmWorkload):
+        w, sizes = workload, f"{workload.m} x {workload.k} x {workload.n} (m x k x n)"
+        usual = {
+            "lda": w.m if w.trans_a else w.k,
+            "ldb": w.k if w.trans_b else w.n,
+            "ldc": w.n,
+            "batch": 1,
+            "trans_a": False,
+            "trans_b": False,
+            "memory_a": "external",
+            "memory_b": "external",
+        }
+        further = {key: plain[key] for key, value in usual.items() if plain[key] != value}
+    else:
+        c = workload
+        sizes = f"{c.n} x {c.h} x {c.w} x {c.ci} by {c.co} kernels of {c.kh} x {c.kw} to {c.ho} x {c.wo}"
+        further = {key: plain[key] for key in ("stride", "padding", "dilation", "groups")}
+    rest = "".join(f", {key} {_plain(value)}" for key, value in further.items())
+    return f"{kind} {sizes}, {workload.dtype} summed in {workload.acc_dtype}{rest}: {workload.flops / 1e9:.3g} Gop"
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _print_tables(tiling: GemmTiling) -> None:
+    """One table whose first column names the part of the decision, once."""
+    print(headline(tiling))
+    rows, last = [], ""
+    for row in explained(tiling):
+        rows.append((row.section if row.section != last else "", row.name, row.value, row.why))
+        last = row.section
+    print_table(("", "choice", "value", "why"), rows)

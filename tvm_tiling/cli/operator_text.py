@@ -1,0 +1,109 @@
+"""Operators as people type them: "gemm 64 16384 64 dtype=int8", "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2".
+
+The first word is the operator; the others are `key=value`, the keys being the fields of its workload. The sizes of a
+product may stand alone, in the order m k n of the suites: C (m x n) = A (m x k) * B (k x n).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import TilingError, nearest
+from ..workload import ConvWorkload, GemmWorkload
+
+Workload = GemmWorkload | ConvWorkload
+
+OPERATORS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
+# Sizes that may stand without a key, in this order.
+BARE_SIZES = {"gemm": ("m", "k", "n"), "conv": ()}
+# Fields of several numbers, and how many; one number alone stands for all of them.
+TUPLES = {"stride": 2, "dilation": 2, "padding": 4}
+TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+class OperatorTextError(TilingError):
+    """A word of an operator's text is not understood. The message quotes and counts the word."""
+
+
+def parse_operator(text: str) -> Workload:
+    """The workload that `text` describes.
+
+    OperatorTextError names the word, its place and what would be accepted; WorkloadError a size that is impossible.
+    """
+    words = text.split()
+    if not words:
+        raise OperatorTextError(f"the operator is empty, accepted: {_EXAMPLES}")
+    if words[0] not in OPERATORS:
+        raise OperatorTextError(
+            f"word 1, {words[0]!r}, is no operator: {nearest(words[0], OPERATORS)}; as in {_EXAMPLES}"
+        )
+    operator, kind = words[0], OPERATORS[words[0]]
+    values: dict[str, Any] = {}
+    bare = list(BARE_SIZES[operator])
+    for place, word in enumerate(words[1:], start=2):
+        where = f"{operator}: word {place}, {word!r}"
+        key, equals, value = word.partition("=")
+        if not equals:
+            key, value = _bare(where, operator, word, bare), word
+        known = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+        if key not in known:
+            raise OperatorTextError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
+        if key in values:
+            raise OperatorTextError(f"{where}: {key} is given twice, accepted: once")
+        values[key] = _value(where, key, value, known[key])
+    _check_complete(operator, kind, values)
+    return kind(**values)
+
+
+_EXAMPLES = '"gemm 1024 1024 1024" (m k n) or "conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1"'
+
+
+def _bare(where: str, operator: str, word: str, left: list[str]) -> str:
+    """The key that a word without one stands for."""
+    if left:
+        return left.pop(0)
+    sizes = BARE_SIZES[operator]
+    if not sizes or not word.isdigit():
+        keys = [field.name for field in dataclasses.fields(OPERATORS[operator])]
+        raise OperatorTextError(f"{where} is no key=value; of the keys, {nearest(word, keys)}")
+    raise OperatorTextError(f"{where} is a size too many, accepted: {len(sizes)} of them, {' '.join(sizes)}")
+
+
+def _value(where: str, key: str, text: str, annotation: str) -> Any:
+    if key in TUPLES:
+        return _numbers(where, key, text)
+    if annotation == "bool":
+        if text.lower() not in TRUTH:
+            raise OperatorTextError(f"{where}: {key} is a truth value, accepted: {', '.join(TRUTH)}")
+        return TRUTH[text.lower()]
+    if annotation.startswith("int"):
+        return _number(where, key, text)
+    return text
+
+
+def _number(where: str, key: str, text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise OperatorTextError(f"{where}: {key} is a whole number, accepted: up to 18 digits, as in 1024")
+    return int(text)
+
+
+def _numbers(where: str, key: str, text: str) -> tuple[int, ...]:
+    count = TUPLES[key]
+    parts = tuple(_number(where, key, part) for part in text.split(","))
+    if len(parts) not in (1, count):
+        raise OperatorTextError(f"{where}: {key} has {len(parts)} numbers, accepted: {count} of them, or 1 for all")
+    return parts if len(parts) == count else parts * count
+
+
+def _check_complete(operator: str, kind: type[Workload], given: Iterable[str]) -> None:
+    required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    order = BARE_SIZES[operator] or required
+    missing = [name for name in order if name not in given]
+    if missing:
+        raise OperatorTextError(
+            f"{operator}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing, accepted: "
+            f"{' '.join(f'{name}=...' for name in order)}"
+        )
