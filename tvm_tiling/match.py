@@ -61,6 +61,17 @@ class GemmProgram:
     has_epilogue: bool
     swapped: bool  # the operands of the source change places so that n is the contiguous axis of the output
 
+    def reads(self, buffer: tirx.Buffer | None) -> int:
+        """How many expressions of the function read `buffer`."""
+        found: list[TensorLoad] = []
+
+        def note(load: TensorLoad) -> None:
+            if load.source.same_as(buffer):
+                found.append(load)
+
+        tvm_ffi.structural_walk(self.func.body, (TensorLoad, note))
+        return len(found)
+
     def out_at(self, b: Index, i: Index, j: Index) -> list[tirx.Expr]:
         """Indices of the output element (b, i, j)."""
         mapping = bind(self.out_axes, self.out_extents, (b, i, j))
@@ -229,11 +240,14 @@ def _linear_strides(
     return tuple(fused)
 
 
-def _access(expr: tirx.Expr, axes: list[list[tirx.Var]], among: dict[tirx.Var, int]) -> Access:
+def _access(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: dict[tirx.Var, int]) -> Access:
     sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
     plain = _strip_cast(expr)
     strides = buffer = None
     if isinstance(plain, TensorLoad):
+        for d, (index, size) in enumerate(zip(plain.indices, plain.source.shape, strict=True)):
+            if isinstance(index, tirx.Var) and among.get(index, 0) > int(size):
+                raise _refuse(name, f"{plain.source.name}'s axis {d} is read up to {among[index]}, it has {size}")
         strides = _linear_strides(plain, axes, sizes)
         buffer = plain.source if strides is not None else None
     source = plain if isinstance(plain, TensorLoad) else expr
@@ -270,8 +284,8 @@ def _analyse(
     swapped = may_swap and ((n_size == 1 and m_size > 1) or (last in m_axis and m_size > 1))
     if swapped:
         left, right, m_axis, n_axis, m_size, n_size = right, left, n_axis, m_axis, n_size, m_size
-    a = _access(left, [batch, m_axis, reduce], among)
-    b = _access(right, [batch, reduce, n_axis], among)
+    a = _access(name, left, [batch, m_axis, reduce], among)
+    b = _access(name, right, [batch, reduce, n_axis], among)
     return _program(func, name, block, epilogue, among, (batch, m_axis, n_axis), a, b, swapped)
 
 
@@ -301,7 +315,7 @@ def _program(
             return template(done)
 
     sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
-    workload = _workload(name, a, b, sizes, _product(a.extents[2]))
+    workload = _workload(name, a, b, sizes, _product(a.extents[2]), accumulator_type)
     return GemmProgram(
         func=func,
         name=name,
@@ -319,7 +333,9 @@ def _program(
     )
 
 
-def _workload(name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int) -> GemmWorkload:
+def _workload(
+    name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str
+) -> GemmWorkload:
     batch, m, n = (_product(s) for s in sizes)
     # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
     dtype = a.dtype if a.dtype == b.dtype else "uint8"
@@ -340,7 +356,19 @@ def _workload(name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...
     trans_a, lda = leading(a, 1, 2, k, m)
     trans_b, ldb = leading(b, 1, 2, n, k)
     try:
-        return GemmWorkload(m=m, n=n, k=k, batch=batch, dtype=dtype, trans_a=trans_a, trans_b=trans_b, lda=lda, ldb=ldb)
+        return GemmWorkload(
+            m=m,
+            n=n,
+            k=k,
+            batch=batch,
+            dtype=dtype,
+            # Sums of a type narrower than the usual one are rounded to it when they are finished.
+            acc_dtype="float64" if sum_type == "float64" and dtype not in ("int8", "uint8") else None,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            lda=lda,
+            ldb=ldb,
+        )
     except WorkloadError as error:
         raise _refuse(name, str(error)) from error
 

@@ -48,7 +48,7 @@ def hardware_of(target: Target) -> Hardware:
     """The machine that a target means: "llvm" is this CPU; a Hardware is itself."""
     if isinstance(target, Hardware):
         return target
-    kind = target if isinstance(target, str) else str(target.kind.name)
+    kind = str(target.kind.name) if isinstance(target, tvm.target.Target) else target
     if kind == "llvm":
         return this_cpu()
     raise HardwareError(f"target {kind!r} is not served; accepted: 'llvm', a Hardware, or an llvm tvm.target.Target")
@@ -128,6 +128,8 @@ def schedule_product(
     program = match_gemm(func, name, may_swap=not ahead)
     if ahead and program.b.buffer is None:
         raise UnsupportedOperator(f"{name}: the second operand is computed, only a plain one can be packed ahead")
+    if ahead and program.reads(program.b.buffer) > 1:
+        raise UnsupportedOperator(f"{name}: the second operand is also read elsewhere, so it cannot be packed ahead")
     tiling = decide_on_cpu(
         program.workload,
         hardware,
