@@ -50,6 +50,12 @@ def decide_on_cpu(
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(f"form = {form!r} is no form of a product on a CPU; accepted: {', '.join(FORMS)}")
+    if microkernel is not None:
+        pair = isinstance(microkernel, tuple) and len(microkernel) == 2
+        if not pair or not all(type(size) is int for size in microkernel):
+            raise HardwareError(f"microkernel = {microkernel!r}, accepted: two whole numbers, (rows, vectors)")
+        if form == "stream":
+            raise HardwareError("form = 'stream' has no register tile; accepted: a form or a microkernel, not both")
     engine = dot_engine(workload, cpu)
     model = CpuModel(workload, cpu, engine, ahead=packing == "ahead")
     choice = _Choice(workload, cpu, engine, model, packing, plain_a and engine.in_place, plain_b and engine.in_place)
@@ -162,6 +168,7 @@ class _Choice:
         """Factorisations of the cores into shares of batch, m, n and k that leave no core without work; one core."""
         w, cores = self.w, self.cpu.cores
         tiles, panels = ceil_div(w.m, rows), ceil_div(w.n, vectors * self.lanes)
+        few = tiles * panels < 4 * cores
         yield 1, 1, 1, 1
         if cores == 1:
             return
@@ -170,7 +177,7 @@ class _Choice:
         for tm in _divisors(left):
             for tn in _divisors(left // tm):
                 tk = left // (tm * tn)
-                if tm <= tiles and tn <= panels and (tk == 1 or w.k >= 256 * tk):
+                if tm <= tiles and tn <= panels and (tk == 1 or (few and w.k >= 256 * tk)):
                     yield tb, tm, tn, tk
 
     def blocks(
