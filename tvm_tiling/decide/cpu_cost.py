@@ -111,7 +111,6 @@ class CpuModel:
         tb, tm, tn, tk = cut.threads
         nr = cut.vectors * self.lanes
         tiles = ceil_div(ceil_div(w.m, cut.rows), tm)
-        full_rows, row_tail = divmod(w.m, cut.rows)
         panels = ceil_div(w.n, nr)
         my_panels = ceil_div(panels, tn)
         k_blocks = ceil_div(w.k, cut.depth)
@@ -119,18 +118,11 @@ class CpuModel:
         groups = self.groups / k_blocks * my_blocks
         batches = ceil_div(w.batch, tb)
 
-        tail_columns = w.n - (panels - 1) * nr
-        tail_vectors = ceil_div(tail_columns, self.lanes)
-        # The slowest core has whole panels only, unless the last panel is all there is.
-        shared = my_panels > 1 or panels > tn
-        whole = my_panels - (1 if not shared or (tail_vectors < cut.vectors and panels % tn == 0 and tn == 1) else 0)
-        rows = [(cut.rows, min(tiles, full_rows) if tm == 1 else tiles), (row_tail, 1 if row_tail and tm == 1 else 0)]
+        # The slowest core has whole tiles and panels only, unless it has them all.
         kernel = 0.0
-        for height, count in rows:
-            if count and height:
-                kernel += count * whole * self._tile(cut, height, cut.vectors, groups, my_blocks)
-                if whole < my_panels:
-                    kernel += count * self._tile(cut, height, tail_vectors, groups, my_blocks)
+        for height, tall in _sizes(w.m, cut.rows, tiles, alone=tm == 1):
+            for width, wide in _sizes(w.n, nr, my_panels, alone=tn == 1):
+                kernel += tall * wide * self._tile(cut, height, ceil_div(width, self.lanes), groups, my_blocks)
         column_blocks = ceil_div(my_panels * nr, cut.columns)
         copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
         packing = self._packing(cut, my_panels * nr, groups)
@@ -146,7 +138,8 @@ class CpuModel:
         if cut.cores > 1:
             total += PARALLEL_START * (1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1))
         if tk > 1:
-            total += w.m * w.n * (tk + 1) * word / cut.cores / self.cpu.l2_bytes_per_cycle
+            sums = w.m * w.n * tk * word
+            total += 2.0 * sums / cut.cores / self.bytes_per_cycle(sums)
         return total
 
     def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
@@ -229,3 +222,11 @@ class CpuModel:
 
     def _vector_arrival(self) -> float:
         return self.lanes * self.w.d_s / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s * self.w.batch)
+
+
+def _sizes(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
+    """(size, count) of the pieces in the largest share of range(extent) cut into pieces of `size`."""
+    whole, tail = divmod(extent, size)
+    if alone or not whole:
+        return [(s, c) for s, c in ((size, whole), (tail, 1)) if s and c]
+    return [(size, min(share, whole))]
