@@ -320,7 +320,7 @@ def _print(machine: dict[str, Any], results: list[Demonstration]) -> None:
             f"{result.compile_seconds * 1e3:.0f} ms, no trial runs"
         )
         print_table(("choice", "value", "why"), _choices(result.tiling))
-        print_table(("", "ms", "GFLOP/s", "ours is faster by", "middle half", "largest error"), _speeds(result))
+        print_table(("", "ms", "GFLOP/s", "ours: times as fast", "middle half", "largest error"), _speeds(result))
         print()
     print(_summary(results))
     if any(run.doubtful for result in results for run in result.runs.values()):

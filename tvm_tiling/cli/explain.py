@@ -21,8 +21,9 @@ from .output import print_json, print_table
 def command(
     operator: list[str] = typer.Argument(  # noqa: B008
         metavar="OPERATOR",
-        help='"gemm M K N" for C (m x n) = A (m x k) * B (k x n), or with keys: "gemm m=64 k=16384 n=64 dtype=int8 '
-        'trans_b=1 batch=4 lda=16400"; "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3". '
+        help='"gemm M K N", sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); or with keys, as in '
+        '"gemm m=64 k=16384 n=64 dtype=int8 trans_b=1 batch=4 lda=16400". '
+        '"conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3" (top, left, bottom, right). '
         "The quotation marks may be left out.",
     ),
     hardware: str = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU."),

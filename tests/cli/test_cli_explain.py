@@ -1,0 +1,183 @@
+"""`tvm-tiling explain` and the texts it takes for operators."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.cli import explain, main
+from tvm_tiling.cli.operator_text import OperatorTextError, parse_operator
+
+STEM = "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3"
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(("explain", *words))
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+def test_bare_sizes_are_m_k_n():
+    assert parse_operator("gemm 2 3 5") == tt.GemmWorkload(m=2, k=3, n=5)
+    assert parse_operator("gemm n=5 k=3 m=2") == tt.GemmWorkload(m=2, k=3, n=5)
+
+
+def test_every_kind_of_key():
+    text = "gemm m=64 k=16384 n=48 dtype=int8 trans_b=1 trans_a=No batch=4 lda=16400 ldc=64 memory_b=internal"
+    assert parse_operator(text) == tt.GemmWorkload(
+        m=64, k=16384, n=48, dtype="int8", trans_b=True, batch=4, lda=16400, ldc=64, memory_b="internal"
+    )
+    assert parse_operator("gemm 8 8 8 batch=2") == tt.GemmWorkload(m=8, k=8, n=8, batch=2)
+
+
+def test_convolutions():
+    stem = tt.ConvWorkload(n=1, h=224, w=224, ci=3, co=64, kh=7, kw=7, stride=(2, 2), padding=(3, 3, 3, 3))
+    assert parse_operator(STEM) == stem
+    assert parse_operator(STEM.replace("2,2", "2").replace("3,3,3,3", "3")) == stem
+    assert parse_operator("conv n=1 h=9 w=9 ci=1 co=1 kh=3 kw=3 stride=1,2 padding=0,1,2,3").padding == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", 'the operator is empty, accepted: "gemm 1024 1024 1024" (m k n)'),
+        ("gem 1 2 3", "word 1, 'gem', is no operator: did you mean 'gemm'? accepted: conv, gemm"),
+        ("gemm", "gemm: m, k, n are missing, accepted: m=... k=... n=..."),
+        ("gemm 1 2", "gemm: n is missing"),
+        ("gemm 1 x 3", "gemm: word 3, 'x': k is a whole number"),
+        ("gemm 1 2.0 3", "gemm: word 3, '2.0': k is a whole number"),
+        (f"gemm 1 {'9' * 5000} 3", "k is a whole number, accepted: up to 18 digits"),
+        ("gemm 1 2 3 4", "gemm: word 5, '4' is a size too many, accepted: 3 of them, m k n"),
+        ("gemm 1 2 3 dtyp=int8", "word 5, 'dtyp=int8': unknown key 'dtyp': did you mean 'dtype'? accepted: acc_dtype"),
+        ("gemm 1 2 3 m=4", "word 5, 'm=4': m is given twice, accepted: once"),
+        ("gemm 1 2 3 trans_b=maybe", "word 5, 'trans_b=maybe': trans_b is a truth value, accepted: 1, true"),
+        ("gemm 1 2 3 trans", "word 5, 'trans' is no key=value; of the keys, did you mean 'trans_b'?"),
+        ("conv 1 2", "conv: word 2, '1' is no key=value"),
+        ("conv n=1 h=9 w=9 ci=1", "conv: co, kh, kw are missing"),
+        (f"{STEM} dilation=1,1,1", "dilation has 3 numbers, accepted: 2 of them, or 1 for all"),
+        (f"{STEM} dilation=1,,1", "dilation is a whole number"),
+    ],
+)
+def test_a_bad_word_is_named_with_its_place(text, said):
+    with pytest.raises(OperatorTextError) as refused:
+        parse_operator(text)
+    assert said in str(refused.value)
+
+
+def test_machines_of_page_01(capsys):
+    code, out, err = run(capsys, "gemm 4096 2048 1024 dtype=float16", "--hardware", "neartile")
+    assert (code, err) == (0, "")
+    head, machine, blank, *text = out.splitlines()
+    assert head == "gemm 4096 x 2048 x 1024 (m x k x n), float16 summed in float32: 17.2 Gop"
+    assert machine.startswith("on neartile, decided in ") and blank == ""
+    workload = tt.GemmWorkload(m=4096, k=2048, n=1024, dtype="float16")
+    assert "\n".join(text) == tt.decide(workload, tt.Hardware.load("neartile")).explain()
+
+
+def test_convolution_with_quotation_marks_left_out(capsys):
+    code, out, _ = run(capsys, *STEM.split(), "--hardware", "neartile")
+    assert code == 0
+    assert "1 x 224 x 224 x 3 by 64 kernels of 7 x 7 to 112 x 112" in out and "stride 2 2" in out
+    assert "predicted" in out
+
+
+def test_options_reach_the_decision(capsys):
+    def decision(*words):
+        code, out, _ = run(capsys, *words, "--json")
+        assert code == 0
+        return json.loads(out)["decision"]
+
+    assert decision("gemm 512 512 512", "--form", "pack", "--hardware", "zen4-server-8c")["form"] == "pack"
+    assert decision("gemm 512 512 512", "--mode", "seed", "--hardware", "neartile")["mode"] == "seed"
+    product = "gemm 4000 3000 5000 dtype=float16"
+    bytes_first = decision(product, "--prefer", "traffic", "--hardware", "neartile")
+    machine, workload = tt.Hardware.load("neartile"), parse_operator(product)
+    assert bytes_first == json.loads(tt.decide(workload, machine, prefer="traffic").to_json())
+    assert bytes_first != json.loads(tt.decide(workload, machine).to_json())
+
+
+def test_json_is_workload_machine_and_decision(capsys):
+    code, out, err = run(capsys, "gemm 64 16384 64", "--json")
+    result = json.loads(out)
+    here = tt.Hardware.detect()
+    assert (code, err) == (0, "")
+    assert result["workload"] == tt.GemmWorkload(m=64, k=16384, n=64).to_dict()
+    assert result["hardware"] == {"name": here.name, "fingerprint": here.fingerprint()}
+    assert result["decision"]["partition_k"] <= 16384
+    assert 0 < result["decision_seconds"] < 10
+
+
+def test_a_file_describes_the_machine(capsys, tmp_path):
+    (tmp_path / "mine.toml").write_text(tt.Hardware.load("neoverse-v1-16c").to_toml())
+    code, out, _ = run(capsys, "gemm 256 256 256", "--hardware", str(tmp_path / "mine.toml"))
+    assert code == 0 and "on neoverse-v1-16c" in out
+
+
+def test_a_terminal_gets_a_table_that_fits(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    code, out, _ = run(capsys, "gemm 512 512 4096 dtype=int8", "--hardware", "neartile")
+    assert code == 0
+    table = re.sub(r"\x1b\[[0-9;]*m", "", out).split("gemm tiling, mode best\n")[1]
+    assert max(map(len, table.splitlines())) <= 60
+    assert "partition_m" in table and "split-K" in table and table.count("predicted") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gemm 1 2 3 dtype=float23",), "did you mean 'float32'?"),
+        (("gemm 0 2 3",), "gemm: m = 0, must be a whole number of at least 1"),
+        (("gemm 1 2 3 lda=1",), "lda = 1 is shorter than a row of 2 elements"),
+        (("gemm 8 8 8", "--hardware", "neartle"), "did you mean 'neartile'?"),
+        (("gemm 8 8 8", "--hardware", "no/such.toml"), "cannot be read"),
+        (("gemm 8 8 8", "--hardware", "neartile", "--mode", "worst"), "mode = 'worst', accepted: 'best', 'seed'"),
+        (("gemm 8 8 8", "--hardware", "neartile", "--prefer", "speed"), "prefer = 'speed', accepted: 'utilisation'"),
+        (("gemm 8 8 8", "--hardware", "neartile", "--form", "pack"), "form = 'pack' is for CPUs"),
+        (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--mode", "seed"), "accepted: 'best'"),
+        (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--prefer", "traffic"), "accepted: utilisation"),
+        (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--form", "fast"), "accepted: normal, nocopy"),
+        ((STEM, "--hardware", "zen4-server-8c"), "accepted: a machine with a [near_tile] table"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_1(capsys, words, said):
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert said in err and "defect" not in err
+
+
+def test_no_operator_is_wrong_usage(capsys):
+    code, out, err = run(capsys)
+    assert code == 2 and out == "" and "OPERATOR" in err and "Traceback" not in err
+
+
+def test_help_says_the_order_of_the_sizes(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0 and "order m k n" in " ".join(out.split())
+
+
+def test_no_tvm_is_loaded():
+    code = (
+        "import sys\n"
+        "from tvm_tiling.cli import main\n"
+        "try: main(['explain', 'gemm 64 64 64'])\n"
+        "except SystemExit as left: assert not left.code\n"
+        "assert not {name.split('.')[0] for name in sys.modules} & {'tvm', 'tvm_ffi', 'numpy'}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_only_what_is_unusual_is_in_the_headline():
+    assert explain.operator_line(parse_operator("gemm 2 3 5 lda=3 trans_b=0")) == (
+        "gemm 2 x 3 x 5 (m x k x n), float32 summed in float32: 6e-08 Gop"
+    )
+    unusual = explain.operator_line(parse_operator("gemm 2 3 5 lda=4 trans_b=1 batch=7"))
+    assert ", batch 7, " in unusual and "trans_b True" in unusual and "lda 4" in unusual and "ldb" not in unusual
