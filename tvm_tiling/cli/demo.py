@@ -26,7 +26,7 @@ from ..measure import Condition, Paired, Side, StopRule, Timing, machine_record,
 from .output import print_json, print_table
 
 SMALLEST, LARGEST = 16, 1024  # TVM's default takes seconds for one product of 1024 cubed
-SETTLE = 0.003  # seconds; a library's idle threads spin for some milliseconds before they sleep
+SETTLE = 0.15  # seconds; idle threads spin before they sleep, OpenBLAS's for 26 ms and TVM's for some 100 ms
 SLOW = 0.5  # seconds a call; such a rival runs twice, not until its ratio is settled
 UNIT_ROUNDOFF = 2.0**-24  # float32
 SHOWN = ("form", "mr", "nr", "partition_n", "partition_k", "threads_m", "threads_n", "pack_b")
@@ -183,7 +183,7 @@ def demonstrate(product: Product, step: Progress) -> Demonstration:
 
 
 def _settled(ours: Rival, rival: Rival) -> Paired:
-    return paired(ours.side, rival.side, StopRule(most_seconds=1.0), Condition(settle=rival.settle))
+    return paired(ours.side, rival.side, StopRule(most_seconds=2.0), Condition(settle=rival.settle))
 
 
 def _twice(ours: Rival, rival: Rival) -> Paired:
