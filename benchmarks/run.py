@@ -33,6 +33,7 @@ from tvm_tiling.measure import (
 )
 from tvm_tiling.peak import Peak, measure_peak
 
+from . import spinning
 from .operands import Operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
 from .placement import bind_workers
@@ -41,8 +42,7 @@ from .summary import Row, summaries
 
 FORMAT = "tvm-tiling-bench"
 VERSION = 1
-# A library's idle threads spin for some milliseconds before they sleep; the other side must not share a core with them.
-SETTLE = 0.003
+SETTLE = 0.003  # seconds; longer than idle threads spin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def run(settings: Settings) -> dict[str, Any]:
     result = {
         "format": FORMAT,
         "version": VERSION,
-        "settings": {**asdict(settings), "json": None, "html": None},
+        "settings": {**asdict(settings), "json": None, "html": None, "spinning": spinning()},
         "machine": machine_record(hardware),
         "peak": peak.to_dict(),
         "rows": rows,

@@ -33,6 +33,7 @@ class OnnxRuntime(Peer):
 
         options = ort.SessionOptions()
         options.intra_op_num_threads = usable_core_count()
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # as benchmarks/__init__.py says
         session = ort.InferenceSession(_model(operands, packed), options, providers=["CPUExecutionProvider"])
         out = operands.output()
         binding = session.io_binding()
