@@ -52,7 +52,7 @@ class StreamNest:
         program = self.program
         T.buffer_store(program.out, program.result(value, batch, i, j), program.out_at(batch, i, j))
 
-    # ---- B as [k, n]: rows of B side by side --------------------------------------------------------------------------
+    # ---- B as [k, n]: rows of B side by side -------------------------------------------------------------------------
 
     def along_n(self, batch: Index, worker: Index, workers: int) -> None:
         """`partition_n` columns at a time, `partition_k` rows of B in one pass over the sums."""

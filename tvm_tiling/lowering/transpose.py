@@ -1,8 +1,8 @@
 """Transposing square blocks in registers, for operands whose contiguous axis is not the one a panel needs.
 
-log2(L) rounds on L vectors of L lanes; each round interleaves vector i with vector i + L/2, first halves into 2i, second
-halves into 2i + 1. One round moves the top bit of the vector's number to the bottom bit of the lane's, so after all
-rounds vector and lane have changed places.
+log2(L) rounds on L vectors of L lanes; each round interleaves vector i with vector i + L/2, first halves into 2i,
+second halves into 2i + 1. One round moves the top bit of the vector's number to the bottom bit of the lane's, so after
+all rounds vector and lane have changed places.
 """
 
 from __future__ import annotations
