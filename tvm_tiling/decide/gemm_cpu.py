@@ -26,6 +26,8 @@ FORMS = ("normal", "nocopy", "inline", "pack", "stream")
 PACKINGS = ("run", "ahead")
 # Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.
 STREAM_ROWS = 4
+# The same where B lies as [n, k] and the sums are in registers: two columns of this many rows fill them.
+STREAM_ROWS_DENSE = 12
 
 
 def decide_on_cpu(
@@ -293,10 +295,11 @@ class _Choice:
     def best_stream(self, *, forced: bool) -> tuple[float, GemmTiling] | None:
         """The few-row form, where it is possible: B is plain, not packed, and its rows are few."""
         w = self.w
-        if not self.plain_b or self.packing == "ahead" or w.m > STREAM_ROWS or self.engine.group != 1:
+        most = STREAM_ROWS_DENSE if w.trans_b else STREAM_ROWS
+        if not self.plain_b or self.packing == "ahead" or w.m > most or self.engine.group != 1:
             if forced:
                 raise HardwareError(
-                    f"form = 'stream' serves at most {STREAM_ROWS} rows of float with B read in place, "
+                    f"form = 'stream' serves at most {most} rows of float with B read in place, "
                     f"not {w.m} rows of {w.dtype}; accepted: 'normal', 'nocopy', 'inline', 'pack'"
                 )
             return None
