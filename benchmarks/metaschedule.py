@@ -80,7 +80,8 @@ def _line(entry: dict[str, Any]) -> str:
     ours, theirs = (entry["flops"] / entry[side]["seconds"] / 1e9 for side in ("ours", "peer"))
     return (
         f"{name}: ours {ours:.0f} GFLOP/s made in {entry['our_seconds_to_make']:.1f} s, "
-        f"MetaSchedule {theirs:.0f} GFLOP/s made in {entry['their_seconds_to_make']:.0f} s ({entry['note']}), ratio {entry['ratio']:.2f}"
+        f"MetaSchedule {theirs:.0f} GFLOP/s made in {entry['their_seconds_to_make']:.0f} s ({entry['note']}), "
+        f"ratio {entry['ratio']:.2f}"
     )
 
 

@@ -1,0 +1,101 @@
+"""Peak kernels are what they claim to be, in the assembly; TVM's threads are all there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tvm_tiling.hardware import Hardware
+from tvm_tiling.lowering.threads import own_core, usable_core_count, usable_processors
+from tvm_tiling.peak import accumulators, compiled, dot_product_intrinsic, dot_product_module, fma_module
+
+CPU = Hardware.detect().cpu
+pytestmark = pytest.mark.skipif(CPU.arch != "x86_64", reason="reads x86 assembly")
+
+
+@pytest.fixture(scope="module")
+def target():
+    import tvm
+
+    features = [f"+{feature}" for feature in CPU.features]
+    return tvm.target.Target({"kind": "llvm", "mattr": features, "num-cores": CPU.cores})
+
+
+def _loop(module, instruction):
+    """The lines from the first to the last `instruction`, in which nothing but the loop stands."""
+    lines = module.mod.inspect_source("asm").splitlines()
+    places = [place for place, line in enumerate(lines) if re.search(rf"\t{instruction}", line)]
+    assert places, f"no {instruction}"
+    return [line for line in lines[places[0] : places[-1] + 1] if line.startswith("\t") and not line.startswith("\t.")]
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_the_fma_loop_stays_in_registers(target, cores):
+    chains = accumulators(CPU)
+    body = _loop(compiled(fma_module(CPU.lanes(4), chains, cores), target), "vfmadd")
+    fused = [line for line in body if "vfmadd" in line]
+    assert len(fused) >= chains
+    assert not [line for line in fused if "(" in line], "operand in memory"
+    assert len(body) - len(fused) <= 4, "more than the loop's own counting between the multiply-adds"
+    register = "zmm" if CPU.vector_bits == 512 else "ymm"
+    assert all(register in line for line in fused)
+
+
+def test_the_fma_loop_computes(target):
+    import tvm
+
+    lanes = CPU.lanes(4)
+    main = compiled(fma_module(lanes, 3, 1), target)["main"]
+    seed = np.stack([np.full(lanes, 0.5, "float32"), np.full(lanes, 3.0, "float32")])
+    out = tvm.runtime.tensor(np.zeros((1, 3 * lanes), "float32"))
+    main(tvm.runtime.tensor(seed), out, 2)
+    assert np.all(out.numpy() == (0.5 * 0.5 + 3) * 0.5 + 3)
+
+
+def test_the_dot_product_loop_stays_in_registers(target):
+    found = dot_product_intrinsic(CPU)
+    if found is None:
+        pytest.skip("no int8 dot product on this CPU")
+    intrinsic, lanes = found
+    body = _loop(compiled(dot_product_module(intrinsic, lanes, accumulators(CPU), 1), target), "vpdpbusd")
+    assert not [line for line in body if "vpdpbusd" in line and "(" in line]
+
+
+def test_tvm_uses_every_core():
+    # In a process of its own: a pool that this one may already have cannot grow.
+    code = "from tvm_tiling.lowering.threads import *; print(use_all_cores(), use_all_cores(1), use_all_cores())"
+    unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    cores = usable_core_count()
+    assert told.stdout.split() == [str(cores), "1", str(cores)]
+
+
+def test_a_pool_made_too_early_is_reported():
+    if usable_core_count() < 2:
+        pytest.skip("one core")
+    code = (
+        "from tvm_tiling.lowering.threads import use_all_cores\n"
+        "import tvm, warnings; tvm.get_global_func('runtime.NumThreads')()\n"
+        "warnings.simplefilter('error'); use_all_cores(2)"
+    )
+    environment = {**os.environ, "TVM_NUM_THREADS": "1"}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert told.returncode != 0
+    assert "call it first" in told.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound here")
+def test_own_core_binds_and_lets_go():
+    before = os.sched_getaffinity(0)
+    with own_core():
+        assert os.sched_getaffinity(0) == {usable_processors()[0]}
+    assert os.sched_getaffinity(0) == before
+    with pytest.raises(KeyError), own_core():
+        raise KeyError
+    assert os.sched_getaffinity(0) == before
