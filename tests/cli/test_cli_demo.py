@@ -90,14 +90,23 @@ def test_not_a_number_is_wrong():
         demo._error(rival, np.zeros((1, 1)), product)
 
 
-def test_a_rival_that_takes_seconds_runs_twice():
+@pytest.mark.parametrize(("seconds", "pairs"), [(0.6, 2), (5.0, 1)])
+def test_a_slow_rival_runs_few_times(seconds, pairs):
     calls = []
     ours, slow = (
         demo.Rival(name, Side(lambda name=name: calls.append(name)), lambda: None) for name in ("ours", "slow")
     )
-    pair = demo._twice(ours, slow)
-    assert calls == ["ours", "slow", "ours", "slow"]
-    assert len(pair.ours.seconds) == len(pair.peer.seconds) == 2
+    pair = demo._few(ours, slow, seconds)
+    assert calls == ["ours", "slow"] * pairs
+    assert len(pair.ours.seconds) == len(pair.peer.seconds) == pairs
+
+
+def test_the_middle_half_of_one_pair_is_none():
+    def pairs(*seconds):
+        return Paired(ours=Timing(seconds=(1.0,) * len(seconds)), peer=Timing(seconds=seconds))
+
+    assert demo._middle_half(pairs(2.0)) == "one pair"
+    assert demo._middle_half(pairs(1.0, 2.0, 3.0, 4.0, 5.0)) == "2.00 to 4.00"
 
 
 def test_summary_takes_the_faster_library(monkeypatch):

@@ -27,7 +27,8 @@ from .output import print_json, print_table
 
 SMALLEST, LARGEST = 16, 1024  # TVM's default takes seconds for one product of 1024 cubed
 SETTLE = 0.15  # seconds; idle threads spin before they sleep, OpenBLAS's for 26 ms and TVM's for some 100 ms
-SLOW = 0.5  # seconds a call; such a rival runs twice, not until its ratio is settled
+SLOW = 0.5  # seconds a call; such a rival runs once or twice more, not until its ratio is settled
+VERY_SLOW = 3.0  # seconds a call; once more
 UNIT_ROUNDOFF = 2.0**-24  # float32
 SHOWN = ("form", "mr", "nr", "partition_n", "partition_k", "threads_m", "threads_n", "pack_b")
 
@@ -175,7 +176,7 @@ def demonstrate(product: Product, step: Progress) -> Demonstration:
         first = time.perf_counter() - before
         bind_workers()
         errors[rival.name] = _error(rival, expected, product)
-        runs[rival.name] = _twice(ours, rival) if first > SLOW else _settled(ours, rival)
+        runs[rival.name] = _few(ours, rival, first) if first > SLOW else _settled(ours, rival)
         if runs[rival.name].reason:
             raise DemoError(f"{where}, beside {rival.name}: {runs[rival.name].reason}")
     step(f"{where}: done")
@@ -186,11 +187,11 @@ def _settled(ours: Rival, rival: Rival) -> Paired:
     return paired(ours.side, rival.side, StopRule(most_seconds=2.0), Condition(settle=rival.settle))
 
 
-def _twice(ours: Rival, rival: Rival) -> Paired:
-    """Two pairs and no more, for a rival that takes seconds."""
-    condition = Condition()
-    pairs = [(condition.sample(ours.side, 1)[0], condition.sample(rival.side, 1)[0]) for _ in range(2)]
-    return Paired(ours=Timing(seconds=tuple(o for o, _ in pairs)), peer=Timing(seconds=tuple(p for _, p in pairs)))
+def _few(ours: Rival, rival: Rival, seconds: float) -> Paired:
+    """One or two pairs, for a rival whose call takes so many seconds."""
+    condition, pairs = Condition(), 1 if seconds > VERY_SLOW else 2
+    taken = [(condition.sample(ours.side, 1)[0], condition.sample(rival.side, 1)[0]) for _ in range(pairs)]
+    return Paired(ours=Timing(seconds=tuple(o for o, _ in taken)), peer=Timing(seconds=tuple(p for _, p in taken)))
 
 
 def tir(product: Product) -> Any:
@@ -342,9 +343,15 @@ def _speeds(result: Demonstration) -> Iterator[tuple[str, ...]]:
 
     yield row("tvm-tiling", result.seconds, "", "")
     for name, run in result.runs.items():
-        low, _, high = statistics.quantiles(run.ratios, n=4, method="inclusive")
-        doubtful = ", doubtful" if run.doubtful else ""
-        yield row(name, run.peer.median, f"{run.ratio:.2f}", f"{low:.2f} to {high:.2f}{doubtful}")
+        yield row(name, run.peer.median, f"{run.ratio:.2f}", _middle_half(run) + ", doubtful" * run.doubtful)
+
+
+def _middle_half(run: Paired) -> str:
+    """Where the middle half of the ratios lies."""
+    if len(run.ratios) < 2:
+        return "one pair"
+    low, _, high = statistics.quantiles(run.ratios, n=4, method="inclusive")
+    return f"{low:.2f} to {high:.2f}"
 
 
 def _summary(results: list[Demonstration]) -> str:
