@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError
-from tvm_tiling.lowering.threads import own_core
+from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 from tvm_tiling.workload import GemmWorkload
 
@@ -24,7 +24,6 @@ from .peers import Ours
 from .peers.base import Prepared
 from .peers.metaschedule import TRIALS, MetaSchedule
 from .peers.tvm_product import this_machine
-from .placement import bind_workers
 from .run import SETTLE, write_whole
 from .suite import SuiteError
 

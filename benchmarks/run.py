@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError
-from tvm_tiling.lowering.threads import own_core
+from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import (
     UNKNOWN_LAST_LEVEL,
     CacheFlush,
@@ -36,7 +36,6 @@ from tvm_tiling.peak import Peak, measure_peak
 from . import spinning
 from .operands import Operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
-from .placement import bind_workers
 from .suite import Case, SuiteError, load_suite, suite_names
 from .summary import Row, summaries
 
