@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tvm_tiling.cli import demo, main
-from tvm_tiling.measure import Paired, Side, Timing
+from tvm_tiling.measure import Condition, Paired, Side, Timing
 
 
 def run(capsys, *words):
@@ -91,7 +91,8 @@ def test_not_a_number_is_wrong():
 
 
 @pytest.mark.parametrize(("seconds", "pairs"), [(0.6, 2), (5.0, 1)])
-def test_a_slow_rival_runs_few_times(seconds, pairs):
+def test_a_slow_rival_runs_few_times(monkeypatch, seconds, pairs):
+    monkeypatch.setattr(demo, "Condition", lambda: Condition(switches=lambda: 0))  # no sample is disturbed
     calls = []
     ours, slow = (
         demo.Rival(name, Side(lambda name=name: calls.append(name)), lambda: None) for name in ("ours", "slow")
