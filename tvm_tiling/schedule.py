@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import tvm
@@ -126,10 +126,16 @@ def schedule_product(
         raise HardwareError(f"{hardware.name} has no cpu; products are scheduled for CPUs")
     # The operand that is packed ahead is the source's second one, so it has to stay in its place.
     program = match_gemm(func, name, may_swap=not ahead)
-    if ahead and program.b.buffer is None:
+    second = program.b.buffer
+    if ahead and second is None:
         raise UnsupportedOperator(f"{name}: the second operand is computed, only a plain one can be packed ahead")
-    if ahead and program.reads(program.b.buffer) > 1:
+    if ahead and program.reads(second) > 1:
         raise UnsupportedOperator(f"{name}: the second operand is also read elsewhere, so it cannot be packed ahead")
+    if ahead and second is not None and program.workload.n == 1 and not second.strides:
+        # One column: the other operand is the large one, and a vector needs no layout.
+        plain = schedule_product(func, name, hardware, form=form, microkernel=microkernel)
+        shape = tuple(int(extent) for extent in second.shape)
+        return replace(plain, pack=_copy(second, name), packed_shape=shape, packed_dtype=str(second.dtype))
     tiling = decide_on_cpu(
         program.workload,
         hardware,
@@ -175,6 +181,18 @@ def _function(program: GemmProgram, name: str, tiling: GemmTiling, body: Callabl
             T.arg(parameter.name, parameter)
         with T.sblock("root"):
             body()
+    return builder.get()
+
+
+def _copy(source: tirx.Var, name: str) -> tirx.PrimFunc:
+    """The packing of an operand that the kernel reads as it is."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        _head(f"{name}_pack", None)
+        T.arg(source.name, source)
+        packed = T.arg(f"{source.name}_packed", T.Buffer(source.shape, str(source.dtype)))
+        with T.sblock("root"), T.grid(*source.shape) as indices:
+            where = indices if isinstance(indices, list | tuple) else [indices]
+            T.buffer_store(packed, source[tuple(where)], list(where))
     return builder.get()
 
 

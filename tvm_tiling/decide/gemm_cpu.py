@@ -18,12 +18,14 @@ from ..errors import HardwareError
 from ..hardware.description import Cpu, Hardware
 from ..workload import GemmWorkload
 from .cpu_cost import CpuCut, CpuModel
+from .cpu_reasons import blocked_reasons, stream_reasons, with_reasons
 from .dot_engine import DotEngine, dot_engine
-from .tiling import GemmTiling, Reason
+from .tiling import GemmTiling
 from .traffic import ceil_div
 
 FORMS = ("normal", "nocopy", "inline", "pack", "stream")
-PACKINGS = ("run", "ahead")
+# Clock taken for predicted seconds where the system hides it.
+ASSUMED_MHZ = 3000.0
 # Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.
 STREAM_ROWS = 4
 # The same where B lies as [n, k] and the sums are in registers: two columns of this many rows fill them.
@@ -209,19 +211,16 @@ class _Choice:
         """The decision that a cut stands for, with its reasons."""
         w, nr = self.w, cut.vectors * self.lanes
         tb, tm, tn, tk = cut.threads
-        bad = self.model.is_bad(cut.rows)
-        if cut.keep == cut.rows:
-            kind = "nocopy" if self.model.is_bad(min(w.m, self.cpu.vector_registers)) else "normal"
-        else:
-            kind = "pack" if cut.keep == 0 else "inline"
         if forced in ("normal", "nocopy"):
-            kind = forced
+            form = forced
+        elif cut.keep == cut.rows:
+            form = "nocopy" if self.model.is_bad(min(w.m, self.cpu.vector_registers)) else "normal"
+        else:
+            form = "pack" if cut.keep == 0 else "inline"
         columns_per_core = ceil_div(ceil_div(w.n, nr), tn) * nr
-        column_blocks = ceil_div(columns_per_core, cut.columns)
-        peak = w.macs / (self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores)
-        clock = (self.cpu.clock_mhz or 3000.0) * 1e6
-        return GemmTiling(
-            partition_m=min(w.m, ceil_div(ceil_div(w.m, cut.rows), tm) * cut.rows),
+        rows_per_core = ceil_div(ceil_div(w.m, cut.rows), tm) * cut.rows
+        tiling = GemmTiling(
+            partition_m=min(w.m, rows_per_core),
             partition_n=min(cut.columns, columns_per_core),
             partition_k=cut.depth,
             tile_m=cut.rows,
@@ -230,11 +229,11 @@ class _Choice:
             inner_order="mn" if cut.rows_outside else "nm",
             split_k=cut.depth < w.k,
             need_acc_buffer=tk > 1,
-            acc_bytes=tk * w.m * w.n * self.engine.acc_bytes if tk > 1 else 0,
-            load_a=column_blocks,
-            load_b=1 if cut.pack_b != "none" else ceil_div(ceil_div(w.m, cut.rows), tm),
-            utilisation=min(1.0, peak / cycles),
-            form=kind,
+            acc_bytes=tk * w.batch * w.m * w.n * self.engine.acc_bytes if tk > 1 else 0,
+            load_a=ceil_div(columns_per_core, cut.columns),
+            load_b=1 if cut.pack_b != "none" else rows_per_core // cut.rows,
+            utilisation=self.utilisation(cycles),
+            form=form,
             mr=cut.rows,
             nr=nr,
             lanes=self.lanes,
@@ -245,50 +244,19 @@ class _Choice:
             threads_k=tk,
             pack_a={0: "pack"}.get(cut.keep, "none" if cut.keep == cut.rows else "inline"),
             pack_b=cut.pack_b,
-            predicted_seconds=cycles / clock,
-            reasons=self.reasons(cut, kind, bad, forced),
+            predicted_seconds=self.seconds(cycles),
         )
+        bad = self.model.is_bad(cut.rows)
+        why = blocked_reasons(w, self.cpu, self.engine, tiling, bad=bad, plain_a=self.plain_a, forced=bool(forced))
+        return with_reasons(tiling, why)
 
-    def reasons(self, cut: CpuCut, kind: str, bad: bool, forced: str | None) -> tuple[Reason, ...]:
-        w, cpu, nr = self.w, self.cpu, cut.vectors * self.lanes
-        tb, tm, tn, tk = cut.threads
-        used = (cut.rows + 1) * cut.vectors + 1
-        lda = w.lda or w.k
-        conflict = f"rows {lda} elements apart {'share' if bad else 'do not share'} more cache sets than there are ways"
-        how = {
-            "normal": conflict,
-            "nocopy": f"{conflict}, and {cut.rows} rows are within the {self.ways} ways"
-            if not bad
-            else f"{conflict}; copying would cost more than it saves",
-            "inline": f"{conflict}: {cut.keep} rows in place, {cut.rows - cut.keep} from a small buffer",
-            "pack": f"{conflict}: the tile's rows are copied once per block of columns"
-            if self.plain_a
-            else f"{self.engine.name} needs its operand converted or interleaved",
-        }[kind]
-        packs = {
-            "ahead": "B arrives packed",
-            "pack": f"each panel of B serves {ceil_div(w.m, cut.rows)} tiles of rows",
-            "none": f"{ceil_div(w.m, cut.rows)} tiles of rows are too few to pay for packing B",
-        }[cut.pack_b]
-        shares = f"{tb} x {tm} x {tn} x {tk} of batch, m, n, k: the cheapest split of {cpu.cores} cores"
-        return (
-            Reason("form", kind, "forced" if forced else how),
-            Reason(
-                "mr", cut.rows, f"{cut.rows} x {cut.vectors} vectors take {used} of {cpu.vector_registers} registers"
-            ),
-            Reason("nr", nr, f"{cut.vectors} vectors of {self.lanes} lanes, {self.engine.name}"),
-            Reason(
-                "partition_k", cut.depth, "a tile of A stays in the first cache" if cut.depth < w.k else "k is whole"
-            ),
-            Reason("partition_n", cut.columns, "a block of B stays in the second cache"),
-            Reason(
-                "inner_order", cut.rows_outside, "tiles of A outside" if cut.rows_outside else "panels of B outside"
-            ),
-            Reason("threads_m", tm, shares),
-            Reason("threads_n", tn, shares),
-            Reason("threads_k", tk, "m * n is too small for the cores" if tk > 1 else shares),
-            Reason("pack_b", cut.pack_b, packs),
-        )
+    def utilisation(self, cycles: float) -> float:
+        """Multiply-adds that the cores could have done in the predicted cycles, the share that is wanted."""
+        per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
+        return min(1.0, self.w.macs / per_cycle / cycles)
+
+    def seconds(self, cycles: float) -> float:
+        return cycles / ((self.cpu.clock_mhz or ASSUMED_MHZ) * 1e6)
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 
@@ -321,11 +289,7 @@ class _Choice:
         room = max(lanes, int(self.model.l2) // 4 // (w.m * self.model.word) // lanes * lanes)
         share = ceil_div(ceil_div(w.n, lanes), tn) * lanes
         chunk = min(room, share)
-        peak = w.macs / (lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores)
-        clock = (self.cpu.clock_mhz or 3000.0) * 1e6
-        along = "k" if w.trans_b else "n"
-        why = f"{w.m} rows: every element of B is used {w.m} times, so B is read once, straight along {along}"
-        return GemmTiling(
+        tiling = GemmTiling(
             partition_m=w.m,
             partition_n=chunk,
             partition_k=w.k if w.trans_b else size,
@@ -338,7 +302,7 @@ class _Choice:
             acc_bytes=0,
             load_a=ceil_div(share, chunk),
             load_b=1,
-            utilisation=min(1.0, peak / cycles),
+            utilisation=self.utilisation(cycles),
             form="stream",
             mr=w.m,
             nr=size if w.trans_b else lanes,
@@ -350,14 +314,9 @@ class _Choice:
             threads_k=1,
             pack_a="none",
             pack_b="none",
-            predicted_seconds=cycles / clock,
-            reasons=(
-                Reason("form", "stream", why),
-                Reason("partition_n", chunk, "its sums stay in the first cache"),
-                Reason("threads_n", tn, f"columns shared by {tn} of {self.cpu.cores} cores"),
-                Reason("pack_b", "none", "B is read once"),
-            ),
+            predicted_seconds=self.seconds(cycles),
         )
+        return with_reasons(tiling, stream_reasons(w, self.cpu, tiling))
 
 
 def _divisors(number: int) -> list[int]:
