@@ -191,8 +191,8 @@ def _copy(source: tirx.Var, name: str) -> tirx.PrimFunc:
         T.arg(source.name, source)
         packed = T.arg(f"{source.name}_packed", T.Buffer(source.shape, str(source.dtype)))
         with T.sblock("root"), T.grid(*source.shape) as indices:
-            where = indices if isinstance(indices, list | tuple) else [indices]
-            T.buffer_store(packed, source[tuple(where)], list(where))
+            where = list(indices) if len(source.shape) > 1 else [indices]
+            T.buffer_store(packed, source[tuple(where)], where)
     return builder.get()
 
 
