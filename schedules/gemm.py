@@ -143,8 +143,9 @@ class GemmNest:
             with T.serial(0, count) as panel, T.serial(0, tirx.floordiv(whole, self.lanes)) as square:
                 pack_transposed(packed, base(panel), element(panel), square * self.lanes, self.layout, columns)
             done = tirx.floordiv(whole, self.lanes) * self.lanes
-        with T.serial(done, whole) as index:
-            group(index, self.group)
+        # From 0: of nested loops that start elsewhere, TVM loses the outer start in the bounds of the inner.
+        with T.serial(0, whole - done) as rest:
+            group(done + rest, self.group)
         if self.k % self.group:
             with T.serial(0, groups - whole):
                 group(whole, self.k % self.group)
