@@ -22,6 +22,8 @@ PARALLEL_START = 6000.0
 TILE_START = 24.0
 # Cycles that a step costs more where each row of B is on a page of its own.
 PAGE_STEP = 2.0
+# Part of the last cache that one product may count on: it is shared with whatever else runs.
+LAST_CACHE = 0.35
 # Part of the multiply-adds' time lost where a B larger than the second cache is read in place, page by page.
 EXPOSED_PAGES = 0.06
 # Part of a miss in the first cache that out-of-order execution does not hide.
@@ -98,7 +100,7 @@ class CpuModel:
         """Bandwidth of the level that holds `resident` bytes."""
         if resident <= self.l2 * 0.8:
             return self.cpu.l2_bytes_per_cycle
-        return self.cpu.l3_bytes_per_cycle if resident <= self.l3 * 0.7 else self.cpu.memory_bytes_per_cycle
+        return self.cpu.l3_bytes_per_cycle if resident <= self.l3 * LAST_CACHE else self.cpu.memory_bytes_per_cycle
 
     @cached_property
     def home_bytes_per_cycle(self) -> float:

@@ -136,7 +136,9 @@ class _Choice:
         """(m, z) within the registers, (m + 1) * z + 1 <= R: the tallest for each z, and even divisions of m."""
         registers = self.cpu.vector_registers
         widest = ceil_div(self.w.n, self.lanes)
-        for vectors in range(1, min(widest, (registers - 1) // 2) + 1):
+        # A single vector loads more than it computes, m * z / (m + z) < 1; it is left to products of one row or vector.
+        narrowest = 1 if widest == 1 or self.w.m == 1 else 2
+        for vectors in range(narrowest, min(widest, (registers - 1) // 2) + 1):
             tallest = (registers - 1) // vectors - 1
             if tallest < 1:
                 break
