@@ -197,7 +197,7 @@ def _earlier_rows(settings: Settings) -> list[Row]:
     earlier = json.loads(settings.json.read_text())
     if (earlier.get("format"), earlier.get("version")) != (FORMAT, VERSION):
         raise SuiteError(f"{settings.json} is no result of this driver's version {VERSION}; give another --json file")
-    return list(earlier["rows"])
+    return [row for row in earlier["rows"] if not any(peer.get("doubtful") for peer in row["peers"].values())]
 
 
 def _finish(result: dict[str, Any], settings: Settings) -> None:
@@ -229,7 +229,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--seconds", type=float, default=1.0, help="longest time for one pair; default: %(default)s")
     parser.add_argument("--json", type=Path, help="write the result here, after every case")
     parser.add_argument("--html", type=Path, help="write a report here")
-    parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file already has")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file has already, but for doubtful ones")
     chosen = vars(parser.parse_args(arguments))
     chosen["peers"] = tuple(name for name in chosen["peers"].split(",") if name)
     return Settings(**chosen)

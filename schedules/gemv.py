@@ -128,13 +128,38 @@ class StreamNest:
                 step(block * lanes, lanes)
         if rest:
             step(whole * lanes, rest)
-        for i, j, at in slots:
-            self.store(_tree_sum([acc[at + lane] for lane in range(lanes)]), batch, i, j0 + j)
+        self.add_lanes(acc, batch, j0, width)
+
+    def add_lanes(self, acc: tirx.Var, batch: Index, j0: Index, width: int) -> None:
+        """The ends of the dot products: `width` vectors of partial sums become `width` sums, side by side.
+
+        Neighbouring lanes of two vectors are added into one, so that a round halves both the vectors and the partial
+        sums of each column; once one vector is left, rounds with itself finish it.
+        """
+        lanes, kind = self.lanes, self.engine.accumulator
+        even, odd = ([2 * lane + bit for lane in range(lanes)] for bit in (0, 1))
+        size = 1 << (width - 1).bit_length()
+        for i in range(self.m):
+            parts: list[Expr] = [acc[T.ramp((i * width + j) * lanes, 1, lanes)] for j in range(width)]
+            zero = T.broadcast(tirx.const(0, kind), lanes)
+            parts += [zero] * (size - width)
+            while len(parts) > 1:
+                parts = [self.kept(_pairs(a, b, even, odd)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+            for _ in range((lanes // size).bit_length() - 1):
+                parts = [self.kept(_pairs(parts[0], parts[0], even, odd))]
+            sums = T.alloc_buffer((lanes,), kind, scope="local")
+            T.buffer_store(sums, parts[0], [T.ramp(0, 1, lanes)])
+            with T.vectorized(0, width) as lane:
+                self.store(sums[lane], batch, i, j0 + lane)
+
+    def kept(self, value: Expr) -> Expr:
+        """`value` in a register of its own, so that it is written once and read twice."""
+        register = T.alloc_buffer((self.lanes,), self.engine.accumulator, scope="local")
+        whole = T.ramp(0, 1, self.lanes)
+        T.buffer_store(register, value, [whole])
+        return register[whole]
 
 
-def _tree_sum(terms: list[Expr]) -> Expr:
-    """Pairwise, so that the adds of one level are independent."""
-    while len(terms) > 1:
-        half = len(terms) // 2
-        terms = [terms[i] + terms[i + half] for i in range(half)] + terms[2 * half :]
-    return terms[0]
+def _pairs(a: Expr, b: Expr, even: list[int], odd: list[int]) -> Expr:
+    """Sums of neighbouring lanes, those of `a` before those of `b`."""
+    return T.Shuffle([a, b], even) + T.Shuffle([a, b], odd)

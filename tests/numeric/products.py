@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import ml_dtypes  # registers bfloat16 with NumPy
@@ -279,10 +280,15 @@ def native(**changes: object) -> tt.Hardware:
     return tt.Hardware(name="native", cpu=replace(cpu, **{"cores": 1, "threads": 1, **changes}))
 
 
-def avx2(cores: int = 1, vector_bits: int = 256) -> tt.Hardware:
+def avx2(vector_bits: int = 256, **changes: object) -> tt.Hardware:
     """This CPU as one with 16 registers of 256 bits and no AVX-512."""
     features = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
-    return native(cores=cores, mcpu="", features=features, vector_bits=vector_bits, vector_registers=16)
+    return native(mcpu="", features=features, vector_bits=vector_bits, vector_registers=16, **changes)
+
+
+def machine_for(form: str | None, machine: Callable[..., tt.Hardware] | None = None, cores: int = 1) -> tt.Hardware:
+    """A machine that has register tiles for `form`: an inline copy needs more rows than may stay in place."""
+    return (machine or native)(cores=cores, **({"priority_ratio": 0.3} if form == "inline" else {}))
 
 
 def decision(func: tirx.PrimFunc) -> dict[str, object]:

@@ -6,7 +6,7 @@ import math
 import platform
 import random
 
-from products import EPSILON, Product, avx2, native
+from products import EPSILON, Product, avx2, machine_for, native
 
 import tvm_tiling as tt
 
@@ -50,7 +50,7 @@ def random_case(rng: random.Random, most: int) -> tuple[Product, tt.Hardware, di
     dtype_b = {"int8": "uint8", "uint8": "int8"}.get(dtype) if rng.random() < 0.2 else None
     layout = {"trans_a": rng.random() < 0.3, "trans_b": rng.random() < 0.5}
     machine = rng.choice((native, native, avx2)) if platform.machine() in ("x86_64", "AMD64") else native
-    hardware = machine(cores=rng.choice((1, 1, 4, 16)))
+    cores = rng.choice((1, 1, 4, 16))
     forms = [None, None, "pack"]
     if dtype in EPSILON:
         forms += ["normal", "nocopy"]
@@ -69,4 +69,4 @@ def random_case(rng: random.Random, most: int) -> tuple[Product, tt.Hardware, di
             form = None  # the rows of a batch that shares B are those of one product, perhaps not evenly apart
         steps = epilogue(rng, dtype)
         p = Product(m=m, n=n, k=k, dtype=dtype, dtype_b=dtype_b, batch=batch, batch_b=shared, epilogue=steps, **layout)
-    return p, hardware, {"form": form, "weights": weights}
+    return p, machine_for(form, machine, cores), {"form": form, "weights": weights}

@@ -7,7 +7,19 @@ import random
 
 import numpy as np
 import pytest
-from products import EPSILON, ON_X86, Product, avx2, check, check_tile, expected, inputs_of, legal_tiles, native
+from products import (
+    EPSILON,
+    ON_X86,
+    Product,
+    avx2,
+    check,
+    check_tile,
+    expected,
+    inputs_of,
+    legal_tiles,
+    machine_for,
+    native,
+)
 from random_products import random_case
 
 SIZES = (1, 2, 7, 15, 16, 17, 31, 33, 64, 127, 128, 131, 251)
@@ -48,7 +60,7 @@ def layout_cases():
 @pytest.mark.parametrize(("number", "dtype", "form", "trans_a", "trans_b", "weights"), layout_cases())
 def test_every_form_type_and_layout(number, dtype, form, trans_a, trans_b, weights):
     p = Product(dtype=dtype, trans_a=trans_a, trans_b=trans_b, **sizes_for(form, number))
-    taken = check(p, form=form, weights=weights, seed=number)
+    taken = check(p, machine_for(form), form=form, weights=weights, seed=number)
     if form is not None:
         assert taken["form"] == form
     if weights == "packed":
@@ -169,7 +181,9 @@ def test_several_blocks_of_k(dtype, form, weights):
 @pytest.mark.parametrize("form", ["normal", "nocopy", "inline"])
 @pytest.mark.parametrize("trans_a", [False, True])
 def test_several_blocks_of_k_in_place(form, trans_a):
-    taken = check(Product(m=18, n=20, k=5000, trans_a=trans_a, epilogue=("bias_n", "relu")), form=form)
+    taken = check(
+        Product(m=18, n=20, k=5000, trans_a=trans_a, epilogue=("bias_n", "relu")), machine_for(form), form=form
+    )
     assert taken["split_k"]
 
 
@@ -185,7 +199,7 @@ def test_several_blocks_of_k_in_place(form, trans_a):
 )
 def test_sums_shared_by_cores(cores, dtype, steps):
     for trans_b in (False, True):
-        p = Product(m=7, n=20, k=40001, dtype=dtype, trans_b=trans_b, epilogue=steps)
+        p = Product(m=17, n=20, k=40001, dtype=dtype, trans_b=trans_b, epilogue=steps)
         taken = check(p, native(cores=cores))
         assert taken["threads_k"] > 1 and taken["need_acc_buffer"]
 
@@ -265,7 +279,7 @@ def test_nan_and_infinity_spread_as_in_numpy(dtype, form, weights, m, n, k, tran
         value, _, _ = expected(p, [a, b])
         finite = np.isfinite(value)
         assert finite.any() and np.isnan(value).any() and np.isinf(value).any()
-        check(p, inputs=inputs, form=form, weights=weights)
+        check(p, machine_for(form), inputs=inputs, form=form, weights=weights)
 
 
 # ---- anything ----------------------------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ PAGE_STEP = 2.0
 LAST_CACHE = 0.35
 # Part of the multiply-adds' time lost where a B larger than the second cache is read in place, page by page.
 EXPOSED_PAGES = 0.06
+# Part of B's arrival lost where its rows collide in the second cache.
+EXPOSED_COLLISION = 0.1
+# Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
+PIECE_START = 512
 # Part of a miss in the first cache that out-of-order execution does not hide.
 EXPOSED_MISS = 0.35
 # Cycles for one vector of a packed panel where B lies transposed: its load, its share of the shuffles, its store.
@@ -165,7 +169,7 @@ class CpuModel:
             if self.w.k * self.w.n * self.w.d_s > self.l2 * 0.8:
                 exposed += EXPOSED_PAGES * compute
             if not stays:
-                exposed += EXPOSED_MISS * b_bytes
+                exposed += EXPOSED_COLLISION * b_bytes
         elif not cut.rows_outside and panel <= self.l1 / 2:
             b_bytes = 0.0
         else:
@@ -200,7 +204,9 @@ class CpuModel:
         elements = share * groups * self.engine.group
         vectors = share * groups / self.lanes
         work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
-        return max(work, elements * self.w.d_s / self.home_bytes_per_cycle)
+        piece = min(cut.columns, columns) * self.w.d_s
+        arrival = elements * self.w.d_s / self.home_bytes_per_cycle * (1 + PIECE_START / piece)
+        return max(work, arrival)
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 

@@ -193,21 +193,20 @@ class _Choice:
         w, word, nr = self.w, self.model.word, vectors * self.lanes
         tk = threads[3]
         deepest = max(64, int(self.model.l1 * 0.85) // (rows * word)) * self.engine.group
-        if whole_k and tk == 1:
-            deepest = w.k
-        count = max(tk, ceil_div(w.k, deepest))
-        count = ceil_div(count, tk) * tk
-        depth = ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group
-        depth = min(depth, w.k)
-        in_block = max(1, int(self.model.l2 * 0.75) // (ceil_div(depth, self.engine.group) * word * nr))
-        columns = min(in_block, ceil_div(w.n, nr)) * nr
+        # A shallower block is wider, and B's rows come from memory in longer pieces.
+        depths = {w.k} if whole_k and tk == 1 else {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
         packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
-        for pack_b in packs:
-            if pack_b == "none" and w.trans_b:
-                continue
-            yield CpuCut(threads, rows, vectors, depth, columns, True, keep, pack_b)
-            if keep == rows:
-                yield CpuCut(threads, rows, vectors, depth, columns, False, keep, pack_b)
+        for deep in sorted(depths, reverse=True):
+            count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
+            depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
+            in_block = max(1, int(self.model.l2 * 0.75) // (ceil_div(depth, self.engine.group) * word * nr))
+            columns = min(in_block, ceil_div(w.n, nr)) * nr
+            for pack_b in packs:
+                if pack_b == "none" and w.trans_b:
+                    continue
+                yield CpuCut(threads, rows, vectors, depth, columns, True, keep, pack_b)
+                if keep == rows:
+                    yield CpuCut(threads, rows, vectors, depth, columns, False, keep, pack_b)
 
     def tiling(self, cut: CpuCut, cycles: float, forced: str | None) -> GemmTiling:
         """The decision that a cut stands for, with its reasons."""
@@ -276,7 +275,7 @@ class _Choice:
         candidates = []
         for cores in {1, self.cpu.cores}:
             if w.trans_b:
-                width = max(1, min(8, 24 // w.m, w.n))
+                width = _power_of_two(min(8, self.lanes, 24 // w.m, w.n))
                 candidates.append((self.model.stream_along_k(cores, width), cores, width))
             else:
                 depth = max(1, min(8, 16 // w.m, w.k))
@@ -323,3 +322,8 @@ class _Choice:
 
 def _divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _power_of_two(number: int) -> int:
+    """The largest power of two that is not above `number`."""
+    return 1 << (number.bit_length() - 1)
