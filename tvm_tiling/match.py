@@ -179,9 +179,9 @@ def _static(name: str, block: s_tir.SBlock) -> dict[tirx.Var, int]:
     for v in block.iter_vars:
         if not isinstance(v.dom.extent, tirx.IntImm) or int(v.dom.min) != 0:
             raise _refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has no fixed extent")
-        if int(v.dom.extent) < 1:
-            raise _refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has extent {v.dom.extent}, not 1 or more")
-        extents[v.var] = int(v.dom.extent)
+        extents[v.var] = size = int(v.dom.extent)
+        if size < 1:
+            raise _refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has extent {size}, not 1 or more")
     return extents
 
 
