@@ -1,0 +1,329 @@
+"""Decisions for CPUs: what holds for every product on every processor, and the cases that decide it."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tvm_tiling as tt
+from tvm_tiling.decide.cache_conflict import is_bad_leading_dimension
+from tvm_tiling.decide.dot_engine import dot_engine
+from tvm_tiling.decide.gemm_cpu import decide_on_cpu
+from tvm_tiling.errors import HardwareError
+from tvm_tiling.hardware.description import Cache, Cpu, Hardware
+from tvm_tiling.workload import GemmWorkload
+
+ICE_LAKE = Hardware.load("icelake-server-2c")
+FEATURES = {
+    "x86_64": ((), ("avx2", "fma"), ("avx2", "fma", "avxvnni"), ("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
+    "aarch64": (("neon",), ("neon", "dotprod")),
+}
+NOT_CHOICES = {"mode", "feasible", "reasons"}
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@st.composite
+def processors(draw) -> Hardware:
+    arch = draw(st.sampled_from(tuple(FEATURES)))
+    ways = draw(st.sampled_from((4, 8, 12)))
+    line, sets = 64, draw(st.sampled_from((64, 128)))
+    caches = [Cache(level=1, size=line * sets * ways, ways=ways, line=line)]
+    if draw(st.booleans()):
+        size, ways = draw(st.sampled_from(((256 << 10, 4), (1 << 20, 8), (1280 << 10, 20))))
+        caches.append(Cache(level=2, size=size, ways=ways, line=line))
+        if draw(st.booleans()):
+            caches.append(Cache(level=3, size=32 << 20, ways=16, line=line, cores=8))
+    cores = draw(st.sampled_from((1, 2, 3, 4, 6, 8, 16, 48, 64)))
+    cpu = Cpu(
+        arch=arch,
+        features=draw(st.sampled_from(FEATURES[arch])),
+        vector_bits=draw(st.sampled_from((128, 256, 512) if arch == "x86_64" else (128,))),
+        vector_registers=draw(st.sampled_from((16, 32))),
+        fma_units=draw(st.sampled_from((1, 2, 4))),
+        fma_latency=draw(st.integers(3, 6)),
+        cores=cores,
+        threads=cores,
+        caches=tuple(caches),
+        clock_mhz=draw(st.sampled_from((0, 2500.0))),
+        priority_ratio=draw(st.sampled_from((0.3, 0.8, 1.0))),
+    )
+    return Hardware(name="made up", cpu=cpu)
+
+
+lengths = st.one_of(st.integers(1, 40), st.sampled_from((64, 127, 256, 1000, 1024, 4096)), st.integers(1, 30000))
+
+
+@st.composite
+def products(draw) -> GemmWorkload:
+    m, n, k = draw(lengths), draw(lengths), draw(lengths)
+    trans_a, trans_b = draw(st.booleans()), draw(st.booleans())
+    return GemmWorkload(
+        m=m,
+        n=n,
+        k=k,
+        batch=draw(st.sampled_from((1, 1, 2, 5, 64))),
+        dtype=draw(st.sampled_from(("float32", "float64", "float16", "bfloat16", "int8", "uint8"))),
+        trans_a=trans_a,
+        trans_b=trans_b,
+        lda=(m if trans_a else k) + draw(st.sampled_from((0, 0, 1, 16))),
+        ldb=(k if trans_b else n) + draw(st.sampled_from((0, 0, 1, 16))),
+    )
+
+
+def check_invariants(w: GemmWorkload, hardware: Hardware, t: tt.GemmTiling) -> None:
+    """Assert what every decision keeps to."""
+    cpu = hardware.cpu
+    assert cpu is not None and t.mr and t.nr and t.lanes and t.keep is not None
+    engine = dot_engine(w, cpu)
+    shares = (t.threads_batch, t.threads_m, t.threads_n, t.threads_k)
+    assert all(part is not None and part >= 1 for part in shares)
+    assert t.threads_batch * t.threads_m * t.threads_n * t.threads_k <= cpu.cores  # type: ignore[operator]
+    assert t.threads_batch <= w.batch  # type: ignore[operator]
+    assert 1 <= t.partition_m <= w.m and 1 <= t.partition_k <= w.k
+    assert 1 <= t.mr <= w.m and t.lanes == cpu.lanes(engine.acc_bytes)
+    assert 0 < t.utilisation <= 1 and t.predicted_seconds > 0  # type: ignore[operator]
+    assert t.load_a >= 1 and t.load_b >= 1 and t.feasible and t.mode == "best"
+    if t.form == "stream":
+        assert (t.mr, t.pack_a, t.pack_b, t.keep, t.split_k) == (w.m, "none", "none", w.m, False)
+        assert engine.in_place and t.threads_m == t.threads_k == 1
+        return
+    check_blocks(w, cpu, t, engine.group)
+    check_operands(w, cpu, t, engine.in_place)
+
+
+def check_blocks(w: GemmWorkload, cpu: Cpu, t: tt.GemmTiling, group: int) -> None:
+    assert t.nr % t.lanes == 0  # type: ignore[operator]
+    assert (t.mr + 1) * (t.nr // t.lanes) + 1 <= cpu.vector_registers  # type: ignore[operator]
+    assert (t.tile_m, t.tile_n) == (t.mr, t.nr)
+    assert t.partition_n % t.nr == 0 and t.partition_n < w.n + t.nr
+    assert t.partition_m % t.mr == 0 or t.partition_m == w.m
+    assert t.split_k == (t.partition_k < w.k)
+    assert t.partition_k % group == 0 or t.partition_k == w.k
+    # A core has at least one tile, panel or k-block of its share, counted as the loop nest counts them.
+    assert t.threads_m <= ceil_div(w.m, t.mr) and t.threads_n <= ceil_div(w.n, t.nr)
+    groups = ceil_div(w.k, group)
+    assert t.threads_k <= ceil_div(groups, ceil_div(groups, ceil_div(w.k, t.partition_k)))
+    assert t.need_acc_buffer == (t.threads_k > 1) == (t.acc_bytes > 0)
+    if t.threads_k > 1:
+        assert t.acc_bytes == t.threads_k * w.batch * w.m * w.n * (8 if w.dtype == "float64" else 4)
+
+
+def check_operands(w: GemmWorkload, cpu: Cpu, t: tt.GemmTiling, in_place: bool) -> None:
+    """Which rows of A are read in place, and what is packed."""
+    rows_kept = int(cpu.priority_ratio * cpu.caches[0].ways)
+    forms = {"none": ("normal", "nocopy"), "inline": ("inline",), "pack": ("pack",)}
+    assert t.form in forms[t.pack_a]  # type: ignore[index]
+    assert t.keep == {"none": t.mr, "inline": rows_kept, "pack": 0}[t.pack_a]  # type: ignore[index]
+    if t.pack_a == "inline":
+        assert rows_kept < t.mr
+    if not in_place:
+        assert (t.pack_a, t.pack_b) == ("pack", "pack")
+    if w.trans_b:
+        assert t.pack_b == "pack"
+    bad = not w.trans_a and is_bad_leading_dimension(w.lda, w.d_s, cpu.caches[0], rows=t.mr)
+    if in_place and not w.trans_a and t.pack_a != "none":
+        assert bad, "rows of A are copied though they do not collide"
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(products(), processors())
+def test_every_decision_is_within_the_machine(w, hardware):
+    t = decide_on_cpu(w, hardware)
+    check_invariants(w, hardware, t)
+    assert t == decide_on_cpu(w, hardware) == tt.decide(w, hardware)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(products(), processors())
+def test_every_choice_has_a_reason_and_is_explained(w, hardware):
+    t = decide_on_cpu(w, hardware)
+    text = t.explain()
+    for field in fields(t):
+        value = getattr(t, field.name)
+        if field.name in NOT_CHOICES or value is None:
+            continue
+        assert field.name in text
+        if t.form != "stream":
+            assert t.why(field.name) or field.name in ("split_k", "need_acc_buffer", "acc_bytes", "tile_m", "tile_n")
+    assert all(getattr(t, reason.field) == reason.value and reason.why for reason in t.reasons)
+    assert {"form", "partition_n", "threads_n", "pack_b"} <= {reason.field for reason in t.reasons}
+    assert all(reason.why in text for reason in t.reasons)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(products(), processors())
+def test_json_holds_the_whole_decision(w, hardware):
+    t = decide_on_cpu(w, hardware)
+    plain = json.loads(t.to_json())
+    assert plain.pop("op") == "gemm"
+    plain["reasons"] = tuple(tt.Reason(*reason) for reason in plain["reasons"])
+    assert tt.GemmTiling(**plain) == t
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(products(), processors(), st.sampled_from(("normal", "nocopy", "inline", "pack", "stream")))
+def test_a_forced_form_is_taken_or_refused_in_one_sentence(w, hardware, form):
+    in_place = dot_engine(w, hardware.cpu).in_place
+    try:
+        t = decide_on_cpu(w, hardware, form=form)
+    except HardwareError as error:
+        assert form == "inline" or (form == "stream" and (w.m > 4 or not in_place)) or not in_place
+        assert "accepted: " in str(error) and "\n" not in str(error)
+        return
+    assert t.form == form and (t.why("form") == "forced" or form == "stream")
+    assert {"pack": "pack", "inline": "inline"}.get(form, "none") == t.pack_a
+    if form == "nocopy":
+        assert t.mr <= hardware.cpu.caches[0].ways
+    assert in_place or form == "pack"
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(products(), processors(), st.integers(1, 31), st.integers(1, 15))
+def test_a_forced_register_tile_is_taken_or_refused(w, hardware, rows, vectors):
+    needed, registers = (rows + 1) * vectors + 1, hardware.cpu.vector_registers
+    if needed <= registers:
+        t = decide_on_cpu(w, hardware, microkernel=(rows, vectors))
+        assert (t.mr, t.nr) == (rows, vectors * t.lanes)
+        return
+    with pytest.raises(HardwareError, match=f"needs {needed} vector registers, this CPU has {registers}"):
+        decide_on_cpu(w, hardware, microkernel=(rows, vectors))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(products(), processors())
+def test_operands_that_cannot_be_read_in_place_are_packed(w, hardware):
+    assert decide_on_cpu(w, hardware, packing="ahead").pack_b == "ahead"
+    computed = decide_on_cpu(w, hardware, plain_a=False)
+    assert computed.form == "stream" or computed.pack_a == "pack"
+    assert decide_on_cpu(w, hardware, plain_b=False).pack_b == "pack"
+    blocked = decide_on_cpu(w, hardware, accumulates_in_output=False)
+    assert blocked.form == "stream" or blocked.threads_k > 1 or blocked.partition_k == w.k
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(products(), processors())
+def test_blocks_fit_the_caches(w, hardware):
+    t = decide_on_cpu(w, hardware)
+    engine, cpu = dot_engine(w, hardware.cpu), hardware.cpu
+    if t.form == "stream":
+        return
+    words = ceil_div(t.partition_k, engine.group)
+    assert t.mr * words * engine.acc_bytes <= cpu.caches[0].size or words <= 64
+    l2 = cpu.cache(2)
+    if l2 is not None and t.pack_b != "none":
+        assert t.partition_n * words * engine.acc_bytes <= l2.size or t.partition_n == t.nr
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------
+
+
+def cores(count: int, hardware: Hardware = ICE_LAKE) -> Hardware:
+    return replace(hardware, cpu=replace(hardware.cpu, cores=count, threads=count))
+
+
+@pytest.mark.parametrize("count", [8, 16, 64])
+def test_few_rows_and_columns_share_the_summed_axis(count):
+    t = tt.decide(GemmWorkload(m=64, n=64, k=16384), cores(count))
+    assert t.threads_k > 1 and t.need_acc_buffer and t.acc_bytes == t.threads_k * 64 * 64 * 4
+    assert t.why("threads_k") != t.why("threads_m")
+
+
+def test_one_core_never_shares():
+    t = tt.decide(GemmWorkload(m=64, n=64, k=16384), cores(1))
+    assert (t.threads_batch, t.threads_m, t.threads_n, t.threads_k) == (1, 1, 1, 1)
+
+
+def test_a_tiny_product_stays_on_one_core():
+    t = tt.decide(GemmWorkload(m=8, n=8, k=8), cores(64))
+    assert t.threads_m == t.threads_n == t.threads_k == 1
+
+
+def test_a_large_product_keeps_all_cores_busy():
+    t = tt.decide(GemmWorkload(m=4096, n=4096, k=4096), cores(16))
+    assert t.threads_m * t.threads_n * t.threads_k == 16
+
+
+def test_a_batch_is_shared_first():
+    t = tt.decide(GemmWorkload(m=128, n=128, k=128, batch=64), cores(16))
+    assert t.threads_batch == 16
+
+
+def test_a_row_times_a_matrix_is_streamed():
+    for trans_b in (False, True):
+        t = tt.decide(GemmWorkload(m=1, n=4096, k=4096, trans_b=trans_b), ICE_LAKE)
+        assert t.form == "stream" and t.pack_b == "none" and t.load_b == 1
+
+
+def test_colliding_rows_are_not_read_in_place_beyond_the_ways():
+    """Page 03: 1024 floats put every row in one set; 1040 spread them. A tile of 12 ways at most, or a copy."""
+    l1 = ICE_LAKE.cpu.caches[0]
+    for ld in (1024, 2048, 4096):
+        t = tt.decide(GemmWorkload(m=2048, n=1024, k=ld), ICE_LAKE)
+        assert t.form != "normal" and (t.keep <= l1.ways or t.pack_a != "none")
+    t = tt.decide(GemmWorkload(m=2048, n=1024, k=1040), ICE_LAKE)
+    assert t.form == "normal" and t.keep == t.mr
+
+
+def test_bytes_are_packed_for_their_dot_product():
+    for hardware, name in ((ICE_LAKE, "vpdpbusd"), (Hardware.load("skylake-desktop-8c"), "pmaddwd")):
+        t = tt.decide(GemmWorkload(m=256, n=256, k=256, dtype="int8"), hardware)
+        assert (t.pack_a, t.pack_b, t.form) == ("pack", "pack", "pack") and name in t.why("form")
+
+
+def test_shapes_of_networks_take_milliseconds():
+    shapes = [(m, n, k) for m in (1, 49, 196, 784, 3136) for n, k in ((64, 147), (256, 64), (512, 4608), (1000, 2048))]
+    shapes += [(128, 3072, 768), (128, 768, 3072), (512, 512, 512), (1024, 1024, 1024), (4096, 4096, 4096)]
+    for hardware in (ICE_LAKE, cores(16), Hardware.load("zen4-server-8c")):
+        taken = [min(decision_time(GemmWorkload(m=m, n=n, k=k), hardware) for _ in range(2)) for m, n, k in shapes]
+        assert statistics.median(taken) < 0.005, f"{statistics.median(taken) * 1e3:.1f} ms on {hardware.name}"
+
+
+def decision_time(w: GemmWorkload, hardware: Hardware) -> float:
+    """Seconds of processor time, which other work on the machine does not lengthen."""
+    start = time.process_time()
+    tt.decide(w, hardware)
+    return time.process_time() - start
+
+
+# ---- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"form": "fast"}, "form = 'fast' is no form"),
+        ({"microkernel": (30, 4)}, "needs 125 vector registers, this CPU has 32"),
+        ({"microkernel": (0, 4)}, "(m, z) of at least 1"),
+        ({"microkernel": "4x4"}, "two whole numbers"),
+        ({"microkernel": (4, 4, 4)}, "two whole numbers"),
+        ({"microkernel": (4.0, 4)}, "two whole numbers"),
+        ({"microkernel": (4, 4), "form": "stream"}, "no register tile"),
+        ({"microkernel": (4, 4), "form": "inline"}, "form = 'inline' copies the rows beyond the 9"),
+        ({"form": "stream"}, "serves at most"),
+    ],
+)
+def test_what_cannot_be_forced(options, part):
+    with pytest.raises(HardwareError) as caught:
+        decide_on_cpu(GemmWorkload(m=64, n=64, k=64), ICE_LAKE, **options)
+    text = str(caught.value)
+    assert part in text and "accepted: " in text and "\n" not in text
+
+
+@pytest.mark.parametrize("form", ["normal", "nocopy", "inline", "stream"])
+def test_forms_that_bytes_cannot_take(form):
+    with pytest.raises(HardwareError, match=r"int8.*accepted: "):
+        decide_on_cpu(GemmWorkload(m=8, n=64, k=64, dtype="int8"), ICE_LAKE, form=form)
+
+
+def test_a_machine_without_a_cpu():
+    with pytest.raises(HardwareError, match=r"neartile has no cpu; accepted: "):
+        decide_on_cpu(GemmWorkload(m=8, n=8, k=8), Hardware.load("neartile"))

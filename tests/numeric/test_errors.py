@@ -1,0 +1,157 @@
+"""What a user can get wrong about an operator: one sentence each, with nothing of TVM's traceback in it."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from products import Product, native, operator
+from tvm import relax, te, tirx, topi
+
+import tvm_tiling as tt
+from tvm_tiling.schedule import packed_matmul
+
+
+def message(error: type[Exception], op, target=None, **options) -> str:
+    """The sentence that scheduling `op` ends in."""
+    with pytest.raises(error) as caught:
+        tt.tiling_schedule(op, native() if target is None else target, **options)
+    assert isinstance(caught.value, tt.TilingError)
+    text = str(caught.value)
+    assert "\n" not in text and len(text) < 300
+    assert not any(word in text for word in ("Traceback", "Check failed", ".cc", "0x", "InternalError"))
+    return text
+
+
+def matmul(m=8, n=8, k=8, **rest):
+    return operator(Product(m=m, n=n, k=k, **rest))
+
+
+def topi_matmul(m, k, n):
+    return topi.matmul(te.placeholder((m, k), name="A"), te.placeholder((k, n), name="B"))
+
+
+@pytest.mark.parametrize("size", [0, -3])
+@pytest.mark.parametrize("axis", range(3))
+def test_a_size_below_one(axis, size):
+    sizes = [8, 8, 8]
+    sizes[axis] = size
+    assert f"of block 'T_matmul' has extent {size}, not 1 or more" in message(
+        tt.UnsupportedOperator, topi_matmul(*sizes)
+    )
+
+
+def test_operands_that_do_not_match():
+    a, b = te.placeholder((8, 7), name="A"), te.placeholder((9, 8), name="B")
+    x = te.reduce_axis((0, 9), "x")
+    op = te.compute((8, 8), lambda i, j: te.sum(a[i, x] * b[x, j], x))
+    assert "A's axis 1 is read up to 9, it has 7" in message(tt.UnsupportedOperator, op)
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_a_size_that_is_not_fixed(axis):
+    sizes = [8, 8, 8]
+    sizes[axis] = tirx.Var("s", "int32")
+    assert "has no fixed extent" in message(tt.UnsupportedOperator, topi_matmul(*sizes))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32", "bool", "uint32"])
+def test_a_type_that_is_not_served(dtype):
+    a, b = te.placeholder((8, 8), dtype, "A"), te.placeholder((8, 8), dtype, "B")
+    x = te.reduce_axis((0, 8), "x")
+    op = te.compute((8, 8), lambda i, j: te.sum(a[i, x].astype("int32") * b[x, j].astype("int32"), x))
+    text = message(tt.UnsupportedOperator, op)
+    assert f"its operands are {dtype}; accepted: float64, float32" in text
+
+
+def test_operands_of_two_types():
+    text = message(tt.UnsupportedOperator, matmul(dtype="float16", dtype_b="float32", out="float32"))
+    assert "its operands are float16 and float32, both must be of one type" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (lambda x: topi.nn.relu(x), "it holds 0 reductions, one is needed"),
+        (lambda x: topi.nn.softmax(x), "it holds 2 reductions, one is needed"),
+        (lambda x: topi.sum(x, 1), "is not a sum of products"),
+        (lambda x: topi.max(x, 1), "is not a sum of products"),
+        (lambda x: topi.matmul(topi.matmul(x, x), x), "it holds 2 reductions, one is needed"),
+    ],
+)
+def test_what_is_no_product(make, part):
+    assert part in message(tt.UnsupportedOperator, make(te.placeholder((8, 8), name="X")))
+
+
+def test_the_function_is_named():
+    mod = tvm.IRModule({"exp": te.create_prim_func([x := te.placeholder((8,), name="X"), topi.exp(x)])})
+    assert message(tt.UnsupportedOperator, mod).startswith("exp: not a matrix product")
+
+
+def test_a_module_without_functions():
+    assert message(tt.UnsupportedOperator, tvm.IRModule()).startswith("the IRModule holds no PrimFunc; accepted: ")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
+    assert "holds no PrimFunc" in message(tt.UnsupportedOperator, builder.get())
+
+
+@pytest.mark.parametrize("op", ["gemm", 7, None])
+def test_what_is_no_operator(op):
+    assert "is not an operator; accepted: a te.Tensor" in message(tt.UnsupportedOperator, op)
+
+
+@pytest.mark.parametrize("target", ["cuda", "llvm -mcpu=skylake", 7, tvm.target.Target("c")])
+def test_a_target_that_is_not_served(target):
+    assert "is not served; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
+
+
+def test_a_machine_without_a_cpu():
+    assert "neartile has no cpu" in message(tt.HardwareError, matmul(), tt.Hardware.load("neartile"))
+    with pytest.raises(tt.HardwareError, match="has no cpu"):
+        tt.llvm_target(tt.Hardware.load("neartile"))
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"form": "fast"}, "form = 'fast' is no form of a product on a CPU; accepted: normal, nocopy, inline"),
+        ({"form": "stream"}, "serves at most"),
+        ({"form": "inline"}, "copies the rows beyond"),
+        ({"microkernel": (100, 4)}, "needs 405 vector registers"),
+        ({"microkernel": (0, 1)}, "accepted: (m, z) of at least 1"),
+        ({"microkernel": "6x4"}, "accepted: two whole numbers"),
+    ],
+)
+def test_what_cannot_be_forced(options, part):
+    assert part in message(tt.HardwareError, matmul(m=5, n=16, k=16), native(priority_ratio=1.0), **options)
+
+
+@pytest.mark.parametrize("form", ["normal", "nocopy", "inline", "stream"])
+def test_forms_that_a_product_cannot_take(form):
+    assert "accepted: " in message(tt.HardwareError, matmul(dtype="int8"), form=form)
+
+
+@pytest.mark.parametrize("weights", ["wrong", None, True])
+def test_weights_that_are_neither_plain_nor_packed(weights):
+    text = message(tt.UnsupportedOperator, matmul(), weights=weights)
+    assert text == f"weights = {weights!r}, accepted: 'plain', 'packed'"
+
+
+def test_weights_that_cannot_be_packed_ahead():
+    x, y = te.placeholder((8, 8), name="X"), te.placeholder((8, 8), name="Y")
+    computed = topi.matmul(x, topi.exp(y))
+    assert "the second operand is computed" in message(tt.UnsupportedOperator, computed, weights="packed")
+    twice = topi.matmul(x, x)
+    assert "is also read elsewhere" in message(tt.UnsupportedOperator, twice, weights="packed")
+    residual = topi.add(topi.matmul(x, y), y)
+    assert "is also read elsewhere" in message(tt.UnsupportedOperator, residual, weights="packed")
+    with pytest.raises(tt.UnsupportedOperator, match="the second operand is computed"):
+        packed_matmul(computed, native())
+
+
+def test_the_pass_leaves_what_it_cannot_serve():
+    exp = te.create_prim_func([x := te.placeholder((8,), name="X"), topi.exp(x)])
+    mod = tvm.IRModule({"exp": exp.with_attr("global_symbol", "exp")})
+    after = tt.ApplyTiling(native())(mod)
+    assert after["exp"].same_as(mod["exp"])
