@@ -1,0 +1,120 @@
+"""What LLVM makes of the microkernel: every accumulator in a register, one multiply-add each, nothing spilled."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+import tvm
+from tvm import te, topi
+
+import tvm_tiling as tt
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64 and reads its assembly"
+)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop without a loop inside: its instructions."""
+
+    lines: tuple[str, ...]
+
+    def count(self, pattern: str) -> int:
+        return sum(bool(re.search(pattern, line)) for line in self.lines)
+
+    @property
+    def spills(self) -> list[str]:
+        return [line for line in self.lines if re.search(r"\((%rsp|%rbp)", line) and re.search(r"[xyz]mm", line)]
+
+
+def inner_loops(assembly: str) -> list[Loop]:
+    """Every stretch from a block's label to a jump back to it with no other such label between."""
+    found: list[Loop] = []
+    label, lines = "", []
+    for line in assembly.splitlines():
+        text = line.split("#")[0].strip()
+        if re.fullmatch(r"\.LBB\w+:", text):
+            label, lines = text[:-1], []
+        elif not text.startswith("."):
+            lines.append(text)
+            if text.startswith("j") and text.split()[-1] == label:
+                found.append(Loop(tuple(lines)))
+    return found
+
+
+def compiled(m, n, k, machine, dtype="float32", **options) -> tuple[dict[str, object], list[Loop]]:
+    a, b = te.placeholder((m, k), dtype, "A"), te.placeholder((k, n), dtype, "B")
+    if dtype == "int8":
+        x = te.reduce_axis((0, k), "x")
+        op = te.compute((m, n), lambda i, j: te.sum(a[i, x].astype("int32") * b[x, j].astype("int32"), x))
+    else:
+        op = topi.matmul(a, b)
+    sch = tt.tiling_schedule(op, machine, **options)
+    lib = tvm.compile(sch.mod, target=tt.llvm_target(machine))
+    return json.loads(str(sch.mod["main"].attrs["tvm_tiling.decision"])), inner_loops(lib.mod.inspect_source("asm"))
+
+
+def check_float32(m, n, k, machine, register, **options):
+    """The full tile's loop holds m*z multiply-adds on whole vectors a step, z loads of B, and touches no stack."""
+    taken, loops = compiled(m, n, k, machine, **options)
+    rows, vectors = taken["mr"], taken["nr"] // taken["lanes"]
+    multiplied = [loop.count(rf"^vfmadd\w+ps\s.*%{register}") for loop in loops]
+    # LLVM may unroll the loop, or make a step before it.
+    kernels = [(loop, found // (rows * vectors)) for loop, found in zip(loops, multiplied, strict=True) if found]
+    kernels = [(loop, steps) for loop, steps in kernels if loop.count("^vfmadd") == steps * rows * vectors]
+    assert kernels, f"no loop of {rows} x {vectors} multiply-adds, but {multiplied}"
+    for loop, steps in kernels:
+        assert loop.spills == []
+        assert loop.count(r"^vmov[au]ps") <= steps * vectors
+        assert loop.count("^vbroadcastss") + loop.count(r"\{1to\d+\}") >= steps * rows
+        assert loop.count("^call") == 0
+    return taken
+
+
+@pytest.mark.parametrize("name", ["icelake-server-2c", "zen4-server-8c"])
+def test_the_chosen_kernel_of_512_cubed(name):
+    taken = check_float32(512, 512, 512, tt.Hardware.load(name), "zmm")
+    assert taken["mr"] * taken["nr"] // taken["lanes"] > 8
+
+
+def test_the_chosen_kernel_without_avx512():
+    check_float32(512, 512, 512, tt.Hardware.load("skylake-desktop-8c"), "ymm")
+
+
+@pytest.mark.parametrize("tile", [(14, 2), (6, 4), (8, 3), (5, 5)])
+@pytest.mark.parametrize("form", ["normal", "pack"])
+def test_forced_tiles(tile, form):
+    rows, vectors = tile
+    machine = tt.Hardware.load("icelake-server-2c")
+    taken = check_float32(rows * 8, vectors * 16 * 4, 200, machine, "zmm", form=form, microkernel=tile)
+    assert (taken["mr"], taken["nr"]) == (rows, vectors * 16)
+
+
+def test_edges_are_multiplied_in_vectors_of_their_own():
+    """m = 17 and n = 40 in tiles of 8 by 2 vectors: the tail of one row and of half a vector are loops too."""
+    machine = tt.Hardware.load("icelake-server-2c")
+    one = replace(machine, cpu=replace(machine.cpu, cores=1, threads=1))
+    _, loops = compiled(17, 40, 200, one, form="normal", microkernel=(8, 2))
+    counts = {loop.count("^vfmadd") for loop in loops}
+    assert {16, 8} <= counts
+
+
+def test_bytes_take_one_instruction_for_four():
+    taken, loops = compiled(512, 512, 512, tt.Hardware.load("icelake-server-2c"), "int8")
+    tile = taken["mr"] * taken["nr"] // taken["lanes"]
+    kernels = [loop for loop in loops if loop.count(r"^vpdpbusd\s.*%zmm") == tile]
+    assert kernels and all(loop.spills == [] for loop in kernels)
+
+
+def test_the_reader_of_assembly_sees_spills():
+    text = (
+        ".LBB0_1:\n\tvfmadd231ps\t%zmm0, %zmm1, %zmm2\n\tvmovaps\t%zmm2, 64(%rsp)\n\taddq\t$4, %rax\n\tjne\t.LBB0_1\n"
+    )
+    (loop,) = inner_loops(text)
+    assert loop.count("^vfmadd") == 1 and loop.spills == ["vmovaps\t%zmm2, 64(%rsp)"]
+    assert inner_loops(text.replace("jne\t.LBB0_1", "jne\t.LBB0_2")) == []
