@@ -28,6 +28,9 @@ LAST_CACHE = 0.35
 EXPOSED_PAGES = 0.06
 # Part of B's arrival lost where its rows collide in the second cache.
 EXPOSED_COLLISION = 0.1
+# Part of B's arrival lost where its vectors straddle lines: all of B passing every tile of A, or one panel staying.
+STRADDLED_STREAM = 0.9
+STRADDLED_PANEL = 0.1
 # Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
 PIECE_START = 512
 # Part of a miss in the first cache that out-of-order execution does not hide.
@@ -166,6 +169,7 @@ class CpuModel:
                 b_bytes += PAGE_STEP
             if (self.w.ldb or self.w.n) * self.w.d_s % self.line:
                 b_bytes *= 1.5  # vectors that straddle two lines
+                exposed += (STRADDLED_STREAM if cut.rows_outside else STRADDLED_PANEL) * b_bytes
             if self.w.k * self.w.n * self.w.d_s > self.l2 * 0.8:
                 exposed += EXPOSED_PAGES * compute
             if not stays:
