@@ -179,8 +179,7 @@ class Guarded:
         kind = DTYPES[dtype]
         steps = strides or tuple(math.prod(shape[d + 1 :]) for d in range(len(shape)))
         extent = 1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
-        raw = np.full(extent * kind.itemsize + 2 * GUARD + 64, 0xFF, np.uint8)
-        start = -raw.ctypes.data % 64 + GUARD
+        raw, start = self.place(extent * kind.itemsize)
         self.raw = raw
         self.array = np.ndarray(shape, kind, raw, start, tuple(step * kind.itemsize for step in steps))
         if dtype == "bfloat16":
@@ -190,6 +189,11 @@ class Guarded:
         else:
             self.tensor = tvm_ffi.from_dlpack(self.array, require_alignment=64, require_contiguous=False)
         self.before = raw.copy()
+
+    def place(self, size: int) -> tuple[np.ndarray, int]:
+        """Bytes of ones and where in them an array of `size` bytes is to start."""
+        raw = np.full(size + 2 * GUARD + 64, 0xFF, np.uint8)
+        return raw, -raw.ctypes.data % 64 + GUARD
 
     def fill(self, values: np.ndarray) -> Guarded:
         self.array[...] = values

@@ -31,6 +31,9 @@ EXPOSED_COLLISION = 0.1
 # Part of B's arrival lost where its vectors straddle lines: all of B passing every tile of A, or one panel staying.
 STRADDLED_STREAM = 0.9
 STRADDLED_PANEL = 0.1
+# Part of the multiply-adds' time lost in a small product whose rows end within a line, tiles of A outside; measured,
+# its cause not found.
+RAGGED_ROWS = 0.12
 # Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
 PIECE_START = 512
 # Part of a miss in the first cache that out-of-order execution does not hide.
@@ -189,6 +192,8 @@ class CpuModel:
             missed = rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
             exposed += EXPOSED_MISS * missed
+        if cut.rows_outside and self.w.n * word % self.line and self.w.bytes <= self.l2:
+            exposed += RAGGED_ROWS * compute
         step = max(compute, a_bytes + b_bytes) + exposed
         around = TILE_START + rows * vectors * 2.0 * self.vector_load
         return groups * step + blocks * around
