@@ -229,7 +229,8 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--seconds", type=float, default=1.0, help="longest time for one pair; default: %(default)s")
     parser.add_argument("--json", type=Path, help="write the result here, after every case")
     parser.add_argument("--html", type=Path, help="write a report here")
-    parser.add_argument("--resume", action="store_true", help="keep the rows that the --json file has already, but for doubtful ones")
+    keep = "keep the rows that the --json file has already, but for doubtful ones"
+    parser.add_argument("--resume", action="store_true", help=keep)
     chosen = vars(parser.parse_args(arguments))
     chosen["peers"] = tuple(name for name in chosen["peers"].split(",") if name)
     return Settings(**chosen)
