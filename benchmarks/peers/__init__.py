@@ -15,14 +15,22 @@ from .tvm_peers import DLight, TvmDefault
 
 __all__ = ["DEFAULT_PEERS", "Ours", "Peer", "Prepared", "get_peer", "peer_names"]
 
-# The configurations of page 03's table: our own kernel with the microkernel forced.
-CONFIGURATIONS = {"A": (28, 1), "B": (14, 2), "C": (7, 2), "D": (6, 4)}
+# The configurations of page 03's table, our own kernel forced: register tile, and how A is read. The seed reads it in
+# place; the last two are B with its cures.
+CONFIGURATIONS = {
+    "A": ((28, 1), "normal"),
+    "B": ((14, 2), "normal"),
+    "C": ((7, 2), "normal"),
+    "D": ((6, 4), "normal"),
+    "B-inline": ((14, 2), "inline"),
+    "B-pack": ((14, 2), "pack"),
+}
 DEFAULT_PEERS = ("numpy", "torch", "onnxruntime", "tvm", "dlight")
 
 
 def _all_peers() -> dict[str, Peer]:
     peers: list[Peer] = [NumPy(), Torch(), OnnxRuntime(), TvmDefault(), DLight(), MetaSchedule()]
-    peers += [Ours(name, microkernel) for name, microkernel in CONFIGURATIONS.items()]
+    peers += [Ours(name, microkernel, form) for name, (microkernel, form) in CONFIGURATIONS.items()]
     peers.append(OursWithLongerRows(16))
     return {peer.name: peer for peer in peers}
 

@@ -14,18 +14,19 @@ from .tvm_product import as_tensor, bind, tir
 
 
 class Ours(Peer):
-    """The kernel that the formulas decide on; with `microkernel` = (rows, vectors), one of page 03's configurations."""
+    """The kernel that the formulas decide on, or one with its register tile (rows, vectors) and its form forced."""
 
     library: ClassVar[bool] = False
     needs = ("tvm",)
 
-    def __init__(self, name: str = "ours", microkernel: tuple[int, int] | None = None) -> None:
+    def __init__(self, name: str = "ours", microkernel: tuple[int, int] | None = None, form: str | None = None) -> None:
         self.name = name
         self.microkernel = microkernel
+        self.form = form
 
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
-        note = "{}x{}".format(*self.microkernel) if self.microkernel else ""
-        return bind(build(operands.workload, packed, operands.b, self.microkernel), operands, note)
+        note = "{}x{} {}".format(*self.microkernel, self.form or "") if self.microkernel else self.form or ""
+        return bind(build(operands.workload, packed, operands.b, self.microkernel, self.form), operands, note.strip())
 
 
 class OursWithLongerRows(Peer):
@@ -43,7 +44,11 @@ class OursWithLongerRows(Peer):
 
 
 def build(
-    workload: GemmWorkload, packed: bool, b: Any, microkernel: tuple[int, int] | None = None
+    workload: GemmWorkload,
+    packed: bool,
+    b: Any,
+    microkernel: tuple[int, int] | None = None,
+    form: str | None = None,
 ) -> Callable[[Any, Any, Any], object]:
     """Compile the product; the result takes tensors a, b and out, and writes out.
 
@@ -53,8 +58,8 @@ def build(
 
     tt: Any = importlib.import_module("tvm_tiling")
     if packed:
-        kernel = tt.packed_matmul(tir(workload), target="llvm", microkernel=microkernel)
+        kernel = tt.packed_matmul(tir(workload), target="llvm", microkernel=microkernel, form=form)
         laid_out = kernel.pack(as_tensor(b))
         return lambda a, _, out: kernel(a, laid_out, out)
-    schedule = tt.tiling_schedule(tir(workload), target="llvm", microkernel=microkernel)
+    schedule = tt.tiling_schedule(tir(workload), target="llvm", microkernel=microkernel, form=form)
     return tvm.compile(schedule.mod, target=tt.llvm_target())["main"]

@@ -42,7 +42,7 @@ def test_leading_dimensions_and_the_seeds_table():
     cases = load_suite("leading_dimension")
     assert {(10752, 1024, 1024), (1764, 1024, 3072), (42, 4096, 1024)} <= SHAPES["leading_dimension"]
     assert {case.workload.ldb for case in cases if "ld+16" in case.peers} == {1024, 2048, 4096}
-    assert all(case.peers == ("A", "B", "C", "D") for case in cases if case.group == "seed")
+    assert all(case.peers[:4] == ("A", "B", "C", "D") for case in cases if case.group == "seed")
 
 
 def test_short_set_fits_ten_minutes():
