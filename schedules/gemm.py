@@ -165,7 +165,7 @@ class GemmNest:
                 def pack(columns: int) -> None:
                     self.pack_panels(packed, batch, panel * self.nr, 1, block, base, columns)
 
-                by_edge(panel < self.full_panels, self.full_panels, self.n_tail, self.nr, pack)
+                by_edge(panel, self.full_panels, self.n_tail, self.nr, pack)
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 

@@ -138,9 +138,9 @@ class CpuModel:
         column_blocks = ceil_div(my_panels * nr, cut.columns)
         copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
         packing = self._packing(cut, my_panels * nr, groups)
-        touched = (
-            tiles * cut.rows * w.k / tk + (0 if cut.pack_b == "pack" else my_panels * nr * w.k / tk)
-        ) * w.d_s + tiles * cut.rows * my_panels * nr * word
+        overlapped = cut.pack_b == "ahead" or (cut.pack_b == "none" and self.b_is_near)
+        b_share = my_panels * nr * w.k / tk * w.d_s if overlapped else 0.0
+        touched = tiles * cut.rows * (w.k / tk * w.d_s + my_panels * nr * word) + b_share
         # A is read again for every column block, from its home if it is too large for the second cache.
         a_share = tiles * cut.rows * w.k / tk * w.d_s
         if column_blocks > 1 and a_share > self.l2 / 2:
@@ -205,17 +205,25 @@ class CpuModel:
         vectors = groups / self.lanes * copied
         return tiles * column_blocks * (vectors * 2.0 + blocks * copied * 12.0)
 
+    @cached_property
+    def b_is_near(self) -> bool:
+        """Whether B comes from a cache, so that reading it in place is hidden behind the multiply-adds."""
+        return self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
+
     def _packing(self, cut: CpuCut, columns: int, groups: float) -> float:
-        """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all."""
-        if cut.pack_b != "pack":
-            return 0.0
+        """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all.
+
+        From memory B arrives row piece by row piece, as wide as the block, or as the panel where it is not packed.
+        """
         share = columns / cut.threads[1]
-        elements = share * groups * self.engine.group
+        arrival = share * groups * self.engine.group * self.w.d_s / self.home_bytes_per_cycle
+        if cut.pack_b == "ahead" or (cut.pack_b == "none" and self.b_is_near):
+            return 0.0
+        if cut.pack_b == "none":
+            return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.d_s))
         vectors = share * groups / self.lanes
         work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
-        piece = min(cut.columns, columns) * self.w.d_s
-        arrival = elements * self.w.d_s / self.home_bytes_per_cycle * (1 + PIECE_START / piece)
-        return max(work, arrival)
+        return max(work, arrival * (1 + PIECE_START / (min(cut.columns, columns) * self.w.d_s)))
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 

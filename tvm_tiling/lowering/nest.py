@@ -28,15 +28,19 @@ def when(condition: Expr) -> ExitStack:
     return stack
 
 
-def by_edge(inside: Expr, full: int, tail: int, size: int, emit: Callable[[int], None]) -> None:
-    """emit(size) where `inside`, else emit(tail), with no test where one of the two cannot occur."""
+def by_edge(index: Expr, full: int, tail: int, size: int, emit: Callable[[int], None]) -> None:
+    """emit(size) where `index` < `full`, else emit(tail); nothing is asked where one of the two cannot occur.
+
+    The question is put as loops of one turn or none. Behind an If on an index that comes of a division, TVM's
+    CompactBufferAllocation does not bound what is written, and gives the buffer a size in terms of that index.
+    """
     if not tail:
         emit(size)
     elif not full:
         emit(tail)
     else:
-        with T.If(inside):
-            with T.Then():
-                emit(size)
-            with T.Else():
-                emit(tail)
+        inside = tirx.max(0, tirx.min(1, full - index))
+        with T.serial(0, inside):
+            emit(size)
+        with T.serial(0, 1 - inside):
+            emit(tail)
