@@ -212,6 +212,14 @@ def test_shares_of_rows_and_columns(dtype, weights, m, n, k):
         check(Product(m=m, n=n, k=k, dtype=dtype), native(cores=cores), weights=weights)
 
 
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("cores", [4, 6])
+def test_panels_of_b_that_cores_pack_for_each_other(batch, cores):
+    """Neither the cores nor the lanes divide the panels, of which the last is narrower."""
+    tile = (9, 3) if native().cpu.vector_registers == 32 else (4, 3)
+    check(Product(m=251, n=251, k=600, dtype="int8", batch=batch), native(cores=cores), microkernel=tile)
+
+
 def test_streams_shared_by_cores():
     for m, trans_b in itertools.product((1, 4), (False, True)):
         p = Product(m=m, n=1000, k=257, trans_b=trans_b, epilogue=("bias_n",))
