@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tvm_tiling.decide.decide import decide
 from tvm_tiling.decide.gemm_partition import decide_partition
 from tvm_tiling.errors import HardwareError, TilingError, WorkloadError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware, NearTile
@@ -149,3 +150,13 @@ def test_an_option_that_is_none(option, value, accepted):
     w, machine = GemmWorkload(m=8, n=8, k=8), Hardware.neartile(**UNIT)
     text = message(TilingError, lambda: decide_partition(w, machine, **{option: value}))
     assert text.startswith(f"decide: {option} = {value!r}, accepted: ") and accepted in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mode", "seed"), ("prefer", "traffic"), ("acc_factor", 0.25), ("outer_preset", "mn"), ("inner_preset", 0)],
+)
+def test_a_cpu_refuses_what_only_buffers_take(name, value):
+    with pytest.raises(HardwareError, match=f"{name} = .* needs page 01's buffers") as caught:
+        decide(GemmWorkload(m=8, n=8, k=8), Hardware.load("icelake-server-2c"), **{name: value})
+    assert len(str(caught.value).splitlines()) == 1

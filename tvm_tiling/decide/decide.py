@@ -49,6 +49,17 @@ def decide(
             f"convolutions are decided for page 01's buffers, {hardware.name} has none; accepted: a machine with a "
             "[near_tile] table, such as the preset 'neartile'"
         )
-    if mode != "best":
-        raise HardwareError(f"mode = {mode!r} needs page 01's buffers, {hardware.name} has none; accepted: 'best'")
+    # What page 01's machine takes and a CPU does not, with the one value that says nothing.
+    foreign = {
+        "mode": (mode, "best"),
+        "prefer": (prefer, "utilisation"),
+        "acc_factor": (acc_factor, 0.5),
+        "outer_preset": (outer_preset, None),
+        "inner_preset": (inner_preset, None),
+    }
+    for name, (value, silent) in foreign.items():
+        if value != silent:
+            raise HardwareError(
+                f"{name} = {value!r} needs page 01's buffers, {hardware.name} has none; accepted: {silent!r}"
+            )
     return decide_on_cpu(workload, hardware, form=form)
