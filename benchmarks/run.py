@@ -197,7 +197,7 @@ def _earlier_rows(settings: Settings) -> list[Row]:
     earlier = json.loads(settings.json.read_text())
     if (earlier.get("format"), earlier.get("version")) != (FORMAT, VERSION):
         raise SuiteError(f"{settings.json} is no result of this driver's version {VERSION}; give another --json file")
-    return [row for row in earlier["rows"] if not any(peer.get("doubtful") for peer in row["peers"].values())]
+    return [row for row in earlier["rows"] if not any(peer.get("doubtful") for peer in row.get("peers", {}).values())]
 
 
 def _finish(result: dict[str, Any], settings: Settings) -> None:

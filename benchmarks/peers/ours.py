@@ -24,6 +24,11 @@ class Ours(Peer):
         self.microkernel = microkernel
         self.form = form
 
+    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+        if self.form in (None, "pack") or workload.dtype not in ("int8", "uint8"):
+            return None
+        return f"form {self.form!r} reads A in place, products of {workload.dtype} need it converted"
+
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
         note = "{}x{} {}".format(*self.microkernel, self.form or "") if self.microkernel else self.form or ""
         return bind(build(operands.workload, packed, operands.b, self.microkernel, self.form), operands, note.strip())
