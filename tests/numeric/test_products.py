@@ -44,8 +44,8 @@ EPILOGUES = {
 
 def sizes_for(form: str | None, number: int) -> dict[str, int]:
     """Sizes that differ from case to case; tall enough for an inline copy, few enough rows to be streamed."""
-    rows = {"stream": (1, 2, 3, 4), "inline": (17, 31, 33, 127)}.get(form or "", (2, 7, 15, 17, 33, 64, 131))
-    columns, depths = (15, 16, 17, 33, 65, 127, 128), (1, 2, 31, 64, 127, 251)
+    rows = {"stream": (1, 2, 3, 4), "inline": (17, 31, 33)}.get(form or "", (2, 7, 15, 17, 33))
+    columns, depths = (15, 16, 17, 31, 33, 47, 65), (1, 2, 31, 64, 127, 251)
     return {"m": rows[number % len(rows)], "n": columns[number % len(columns)], "k": depths[number % len(depths)]}
 
 
@@ -54,7 +54,7 @@ def layout_cases():
     forms |= {dtype: (None, "pack") for dtype in INTEGERS}
     plain = [(d, f, a, b, "plain") for d in forms for f in forms[d] for a, b in LAYOUTS]
     packed = [(d, f, a, b, "packed") for d in forms for f in forms[d] for a, b in LAYOUTS if f != "stream"]
-    return [(number, *case) for number, case in enumerate(plain + packed[::2])]
+    return [(number, *case) for number, case in enumerate(plain + packed[::3])]
 
 
 @pytest.mark.parametrize(("number", "dtype", "form", "trans_a", "trans_b", "weights"), layout_cases())
@@ -124,7 +124,7 @@ def test_batches(dtype, batch, batch_b):
 # ---- strides -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
 @pytest.mark.parametrize(("trans_a", "trans_b"), LAYOUTS)
 @pytest.mark.parametrize("pads", [(7, 0, 0), (0, 16, 3), (1, 5, 31)])
 def test_strided_buffers(dtype, trans_a, trans_b, pads):
@@ -293,7 +293,7 @@ def test_nan_and_infinity_spread_as_in_numpy(dtype, form, weights, m, n, k, tran
 # ---- anything ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_products(seed):
     """Twelve of the kind that tests/slow has 2,000 of."""
     rng = random.Random(seed)
