@@ -321,7 +321,6 @@ class GemmNest:
                     k,
                     lambda i, _: read[i],
                     lambda at, j: self.element_b(where.batch, where.k0 + at, j0 + j),
-                    self.engine,
                 )
             else:
                 base = where.panel_base(p) + k * self.layout.row

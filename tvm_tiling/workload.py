@@ -27,7 +27,8 @@ def element_bytes(dtype: str) -> int:
     return ELEMENT_BYTES[dtype]
 
 
-def _positive(owner: str, name: str, value: Any) -> None:
+def require_positive(owner: str, name: str, value: object) -> None:
+    """Raise WorkloadError, naming the field and what is accepted, unless `value` is a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
 
@@ -71,7 +72,7 @@ class GemmWorkload:
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
-            _positive("gemm", name, getattr(self, name))
+            require_positive("gemm", name, getattr(self, name))
         object.__setattr__(self, "acc_dtype", _acc_dtype("gemm", self.dtype, self.acc_dtype))
         for name, row in (
             ("lda", self.m if self.trans_a else self.k),
@@ -82,7 +83,7 @@ class GemmWorkload:
             if value is None:
                 object.__setattr__(self, name, row)
                 continue
-            _positive("gemm", name, value)
+            require_positive("gemm", name, value)
             if value < row:
                 raise WorkloadError(f"gemm: {name} = {value} is shorter than a row of {row} elements")
         for name in ("memory_a", "memory_b"):
@@ -143,7 +144,7 @@ class ConvWorkload:
 
     def __post_init__(self) -> None:
         for name in ("n", "h", "w", "ci", "co", "kh", "kw", "groups"):
-            _positive("conv", name, getattr(self, name))
+            require_positive("conv", name, getattr(self, name))
         for name, length, least in (("stride", 2, 1), ("dilation", 2, 1), ("padding", 4, 0)):
             value = getattr(self, name)
             if len(value) != length or any(not isinstance(v, int) or v < least for v in value):

@@ -6,6 +6,7 @@ from math import gcd
 
 from ..errors import TilingError, WorkloadError, nearest
 from ..hardware.description import Cache
+from ..workload import require_positive
 
 MODES = ("best", "seed")
 
@@ -62,12 +63,6 @@ def is_bad_leading_dimension(ld: int, element_bytes: int, cache: Cache, rows: in
     _check(ld, element_bytes, cache, rows)
     stride, span = ld * element_bytes, cache.sets * cache.line
     return span % stride == 0 or stride % span == 0
-
-
-def require_positive(owner: str, name: str, value: object) -> None:
-    """Raise WorkloadError, naming the field and what is accepted, unless `value` is a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
 
 
 def require_mode(owner: str, mode: str) -> None:

@@ -64,8 +64,8 @@ class CpuCut:
 class CpuModel:
     """The cost of any cut of one product on one CPU."""
 
-    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotEngine, *, ahead: bool) -> None:
-        self.w, self.cpu, self.engine, self.ahead = workload, cpu, engine, ahead
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotEngine) -> None:
+        self.w, self.cpu, self.engine = workload, cpu, engine
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
         self.word = engine.acc_bytes  # one lane of one group, packed
@@ -138,8 +138,7 @@ class CpuModel:
         column_blocks = ceil_div(my_panels * nr, cut.columns)
         copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
         packing = self._packing(cut, my_panels * nr, groups)
-        overlapped = cut.pack_b == "ahead" or (cut.pack_b == "none" and self.b_is_near)
-        b_share = my_panels * nr * w.k / tk * w.d_s if overlapped else 0.0
+        b_share = my_panels * nr * w.k / tk * w.d_s if self.hides_b(cut) else 0.0
         touched = tiles * cut.rows * (w.k / tk * w.d_s + my_panels * nr * word) + b_share
         # A is read again for every column block, from its home if it is too large for the second cache.
         a_share = tiles * cut.rows * w.k / tk * w.d_s
@@ -205,10 +204,10 @@ class CpuModel:
         vectors = groups / self.lanes * copied
         return tiles * column_blocks * (vectors * 2.0 + blocks * copied * 12.0)
 
-    @cached_property
-    def b_is_near(self) -> bool:
-        """Whether B comes from a cache, so that reading it in place is hidden behind the multiply-adds."""
-        return self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
+    def hides_b(self, cut: CpuCut) -> bool:
+        """Whether B arrives behind the multiply-adds: packed ahead, or read in place from a cache."""
+        near = self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
+        return cut.pack_b == "ahead" or (cut.pack_b == "none" and near)
 
     def _packing(self, cut: CpuCut, columns: int, groups: float) -> float:
         """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all.
@@ -217,7 +216,7 @@ class CpuModel:
         """
         share = columns / cut.threads[1]
         arrival = share * groups * self.engine.group * self.w.d_s / self.home_bytes_per_cycle
-        if cut.pack_b == "ahead" or (cut.pack_b == "none" and self.b_is_near):
+        if self.hides_b(cut):
             return 0.0
         if cut.pack_b == "none":
             return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.d_s))

@@ -61,7 +61,7 @@ def decide_on_cpu(
         if form == "stream":
             raise HardwareError("form = 'stream' has no register tile; accepted: a form or a microkernel, not both")
     engine = dot_engine(workload, cpu)
-    model = CpuModel(workload, cpu, engine, ahead=packing == "ahead")
+    model = CpuModel(workload, cpu, engine)
     choice = _Choice(workload, cpu, engine, model, packing, plain_a and engine.in_place, plain_b and engine.in_place)
     best: tuple[float, GemmTiling] | None = None
     if form in (None, "stream") and microkernel is None:

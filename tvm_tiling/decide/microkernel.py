@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ..hardware import checks
 from ..hardware.description import Cpu
-from ..workload import GemmWorkload
-from .cache_conflict import is_bad_leading_dimension, require_mode, require_positive
+from ..workload import GemmWorkload, require_positive
+from .cache_conflict import is_bad_leading_dimension, require_mode
 from .tiling import Reason
 
 # A leading dimension that is bad (or not) whatever the rows, or the test for a given number of rows.

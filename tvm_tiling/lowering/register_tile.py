@@ -69,9 +69,7 @@ def write_back(acc: tirx.Var, shape: TileShape, store: Callable[[Expr, int, Expr
             store(acc[offset + lane], row, vector * shape.lanes + lane)
 
 
-def step_in_place(
-    acc: tirx.Var, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr], engine: DotEngine
-) -> None:
+def step_in_place(acc: tirx.Var, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr]) -> None:
     """One summed element with B read where it lies: b(k, column)."""
     for row, vector, offset in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
