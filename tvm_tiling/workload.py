@@ -46,8 +46,34 @@ def _acc_dtype(owner: str, dtype: str, acc_dtype: str | None) -> str:
     return acc_dtype
 
 
+class _SumOfProducts:
+    """What every workload of multiply-adds tells of itself, from its `macs`, `dtype` and `acc_dtype`."""
+
+    dtype: str
+    acc_dtype: str | None
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        raise NotImplementedError
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs
+
+    @property
+    def d_s(self) -> int:
+        """Bytes per element of the operands."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def d_acc(self) -> int:
+        """Bytes per accumulator."""
+        return ELEMENT_BYTES[self.acc_dtype or self.dtype]
+
+
 @dataclass(frozen=True, kw_only=True)
-class GemmWorkload:
+class GemmWorkload(_SumOfProducts):
     """C[batch, m, n] = A[batch, m, k] * B[batch, k, n], all row-major.
 
     `trans_a` and `trans_b` say that the operand lies transposed in memory (A as [k, m], B as [n, k]; the latter is a
@@ -92,22 +118,7 @@ class GemmWorkload:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         return self.batch * self.m * self.n * self.k
-
-    @property
-    def flops(self) -> int:
-        return 2 * self.macs
-
-    @property
-    def d_s(self) -> int:
-        """Bytes per element of A and B."""
-        return ELEMENT_BYTES[self.dtype]
-
-    @property
-    def d_acc(self) -> int:
-        """Bytes per accumulator."""
-        return ELEMENT_BYTES[self.acc_dtype or self.dtype]
 
     @property
     def bytes(self) -> int:
@@ -118,11 +129,18 @@ class GemmWorkload:
         return {"op": "gemm", **{f.name: getattr(self, f.name) for f in fields(self)}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvWorkload:
-    """A two-dimensional convolution: `n` images of h x w x ci, `co` kernels of kh x kw x ci/groups.
+# Names of the activations' axes; a number behind "c" is the channels of one block, e.g. "NCHW16c".
+LAYOUTS = ("NHWC", "NCHW", "NCHW4c", "NCHW8c", "NCHW16c", "NCHW32c")
 
-    `padding` is (top, left, bottom, right). `layout` names the activations' axes.
+
+@dataclass(frozen=True, kw_only=True)
+class ConvWorkload(_SumOfProducts):
+    """A convolution: `n` images of [d x] h x w x ci, `co` kernels of [kd x] kh x kw x ci/groups.
+
+    `padding` is (top, left, bottom, right). `layout` names the activations' axes, in and out. One dimension is h = kh =
+    1; three dimensions have d and kd, whose stride, padding (front, back) and dilation end in `_d`. `transposed`:
+    output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows, columns) are
+    added at the bottom and the right.
     """
 
     n: int
@@ -139,52 +157,82 @@ class ConvWorkload:
     dtype: str = "float32"
     acc_dtype: str | None = None
     layout: str = "NHWC"
+    d: int = 1
+    kd: int = 1
+    stride_d: int = 1
+    padding_d: tuple[int, int] = (0, 0)
+    dilation_d: int = 1
+    transposed: bool = False
+    output_padding: tuple[int, int] = (0, 0)
     memory_a: str = "external"
     memory_b: str = "external"
 
     def __post_init__(self) -> None:
-        for name in ("n", "h", "w", "ci", "co", "kh", "kw", "groups"):
+        for name in ("n", "h", "w", "ci", "co", "kh", "kw", "groups", "d", "kd", "stride_d", "dilation_d"):
             require_positive("conv", name, getattr(self, name))
-        for name, length, least in (("stride", 2, 1), ("dilation", 2, 1), ("padding", 4, 0)):
+        for name, length, least in (
+            ("stride", 2, 1),
+            ("dilation", 2, 1),
+            ("padding", 4, 0),
+            ("padding_d", 2, 0),
+            ("output_padding", 2, 0),
+        ):
             value = getattr(self, name)
-            if len(value) != length or any(not isinstance(v, int) or v < least for v in value):
+            numbers = tuple(value) if isinstance(value, (list, tuple)) else ()
+            if len(numbers) != length or any(type(v) is not int or v < least for v in numbers):
                 raise WorkloadError(f"conv: {name} = {value!r}, must be {length} whole numbers of at least {least}")
+            object.__setattr__(self, name, numbers)
+        if self.layout not in LAYOUTS:
+            raise WorkloadError(f"conv: unknown layout {self.layout!r}: {nearest(self.layout, LAYOUTS)}")
         if self.ci % self.groups or self.co % self.groups:
             raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
+        if self.output_padding != (0, 0) and not self.transposed:
+            raise WorkloadError(f"conv: output_padding = {self.output_padding} belongs to transposed convolutions")
+        if self.transposed and any(p >= s for p, s in zip(self.output_padding, self.stride, strict=True)):
+            raise WorkloadError(f"conv: output_padding = {self.output_padding} must be below stride = {self.stride}")
         object.__setattr__(self, "acc_dtype", _acc_dtype("conv", self.dtype, self.acc_dtype))
-        if self.ho < 1 or self.wo < 1:
+        if min(self.do, self.ho, self.wo) < 1:
+            three = self.d > 1 or self.kd > 1
+            kernel, image = (f"{self.kd}x", f"{self.d}x") if three else ("", "")
             raise WorkloadError(
-                f"conv: a kernel of {self.kh}x{self.kw} is larger than the padded {self.h}x{self.w} input"
+                f"conv: a kernel of {kernel}{self.kh}x{self.kw} is larger than the padded {image}{self.h}x{self.w} input"
             )
+
+    def _points(self, size: int, kernel: int, stride: int, before: int, behind: int, dilation: int, more: int) -> int:
+        span = dilation * (kernel - 1) + 1
+        if self.transposed:
+            return (size - 1) * stride + span - before - behind + more
+        return (size + before + behind - span) // stride + 1
+
+    @property
+    def do(self) -> int:
+        """Output planes."""
+        return self._points(self.d, self.kd, self.stride_d, *self.padding_d, self.dilation_d, 0)
 
     @property
     def ho(self) -> int:
         """Output rows."""
         top, _, bottom, _ = self.padding
-        return (self.h + top + bottom - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
+        return self._points(self.h, self.kh, self.stride[0], top, bottom, self.dilation[0], self.output_padding[0])
 
     @property
     def wo(self) -> int:
         """Output columns."""
         _, left, _, right = self.padding
-        return (self.w + left + right - self.dilation[1] * (self.kw - 1) - 1) // self.stride[1] + 1
+        return self._points(self.w, self.kw, self.stride[1], left, right, self.dilation[1], self.output_padding[1])
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates, those with the padding border included."""
-        return self.n * self.ho * self.wo * self.co * (self.ci // self.groups) * self.kh * self.kw
+        points = self.d * self.h * self.w if self.transposed else self.do * self.ho * self.wo
+        return self.n * points * self.co * (self.ci // self.groups) * self.kd * self.kh * self.kw
 
     @property
-    def flops(self) -> int:
-        return 2 * self.macs
-
-    @property
-    def d_s(self) -> int:
-        return ELEMENT_BYTES[self.dtype]
-
-    @property
-    def d_acc(self) -> int:
-        return ELEMENT_BYTES[self.acc_dtype or self.dtype]
+    def bytes(self) -> int:
+        """Bytes of input, kernels and output, each once."""
+        image, kernels = self.n * self.d * self.h * self.w * self.ci, self.co * self.ci // self.groups
+        result = self.n * self.do * self.ho * self.wo * self.co
+        return (image + kernels * self.kd * self.kh * self.kw) * self.d_s + result * self.d_acc
 
     def to_dict(self) -> dict[str, Any]:
         return {"op": "conv", **{f.name: getattr(self, f.name) for f in fields(self)}}

@@ -20,7 +20,7 @@ OPERATORS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorklo
 # Sizes that may stand without a key, in this order.
 BARE_SIZES = {"gemm": ("m", "k", "n"), "conv": ()}
 # Fields of several numbers, and how many; one number alone stands for all of them.
-TUPLES = {"stride": 2, "dilation": 2, "padding": 4}
+TUPLES = {"stride": 2, "dilation": 2, "padding": 4, "padding_d": 2, "output_padding": 2}
 TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
