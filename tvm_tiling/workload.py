@@ -192,11 +192,10 @@ class ConvWorkload(_SumOfProducts):
             raise WorkloadError(f"conv: output_padding = {self.output_padding} must be below stride = {self.stride}")
         object.__setattr__(self, "acc_dtype", _acc_dtype("conv", self.dtype, self.acc_dtype))
         if min(self.do, self.ho, self.wo) < 1:
-            three = self.d > 1 or self.kd > 1
-            kernel, image = (f"{self.kd}x", f"{self.d}x") if three else ("", "")
-            raise WorkloadError(
-                f"conv: a kernel of {kernel}{self.kh}x{self.kw} is larger than the padded {image}{self.h}x{self.w} input"
-            )
+            deep = self.d > 1 or self.kd > 1
+            kernel = f"{self.kd}x{self.kh}x{self.kw}" if deep else f"{self.kh}x{self.kw}"
+            image = f"{self.d}x{self.h}x{self.w}" if deep else f"{self.h}x{self.w}"
+            raise WorkloadError(f"conv: a kernel of {kernel} is larger than the padded {image} input")
 
     def _points(self, size: int, kernel: int, stride: int, before: int, behind: int, dilation: int, more: int) -> int:
         span = dilation * (kernel - 1) + 1
