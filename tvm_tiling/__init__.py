@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .decide.cache_conflict import is_bad_leading_dimension
+from .decide.conv_tiling import Candidate, ConvTiling
 from .decide.decide import decide
 from .decide.microkernel import Microkernel, microkernel
 from .decide.tiling import GemmTiling, Reason
@@ -27,6 +28,8 @@ _WITH_TVM = ("ApplyTiling", "PackedProduct", "llvm_target", "packed_matmul", "ti
 __all__ = [
     "ApplyTiling",
     "Cache",
+    "Candidate",
+    "ConvTiling",
     "ConvWorkload",
     "Cpu",
     "GemmTiling",

@@ -10,7 +10,7 @@ import typer
 
 from ..decide.decide import decide
 from ..decide.explain import explained, headline
-from ..decide.tiling import GemmTiling
+from ..decide.tiling import Decision
 from ..errors import HardwareError
 from ..hardware import Hardware
 from ..workload import GemmWorkload
@@ -90,7 +90,7 @@ def _plain(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _print_tables(tiling: GemmTiling) -> None:
+def _print_tables(tiling: Decision) -> None:
     """One table whose first column names the part of the decision, once."""
     print(headline(tiling))
     rows, last = [], ""

@@ -7,15 +7,42 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
-from .tiling import GemmTiling
+from .conv_tiling import ConvTiling
+from .tiling import Decision, GemmTiling
 
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 _CUT = ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "outer_order", "inner_order")
 _SPLIT = ("split_k", "need_acc_buffer", "acc_bytes")
-_PREDICTED = ("load_a", "load_b", "utilisation", "predicted_seconds")
-_HEADLINE = ("mode", "feasible", "reasons")
-_CPU = tuple(f.name for f in fields(GemmTiling) if f.name not in (*_CUT, *_SPLIT, *_PREDICTED, *_HEADLINE))
-_SECTIONS = (("cut", _CUT), ("split-K", _SPLIT), ("CPU", _CPU), ("predicted", _PREDICTED))
+_LOADS = ("load_a", "load_b", "utilisation", "predicted_seconds")
+_FOLD = ("stride_fold", "pci", "ws", "bci", "kmax", "kw_pieces")
+_LEAVING = ("aco", "co_block", "pco", "wso", "pco_whole", "pco_remainder")
+_LOOPS = ("loop_order", "block_steps")
+_COUNTS = ("steps", "reads", "weight_rows", "write_rows", "cycles", "utilisation", "predicted_seconds")
+_HEADLINE = ("mode", "feasible", "reasons", "candidates")
+
+
+def _rest(kind: type[Decision], *shown: tuple[str, ...]) -> tuple[str, ...]:
+    named = {name for names in shown for name in names}
+    return tuple(f.name for f in fields(kind) if f.name not in named)
+
+
+# The parts of a decision in reading order. What no other machine has is the CPU's.
+_SECTIONS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    GemmTiling.op: (
+        ("cut", _CUT),
+        ("split-K", _SPLIT),
+        ("CPU", _rest(GemmTiling, _CUT, _SPLIT, _LOADS, _HEADLINE)),
+        ("predicted", _LOADS),
+    ),
+    ConvTiling.op: (
+        ("form", ("form",)),
+        ("fold", _FOLD),
+        ("output", _LEAVING),
+        ("loops", _LOOPS),
+        ("CPU", _rest(ConvTiling, ("form",), _FOLD, _LEAVING, _LOOPS, _COUNTS, _HEADLINE)),
+        ("predicted", _COUNTS),
+    ),
+}
 
 
 class Row(NamedTuple):
@@ -27,26 +54,30 @@ class Row(NamedTuple):
     why: str
 
 
-def explained(tiling: GemmTiling) -> Iterator[Row]:
-    """Every choice of the decision in reading order. Fields that are None are left out; reasons for anything else come
-    last, in the section "also"."""
+def explained(tiling: Decision) -> Iterator[Row]:
+    """Every choice of the decision in reading order. Fields that are None are left out; the forms that were compared
+    follow, and last, in the section "also", reasons for anything else."""
     shown = set()
-    for section, names in _SECTIONS:
+    for section, names in _SECTIONS[tiling.op]:
         for name in names:
             if getattr(tiling, name) is not None:
                 shown.add(name)
                 yield Row(section, name, _text(name, getattr(tiling, name)), tiling.why(name))
+    if isinstance(tiling, ConvTiling):
+        for form, seconds, why in tiling.candidates:
+            yield Row("compared", form, "refused" if seconds is None else _text("predicted_seconds", seconds), why)
     for reason in tiling.reasons:
         if reason.field not in shown:
             yield Row("also", reason.field, _text(reason.field, reason.value), reason.why)
 
 
-def headline(tiling: GemmTiling) -> str:
+def headline(tiling: Decision) -> str:
     """What kind of decision this is, and whether it fits."""
-    return f"gemm tiling, mode {tiling.mode}" + ("" if tiling.feasible else ": DOES NOT FIT the buffers")
+    fits = not isinstance(tiling, GemmTiling) or tiling.feasible
+    return f"{tiling.op} tiling, mode {tiling.mode}" + ("" if fits else ": DOES NOT FIT the buffers")
 
 
-def explain_gemm(tiling: GemmTiling) -> str:
+def explain_tiling(tiling: Decision) -> str:
     """The decision as text: what was chosen, why, and the predicted traffic and utilisation."""
     lines = [headline(tiling)]
     for section, rows in itertools.groupby(explained(tiling), key=lambda row: row.section):
@@ -60,10 +91,14 @@ def _text(name: str, value: object) -> str:
         return "yes" if value else "no"
     if name in ("outer_order", "inner_order"):
         return _ORDERS.get(str(value), str(value))
+    if name == "loop_order" and isinstance(value, tuple):
+        return " < ".join(value)
     if name == "utilisation" and isinstance(value, float):
         return f"{value:.1%}"
     if name == "predicted_seconds" and isinstance(value, float):
         return f"{value:.3g} s"
     if name in ("load_a", "load_b"):
         return "once" if value == 1 else f"{value} times"
+    if isinstance(value, tuple):
+        return " + ".join(map(str, value))
     return str(value)

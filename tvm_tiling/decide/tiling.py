@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 
 class Reason(NamedTuple):
@@ -16,13 +16,43 @@ class Reason(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmTiling:
+class Decision:
+    """What every decision tells of itself: its reasons, and all of it as JSON or as text. `op` names the operator."""
+
+    op: ClassVar[str]
+
+    mode: str = "best"
+    reasons: tuple[Reason, ...] = ()
+
+    def why(self, field: str) -> str:
+        """The reason for one field, empty where it has none."""
+        return next((r.why for r in self.reasons if r.field == field), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "reasons"}
+        return {"op": self.op, **plain, "reasons": [list(r) for r in self.reasons]}
+
+    def to_json(self) -> str:
+        """The whole decision as one JSON object with sorted keys."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    def explain(self) -> str:
+        """Every choice with its reason, predicted traffic and utilisation, as text."""
+        from .explain import explain_tiling
+
+        return explain_tiling(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmTiling(Decision):
     """How a matrix product is cut (pages 01 and 03). Sizes in elements, `acc_bytes` in bytes.
 
     `outer_order` "mn" walks m outside n (the seed's flag 1), "nm" n outside m (flag 0); `inner_order` likewise within a
     partition. `load_a` and `load_b` are how often each operand is read from memory. The fields after `utilisation` are
     those of a CPU and None on other machines.
     """
+
+    op: ClassVar[str] = "gemm"
 
     partition_m: int
     partition_n: int
@@ -37,7 +67,6 @@ class GemmTiling:
     load_a: int
     load_b: int
     utilisation: float
-    mode: str = "best"
     feasible: bool = True  # False only in mode="seed", whose literal cut may exceed a buffer
     form: str | None = None  # "normal", "inline", "nocopy", "pack", "stream"
     mr: int | None = None  # rows of the register tile
@@ -51,22 +80,3 @@ class GemmTiling:
     pack_a: str | None = None  # "none", "inline", "pack"
     pack_b: str | None = None  # "none", "pack" (while it runs), "ahead" (when it is compiled)
     predicted_seconds: float | None = None
-    reasons: tuple[Reason, ...] = ()
-
-    def why(self, field: str) -> str:
-        """The reason for one field, empty where it has none."""
-        return next((r.why for r in self.reasons if r.field == field), "")
-
-    def to_dict(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "reasons"}
-        return {"op": "gemm", **plain, "reasons": [list(r) for r in self.reasons]}
-
-    def to_json(self) -> str:
-        """The whole decision as one JSON object with sorted keys."""
-        return json.dumps(self.to_dict(), sort_keys=True)
-
-    def explain(self) -> str:
-        """Every choice with its reason, predicted traffic and utilisation, as text."""
-        from .explain import explain_gemm
-
-        return explain_gemm(self)
