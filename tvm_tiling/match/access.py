@@ -1,0 +1,100 @@
+"""Operands as expressions of their axes: an element at any indices, and its place in memory where that is linear."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+Index: TypeAlias = tirx.Expr | int
+
+
+@dataclass(frozen=True)
+class Access:
+    """An operand element as an expression of (batch, row, column) block variables, evaluated at any indices.
+
+    `buffer` is set where the element is one plain load (perhaps cast) whose fused row and column strides are constant;
+    only such an operand can be read in place.
+    """
+
+    expr: tirx.Expr
+    axes: tuple[tuple[tirx.Var, ...], ...]  # the variables of each fused axis, outermost first
+    extents: tuple[tuple[int, ...], ...]
+    dtype: str
+    buffer: tirx.Buffer | None
+    strides: tuple[int, ...] | None  # elements per step of each fused axis
+
+    def at(self, *indices: Index, dtype: str | None = None) -> tirx.Expr:
+        """The element at fused `indices`, one per axis, cast to `dtype`."""
+        value = substitute(self.expr, bind(self.axes, self.extents, indices))
+        return value if dtype is None or str(value.ty) == dtype else tirx.Cast(dtype, value)
+
+
+def substitute(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:
+    """`expr` with each variable of `mapping` replaced."""
+    return tvm_ffi.structural_map(expr, (tirx.Var, lambda v: mapping.get(v, v)))
+
+
+def bind(
+    axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[int]], indices: Sequence[Index]
+) -> dict[tirx.Var, tirx.Expr]:
+    """Each variable's value where the fused axes stand at `indices`; several variables share an axis mixed-radix."""
+    mapping: dict[tirx.Var, tirx.Expr] = {}
+    for variables, sizes, index in zip(axes, extents, indices, strict=True):
+        rest = index if isinstance(index, tirx.Expr) else tirx.IntImm("int32", index)
+        for variable, size in zip(reversed(variables[1:]), reversed(sizes[1:]), strict=True):
+            mapping[variable] = tirx.floormod(rest, size)
+            rest = tirx.floordiv(rest, size)
+        if variables:
+            mapping[variables[0]] = rest
+    return mapping
+
+
+def variables(expr: tirx.Expr, among: Container[tirx.Var]) -> set[tirx.Var]:
+    """The variables of `expr` that are in `among`."""
+    found: set[tirx.Var] = set()
+
+    def visit(variable: tirx.Var) -> None:
+        if variable in among:
+            found.add(variable)
+
+    tvm_ffi.structural_walk(expr, (tirx.Var, visit))
+    return found
+
+
+def strip_cast(expr: tirx.Expr) -> tirx.Expr:
+    """`expr` without the conversions around it."""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    return expr
+
+
+def linear_strides(
+    load: TensorLoad, axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[int]]
+) -> tuple[int, ...] | None:
+    """Elements per step of each fused axis, or None where the address is not linear in it."""
+    shape = [int(s) for s in load.source.shape]
+    strides = [int(s) for s in load.source.strides]
+    if not strides:
+        strides = [1] * len(shape)
+        for d in range(len(shape) - 2, -1, -1):
+            strides[d] = strides[d + 1] * shape[d + 1]
+    address: tirx.Expr = tirx.IntImm("int32", 0)
+    for stride, index in zip(strides, load.indices, strict=True):
+        address = address + stride * index
+    variables = [v for axis in axes for v in axis]
+    coefficients = sym.detect_linear_equation(sym.Analyzer().simplify(address), variables)
+    if len(coefficients) != len(variables) + 1 or not all(isinstance(c, tirx.IntImm) for c in coefficients):
+        return None
+    step = dict(zip(variables, (int(c) for c in coefficients), strict=False))
+    fused = []
+    for axis, sizes in zip(axes, extents, strict=True):
+        for outer, inner, size in zip(axis, axis[1:], sizes[1:], strict=False):
+            if step[outer] != step[inner] * size:
+                return None
+        fused.append(step[axis[-1]] if axis else 0)
+    return tuple(fused)

@@ -1,0 +1,133 @@
+"""A PrimFunc made ready for matching: one multiply-add reduction, with every other block folded into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import s_tir, te, tirx
+from tvm.ir import TensorLoad
+from tvm.te.tensor import Operation
+
+from ..errors import UnsupportedOperator
+from .access import strip_cast
+
+
+@dataclass(frozen=True)
+class SumOfProducts:
+    """The reduction of a function, other blocks folded into it: out[spatial] = sum over `reduce` of left * right."""
+
+    func: tirx.PrimFunc  # folded
+    name: str
+    block: s_tir.SBlock
+    epilogue: s_tir.SBlock | None  # what is fused behind it
+    extents: dict[tirx.Var, int]  # of the block's axes
+    spatial: tuple[tirx.Var, ...]  # axes of the result, in the order it stores them
+    reduce: tuple[tirx.Var, ...]
+    left: tirx.Expr  # the factors, over the axes
+    right: tirx.Expr
+
+    @property
+    def sum_type(self) -> str:
+        """The type that the sum is stored in before what is fused behind it."""
+        return str(self.block.body.buffer.dtype)
+
+
+def sum_of_products(func: tirx.PrimFunc, name: str) -> SumOfProducts:
+    """The sum of products that `func` computes; UnsupportedOperator says which condition is not met."""
+    sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
+    sch.work_on(name)
+    product = _fold_blocks(sch, name)
+    block = sch.get(product)
+    extents = _static_extents(name, block)
+    left, right = _factors(name, block)
+    reduce = tuple(v.var for v in block.iter_vars if int(v.iter_type) == tirx.IterVar.CommReduce)
+    spatial = tuple(index for index in block.body.indices if index in extents and index not in reduce)
+    if len(spatial) + len(reduce) != len(extents):
+        raise refuse(name, "the product is not stored at its own axes")
+    behind = [sch.get(c) for c in sch.get_consumers(product)]
+    return SumOfProducts(
+        sch.mod[name], name, block, behind[0] if behind else None, extents, spatial, reduce, left, right
+    )
+
+
+def prim_func_of(op: te.Tensor | Operation | tirx.PrimFunc) -> tirx.PrimFunc:
+    """A PrimFunc for a tensor expression: its placeholders in the order of their first use, then the output."""
+    if isinstance(op, tirx.PrimFunc):
+        return op
+    tensor = op.output(0) if isinstance(op, Operation) else op
+    if not isinstance(tensor, te.Tensor):
+        raise UnsupportedOperator(
+            f"{type(op).__name__} is not an operator; accepted: a te.Tensor, te.Operation, tirx.PrimFunc or IRModule"
+        )
+    inputs: list[te.Tensor] = []
+    seen: set[te.Tensor] = set()
+
+    def visit(t: te.Tensor) -> None:
+        if t in seen:
+            return
+        seen.add(t)
+        if isinstance(t.op, te.PlaceholderOp):
+            inputs.append(t)
+        for source in t.op.input_tensors:
+            visit(source)
+
+    visit(tensor)
+    return te.create_prim_func([*inputs, tensor])
+
+
+def refuse(name: str, why: str) -> UnsupportedOperator:
+    """The error that says why function `name` is not served."""
+    return UnsupportedOperator(f"{name}: not a matrix product or convolution that can be scheduled: {why}")
+
+
+def _is_reduction(block: s_tir.SBlock) -> bool:
+    return any(int(v.iter_type) == tirx.IterVar.CommReduce for v in block.iter_vars)
+
+
+def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
+    """Inline every block into the product's operands or into its last consumer, and return the product's block."""
+    try:
+        blocks = sch.get_child_blocks(sch.get_sblock("root"))
+    except Exception as error:
+        raise refuse(name, "it has no root block of scheduled TIR (create it with te or relax)") from error
+    reductions = [b for b in blocks if _is_reduction(sch.get(b))]
+    if len(reductions) != 1:
+        raise refuse(name, f"it holds {len(reductions)} reductions, one is needed")
+    product = reductions[0]
+    outputs = {sch.get(b).name_hint for b in sch.get_output_blocks(sch.get_sblock("root"))}
+    for block in blocks:
+        hint = sch.get(block).name_hint
+        if hint == sch.get(product).name_hint or hint in outputs:
+            continue
+        try:
+            sch.compute_inline(block)
+        except Exception as error:
+            raise refuse(name, f"block {hint!r} cannot be folded into its neighbours") from error
+    if len(outputs) != 1 or len(sch.get_consumers(product)) > 1:
+        raise refuse(name, f"it has {max(len(outputs), 2)} outputs, one is needed")
+    return product
+
+
+def _static_extents(name: str, block: s_tir.SBlock) -> dict[tirx.Var, int]:
+    extents = {}
+    for v in block.iter_vars:
+        if not isinstance(v.dom.extent, tirx.IntImm) or int(v.dom.min) != 0:
+            raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has no fixed extent")
+        extents[v.var] = size = int(v.dom.extent)
+        if size < 1:
+            raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has extent {size}, not 1 or more")
+    return extents
+
+
+def _factors(name: str, block: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr]:
+    """The two factors of the multiply-add that the block sums."""
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+        raise refuse(name, f"block {block.name_hint!r} is not a sum of products")
+    terms = [store.value.a, store.value.b]
+    rest = [t for t in terms if not (isinstance(t, TensorLoad) and t.source.same_as(store.buffer))]
+    product = strip_cast(rest[0]) if len(rest) == 1 else None
+    if not isinstance(product, tirx.Mul):
+        raise refuse(name, f"block {block.name_hint!r} is not a sum of products")
+    return product.a, product.b

@@ -1,0 +1,124 @@
+"""The one matrix product of a PrimFunc: its operands by their axes, and what is fused around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ..errors import WorkloadError
+from ..workload import ACCUMULATOR, GemmWorkload
+from .access import Access, linear_strides, strip_cast, variables
+from .function import SumOfProducts, refuse, sum_of_products
+from .program import MatchedProgram, write_back
+
+
+@dataclass(frozen=True)
+class GemmProgram(MatchedProgram):
+    """A matched product: C[b, i, j] = sum_k a(b, i, k) * b(b, k, j), then `result`. Axes of the output: b, i, j."""
+
+    workload: GemmWorkload
+    a: Access  # axes (batch, m, k)
+    b: Access  # axes (batch, k, n)
+    swapped: bool  # the operands of the source change places so that n is the contiguous axis of the output
+
+
+def match_gemm(func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True) -> GemmProgram:
+    """The product in `func`; UnsupportedOperator says which condition is not met.
+
+    `may_swap`: where only A's axis is contiguous in the output, the operands may change places.
+    """
+    return gemm_of(sum_of_products(func, name), may_swap=may_swap)
+
+
+def _operand(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: dict[tirx.Var, int]) -> Access:
+    sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
+    plain = strip_cast(expr)
+    strides = buffer = None
+    if isinstance(plain, TensorLoad):
+        for d, (index, size) in enumerate(zip(plain.indices, plain.source.shape, strict=True)):
+            if isinstance(index, tirx.Var) and among.get(index, 0) > int(size):
+                raise refuse(name, f"{plain.source.name}'s axis {d} is read up to {among[index]}, it has {size}")
+        strides = linear_strides(plain, axes, sizes)
+        buffer = plain.source if strides is not None else None
+    source = plain if isinstance(plain, TensorLoad) else expr
+    return Access(source, tuple(tuple(a) for a in axes), sizes, str(source.ty), buffer, strides)
+
+
+def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
+    """The product that a sum of products is, as match_gemm."""
+    name, among, left, right = found.name, found.extents, found.left, found.right
+    left_vars, right_vars = variables(left, among), variables(right, among)
+    if any((v in left_vars) != (v in right_vars) for v in found.reduce):
+        raise refuse(name, "a summed axis is missing from one operand")
+    # Axes in the order the output stores them, so that fused axes are contiguous where they can be.
+    order = found.spatial
+    batch = [v for v in order if (v in left_vars) == (v in right_vars)]
+    m_axis = [v for v in order if v in left_vars and v not in right_vars]
+    n_axis = [v for v in order if v in right_vars and v not in left_vars]
+    m_size, n_size = (prod([among[v] for v in axis]) for axis in (m_axis, n_axis))
+    last = next((v for v in reversed(order) if among[v] > 1), order[-1])
+    swapped = may_swap and ((n_size == 1 and m_size > 1) or (last in m_axis and m_size > 1))
+    if swapped:
+        left, right, m_axis, n_axis, m_size, n_size = right, left, n_axis, m_axis, n_size, m_size
+    a = _operand(name, left, [batch, m_axis, list(found.reduce)], among)
+    b = _operand(name, right, [batch, list(found.reduce), n_axis], among)
+    out, indices, value = write_back(name, found.block, found.epilogue)
+    axes = (tuple(batch), tuple(m_axis), tuple(n_axis))
+    sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
+    return GemmProgram(
+        func=found.func,
+        name=name,
+        workload=_workload(name, a, b, sizes, prod(a.extents[2]), found.sum_type),
+        a=a,
+        b=b,
+        out=out,
+        out_indices=indices,
+        out_axes=axes,
+        out_extents=sizes,
+        value=value,
+        has_epilogue=found.epilogue is not None,
+        swapped=swapped,
+    )
+
+
+def _workload(
+    name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str
+) -> GemmWorkload:
+    batch, m, n = (prod(s) for s in sizes)
+    # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
+    dtype = a.dtype if a.dtype == b.dtype else "uint8"
+    if a.dtype != b.dtype and {a.dtype, b.dtype} != {"uint8", "int8"}:
+        raise refuse(name, f"its operands are {a.dtype} and {b.dtype}, both must be of one type")
+    if dtype not in ACCUMULATOR:
+        raise refuse(name, f"its operands are {dtype}; accepted: {', '.join(ACCUMULATOR)}")
+
+    def leading(access: Access, row: int, column: int, columns: int, rows: int) -> tuple[bool, int | None]:
+        if access.strides is None:
+            return False, None
+        if access.strides[column] == 1 or columns == 1:
+            return False, max(access.strides[row], columns) if rows > 1 else None
+        if access.strides[row] == 1 or rows == 1:
+            return True, max(access.strides[column], rows)
+        return False, None
+
+    trans_a, lda = leading(a, 1, 2, k, m)
+    trans_b, ldb = leading(b, 1, 2, n, k)
+    try:
+        return GemmWorkload(
+            m=m,
+            n=n,
+            k=k,
+            batch=batch,
+            dtype=dtype,
+            # Sums of a type narrower than the usual one are rounded to it when they are finished.
+            acc_dtype="float64" if sum_type == "float64" and dtype not in ("int8", "uint8") else None,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            lda=lda,
+            ldb=ldb,
+        )
+    except WorkloadError as error:
+        raise refuse(name, str(error)) from error

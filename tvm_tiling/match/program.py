@@ -1,0 +1,107 @@
+"""What matched programs share: the output, and what is fused behind the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+from .access import Index, bind, substitute
+from .function import refuse
+
+Value: TypeAlias = Callable[[tirx.Expr], tirx.Expr]
+
+
+@dataclass(frozen=True)
+class MatchedProgram:
+    """A sum of products whose result is stored once, behind it what is fused to it. Axes are those of the kind."""
+
+    func: tirx.PrimFunc
+    name: str
+    out: tirx.Buffer
+    out_indices: tuple[tirx.Expr, ...]  # of the variables in `out_axes`
+    out_axes: tuple[tuple[tirx.Var, ...], ...]  # the variables of each fused axis, outermost first
+    out_extents: tuple[tuple[int, ...], ...]
+    value: Value  # accumulator -> stored value, over `out_axes`
+    has_epilogue: bool
+
+    @property
+    def out_dtype(self) -> str:
+        return str(self.out.dtype)
+
+    def reads(self, buffer: tirx.Buffer | None) -> int:
+        """How many expressions of the function read `buffer`."""
+        found: list[TensorLoad] = []
+
+        def note(load: TensorLoad) -> None:
+            if load.source.same_as(buffer):
+                found.append(load)
+
+        tvm_ffi.structural_walk(self.func.body, (TensorLoad, note))
+        return len(found)
+
+    def out_at(self, *indices: Index) -> list[tirx.Expr]:
+        """Indices into `out` of the element at fused `indices`, one per axis."""
+        mapping = bind(self.out_axes, self.out_extents, indices)
+        return [substitute(e, mapping) for e in self.out_indices]
+
+    def result(self, accumulator: tirx.Expr, *indices: Index) -> tirx.Expr:
+        """What is stored at fused `indices`: the epilogue of the finished accumulator, in the output's type."""
+        value = substitute(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
+        return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
+
+
+def write_back(
+    name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock | None
+) -> tuple[tirx.Buffer, tuple[tirx.Expr, ...], Value]:
+    """Where the sum of `block` ends up: the buffer, its indices, and what is stored of an accumulator."""
+    store = block.body
+    if epilogue is None:
+        return store.buffer, tuple(store.indices), lambda accumulator: accumulator
+    out, indices, template = _fused_epilogue(name, block, epilogue)
+    sum_type = str(store.buffer.dtype)
+
+    def value(accumulator: tirx.Expr) -> tirx.Expr:
+        return template(accumulator if str(accumulator.ty) == sum_type else tirx.Cast(sum_type, accumulator))
+
+    return out, indices, value
+
+
+def _fused_epilogue(
+    name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock
+) -> tuple[tirx.Buffer, tuple[tirx.Expr, ...], Value]:
+    """The last block, rewritten over the product's own variables: its output, indices, and value of an accumulator."""
+    produced = block.body.buffer
+    last = epilogue.body
+    if not isinstance(last, tirx.BufferStore):
+        raise refuse(name, f"block {epilogue.name_hint!r} behind the product is not element-wise")
+    loads: list[TensorLoad] = []
+
+    def note(load: TensorLoad) -> None:
+        if load.source.same_as(produced):
+            loads.append(load)
+
+    tvm_ffi.structural_walk(last.value, (TensorLoad, note))
+    read = loads[0].indices
+    own = {v.var for v in epilogue.iter_vars if int(v.dom.extent) > 1}
+    one_place = all(tvm_ffi.structural_equal(x, y) for load in loads for x, y in zip(load.indices, read, strict=True))
+    if not one_place or not own <= {i for i in read if isinstance(i, tirx.Var)}:
+        raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not read it element by element")
+    mapping = {
+        theirs: ours for theirs, ours in zip(read, block.body.indices, strict=True) if isinstance(theirs, tirx.Var)
+    }
+    mapping.update((v.var, tirx.IntImm("int32", 0)) for v in epilogue.iter_vars if v.var not in mapping)
+    indices = tuple(substitute(i, mapping) for i in last.indices)
+
+    def value(accumulator: tirx.Expr) -> tirx.Expr:
+        done = tvm_ffi.structural_map(
+            last.value,
+            (TensorLoad, lambda load: accumulator if load.source.same_as(produced) else load),
+        )
+        return substitute(done, mapping)
+
+    return last.buffer, indices, value
