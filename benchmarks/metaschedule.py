@@ -19,11 +19,11 @@ from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 from tvm_tiling.workload import GemmWorkload
 
-from .operands import Operands
+from .operands import GemmOperands, Operands
 from .peers import Ours
 from .peers.base import Prepared
 from .peers.metaschedule import TRIALS, MetaSchedule
-from .peers.tvm_product import this_machine
+from .peers.tvm_operator import this_machine
 from .run import SETTLE, write_whole
 from .suite import SuiteError
 
@@ -37,7 +37,7 @@ def compare(shape: Sequence[int], trials: int) -> dict[str, Any]:
     """One product [m, k, n]: how long either side took to make its kernel, and how the kernels compare."""
     m, k, n = shape
     workload = GemmWorkload(m=m, k=k, n=n)
-    operands = Operands.random(workload)
+    operands = GemmOperands.random(workload)
     entry: dict[str, Any] = {"m": m, "k": k, "n": n, "trials": trials, "flops": workload.flops}
     try:
         ours, entry["our_seconds_to_make"] = _made(Ours(), operands)

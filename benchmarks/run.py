@@ -34,7 +34,7 @@ from tvm_tiling.measure import (
 from tvm_tiling.peak import Peak, measure_peak
 
 from . import spinning
-from .operands import Operands
+from .operands import Operands, random_operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
 from .suite import Case, SuiteError, load_suite, suite_names
 from .summary import Row, summaries
@@ -80,7 +80,7 @@ def run(settings: Settings) -> dict[str, Any]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from .peers.tvm_product import target, this_machine
+    from .peers.tvm_operator import target, this_machine
 
     cases = settings.cases()
     for name in settings.peers:
@@ -116,7 +116,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, condition: Condition) -> Row:
     """One case against every peer, as a row of the result."""
-    operands = Operands.random(case.workload)
+    operands = random_operands(case.workload)
     w = case.workload
     ours = _prepare(Ours(), operands, case.packed)
     comparisons = {
@@ -133,8 +133,9 @@ def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, c
     return {
         "case": case.name,
         "group": case.group,
-        **{name: getattr(w, name) for name in ("m", "k", "n", "lda", "ldb", "ldc", "dtype")},
+        **w.to_dict(),
         "packed": case.packed,
+        "times": dict(case.times),
         "short": case.short,
         "flops": w.flops,
         "bytes": w.bytes,
@@ -146,15 +147,15 @@ def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, c
 
 
 def _prepare(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
-    """The prepared product with its output found right, or the reason why not as a timing without samples."""
-    reason = peer.available() or peer.refuses(operands.workload, packed)
+    """The prepared workload with its output found right, or the reason why not as a timing without samples."""
+    reason = peer.cannot(operands.workload, packed)
     if reason:
         return Timing(status=Status.SKIPPED, reason=reason)
     try:
         prepared = peer.prepare(operands, packed)
         prepared.run()
         bind_workers()
-        wrong = operands.difference(prepared.output())
+        wrong = operands.difference(prepared.output(), prepared.rounding)
     except Exception as error:
         return Timing(status=Status.FAILED, reason=first_line(error))
     return Timing(status=Status.WRONG, reason=wrong) if wrong else prepared
@@ -221,8 +222,10 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     parser.add_argument("--short", action="store_true", help="only the short set")
     parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help="names with commas; default: %(default)s")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--packed", action="store_true", default=None, help="only with B laid out ahead of time")
-    form.add_argument("--unpacked", action="store_false", dest="packed", help="only with B as it is")
+    form.add_argument(
+        "--packed", action="store_true", default=None, help="only with the second operand laid out ahead of time"
+    )
+    form.add_argument("--unpacked", action="store_false", dest="packed", help="only with the second operand as it is")
     parser.add_argument("--dtype", help="only this element type")
     parser.add_argument("--filter", default="", dest="match", help="only cases whose name contains this")
     parser.add_argument("--cold", action="store_true", help="flush the caches before every call")

@@ -1,24 +1,28 @@
-"""Suites of shapes, read from TOML: groups of products, the short ones first.
+"""Suites of shapes, read from TOML: groups of products and of convolutions, the short ones first.
 
 A file has a `title` and tables `[[group]]`:
 
     name, why             what the group is called, and what it is there to show
-    short, full           shapes [m, k, n], or [m, k, n, ld] with one leading dimension for A, B and C; `short` is the
-                          quick run, the whole run adds `full`
+    short, full           shapes, as benchmarks/shape.py reads them; `short` is the quick run, the whole run adds `full`
     dtypes                element types, each shape in each (left out: float32)
-    packed                whether B is known ahead of time: [false], [true] or both (left out: both)
+    packed                whether the second operand is known ahead of time: [false], [true] or both (left out: both for
+                          products, [true] for convolutions, whose kernels are constants of a network)
+    network               what the counts `times` of its shapes belong to (left out: the group's name)
     peers                 further peers for this group alone
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError, nearest
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
+
+from . import shape as notation
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +30,7 @@ else:
     import tomli as tomllib
 
 FOLDER = Path(__file__).parent / "suites"
-GROUP_FIELDS = frozenset({"name", "why", "short", "full", "dtypes", "packed", "peers"})
+GROUP_FIELDS = frozenset({"name", "why", "short", "full", "dtypes", "packed", "network", "peers"})
 
 
 class SuiteError(TilingError, ValueError):
@@ -35,20 +39,24 @@ class SuiteError(TilingError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One product to be measured. `packed`: B is constant and may be laid out ahead of time, outside of the timing."""
+    """One workload to be measured.
+
+    `packed`: the second operand is constant and may be laid out ahead of time, outside of the timing. `times`: how
+    often each network computes it.
+    """
 
     group: str
-    workload: GemmWorkload
+    workload: GemmWorkload | ConvWorkload
     packed: bool
     short: bool
+    times: Mapping[str, int] = field(default_factory=dict)
     peers: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """Names the case within its suite, for people and for resuming a run."""
         w = self.workload
-        strided = f" ld {w.ldb}" if (w.lda, w.ldb, w.ldc) != (w.k, w.n, w.n) else ""
-        return f"{self.group} {w.m}x{w.k}x{w.n}{strided} {w.dtype}{' packed' if self.packed else ''}"
+        return f"{self.group} {notation.text(w)} {w.dtype}{' packed' if self.packed else ''}"
 
 
 def suite_names() -> list[str]:
@@ -76,27 +84,34 @@ def _cases(file: str, group: dict[str, Any]) -> list[Case]:
     for short, shapes in ((True, group.get("short", [])), (False, group.get("full", []))):
         for shape in shapes:
             for dtype in group.get("dtypes", ["float32"]):
-                for packed in group.get("packed", [False, True]):
+                workload = _workload(where, shape, dtype)
+                usual = [True] if isinstance(workload, ConvWorkload) else [False, True]
+                for packed in group.get("packed", usual):
                     cases.append(
                         Case(
                             group=group["name"],
-                            workload=_workload(where, shape, dtype),
+                            workload=workload,
                             packed=packed,
                             short=short,
+                            times=_times(where, shape, group.get("network", group["name"])),
                             peers=tuple(group.get("peers", ())),
                         )
                     )
     if not cases:
-        raise SuiteError(f"{where}: no shapes; give `short` or `full` a list of [m, k, n]")
+        raise SuiteError(f"{where}: no shapes; give `short` or `full` a list of [m, k, n] or of tables")
     return cases
 
 
-def _workload(where: str, shape: list[int], dtype: str) -> GemmWorkload:
-    if len(shape) not in (3, 4):
-        raise SuiteError(f"{where}: shape {shape}, must be [m, k, n] or [m, k, n, ld]")
-    m, k, n = shape[:3]
-    ld = shape[3] if len(shape) == 4 else None
+def _workload(where: str, shape: Any, dtype: str) -> GemmWorkload | ConvWorkload:
     try:
-        return GemmWorkload(m=m, k=k, n=n, dtype=dtype, lda=ld, ldb=ld, ldc=ld)
+        return notation.workload(shape, dtype)
     except TilingError as error:
         raise SuiteError(f"{where}: shape {shape}: {error}") from None
+
+
+def _times(where: str, shape: Any, network: str) -> dict[str, int]:
+    times = shape.get("times", {}) if isinstance(shape, dict) else {}
+    counts = times if isinstance(times, dict) else {network: times}
+    if any(type(count) is not int or count < 1 for count in counts.values()):
+        raise SuiteError(f"{where}: shape {shape}: times = {times}, must be whole numbers of at least 1")
+    return counts

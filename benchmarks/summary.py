@@ -1,4 +1,4 @@
-"""What the rows of a result amount to: the faster peer of each, and means over groups.
+"""What the rows of a result amount to: the faster peer of each, and means over groups and networks.
 
 A row is a plain dictionary, as it stands in the JSON file; benchmarks/run.py writes it.
 """
@@ -17,7 +17,9 @@ Row = dict[str, Any]
 class Summary:
     """A group of rows against the faster peer of each. Ratios above 1: ours is faster; None without a comparison.
 
-    `share_won` is of all rows that have a peer's time: a row in which ours failed or was wrong is lost.
+    `share_won` is of all rows that have a peer's time: a row in which ours failed or was wrong is lost. `time_ratio`,
+    of a network: the time of its layers by the faster peer of each over the time by ours, every layer as often as it
+    occurs.
     """
 
     group: str
@@ -28,6 +30,7 @@ class Summary:
     worst: float | None
     worst_case: str
     share_won: float | None
+    time_ratio: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -47,8 +50,8 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def summarize(group: str, rows: Sequence[Row]) -> Summary:
-    """One line on these rows."""
+def summarize(group: str, rows: Sequence[Row], network: str | None = None) -> Summary:
+    """One line on these rows, as the layers of `network` if one is named."""
     ratios = {row["case"]: best[1] for row in rows if (best := faster_peer(row)) is not None}
     contested = [row for row in rows if any(p["library"] and p["gops"] is not None for p in row["peers"].values())]
     worst = min(ratios, key=lambda case: ratios[case], default="")
@@ -61,13 +64,33 @@ def summarize(group: str, rows: Sequence[Row]) -> Summary:
         worst=ratios.get(worst),
         worst_case=worst,
         share_won=sum(ratio >= 1 for ratio in ratios.values()) / len(contested) if contested else None,
+        time_ratio=_time_ratio(rows, network) if network and ratios else None,
     )
 
 
-def summaries(rows: Sequence[Row]) -> list[Summary]:
-    """One summary for each group and element type and packing, in the rows' order, and one of everything at the end."""
-    parts: dict[str, list[Row]] = {}
+def _time_ratio(rows: Sequence[Row], network: str) -> float:
+    """Of the layers that were compared."""
+    ours = theirs = 0.0
     for row in rows:
-        kind = f"{row['group']}, {row['dtype']}{', B packed' if row['packed'] else ''}"
-        parts.setdefault(kind, []).append(row)
-    return [*(summarize(name, part) for name, part in parts.items()), summarize("all", rows)]
+        if (best := faster_peer(row)) is not None:
+            seconds = row["times"][network] * row["ours"]["seconds"]
+            ours += seconds
+            theirs += seconds * best[1]
+    return theirs / ours
+
+
+def summaries(rows: Sequence[Row]) -> list[Summary]:
+    """One summary for each group and element type and packing, in the rows' order, then one for each network with all
+    layers that belong to it, and one of everything at the end."""
+    groups: dict[str, list[Row]] = {}
+    networks: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        kind = f"{row['dtype']}{', packed' if row['packed'] else ''}"
+        groups.setdefault(f"{row['group']}, {kind}", []).append(row)
+        for network in row.get("times", {}):
+            networks.setdefault((network, kind), []).append(row)
+    return [
+        *(summarize(name, part) for name, part in groups.items()),
+        *(summarize(f"network {network}, {kind}", part, network) for (network, kind), part in networks.items()),
+        summarize("all", rows),
+    ]

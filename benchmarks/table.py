@@ -76,10 +76,20 @@ def print_result(result: dict[str, Any]) -> None:
         table.add_row(row["case"], speed(row["ours"]), *speeds, ratio, percent(row["ours"]["of_roofline"]))
     console.print(table)
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("group", "cases", "geometric mean", "worst", "share won", "ours not ok", "worst case"):
+    for heading in (
+        "group",
+        "cases",
+        "geometric mean",
+        "worst",
+        "share won",
+        "whole network",
+        "ours not ok",
+        "worst case",
+    ):
         table.add_column(heading, justify="left" if heading in ("group", "worst case") else "right")
     for s in result["summary"]:
-        figures = (number(s["geometric_mean"]), number(s["worst"]), percent(s["share_won"]), str(s["ours_not_ok"]))
+        ratios = (number(s["geometric_mean"]), number(s["worst"]), percent(s["share_won"]), number(s["time_ratio"]))
+        figures = (*ratios, str(s["ours_not_ok"]))
         table.add_row(s["group"], str(s["rows"]), *figures, s["worst_case"])
     console.print(table)
     for name, reason in skipped_peers(rows).items():

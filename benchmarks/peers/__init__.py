@@ -1,4 +1,4 @@
-"""Everything that can multiply two matrices, behind one interface."""
+"""Everything that can multiply two matrices or convolve, behind one interface."""
 
 from __future__ import annotations
 

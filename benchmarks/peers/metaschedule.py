@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.lowering.threads import usable_core_count, use_all_cores
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from ..operands import Operands
+from ..operands import Operands, Workload
 from .base import Peer, Prepared
-from .tvm_product import bind, target, tir
+from .tvm_operator import bind, target, tir
 
 TRIALS = 64
 BUILD_SECONDS = 120.0
@@ -24,10 +24,11 @@ RUN_SECONDS = 120.0
 
 
 class MetaSchedule(Peer):
-    """The best schedule of `trials` trials: minutes for each product. `packed` makes no difference to it."""
+    """The best schedule of `trials` trials: minutes for each workload. `packed` makes no difference to it."""
 
     name = "metaschedule"
     needs = ("tvm", "xgboost", "psutil", "cloudpickle")
+    serves = (GemmWorkload, ConvWorkload)
 
     def __init__(self, trials: int = TRIALS) -> None:
         self.trials = trials
@@ -39,20 +40,20 @@ class MetaSchedule(Peer):
         return bind(tvm.compile(module, target=target())["main"], operands, f"{found} of {self.trials} trials ran")
 
 
-def tune(workload: GemmWorkload, trials: int, per_round: int = 32) -> tuple[Any, int]:
+def tune(workload: Workload, trials: int, per_round: int = 32) -> tuple[Any, int]:
     """The best module that `trials` trials find, and how many trials ran to the end.
 
     RuntimeError if none did.
     """
     from tvm.s_tir import meta_schedule as ms
 
-    product = tir(workload)
+    function = tir(workload)
     use_all_cores()  # sets the variable that the runner's processes read
     with tempfile.TemporaryDirectory(prefix="metaschedule-") as folder:
         artifacts = Path(folder, "artifacts")
         artifacts.mkdir()
         database = ms.tune_tir(
-            product,
+            function,
             target(),
             work_dir=str(Path(folder, "work")),
             max_trials_global=trials,
@@ -66,7 +67,7 @@ def tune(workload: GemmWorkload, trials: int, per_round: int = 32) -> tuple[Any,
         ran = sum(1 for record in database.get_all_tuning_records() if record.run_secs)
         if ran == 0:
             raise RuntimeError(f"none of {trials} trials ran")
-        return ms.tir_integration.compile_tir(database, product, target()).mod, ran
+        return ms.tir_integration.compile_tir(database, function, target()).mod, ran
 
 
 def _builder(ms: Any, folder: str) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tvm_tiling.workload import GemmWorkload
 
-from ..operands import Operands
+from ..operands import GemmOperands
 from .base import Peer, Prepared
 
 MOST_INT8_MACS = 512**3  # NumPy has no BLAS for integers: about one multiply-add per nanosecond
@@ -23,7 +23,7 @@ class NumPy(Peer):
             return "no fast int8 product; would take seconds"
         return None
 
-    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+    def prepare(self, operands: GemmOperands, packed: bool) -> Prepared:
         a, b, out = operands.a, operands.b, operands.output()
         if operands.workload.dtype == "int8":
             return Prepared(lambda: np.matmul(a, b, out=out, dtype=np.int32), lambda: out)

@@ -1,62 +1,128 @@
-"""onnxruntime, on a model of one MatMul."""
+"""onnxruntime, on a model of one operator."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tvm_tiling.lowering.threads import usable_core_count
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from ..operands import Operands
+from ..operands import ConvOperands, GemmOperands
 from .base import Peer, Prepared
+from .onnx_model import model
 
 OPSET = 17
-IR_VERSION = 9
+CONV_OPSET = 13
+ZERO_POINT = 128  # onnxruntime's quick int8 convolution is that of unsigned inputs and outputs
 
 
 class OnnxRuntime(Peer):
-    """A session with inputs and output bound, so that a run copies nothing. A packed B is an initializer, which the
-    session lays out anew when it is made."""
+    """A session with inputs and output bound, so that a run copies nothing.
+
+    What is packed is an initializer, which the session lays out anew when it is made. Activations of a convolution are
+    in the order NCHW, the only one that the format knows; the session may change it within a run.
+    """
 
     name = "onnxruntime"
     needs = ("onnxruntime", "onnx")
+    serves = (GemmWorkload, ConvWorkload)
 
-    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+    def refuses(self, workload: GemmWorkload | ConvWorkload, packed: bool) -> str | None:
+        if isinstance(workload, ConvWorkload):
+            return "int8 kernels are constants" if workload.dtype == "int8" and not packed else None
         if (workload.lda, workload.ldb, workload.ldc) != (workload.k, workload.n, workload.n):
             return "has no leading dimensions"
         return None
 
-    def prepare(self, operands: Operands, packed: bool) -> Prepared:
-        import onnxruntime as ort
-
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = usable_core_count()
-        options.add_session_config_entry("session.force_spinning_stop", "1")  # as benchmarks/__init__.py says
-        session = ort.InferenceSession(_model(operands, packed), options, providers=["CPUExecutionProvider"])
-        out = operands.output()
-        binding = session.io_binding()
-        for name, array in (("a", operands.a), *([] if packed else [("b", operands.b)])):
-            binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        binding.bind_output("c", "cpu", 0, out.dtype, out.shape, out.ctypes.data)
-        return Prepared(lambda: session.run_with_iobinding(binding), lambda: out)
+    def prepare(self, operands: GemmOperands | ConvOperands, packed: bool) -> Prepared:
+        if isinstance(operands, GemmOperands):
+            return _product(operands, packed)
+        return _quantised(operands) if operands.workload.dtype == "int8" else _convolution(operands, packed)
 
 
-def _model(operands: Operands, packed: bool) -> bytes:
-    from onnx import TensorProto, helper, numpy_helper
+def _product(operands: GemmOperands, packed: bool) -> Prepared:
+    operator = "MatMulInteger" if operands.workload.dtype == "int8" else "MatMul"
+    inputs, constants = {"a": operands.a}, {"b": operands.b}
+    if not packed:
+        inputs, constants = inputs | constants, {}
+    out = operands.output()
+    run = _session(model(operator, inputs, constants, out, ["a", "b"], OPSET), inputs, out)
+    return Prepared(run, lambda: out)
 
-    kinds: dict[str, Any] = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "int32": TensorProto.INT32}
-    w = operands.workload
-    operator = "MatMulInteger" if w.dtype == "int8" else "MatMul"
-    inputs = [helper.make_tensor_value_info("a", kinds[w.dtype], [w.m, w.k])]
-    constants = []
-    if packed:
-        constants = [numpy_helper.from_array(np.ascontiguousarray(operands.b), "b")]
-    else:
-        inputs.append(helper.make_tensor_value_info("b", kinds[w.dtype], [w.k, w.n]))
-    output = helper.make_tensor_value_info("c", kinds[str(w.acc_dtype)], [w.m, w.n])
-    node = helper.make_node(operator, ["a", "b"], ["c"])
-    graph = helper.make_graph([node], "product", inputs, [output], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
-    return model.SerializeToString()
+
+def _convolution(operands: ConvOperands, packed: bool) -> Prepared:
+    inputs, constants = {"x": _nchw(operands.x)}, {"w": _oihw(operands)}
+    if not packed:
+        inputs, constants = inputs | constants, {}
+    out = _nchw(operands.output())
+    made = model("Conv", inputs, constants, out, ["x", "w"], CONV_OPSET, **_attributes(operands.workload))
+    return Prepared(_session(made, inputs, out), lambda: out.transpose(0, 2, 3, 1), "NCHW")
+
+
+def _quantised(operands: ConvOperands) -> Prepared:
+    """QLinearConv: its sums are divided by a scale, rounded and stored in 8 bits.
+
+    ConvInteger, which would return the sums, is slower by a factor of twenty.
+    """
+    scale = float(np.max(np.abs(operands.expected))) / 127 or 1.0
+    x = (_nchw(operands.x).astype(np.int16) + ZERO_POINT).astype(np.uint8)
+    out = _nchw(operands.output()).astype(np.uint8)
+    zero, one = np.array(ZERO_POINT, np.uint8), np.array(1, np.float32)
+    constants = {"w": _oihw(operands), "one": one, "zero": zero, "w_zero": np.array(0, np.int8)}
+    constants["scale"] = np.array(scale, np.float32)
+    order = ["x", "one", "zero", "w", "one", "w_zero", "scale", "zero"]
+    made = model("QLinearConv", {"x": x}, constants, out, order, CONV_OPSET, **_attributes(operands.workload))
+    run = _session(made, {"x": x}, out)
+
+    def sums() -> Any:
+        return (out.astype(np.float64) - ZERO_POINT).transpose(0, 2, 3, 1) * scale
+
+    return Prepared(run, sums, "NCHW, u8, result of 8 bits", rounding=0.501 * scale)
+
+
+def _nchw(array: Any) -> Any:
+    return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+
+
+def _oihw(operands: ConvOperands) -> Any:
+    return np.ascontiguousarray(operands.kernels.transpose(3, 2, 0, 1))
+
+
+def _attributes(w: ConvWorkload) -> dict[str, Any]:
+    return {
+        "kernel_shape": [w.kh, w.kw],
+        "pads": list(w.padding),
+        "strides": list(w.stride),
+        "dilations": list(w.dilation),
+        "group": w.groups,
+    }
+
+
+@dataclass(frozen=True)
+class _Session:
+    """A session that is called without arguments. `arrays` keeps alive what the binding knows by address only."""
+
+    session: Any
+    binding: Any
+    arrays: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        self.session.run_with_iobinding(self.binding)
+
+
+def _session(made: bytes, inputs: dict[str, Any], out: Any) -> _Session:
+    """A session on every core that reads `inputs` and writes `out`."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = usable_core_count()
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # as benchmarks/__init__.py says
+    session = ort.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    binding.bind_output("out", "cpu", 0, out.dtype, out.shape, out.ctypes.data)
+    return _Session(session, binding, (*inputs.values(), out))

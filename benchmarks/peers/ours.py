@@ -1,4 +1,4 @@
-"""Our own kernel, and the same kernel with its microkernel forced."""
+"""Our own kernel, and the same kernel with its microkernel or its form forced."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from ..operands import Operands
+from ..operands import GemmOperands, Operands, Workload
 from .base import Peer, Prepared
-from .tvm_product import as_tensor, bind, tir
+from .tvm_operator import as_tensor, bind, tir
 
 
 class Ours(Peer):
-    """The kernel that the formulas decide on, or one with its register tile (rows, vectors) and its form forced."""
+    """The kernel that the formulas decide on, or one with its form and, of a product, its register tile forced."""
 
     library: ClassVar[bool] = False
     needs = ("tvm",)
+    serves = (GemmWorkload, ConvWorkload)
 
     def __init__(self, name: str = "ours", microkernel: tuple[int, int] | None = None, form: str | None = None) -> None:
         self.name = name
         self.microkernel = microkernel
         self.form = form
 
-    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+    def refuses(self, workload: Workload, packed: bool) -> str | None:
+        if isinstance(workload, ConvWorkload):
+            return "a register tile is forced for products only" if self.microkernel else None
         if self.form in (None, "pack") or workload.dtype not in ("int8", "uint8"):
             return None
         return f"form {self.form!r} reads A in place, products of {workload.dtype} need it converted"
 
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
         note = "{}x{} {}".format(*self.microkernel, self.form or "") if self.microkernel else self.form or ""
-        return bind(build(operands.workload, packed, operands.b, self.microkernel, self.form), operands, note.strip())
+        second = operands.inputs[1]
+        return bind(build(operands.workload, packed, second, self.microkernel, self.form), operands, note.strip())
 
 
 class OursWithLongerRows(Peer):
@@ -44,27 +48,29 @@ class OursWithLongerRows(Peer):
         self.name = f"ld+{elements}"
         self.elements = elements
 
-    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+    def prepare(self, operands: GemmOperands, packed: bool) -> Prepared:
         return Ours().prepare(operands.with_longer_rows(self.elements), packed)
 
 
 def build(
-    workload: GemmWorkload,
+    workload: Workload,
     packed: bool,
-    b: Any,
+    second: Any,
     microkernel: tuple[int, int] | None = None,
     form: str | None = None,
 ) -> Callable[[Any, Any, Any], object]:
-    """Compile the product; the result takes tensors a, b and out, and writes out.
+    """Compile the workload; the result takes tensors of both operands and the output, which it writes.
 
-    Where `packed`, B is laid out here and now, and the b that is passed later is not read.
+    Where `packed`, the second operand is laid out here and now, and the one that is passed later is not read.
     """
     import tvm
 
     tt: Any = importlib.import_module("tvm_tiling")
+    forced = {} if isinstance(workload, ConvWorkload) else {"microkernel": microkernel}
     if packed:
-        kernel = tt.packed_matmul(tir(workload), target="llvm", microkernel=microkernel, form=form)
-        laid_out = kernel.pack(as_tensor(b))
-        return lambda a, _, out: kernel(a, laid_out, out)
-    schedule = tt.tiling_schedule(tir(workload), target="llvm", microkernel=microkernel, form=form)
+        ahead = tt.packed_operator if isinstance(workload, ConvWorkload) else tt.packed_matmul
+        kernel = ahead(tir(workload), target="llvm", form=form, **forced)
+        laid_out = kernel.pack(as_tensor(second))
+        return lambda first, _, out: kernel(first, laid_out, out)
+    schedule = tt.tiling_schedule(tir(workload), target="llvm", form=form, **forced)
     return tvm.compile(schedule.mod, target=tt.llvm_target())["main"]

@@ -5,24 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_tiling.lowering.threads import usable_core_count
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from ..operands import Operands
+from ..operands import ConvOperands, GemmOperands
+from . import torch_conv
 from .base import Peer, Prepared, quickest
 
 
 class Torch(Peer):
     """torch.matmul (MKL) into a tensor that exists; where B is constant, the quickest of that, oneDNN and MKL packed.
 
-    The packed forms return a new tensor each time: there is no form that writes into one.
+    The packed forms return a new tensor each time: there is no form that writes into one. Of a convolution's ways the
+    quickest is taken, too.
     """
 
     name = "torch"
     needs = ("torch",)
+    serves = (GemmWorkload, ConvWorkload)
 
-    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+    def refuses(self, workload: GemmWorkload | ConvWorkload, packed: bool) -> str | None:
+        if isinstance(workload, GemmWorkload):
+            return None
+        if workload.padding[:2] != workload.padding[2:]:
+            return "has no asymmetric padding"
+        return "int8 kernels are laid out ahead of time" if workload.dtype == "int8" and not packed else None
+
+    def prepare(self, operands: GemmOperands | ConvOperands, packed: bool) -> Prepared:
         import torch
 
         torch.set_num_threads(usable_core_count())
+        if isinstance(operands, ConvOperands):
+            return quickest(torch_conv.ways(operands, packed))
         a, b = torch.from_numpy(operands.a), torch.from_numpy(operands.b)
         if operands.workload.dtype == "int8":
             # oneDNN's int8 product; its result must be dense.

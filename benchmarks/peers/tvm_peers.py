@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from ..operands import Operands
+from ..operands import GemmOperands, Operands, Workload
 from .base import Peer, Prepared
-from .tvm_product import bind, target, tir
+from .tvm_operator import bind, target, tir
 
 MOST_MACS = 1 << 26  # without a schedule a multiply-add takes a nanosecond or two
 
 
 class TvmDefault(Peer):
-    """tvm.compile of the product as it stands: what a model gets that nobody tunes."""
+    """tvm.compile of the workload as it stands: what a model gets that nobody tunes."""
 
     name = "tvm"
     needs = ("tvm",)
+    serves = (GemmWorkload, ConvWorkload)
 
-    def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
+    def refuses(self, workload: Workload, packed: bool) -> str | None:
         return "unscheduled code would take seconds" if workload.macs > MOST_MACS else None
 
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
@@ -38,7 +39,7 @@ class DLight(Peer):
     def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
         return None if _dlight(workload) is not None else "no CPU rule serves this product"
 
-    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+    def prepare(self, operands: GemmOperands, packed: bool) -> Prepared:
         import tvm
 
         return bind(tvm.compile(_dlight(operands.workload), target=target())["main"], operands)

@@ -1,41 +1,19 @@
-"""A product as TVM sees it: its TIR, its target, and how a compiled one is called without copying."""
+"""A matrix product as TVM sees it, unscheduled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from tvm_tiling.hardware import Hardware
-from tvm_tiling.lowering.threads import use_all_cores
 from tvm_tiling.workload import GemmWorkload
-
-from ..operands import ALIGNMENT, Operands
-from .base import Prepared
-
-
-@cache
-def this_machine() -> Hardware:
-    """The description of this machine, read once."""
-    return Hardware.detect()
-
-
-def target() -> Any:
-    """The LLVM target of this CPU with all usable cores, the same for every way of compiling a product."""
-    import tvm
-
-    cpu = this_machine().cpu
-    assert cpu is not None
-    return tvm.target.Target({"kind": "llvm", "mcpu": cpu.mcpu or _system_mcpu(), "num-cores": cpu.cores})
-
-
-def _system_mcpu() -> str:
-    from tvm.target import codegen
-
-    return str(codegen.llvm_get_system_cpu())
 
 
 def product(workload: GemmWorkload) -> Any:
+    """The product's TIR: strided if any leading dimension is longer than its row, else dense."""
+    dense = (workload.lda, workload.ldb, workload.ldc) == (workload.k, workload.n, workload.n)
+    return dense_product(workload) if dense else strided_product(workload)
+
+
+def strided_product(workload: GemmWorkload) -> Any:
     """C = A B as an unscheduled TIR function of A, B and C, with the workload's leading dimensions."""
     from tvm.script import tirx
 
@@ -70,24 +48,3 @@ def dense_product(workload: GemmWorkload) -> Any:
         (w.m, w.n), lambda i, j: te.sum(a[i, r].astype(w.acc_dtype) * b[r, j].astype(w.acc_dtype), axis=r), name="C"
     )
     return te.create_prim_func([a, b, c])
-
-
-def tir(workload: GemmWorkload) -> Any:
-    """The product's TIR: strided if any leading dimension is longer than its row, else dense."""
-    dense = (workload.lda, workload.ldb, workload.ldc) == (workload.k, workload.n, workload.n)
-    return dense_product(workload) if dense else product(workload)
-
-
-def as_tensor(array: Any) -> Any:
-    """A TVM tensor on an array's own memory; tvm.runtime.from_dlpack would refuse rows with gaps between them."""
-    import tvm_ffi
-
-    return tvm_ffi.from_dlpack(array, require_alignment=ALIGNMENT)
-
-
-def bind(main: Callable[..., object], operands: Operands, note: str = "") -> Prepared:
-    """Call `main(a, b, c)` on the operands' own memory."""
-    use_all_cores()
-    out = operands.output()
-    a, b, c = (as_tensor(array) for array in (operands.a, operands.b, out))
-    return Prepared(lambda: main(a, b, c), lambda: out, note)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import run as driver
-from benchmarks.operands import Operands
+from benchmarks.operands import GemmOperands
 from benchmarks.peers.base import Peer, Prepared
 from benchmarks.run import Settings, measure_case, write_whole
 from benchmarks.suite import Case, SuiteError
@@ -76,6 +76,21 @@ def test_summaries_by_group_and_type_then_all():
     rows = [row("a", {}, group="x"), row("b", {}, group="x", dtype="int8"), row("c", {}, group="y")]
     assert [s.group for s in summaries(rows)] == ["x, float32", "x, int8", "y, float32", "all"]
     assert summaries([])[-1].geometric_mean is None
+
+
+def test_networks_count_their_layers():
+    def layer(case, group, ratio, seconds, times):
+        made = row(case, {"numpy": entry(ratio)}, group=group)
+        return {**made, "times": times, "ours": {**made["ours"], "seconds": seconds}}
+
+    rows = [layer("a", "x", 2.0, 1.0, {"net": 3}), layer("b", "y", 0.5, 2.0, {"net": 1, "other": 4})]
+    found = {s.group: s for s in summaries([*rows, row("c", {"numpy": entry(9.0)}, group="x")])}
+    assert list(found) == ["x, float32", "y, float32", "network net, float32", "network other, float32", "all"]
+    net = found["network net, float32"]
+    assert (net.rows, net.geometric_mean) == (2, pytest.approx(1.0))
+    assert net.time_ratio == pytest.approx((3 * 1.0 * 2.0 + 1 * 2.0 * 0.5) / (3 * 1.0 + 1 * 2.0))
+    assert found["network other, float32"].time_ratio == pytest.approx(0.5)
+    assert found["all"].time_ratio is None
 
 
 def test_columns_skipped_and_remarks():
@@ -165,7 +180,7 @@ def test_report_stands_alone(monkeypatch):
     assert not re.search(r"https?:|//|\bsrc\s*=|\bhref\s*=|@import|url\(", markup)
     assert "<script src" not in page
     assert "a &lt;/script&gt; chip" in page
-    assert "differs from the float64 product" in page
+    assert "differs from the float64 answer" in page
     assert "prefers-color-scheme: dark" in page
 
 
@@ -205,6 +220,6 @@ def test_resume_takes_rows_of_its_own_format_only(tmp_path):
 
 
 def test_operands_of_a_case_are_the_same_every_time():
-    first, second = Operands.random(CASE.workload), Operands.random(CASE.workload)
+    first, second = GemmOperands.random(CASE.workload), GemmOperands.random(CASE.workload)
     assert np.array_equal(first.a, second.a)
     assert np.array_equal(first.b, second.b)

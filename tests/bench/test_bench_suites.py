@@ -9,11 +9,14 @@ from benchmarks.peers import get_peer
 from benchmarks.run import Settings, parse
 from benchmarks.suite import SuiteError, load_suite, suite_names
 
-SHAPES = {name: {(c.workload.m, c.workload.k, c.workload.n) for c in load_suite(name)} for name in suite_names()}
+SHAPES = {
+    name: {(c.workload.m, c.workload.k, c.workload.n) for c in load_suite(name)}
+    for name in ("gemm", "leading_dimension")
+}
 
 
 def test_the_suites_of_the_page_are_there():
-    assert {"gemm", "leading_dimension"} <= set(suite_names())
+    assert {"conv", "gemm", "leading_dimension"} <= set(suite_names())
 
 
 @pytest.mark.parametrize("name", suite_names())
@@ -60,6 +63,12 @@ def test_short_set_fits_ten_minutes():
         ('[[group]]\nname = "x"\nshort = [[1, 2, 3]]\ndtype = "int8"', "'dtype': did you mean 'dtypes'"),
         ('[[group]]\nname = "x"\nshort = [[1, 2, 3]]\ndtypes = ["int9"]', "'int9'"),
         ('[[group]]\nname = "x"', "no shapes"),
+        ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4}]', "k missing"),
+        ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=3, pad=1}]', "unknown field 'pad'"),
+        ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=[3]}]', "k = [3], must be one number or [rows, columns]"),
+        ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=9}]', "kernel of 9x9 is larger"),
+        ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=1, g=2}]', "groups = 2 must divide"),
+        ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=1, times=0}]', "times = 0, must be whole numbers"),
         ("[[group]", "bad.toml"),
     ],
 )

@@ -1,0 +1,63 @@
+"""The arrays of a matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tvm_tiling.workload import GemmWorkload
+
+from .base import UNIT_ROUNDOFF, Operands, aligned, fill
+
+
+@dataclass(frozen=True)
+class GemmOperands(Operands):
+    """A (m x k) and B (k x n) of one workload."""
+
+    workload: GemmWorkload
+    a: Any
+    b: Any
+
+    @classmethod
+    def random(cls, workload: GemmWorkload, seed: int = 0) -> GemmOperands:
+        w, generator = workload, np.random.default_rng(seed)
+        assert w.lda is not None and w.ldb is not None
+        a, b = aligned(w.m, w.k, w.lda, w.dtype), aligned(w.k, w.n, w.ldb, w.dtype)
+        for array in (a, b):
+            fill(array, generator)
+        return cls(w, a, b)
+
+    def with_longer_rows(self, elements: int) -> GemmOperands:
+        """The same values with every leading dimension so many elements longer."""
+        w = self.workload
+        assert w.lda is not None and w.ldb is not None and w.ldc is not None
+        longer = replace(w, lda=w.lda + elements, ldb=w.ldb + elements, ldc=w.ldc + elements)
+        a, b = aligned(w.m, w.k, w.lda + elements, w.dtype), aligned(w.k, w.n, w.ldb + elements, w.dtype)
+        a[:], b[:] = self.a, self.b
+        return GemmOperands(longer, a, b)
+
+    @property
+    def inputs(self) -> tuple[Any, Any]:
+        return self.a, self.b
+
+    def output(self) -> Any:
+        """A fresh C (m x n), zeroed, of the accumulator's type and with the workload's leading dimension."""
+        w = self.workload
+        assert w.ldc is not None and w.acc_dtype is not None
+        return aligned(w.m, w.n, w.ldc, w.acc_dtype)
+
+    @cached_property
+    def expected(self) -> Any:
+        return self.a.astype(np.float64) @ self.b.astype(np.float64)
+
+    @property
+    def tolerance(self) -> float:
+        """Integers: none. Floats in [-1, 1): 4*k*2^-24.
+
+        The rounding errors of k sums, each about sqrt(k) large, grow like k*2^-24/3; a product that is left out or
+        counted twice differs by a third.
+        """
+        return 0.0 if self.workload.dtype == "int8" else 4 * max(self.workload.k, 16) * UNIT_ROUNDOFF

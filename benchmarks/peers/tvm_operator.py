@@ -1,0 +1,57 @@
+"""What every way of compiling a workload by TVM shares: its TIR, the target, and calls that copy nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from tvm_tiling.hardware import Hardware
+from tvm_tiling.lowering.threads import use_all_cores
+from tvm_tiling.workload import ConvWorkload
+
+from ..operands import ALIGNMENT, Operands, Workload
+from .base import Prepared
+from .tvm_conv import conv
+from .tvm_product import product
+
+
+@cache
+def this_machine() -> Hardware:
+    """The description of this machine, read once."""
+    return Hardware.detect()
+
+
+def target() -> Any:
+    """The LLVM target of this CPU with all usable cores, the same for every way of compiling a product."""
+    import tvm
+
+    cpu = this_machine().cpu
+    assert cpu is not None
+    return tvm.target.Target({"kind": "llvm", "mcpu": cpu.mcpu or _system_mcpu(), "num-cores": cpu.cores})
+
+
+def _system_mcpu() -> str:
+    from tvm.target import codegen
+
+    return str(codegen.llvm_get_system_cpu())
+
+
+def tir(workload: Workload) -> Any:
+    """The workload as an unscheduled TIR function of its two operands and its output."""
+    return conv(workload) if isinstance(workload, ConvWorkload) else product(workload)
+
+
+def as_tensor(array: Any) -> Any:
+    """A TVM tensor on an array's own memory; tvm.runtime.from_dlpack would refuse rows with gaps between them."""
+    import tvm_ffi
+
+    return tvm_ffi.from_dlpack(array, require_alignment=ALIGNMENT)
+
+
+def bind(main: Callable[..., object], operands: Operands, note: str = "") -> Prepared:
+    """Call `main` on the operands' own memory, the output last."""
+    use_all_cores()
+    out = operands.output()
+    arguments = [as_tensor(array) for array in (*operands.inputs, out)]
+    return Prepared(lambda: main(*arguments), lambda: out, note)
