@@ -35,6 +35,13 @@ def test_show_has_every_field(capsys):
     assert "24576 KiB, 12 ways, 32768 sets, 64-byte lines, shared by 16 cores" in out
 
 
+def test_show_of_page_05s_machine(capsys):
+    code, out, _ = run(capsys, "show", "wfold16")
+    unit = Hardware.load("wfold16").to_dict()["w_fold"]
+    assert code == 0 and "W-fold engine, 16 x 4 units of 64-byte rows" in out
+    assert all(f"w_fold.{field}" in out for field, value in unit.items() if value is not None)
+
+
 def test_show_json_is_the_description(capsys):
     code, out, _ = run(capsys, "show", "neartile", "--json")
     machine = Hardware.load("neartile")

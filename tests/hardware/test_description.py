@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tiling.errors import HardwareError, TilingError
-from tvm_tiling.hardware import Cache, Cpu, Hardware, NearTile
+from tvm_tiling.hardware import Cache, Cpu, Hardware, NearTile, WFold
 from tvm_tiling.hardware.file import preset_names
 
 L1 = Cache(level=1, size=32768, ways=8, line=64)
@@ -79,6 +79,56 @@ def test_builder_keeps_every_argument():
     assert {name: getattr(unit, name) for name in given_values} == given_values
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "row_bytes",
+        "sub_units",
+        "units",
+        "first_buffer_rows",
+        "second_buffer_rows",
+        "least_granularity",
+        "padding_slack",
+        "co_block_factor",
+        "output_element_bytes",
+    ],
+)
+@pytest.mark.parametrize("value", [0, -4, True, 1.0, "64"])
+def test_whole_fields_of_page_05s_machine(name, value):
+    text = refusal(Hardware.wfold, **{name: value})
+    assert text == f"w_fold: {name} = {value!r}, accepted: a whole number of at least 1"
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"input_rows_per_cycle": 0}, "w_fold: input_rows_per_cycle = 0, accepted: a finite number above 0"),
+        ({"staging_bytes": -1}, "w_fold: staging_bytes = -1, accepted: a whole number of at least 0"),
+        ({"fold_place": "lode"}, "w_fold: fold_place = 'lode', did you mean 'load'? accepted: in place, load, local"),
+        ({"row_bytes": 48}, "w_fold: least_granularity = 8, accepted: row_bytes = 48 divided by a power of two"),
+        ({"row_bytes": 4}, "w_fold: least_granularity = 8, accepted: row_bytes = 4 divided by a power of two"),
+        ({"first_buffer_rows": 3}, "w_fold: first_buffer_rows = 3, accepted: at least a row for each of units = 4"),
+        ({"row_byte": 48}, "w_fold: unknown field 'row_byte': did you mean 'row_bytes'? accepted: co_block_factor"),
+    ],
+)
+def test_page_05s_machine(change, part):
+    assert part in refusal(Hardware.wfold, **change)
+
+
+def test_wfold_builder_keeps_every_argument():
+    given_values = {field.name: getattr(WFold(), field.name) for field in dataclasses.fields(WFold)}
+    given_values |= {"row_bytes": 128, "sub_units": 4, "units": 2, "staging_bytes": 256, "output_rows_per_cycle": 0.5}
+    unit = Hardware.wfold(**given_values).w_fold
+    assert {name: getattr(unit, name) for name in given_values} == given_values
+    assert unit.granularities == (128, 64, 32, 16, 8)
+    assert unit.bytes_per_cycle == 4 * 2 * 128
+
+
+def test_wfold_without_arguments_is_the_preset():
+    assert Hardware.wfold().w_fold == Hardware.load("wfold16").w_fold
+    assert Hardware.load("wfold16").w_fold.granularities == (64, 32, 16, 8)
+
+
 def test_bandwidth_must_come_from_somewhere():
     fields = {"buf_a": 1, "buf_b": 1, "acc_max": 0, "macs_per_cycle": 1}
     assert "accepted: both bw_a and bw_b, or a bandwidth" in refusal(NearTile, **fields, bw_a=1.0)
@@ -115,7 +165,7 @@ def test_cache_size_is_sets_times_ways_times_line():
 
 
 def test_a_machine_has_a_name_and_a_unit():
-    assert "accepted: at least one of cpu, near_tile" in refusal(Hardware, name="empty")
+    assert "accepted: at least one of cpu, near_tile, w_fold" in refusal(Hardware, name="empty")
     assert "hardware: name = ''" in refusal(Hardware, name="", cpu=Cpu(**CPU))
     assert "hardware: cpu = 3" in refusal(Hardware, name="x", cpu=3)
 
@@ -138,7 +188,7 @@ def test_presets_load_and_come_back_from_toml(name, tmp_path):
 
 def test_presets_of_this_package():
     assert {"neartile", "icelake-server-2c", "icelake-server-16c", "zen4-server-8c"} <= set(preset_names())
-    assert {"skylake-desktop-8c", "neoverse-v1-16c"} <= set(preset_names())
+    assert {"skylake-desktop-8c", "neoverse-v1-16c", "wfold16"} <= set(preset_names())
 
 
 def test_neartile_preset_is_in_balance_as_its_comment_says():

@@ -117,4 +117,9 @@ def _summary(machine: Hardware) -> str:
         unit = machine.near_tile
         buffers = "/".join(str(size // 1024) for size in (unit.buf_a, unit.buf_b, unit.acc_max))
         parts.append(f"matrix engine, {unit.macs_per_cycle:g} MAC/cycle, buffers A/B/sums {buffers} KiB")
+    if machine.w_fold is not None:
+        folder = machine.w_fold
+        buffers = f"{folder.first_buffer_rows}/{folder.second_buffer_rows} rows"
+        engine = f"{folder.sub_units} x {folder.units} units of {folder.row_bytes}-byte rows"
+        parts.append(f"W-fold engine, {engine}, buffers input/weights {buffers}")
     return "; ".join(parts)

@@ -1,5 +1,5 @@
 """Machines: their descriptions, the detection of this CPU, presets."""
 
-from .description import Cache, Cpu, Hardware, NearTile
+from .description import Cache, Cpu, Hardware, NearTile, WFold
 
-__all__ = ["Cache", "Cpu", "Hardware", "NearTile"]
+__all__ = ["Cache", "Cpu", "Hardware", "NearTile", "WFold"]

@@ -3,6 +3,7 @@ the unit, the field, the value and what would be accepted."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -46,3 +47,11 @@ def one_of(unit: str, field: str, value: Any, accepted: Iterable[Any]) -> Any:
     if isinstance(value, bool) or value not in accepted:
         raise HardwareError(f"{unit}: {field} = {value!r}, {nearest(str(value), map(str, accepted))}")
     return value
+
+
+def known_fields(unit: str, given: Iterable[str], kind: type) -> None:
+    """Refuse names that are no fields of the dataclass `kind`."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in given:
+        if name not in known:
+            raise HardwareError(f"{unit}: unknown field {name!r}: {nearest(name, known)}")

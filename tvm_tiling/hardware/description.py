@@ -18,6 +18,7 @@ from . import checks
 
 ARCHITECTURES = ("x86_64", "aarch64")
 VECTOR_BITS = (128, 256, 512)
+FOLD_PLACES = ("load", "local", "in place")
 
 
 def _put(record: Any, name: str, value: Any) -> None:
@@ -155,24 +156,93 @@ class NearTile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WFold:
+    """Page 05's accelerator: a main unit that broadcasts rows of input to sub-units, each with kernels of its own.
+
+    A row is what is read, written and multiplied at once. Every sub-unit has `units` multiply-accumulate units of a row
+    each, a first buffer for input rows and a second one for rows of weights, loaded in a circle. Rates are rows per
+    cycle in steady state: of the main unit's broadcast, of each sub-unit's own weights, of results on the way out.
+    """
+
+    row_bytes: int = 64  # M
+    sub_units: int = 16  # Ns
+    units: int = 4  # Ncu
+    first_buffer_rows: int = 8  # L1
+    second_buffer_rows: int = 9  # L2
+    least_granularity: int = 8  # bytes, the smallest PCI and PCO; the others are twice it, four times, up to a row
+    padding_slack: int = 16  # bytes; granularities that pad less than so much more than the least are as good
+    co_block_factor: int = 4  # output channels of a sub-unit in a block; more only where the second buffer holds them
+    input_rows_per_cycle: float = 1.0
+    weight_rows_per_cycle: float = 1.0
+    output_rows_per_cycle: float = 1.0
+    output_element_bytes: int | None = None  # None: as the operands, which is what the next layer reads
+    staging_bytes: int = 0  # registers that strided picks are taken from; 0: strided reads instead
+    fold_place: str = "load"  # where stride-fold pads rows: "load" to the chip, to a "local" buffer, or "in place"
+
+    def __post_init__(self) -> None:
+        for name in (
+            "row_bytes",
+            "sub_units",
+            "units",
+            "first_buffer_rows",
+            "second_buffer_rows",
+            "least_granularity",
+            "padding_slack",
+            "co_block_factor",
+        ):
+            checks.whole("w_fold", name, getattr(self, name))
+        checks.whole("w_fold", "staging_bytes", self.staging_bytes, least=0)
+        if self.output_element_bytes is not None:
+            checks.whole("w_fold", "output_element_bytes", self.output_element_bytes)
+        for name in ("input_rows_per_cycle", "weight_rows_per_cycle", "output_rows_per_cycle"):
+            _put(self, name, checks.number("w_fold", name, getattr(self, name)))
+        checks.one_of("w_fold", "fold_place", self.fold_place, FOLD_PLACES)
+        folds, rest = divmod(self.row_bytes, self.least_granularity)
+        if rest or folds & (folds - 1) or not folds:
+            raise HardwareError(
+                f"w_fold: least_granularity = {self.least_granularity}, accepted: row_bytes = {self.row_bytes} divided "
+                "by a power of two"
+            )
+        if self.first_buffer_rows < self.units:
+            raise HardwareError(
+                f"w_fold: first_buffer_rows = {self.first_buffer_rows}, accepted: at least a row for each of units = "
+                f"{self.units}"
+            )
+
+    @property
+    def granularities(self) -> tuple[int, ...]:
+        """Bytes that channels may be cut by, the largest first: a row, half of it, ..."""
+        folds = (self.row_bytes // self.least_granularity).bit_length()
+        return tuple(self.row_bytes >> i for i in range(folds))
+
+    @property
+    def bytes_per_cycle(self) -> int:
+        """Bytes of operand that all units multiply in a cycle; over the element size, multiply-adds at peak."""
+        return self.sub_units * self.units * self.row_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hardware:
     """A named machine. A unit that is None is absent from it.
 
-    Made by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file) or :meth:`neartile` (page 01's machine).
+    Made by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file), :meth:`neartile` (page 01's machine) or
+    :meth:`wfold` (page 05's).
     """
 
     name: str
     cpu: Cpu | None = None
     near_tile: NearTile | None = None
+    w_fold: WFold | None = None
 
     def __post_init__(self) -> None:
         if not checks.text("hardware", "name", self.name):
             raise HardwareError("hardware: name = '', accepted: a string that is not empty")
-        for unit, kind in (("cpu", Cpu), ("near_tile", NearTile)):
+        units = {"cpu": Cpu, "near_tile": NearTile, "w_fold": WFold}
+        for unit, kind in units.items():
             if not isinstance(getattr(self, unit), (kind, type(None))):
                 raise HardwareError(f"hardware: {unit} = {getattr(self, unit)!r}, accepted: a {kind.__name__} or None")
-        if self.cpu is None and self.near_tile is None:
-            raise HardwareError(f"hardware {self.name!r} has no unit, accepted: at least one of cpu, near_tile")
+        if all(getattr(self, unit) is None for unit in units):
+            raise HardwareError(f"hardware {self.name!r} has no unit, accepted: at least one of {', '.join(units)}")
 
     @classmethod
     def detect(cls) -> Hardware:
@@ -228,6 +298,31 @@ class Hardware:
             bw_b=checks.number("near_tile", "bw_b", bw_b),
         )
         return cls(name=name, near_tile=unit)
+
+    @classmethod
+    def wfold(
+        cls,
+        *,
+        row_bytes: int = 64,
+        sub_units: int = 16,
+        units: int = 4,
+        first_buffer_rows: int = 8,
+        second_buffer_rows: int = 9,
+        name: str = "wfold",
+        **further: Any,
+    ) -> Hardware:
+        """Page 05's machine from its inputs: bytes of a row, counts, rows of the two buffers of a sub-unit. `further`
+        are the other fields of :class:`WFold`. HardwareError on a bad field."""
+        checks.known_fields("w_fold", further, WFold)
+        unit = WFold(
+            row_bytes=row_bytes,
+            sub_units=sub_units,
+            units=units,
+            first_buffer_rows=first_buffer_rows,
+            second_buffer_rows=second_buffer_rows,
+            **further,
+        )
+        return cls(name=name, w_fold=unit)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, units that are absent left out."""
