@@ -12,9 +12,10 @@ from .decide.cache_conflict import is_bad_leading_dimension
 from .decide.conv_tiling import Candidate, ConvTiling
 from .decide.decide import decide
 from .decide.microkernel import Microkernel, microkernel
+from .decide.stride_fold import StrideFold
 from .decide.tiling import GemmTiling, Reason
 from .errors import HardwareError, TilingError, UnsupportedOperator, WorkloadError
-from .hardware import Cache, Cpu, Hardware, NearTile
+from .hardware import Cache, Cpu, Hardware, NearTile, WFold
 from .workload import ConvWorkload, GemmWorkload
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ __all__ = [
     "NearTile",
     "PackedProduct",
     "Reason",
+    "StrideFold",
     "TilingError",
     "UnsupportedOperator",
+    "WFold",
     "WorkloadError",
     "decide",
     "is_bad_leading_dimension",

@@ -87,6 +87,16 @@ def test_convolution_with_quotation_marks_left_out(capsys):
     assert "predicted" in out
 
 
+def test_machines_of_page_05(capsys):
+    code, out, err = run(capsys, f"{STEM} dtype=int8", "--hardware", "wfold16", "--form", "wfold")
+    assert (code, err) == (0, "")
+    tiling = tt.decide(parse_operator(f"{STEM} dtype=int8"), tt.Hardware.load("wfold16"))
+    assert out.split("\n\n", 1)[1].strip() == tiling.explain()
+    code, out, _ = run(capsys, f"{STEM} dtype=int8", "--hardware", "wfold16", "--mode", "seed", "--json")
+    decision = json.loads(out)["decision"]
+    assert code == 0 and (decision["op"], decision["pci"], decision["stride_fold"]) == ("conv", 16, 2)
+
+
 def test_options_reach_the_decision(capsys):
     def decision(*words):
         code, out, _ = run(capsys, *words, "--json")
@@ -143,7 +153,11 @@ def test_a_terminal_gets_a_table_that_fits(capsys, monkeypatch):
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--mode", "seed"), "accepted: 'best'"),
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--prefer", "traffic"), "accepted: utilisation"),
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--form", "fast"), "accepted: normal, nocopy"),
-        ((STEM, "--hardware", "zen4-server-8c"), "accepted: a machine with a [near_tile] table"),
+        ((STEM, "--hardware", "zen4-server-8c"), "accepted: a machine with a [near_tile] table, such as"),
+        (("gemm 8 8 8", "--hardware", "wfold16"), "wfold16 has no cpu"),
+        ((STEM, "--hardware", "wfold16", "--form", "direct"), "form = 'direct' is no form of a convolution on wfold16"),
+        ((STEM, "--hardware", "wfold16", "--mode", "worst"), "mode = 'worst', accepted: 'best', 'seed'"),
+        ((f"{STEM} groups=3 co=63".replace(" co=64", ""), "--hardware", "wfold16"), "would interleave groups = 3"),
     ],
 )
 def test_bad_input_is_one_line_and_code_1(capsys, words, said):

@@ -27,11 +27,13 @@ def command(
         "The quotation marks may be left out.",
     ),
     hardware: str = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU."),
-    mode: str = typer.Option("best", help="best, or seed: the formulas as printed (machines with input buffers)."),
+    mode: str = typer.Option("best", help="best, or seed: the formulas as printed (accelerators)."),
     prefer: str = typer.Option(
         "utilisation", help="utilisation, or traffic: among equally fast cuts, fewest bytes (machines with buffers)."
     ),
-    form: str = typer.Option("", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream."),
+    form: str = typer.Option(
+        "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold for page 05's machine."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print workload, machine and decision as JSON."),
 ) -> None:
     """Show how an operator is cut, and why. Sizes of a product are in the order m k n."""

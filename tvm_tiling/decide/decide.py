@@ -7,9 +7,11 @@ from typing import Literal
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
+from .conv_tiling import ConvTiling
 from .gemm_cpu import decide_on_cpu
 from .gemm_partition import decide_partition
 from .tiling import GemmTiling
+from .wfold import decide_wfold
 
 
 def decide(
@@ -22,16 +24,32 @@ def decide(
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
     form: str | None = None,
-) -> GemmTiling:
-    """How `workload` is cut on `hardware`. Milliseconds, no TVM. Sources: pages 01 and 03.
+) -> GemmTiling | ConvTiling:
+    """How `workload` is cut on `hardware`. Milliseconds, no TVM. Sources: pages 01, 03 and 05.
 
-    mode: "best", or "seed" for the formulas as printed (machines with input buffers only). prefer: "utilisation" or
-    "traffic". `acc_factor`, `outer_preset` and `inner_preset` belong to page 01; `form` forces a kernel on a CPU.
+    mode: "best", or "seed" for the formulas as printed (accelerators only). prefer: "utilisation" or "traffic".
+    `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to page 01; `form` forces a kernel on a CPU, or
+    "wfold" on page 05's machine, which takes convolutions that way in any case. A convolution on page 01's machine is
+    cut as its matrix product: a GemmTiling.
     Raises HardwareError where the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown
-    workload.
+    workload or one that the form does not serve.
     """
     if not isinstance(workload, GemmWorkload | ConvWorkload):
         raise UnsupportedOperator(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
+    # What page 01's machine takes and others do not, with the one value that says nothing.
+    foreign: dict[str, tuple[object, object]] = {
+        "prefer": (prefer, "utilisation"),
+        "acc_factor": (acc_factor, 0.5),
+        "outer_preset": (outer_preset, None),
+        "inner_preset": (inner_preset, None),
+    }
+    if hardware.w_fold is not None and isinstance(workload, ConvWorkload):
+        if form not in (None, "wfold"):
+            raise HardwareError(
+                f"form = {form!r} is no form of a convolution on {hardware.name}, page 05's machine; accepted: 'wfold'"
+            )
+        _refuse(foreign, hardware)
+        return decide_wfold(workload, hardware, mode=mode)
     if hardware.near_tile is not None:
         if form is not None:
             raise HardwareError(f"form = {form!r} is for CPUs; {hardware.name} has page 01's units")
@@ -46,20 +64,18 @@ def decide(
         )
     if isinstance(workload, ConvWorkload):
         raise UnsupportedOperator(
-            f"convolutions are decided for page 01's buffers, {hardware.name} has none; accepted: a machine with a "
-            "[near_tile] table, such as the preset 'neartile'"
+            f"convolutions are decided for page 01's buffers and page 05's units, {hardware.name} has neither; "
+            "accepted: a machine with a [near_tile] table, such as the preset 'neartile', or a [w_fold] table, such as "
+            "'wfold16'"
         )
-    # What page 01's machine takes and a CPU does not, with the one value that says nothing.
-    foreign = {
-        "mode": (mode, "best"),
-        "prefer": (prefer, "utilisation"),
-        "acc_factor": (acc_factor, 0.5),
-        "outer_preset": (outer_preset, None),
-        "inner_preset": (inner_preset, None),
-    }
+    _refuse({"mode": (mode, "best"), **foreign}, hardware)
+    return decide_on_cpu(workload, hardware, form=form)
+
+
+def _refuse(foreign: dict[str, tuple[object, object]], hardware: Hardware) -> None:
+    """Refuse every option whose value is not the one that says nothing."""
     for name, (value, silent) in foreign.items():
         if value != silent:
             raise HardwareError(
                 f"{name} = {value!r} needs page 01's buffers, {hardware.name} has none; accepted: {silent!r}"
             )
-    return decide_on_cpu(workload, hardware, form=form)
