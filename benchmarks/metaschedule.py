@@ -24,8 +24,8 @@ from .peers import Ours
 from .peers.base import Prepared
 from .peers.metaschedule import TRIALS, MetaSchedule
 from .peers.tvm_operator import this_machine
-from .run import SETTLE, write_whole
-from .suite import SuiteError
+from .result import earlier_entries, write_whole
+from .run import SETTLE
 
 FORMAT = "tvm-tiling-metaschedule"
 VERSION = 1
@@ -64,12 +64,8 @@ def _made(peer: Ours | MetaSchedule, operands: Operands) -> tuple[Prepared, floa
 
 def _earlier(path: Path, trials: int) -> list[dict[str, Any]]:
     """The products that the file already has with so many trials; those that failed are tried again."""
-    if not path.is_file():
-        return []
-    earlier = json.loads(path.read_text(encoding="utf-8"))
-    if (earlier.get("format"), earlier.get("version")) != (FORMAT, VERSION):
-        raise SuiteError(f"{path} is no result of this driver's version {VERSION}; give another --json file")
-    return [entry for entry in earlier["products"] if entry["trials"] == trials and entry["status"] == Status.OK.value]
+    products = earlier_entries(path, FORMAT, VERSION, "products")
+    return [entry for entry in products if entry["trials"] == trials and entry["status"] == Status.OK.value]
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .run import write_whole
+from .result import write_whole
 from .summary import Row, faster_peer
 from .table import number, peer_columns, percent, remarks, skipped_peers, speed
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -36,6 +35,7 @@ from tvm_tiling.peak import Peak, measure_peak
 from . import spinning
 from .operands import Operands, random_operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
+from .result import earlier_entries, write_whole
 from .suite import Case, SuiteError, load_suite, suite_names
 from .summary import Row, summaries
 
@@ -118,7 +118,7 @@ def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, c
     """One case against every peer, as a row of the result."""
     operands = random_operands(case.workload)
     w = case.workload
-    ours = _prepare(Ours(), operands, case.packed)
+    ours = ready(Ours(), operands, case.packed)
     comparisons = {
         name: _compare(get_peer(name), operands, case.packed, ours, rule, condition)
         for name in dict.fromkeys((*peers, *case.peers))
@@ -146,7 +146,7 @@ def measure_case(case: Case, peers: Sequence[str], peak: Peak, rule: StopRule, c
     }
 
 
-def _prepare(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
+def ready(peer: Peer, operands: Operands, packed: bool) -> Prepared | Timing:
     """The prepared workload with its output found right, or the reason why not as a timing without samples."""
     reason = peer.cannot(operands.workload, packed)
     if reason:
@@ -165,7 +165,7 @@ def _compare(
     peer: Peer, operands: Operands, packed: bool, ours: Prepared | Timing, rule: StopRule, condition: Condition
 ) -> dict[str, Any]:
     """One peer's entry in a row, and the samples of ours taken beside it."""
-    prepared = _prepare(peer, operands, packed)
+    prepared = ready(peer, operands, packed)
     pair, note = Paired(), ""
     if isinstance(prepared, Timing):
         timing = prepared
@@ -193,26 +193,14 @@ def _speed(timing: Timing, flops: int) -> dict[str, Any]:
 
 
 def _earlier_rows(settings: Settings) -> list[Row]:
-    if not (settings.resume and settings.json and settings.json.is_file()):
-        return []
-    earlier = json.loads(settings.json.read_text())
-    if (earlier.get("format"), earlier.get("version")) != (FORMAT, VERSION):
-        raise SuiteError(f"{settings.json} is no result of this driver's version {VERSION}; give another --json file")
-    return [row for row in earlier["rows"] if not any(peer.get("doubtful") for peer in row.get("peers", {}).values())]
+    rows = earlier_entries(settings.json, FORMAT, VERSION, "rows") if settings.resume else []
+    return [row for row in rows if not any(peer.get("doubtful") for peer in row.get("peers", {}).values())]
 
 
 def _finish(result: dict[str, Any], settings: Settings) -> None:
     result["summary"] = [summary.to_dict() for summary in summaries(result["rows"])]
     if settings.json:
         write_whole(settings.json, json.dumps(result, indent=1))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file at once: a run that is stopped leaves the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
 
 
 def parse(arguments: Sequence[str] | None = None) -> Settings:

@@ -65,12 +65,18 @@ def build(
     """
     import tvm
 
-    tt: Any = importlib.import_module("tvm_tiling")
-    forced = {} if isinstance(workload, ConvWorkload) else {"microkernel": microkernel}
     if packed:
-        ahead = tt.packed_operator if isinstance(workload, ConvWorkload) else tt.packed_matmul
-        kernel = ahead(tir(workload), target="llvm", form=form, **forced)
+        kernel = packed_kernel(workload, microkernel, form)
         laid_out = kernel.pack(as_tensor(second))
         return lambda first, _, out: kernel(first, laid_out, out)
-    schedule = tt.tiling_schedule(tir(workload), target="llvm", form=form, **forced)
+    tt: Any = importlib.import_module("tvm_tiling")
+    schedule = tt.tiling_schedule(tir(workload), target="llvm", form=form, microkernel=microkernel)
     return tvm.compile(schedule.mod, target=tt.llvm_target())["main"]
+
+
+def packed_kernel(workload: Workload, microkernel: tuple[int, int] | None = None, form: str | None = None) -> Any:
+    """The compiled workload for a second operand that is packed ahead; its `tiling` is the decision."""
+    tt: Any = importlib.import_module("tvm_tiling")
+    if isinstance(workload, ConvWorkload):
+        return tt.packed_operator(tir(workload), target="llvm", form=form)
+    return tt.packed_matmul(tir(workload), target="llvm", microkernel=microkernel, form=form)

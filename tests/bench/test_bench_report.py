@@ -11,7 +11,8 @@ import pytest
 from benchmarks import run as driver
 from benchmarks.operands import GemmOperands
 from benchmarks.peers.base import Peer, Prepared
-from benchmarks.run import Settings, measure_case, write_whole
+from benchmarks.result import write_whole
+from benchmarks.run import Settings, measure_case
 from benchmarks.suite import Case, SuiteError
 from benchmarks.summary import faster_peer, geometric_mean, summaries, summarize
 from benchmarks.table import peer_columns, remarks, skipped_peers

@@ -1,0 +1,236 @@
+"""What each form of a convolution costs beside the one decided on: python -m benchmarks.forms --json results/forms.json
+
+For each layer of a suite, the decision names the forms that it compared, with the time it predicts for each. Every one
+that is admissible is compiled, its output compared, and run in pairs with the chosen one. A layer is contested if at
+least two forms were measured; the decision is right if no other form is faster by more than the ratio's uncertainty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm_tiling.errors import TilingError
+from tvm_tiling.lowering.threads import own_core
+from tvm_tiling.measure import (
+    Condition,
+    Side,
+    Status,
+    StopRule,
+    Timing,
+    first_line,
+    machine_record,
+    paired,
+    timed,
+    uncertainty,
+)
+from tvm_tiling.workload import ConvWorkload
+
+from .operands import Operands, random_operands
+from .peers import Ours, Prepared
+from .peers.ours import packed_kernel
+from .peers.tvm_operator import this_machine
+from .result import earlier_entries, write_whole
+from .run import SETTLE, Settings, ready
+from .suite import Case, SuiteError
+from .summary import geometric_mean
+from .table import PIPE_WIDTH, number, percent
+
+FORMAT = "tvm-tiling-forms"
+VERSION = 1
+REFUSED = "refused"
+
+Entry = dict[str, Any]
+
+
+def compare_forms(case: Case, rule: StopRule, condition: Condition) -> Entry:
+    """One layer: the chosen form and every other admissible one; times in seconds, `ratio` a form's over the chosen's.
+
+    `loss` is how much longer the chosen form takes than the fastest, as a share of the latter's time.
+    """
+    entry: Entry = {"case": case.name, "group": case.group, **case.workload.to_dict(), "times": dict(case.times)}
+    entry["flops"] = case.workload.flops
+    try:
+        tiling = packed_kernel(case.workload).tiling
+    except Exception as error:
+        return {**entry, "status": Status.FAILED.value, "reason": first_line(error)}
+    operands = random_operands(case.workload)
+    chosen = ready(Ours(), operands, packed=True)
+    if isinstance(chosen, Timing):
+        return {**entry, "status": chosen.status.value, "reason": chosen.reason}
+    alone = timed(Side(chosen.run, own_core), rule, condition)
+    if alone.status is not Status.OK:
+        return {**entry, "status": alone.status.value, "reason": alone.reason}
+    forms = {
+        form: _measured(form, operands, chosen, rule, condition)
+        if seconds is not None and form != tiling.form
+        else {"status": REFUSED, "reason": why}
+        for form, seconds, why in tiling.candidates
+    }
+    forms[tiling.form] = {"status": Status.OK.value, "reason": "", "seconds": alone.median, "ratio": 1.0}
+    for form, seconds, _ in tiling.candidates:
+        forms[form]["predicted_seconds"] = seconds
+    return {**entry, "status": Status.OK.value, "reason": "", **judged(tiling.form, forms)}
+
+
+def _measured(form: str, operands: Operands, chosen: Prepared, rule: StopRule, condition: Condition) -> Entry:
+    """One form beside the chosen one."""
+    other = ready(Ours(form, form=form), operands, packed=True)
+    if isinstance(other, Timing):
+        return {"status": other.status.value, "reason": other.reason}
+    pair = paired(Side(chosen.run, own_core), Side(other.run, own_core), rule, condition)
+    if pair.status is not Status.OK:
+        return {"status": pair.status.value, "reason": pair.reason}
+    return {
+        "status": pair.status.value,
+        "reason": "",
+        "seconds": pair.peer.median,
+        "ratio": pair.ratio,
+        "uncertainty": uncertainty(pair.ratios),
+        "doubtful": pair.doubtful,
+    }
+
+
+def judged(chosen: str, forms: dict[str, Entry]) -> Entry:
+    """Whether the chosen form is the fastest of those measured, and what it costs if not."""
+    measured = {form: found for form, found in forms.items() if found["status"] == Status.OK.value}
+    ratios = {form: found["ratio"] for form, found in measured.items()}
+    fastest = min(ratios, key=lambda form: ratios[form], default=chosen)
+    least = ratios.get(fastest, 1.0)
+    right = fastest == chosen or least * (1 + measured[fastest]["uncertainty"]) >= 1
+    return {
+        "chosen": chosen,
+        "forms": forms,
+        "contested": len(measured) > 1,
+        "fastest": chosen if right else fastest,
+        "right": right,
+        "loss": 0.0 if right else 1 / least - 1,
+    }
+
+
+def summarize(entries: Sequence[Entry]) -> Entry:
+    """Share of right picks among contested layers, losses of the wrong ones, and how far predictions are off.
+
+    `measured_over_predicted`: for each form its count, the ratio's geometric mean and its standard deviation in percent
+    of the mean, over all layers in which it was measured.
+    """
+    contested = [entry for entry in entries if entry.get("contested")]
+    losses = [entry["loss"] for entry in contested if not entry["right"]]
+    offs: dict[str, list[float]] = {}
+    for entry in entries:
+        for form, found in entry.get("forms", {}).items():
+            if found["status"] == Status.OK.value and found.get("predicted_seconds"):
+                offs.setdefault(form, []).append(found["seconds"] / found["predicted_seconds"])
+    return {
+        "layers": len(entries),
+        "contested": len(contested),
+        "right": len(contested) - len(losses),
+        "share_right": 1 - len(losses) / len(contested) if contested else None,
+        "mean_loss": statistics.fmean(losses) if losses else 0.0,
+        "worst_loss": max(losses, default=0.0),
+        "measured_over_predicted": {
+            form: {"layers": len(values), "mean": geometric_mean(values), "spread": _spread(values)}
+            for form, values in offs.items()
+        },
+    }
+
+
+def _spread(values: Sequence[float]) -> float:
+    return statistics.pstdev(values) / statistics.fmean(values)
+
+
+def print_entries(entries: Sequence[Entry]) -> None:
+    """One row for each layer, its forms as predicted/measured microseconds, then the summary."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False)
+    names = list(dict.fromkeys(form for entry in entries for form in entry.get("forms", {})))
+    table = Table(
+        box=box.SIMPLE_HEAD, title="microseconds, predicted / measured; loss: of the chosen form to the fastest"
+    )
+    for heading in ("layer", "chosen", *names, "fastest", "loss"):
+        table.add_column(heading, justify="left" if heading in ("layer", "chosen", "fastest") else "right")
+    for entry in entries:
+        if "forms" not in entry:
+            table.add_row(entry["case"], f"{entry['status']}: {entry['reason']}")
+            continue
+        cells = [_cell(entry["forms"].get(name)) for name in names]
+        table.add_row(entry["case"], entry["chosen"], *cells, entry["fastest"], percent(entry["loss"]))
+    console.print(table)
+    found = summarize(entries)
+    console.print(
+        f"{found['right']} of {found['contested']} contested layers right ({percent(found['share_right'])}); where not,"
+        f" {percent(found['mean_loss'])} lost on average, {percent(found['worst_loss'])} at most"
+    )
+    for form, off in found["measured_over_predicted"].items():
+        told = f"{number(off['mean'])} times the prediction on average, spread {percent(off['spread'])}"
+        console.print(f"{form}: {told}, {off['layers']} layers")
+
+
+def _cell(found: Entry | None) -> str:
+    if found is None:
+        return ""
+    if found["status"] != Status.OK.value:
+        return str(found["status"])
+    predicted = found.get("predicted_seconds")
+    return f"{number(predicted * 1e6 if predicted else None, 0)} / {number(found['seconds'] * 1e6, 0)}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> Settings:
+    """Settings from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.forms", description=__doc__)
+    parser.add_argument("--suite", default="conv", help="default: %(default)s")
+    parser.add_argument("--short", action="store_true", help="only the short set")
+    parser.add_argument("--dtype", help="only this element type")
+    parser.add_argument("--filter", default="", dest="match", help="only layers whose name contains this")
+    parser.add_argument("--seconds", type=float, default=1.0, help="longest time for one pair; default: %(default)s")
+    parser.add_argument("--json", type=Path, default=Path("results/forms.json"), help="default: %(default)s")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the layers that the file has, but for failed and doubtful ones"
+    )
+    return Settings(packed=True, **vars(parser.parse_args(arguments)))
+
+
+def run(settings: Settings) -> list[Entry]:
+    """Measure every layer asked for, writing the file after each."""
+    cases = [case for case in settings.cases() if isinstance(case.workload, ConvWorkload)]
+    if not cases:
+        raise SuiteError(f"the suite {settings.suite!r} has no convolutions, whose forms are compared here")
+    entries = earlier_entries(settings.json, FORMAT, VERSION, "layers") if settings.resume else []
+    entries = [entry for entry in entries if entry["status"] == Status.OK.value and not _doubtful(entry)]
+    done = {entry["case"] for entry in entries}
+    rule, condition = StopRule(most_seconds=settings.seconds), Condition(settle=SETTLE)
+    for place, case in enumerate(cases, start=1):
+        if case.name in done:
+            continue
+        print(f"{place} of {len(cases)}: {case.name}", file=sys.stderr)
+        entries.append(compare_forms(case, rule, condition))
+        result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine())}
+        assert settings.json is not None
+        write_whole(settings.json, json.dumps({**result, "summary": summarize(entries), "layers": entries}, indent=1))
+    return entries
+
+
+def _doubtful(entry: Entry) -> bool:
+    return any(found.get("doubtful") for found in entry["forms"].values())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 after an error that the user can mend."""
+    try:
+        print_entries(run(parse(arguments)))
+    except TilingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

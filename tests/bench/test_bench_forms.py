@@ -1,0 +1,159 @@
+"""Forms of a layer compared: the judgement by hand, and the driver on stand-ins for our kernels."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+
+from benchmarks import forms
+from benchmarks.peers.base import Peer, Prepared
+from benchmarks.suite import SuiteError
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
+
+
+def measured(ratio, uncertainty=0.01, seconds=1.0, predicted=1.0):
+    return {
+        "status": "ok",
+        "reason": "",
+        "ratio": ratio,
+        "uncertainty": uncertainty,
+        "seconds": seconds,
+        "predicted_seconds": predicted,
+    }
+
+
+REFUSED = {"status": "refused", "reason": "groups"}
+
+
+def test_judgement_by_hand():
+    wrong = forms.judged("direct", {"direct": measured(1.0), "gemm": measured(0.8), "wfold": REFUSED})
+    assert (wrong["fastest"], wrong["right"], wrong["contested"]) == ("gemm", False, True)
+    assert wrong["loss"] == pytest.approx(0.25)
+    right = forms.judged("direct", {"direct": measured(1.0), "gemm": measured(1.2)})
+    assert (right["fastest"], right["right"], right["loss"]) == ("direct", True, 0.0)
+    within = forms.judged("direct", {"direct": measured(1.0), "gemm": measured(0.97, uncertainty=0.04)})
+    assert (within["fastest"], within["right"], within["loss"]) == ("direct", True, 0.0)
+    assert not forms.judged("direct", {"direct": measured(1.0), "wfold": REFUSED})["contested"]
+
+
+def test_summary_by_hand():
+    layers = [
+        forms.judged("direct", {"direct": measured(1.0, seconds=2.0), "gemm": measured(0.8, seconds=4.0)}),
+        forms.judged("direct", {"direct": measured(1.0, seconds=8.0), "gemm": measured(1.5)}),
+        forms.judged("gemm", {"gemm": measured(1.0), "wfold": REFUSED}),
+        {"status": "failed", "reason": "no kernel"},
+    ]
+    found = forms.summarize(layers)
+    assert (found["layers"], found["contested"], found["right"], found["share_right"]) == (4, 2, 1, 0.5)
+    assert found["mean_loss"] == found["worst_loss"] == pytest.approx(0.25)
+    direct = found["measured_over_predicted"]["direct"]
+    assert (direct["layers"], direct["mean"]) == (2, pytest.approx(4.0))
+    assert direct["spread"] == pytest.approx(3 / 5)
+    assert set(found["measured_over_predicted"]) == {"direct", "gemm"}
+    assert forms.summarize([])["share_right"] is None
+
+
+class Standin(Peer):
+    """Our kernel in a form that takes so many milliseconds; "broken" raises, "wrong" computes something else."""
+
+    serves = (ConvWorkload, GemmWorkload)
+    milliseconds: ClassVar = {None: 2, "direct": 2, "gemm": 1, "wrong": 1, "broken": 1}
+
+    def __init__(self, name="ours", form=None):
+        self.name, self.form = name, form
+
+    def prepare(self, operands, packed):
+        assert packed
+        if self.form == "broken":
+            raise RuntimeError("no such form")
+        answer = operands.expected + (self.form == "wrong")
+        return Prepared(lambda: time.sleep(self.milliseconds[self.form] / 1e3), lambda: answer)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Every layer is decided as "direct"; the others are compared with it."""
+    candidates = (
+        ("direct", 1e-3, "least traffic"),
+        ("gemm", 2e-3, "more traffic"),
+        ("wrong", 3e-3, ""),
+        ("broken", 4e-3, ""),
+        ("wfold", None, "channels are many"),
+    )
+    asked = []
+
+    def packed_kernel(workload):
+        asked.append(workload)
+        return SimpleNamespace(tiling=SimpleNamespace(form="direct", candidates=candidates))
+
+    monkeypatch.setattr(forms, "packed_kernel", packed_kernel)
+    monkeypatch.setattr(forms, "Ours", Standin)
+    return asked
+
+
+def settings(path, *more):
+    return forms.parse(["--filter", "depthwise 14x14x384->384 k3", "--seconds", "0.05", "--json", str(path), *more])
+
+
+def test_every_form_is_measured_beside_the_chosen_one_or_says_why_not(kernels, tmp_path, capsys):
+    path = tmp_path / "forms.json"
+    (layer,) = forms.run(settings(path))
+    assert {form: found["status"] for form, found in layer["forms"].items()} == {
+        "direct": "ok",
+        "gemm": "ok",
+        "wrong": "wrong result",
+        "broken": "failed",
+        "wfold": "refused",
+    }
+    assert layer["forms"]["wfold"]["reason"] == "channels are many"
+    assert layer["forms"]["gemm"]["ratio"] < 0.8
+    assert layer["forms"]["gemm"]["predicted_seconds"] == 2e-3
+    assert (layer["chosen"], layer["fastest"], layer["right"]) == ("direct", "gemm", False)
+    assert layer["loss"] == pytest.approx(1 / layer["forms"]["gemm"]["ratio"] - 1)
+    written = json.loads(path.read_text())
+    assert written["layers"] == json.loads(json.dumps([layer]))
+    assert written["summary"]["right"] == 0
+    forms.print_entries([layer])
+    told = capsys.readouterr().out
+    assert "0 of 1 contested layers right" in told
+    assert "1000 / " in told
+
+
+def test_resume_keeps_what_was_measured_and_repeats_what_failed(kernels, tmp_path):
+    path = tmp_path / "forms.json"
+    forms.run(settings(path))
+    assert len(kernels) == 1
+    assert len(forms.run(settings(path, "--resume"))) == 1
+    assert len(kernels) == 1
+    written = json.loads(path.read_text())
+    written["layers"][0]["forms"]["gemm"]["doubtful"] = True
+    path.write_text(json.dumps(written))
+    forms.run(settings(path, "--resume"))
+    assert len(kernels) == 2
+    written["layers"][0] = {"case": written["layers"][0]["case"], "status": "failed", "reason": "x"}
+    path.write_text(json.dumps(written))
+    (again,) = forms.run(settings(path, "--resume"))
+    assert again["status"] == "ok"
+    path.write_text(json.dumps({**written, "format": "tvm-tiling-bench"}))
+    with pytest.raises(SuiteError, match="another --json file"):
+        forms.run(settings(path, "--resume"))
+
+
+def test_a_layer_that_cannot_be_decided_is_a_result_too(monkeypatch, tmp_path, capsys):
+    def refuse(workload):
+        raise ValueError("not served")
+
+    monkeypatch.setattr(forms, "packed_kernel", refuse)
+    (layer,) = forms.run(settings(tmp_path / "forms.json"))
+    assert (layer["status"], layer["reason"]) == ("failed", "ValueError: not served")
+    forms.print_entries([layer])
+    assert "not served" in capsys.readouterr().out
+
+
+def test_a_suite_of_products_has_no_forms_of_convolutions(tmp_path, capsys):
+    assert forms.main(["--suite", "gemm", "--short", "--json", str(tmp_path / "forms.json")]) == 1
+    assert "has no convolutions" in capsys.readouterr().err
