@@ -60,7 +60,8 @@ def test_a_type_that_is_not_served(dtype):
     x = te.reduce_axis((0, 8), "x")
     op = te.compute((8, 8), lambda i, j: te.sum(a[i, x].astype("int32") * b[x, j].astype("int32"), x))
     text = message(tt.UnsupportedOperator, op)
-    assert f"its operands are {dtype}; accepted: float64, float32" in text
+    # Of an unsigned number as large as the sum's the conversion does not keep the value, so it stays in the operand.
+    assert f"its operands are {'int32' if dtype == 'uint32' else dtype}; accepted: float64, float32" in text
 
 
 def test_operands_of_two_types():

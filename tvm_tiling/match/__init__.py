@@ -5,7 +5,8 @@ before it are folded into the operands, those behind it into the write-back.
 """
 
 from .access import Access, bind, substitute
+from .conv import ConvProgram, match_conv
 from .function import prim_func_of
 from .gemm import GemmProgram, match_gemm
 
-__all__ = ["Access", "GemmProgram", "bind", "match_gemm", "prim_func_of", "substitute"]
+__all__ = ["Access", "ConvProgram", "GemmProgram", "bind", "match_conv", "match_gemm", "prim_func_of", "substitute"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
 import tvm_ffi
@@ -39,6 +41,16 @@ def substitute(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr
     return tvm_ffi.structural_map(expr, (tirx.Var, lambda v: mapping.get(v, v)))
 
 
+def simplified(expr: tirx.Expr) -> tirx.Expr:
+    """`expr` with the indices of its loads in their shortest form."""
+    analyzer = sym.Analyzer()
+
+    def shorter(load: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
+
+    return tvm_ffi.structural_map(expr, (TensorLoad, shorter))
+
+
 def bind(
     axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[int]], indices: Sequence[Index]
 ) -> dict[tirx.Var, tirx.Expr]:
@@ -54,40 +66,69 @@ def bind(
     return mapping
 
 
-def variables(expr: tirx.Expr, among: Container[tirx.Var]) -> set[tirx.Var]:
-    """The variables of `expr` that are in `among`."""
+def variables(expr: tirx.Expr, among: Container[tirx.Var] | None = None) -> set[tirx.Var]:
+    """The variables of `expr`, where given those that are in `among`."""
     found: set[tirx.Var] = set()
 
     def visit(variable: tirx.Var) -> None:
-        if variable in among:
+        if among is None or variable in among:
             found.add(variable)
 
     tvm_ffi.structural_walk(expr, (tirx.Var, visit))
     return found
 
 
+def loads(expr: tirx.Expr) -> list[TensorLoad]:
+    """Every load in `expr`."""
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(expr, (TensorLoad, found.append))
+    return found
+
+
 def strip_cast(expr: tirx.Expr) -> tirx.Expr:
-    """`expr` without the conversions around it."""
-    while isinstance(expr, tirx.Cast):
+    """`expr` without the conversions around it that keep every value."""
+    while isinstance(expr, tirx.Cast) and _keeps_values(str(expr.value.ty), str(expr.ty)):
         expr = expr.value
     return expr
+
+
+# Bits of a floating type's significand and exponent.
+_FLOATING = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
+_WHOLE = re.compile(r"(u?)int(\d+)")
+
+
+def _keeps_values(narrow: str, wide: str) -> bool:
+    """Whether every value of type `narrow` is one of type `wide`."""
+    if narrow in _FLOATING and wide in _FLOATING:
+        return all(a <= b for a, b in zip(_FLOATING[narrow], _FLOATING[wide], strict=True))
+    source, target = _WHOLE.fullmatch("uint1" if narrow == "bool" else narrow), _WHOLE.fullmatch(wide)
+    if source is None:
+        return narrow == wide
+    # Bits of the magnitude.
+    bits = int(source[2]) - (not source[1])
+    if target is None:
+        return wide in _FLOATING and bits <= _FLOATING[wide][0]
+    return bits <= int(target[2]) - (not target[1]) and (bool(source[1]) or not target[1])
+
+
+def address(load: TensorLoad) -> tirx.Expr:
+    """Elements between the start of the buffer and what `load` reads."""
+    strides = [int(s) for s in load.source.strides]
+    if not strides:
+        shape = [int(s) for s in load.source.shape]
+        strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
+    total: tirx.Expr = tirx.IntImm("int32", 0)
+    for stride, index in zip(strides, load.indices, strict=True):
+        total = total + stride * index
+    return total
 
 
 def linear_strides(
     load: TensorLoad, axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[int]]
 ) -> tuple[int, ...] | None:
     """Elements per step of each fused axis, or None where the address is not linear in it."""
-    shape = [int(s) for s in load.source.shape]
-    strides = [int(s) for s in load.source.strides]
-    if not strides:
-        strides = [1] * len(shape)
-        for d in range(len(shape) - 2, -1, -1):
-            strides[d] = strides[d + 1] * shape[d + 1]
-    address: tirx.Expr = tirx.IntImm("int32", 0)
-    for stride, index in zip(strides, load.indices, strict=True):
-        address = address + stride * index
     variables = [v for axis in axes for v in axis]
-    coefficients = sym.detect_linear_equation(sym.Analyzer().simplify(address), variables)
+    coefficients = sym.detect_linear_equation(sym.Analyzer().simplify(address(load)), variables)
     if len(coefficients) != len(variables) + 1 or not all(isinstance(c, tirx.IntImm) for c in coefficients):
         return None
     step = dict(zip(variables, (int(c) for c in coefficients), strict=False))

@@ -9,10 +9,10 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..errors import WorkloadError
-from ..workload import ACCUMULATOR, GemmWorkload
+from ..workload import GemmWorkload
 from .access import Access, linear_strides, strip_cast, variables
 from .function import SumOfProducts, refuse, sum_of_products
-from .program import MatchedProgram, write_back
+from .program import MatchedProgram, acc_dtype, operand_type, write_back
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,7 @@ def _workload(
     name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str
 ) -> GemmWorkload:
     batch, m, n = (prod(s) for s in sizes)
-    # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
-    dtype = a.dtype if a.dtype == b.dtype else "uint8"
-    if a.dtype != b.dtype and {a.dtype, b.dtype} != {"uint8", "int8"}:
-        raise refuse(name, f"its operands are {a.dtype} and {b.dtype}, both must be of one type")
-    if dtype not in ACCUMULATOR:
-        raise refuse(name, f"its operands are {dtype}; accepted: {', '.join(ACCUMULATOR)}")
+    dtype = operand_type(name, a.dtype, b.dtype)
 
     def leading(access: Access, row: int, column: int, columns: int, rows: int) -> tuple[bool, int | None]:
         if access.strides is None:
@@ -113,8 +108,7 @@ def _workload(
             k=k,
             batch=batch,
             dtype=dtype,
-            # Sums of a type narrower than the usual one are rounded to it when they are finished.
-            acc_dtype="float64" if sum_type == "float64" and dtype not in ("int8", "uint8") else None,
+            acc_dtype=acc_dtype(dtype, sum_type),
             trans_a=trans_a,
             trans_b=trans_b,
             lda=lda,

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
+from ..workload import ACCUMULATOR
 from .access import Index, bind, substitute
 from .function import refuse
 
@@ -53,6 +54,25 @@ class MatchedProgram:
         """What is stored at fused `indices`: the epilogue of the finished accumulator, in the output's type."""
         value = substitute(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
         return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
+
+
+def operand_type(name: str, left: str, right: str) -> str:
+    """The type that a workload of such operands has."""
+    if left != right and {left, right} != {"uint8", "int8"}:
+        raise refuse(name, f"its operands are {left} and {right}, both must be of one type")
+    # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
+    dtype = left if left == right else "uint8"
+    if dtype not in ACCUMULATOR:
+        raise refuse(name, f"its operands are {dtype}; accepted: {', '.join(ACCUMULATOR)}")
+    return dtype
+
+
+def acc_dtype(dtype: str, sum_type: str) -> str | None:
+    """The accumulator of a workload whose source sums in `sum_type`; None for the usual one.
+
+    Sums of a type narrower than the usual one are rounded to it when they are finished.
+    """
+    return "float64" if sum_type == "float64" and dtype not in ("int8", "uint8") else None
 
 
 def write_back(

@@ -1,0 +1,299 @@
+"""The one convolution of a PrimFunc: its operands by image coordinates, and what is fused around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ..errors import WorkloadError
+from ..workload import LAYOUTS, ConvWorkload
+from .access import Access, Index, address, linear_strides, loads, simplified, strip_cast, substitute, variables
+from .conv_input import Channels, ConvInput, Walk, by_channel_and_row, conv_input
+from .evaluate import evaluate
+from .function import SumOfProducts, refuse, sum_of_products
+from .image_axis import ImageAxis, NoImageAxis
+from .padding import without_padding
+from .program import MatchedProgram, acc_dtype, operand_type, write_back
+
+
+@dataclass(frozen=True)
+class ConvProgram(MatchedProgram):
+    """y[n, d, y, x, co] = sum over (kd, kh, kw, c) of input * kernel, then `result`. Axes of the output: n d y x co."""
+
+    workload: ConvWorkload
+    input: Access  # axes (n, d, h, w, c)
+    kernel: Access  # axes (co, kd, kh, kw, c)
+    x: tirx.Buffer | None  # the input where its elements are plain loads, perhaps converted without loss
+    w: tirx.Buffer | None  # likewise the kernels
+    x_strides: tuple[int, ...] | None  # elements per step of (n, d, h, w, c) in x; None where not linear
+    channel_run: int  # neighbouring channels, from a multiple of it on, that are adjacent in x
+    out_strides: tuple[int, ...] | None  # elements per step of (n, d, y, x, co) in out; None where not linear
+    out_run: int  # as channel_run, of the output
+    is_product: bool  # a matrix product, perhaps a batched one, says as much
+
+    def input_at(self, n: Index, d: Index, y: Index, x: Index, c: Index, dtype: str | None = None) -> tirx.Expr:
+        """The input's element at a point of the image (padding is outside) and channel c of all ci, cast to `dtype`."""
+        return simplified(self.input.at(n, d, y, x, c, dtype=dtype))
+
+    def weight_at(self, co: Index, kd: Index, kh: Index, kw: Index, c: Index, dtype: str | None = None) -> tirx.Expr:
+        """The kernels' element; c counts the ci / groups channels of co's group."""
+        return simplified(self.kernel.at(co, kd, kh, kw, c, dtype=dtype))
+
+
+def match_conv(func: tirx.PrimFunc, name: str = "main") -> ConvProgram:
+    """The convolution in `func`; UnsupportedOperator says which condition is not met.
+
+    A transposed convolution of stride 1 is a plain one of the rotated kernel, and matched as such.
+    """
+    return conv_of(sum_of_products(func, name))
+
+
+def conv_of(found: SumOfProducts) -> ConvProgram:
+    """The convolution that a sum of products is, as match_conv."""
+    name, extents = found.name, found.extents
+    expr, kernels = _roles(found)
+    both = variables(expr, extents) & variables(kernels, extents)
+    if any(v not in both and extents[v] > 1 for v in found.reduce):
+        raise refuse(name, "a summed axis is missing from one operand")
+    kernels, taps = _kernel_taps(name, kernels, found)
+    source = conv_input(found, expr, kernels, taps)
+    if set(taps) - {walk.tap for walk in source.walks}:
+        raise refuse(name, "the kernels are zero under a condition that is not one on a tap")
+    images, rows = _image_axes(name, source)
+    return _program(found, source, kernels, images, rows)
+
+
+def _roles(found: SumOfProducts) -> tuple[tirx.Expr, tirx.Expr]:
+    """(input, kernels) of the two factors: the input is what the result's own axes walk over together with taps."""
+    extents = found.extents
+    held = [variables(e, extents) for e in (found.left, found.right)]
+
+    def likeness(which: int) -> tuple[bool, int, bool]:
+        own = {v for v in found.spatial if v in held[which] and v not in held[1 - which]}
+        expr = (found.left, found.right)[which]
+        return _moves(expr, own, set(found.reduce)), len(own), found.spatial[0] in own if found.spatial else False
+
+    left, right = likeness(0), likeness(1)
+    return (found.left, found.right) if left >= right else (found.right, found.left)
+
+
+def _moves(expr: tirx.Expr, own: set[tirx.Var], reduce: set[tirx.Var]) -> bool:
+    """Whether an index of `expr` holds an axis of the result and a summed one."""
+    return any(variables(i, own) and variables(i, reduce) for load in loads(expr) for i in load.indices)
+
+
+def _kernel_taps(name: str, kernels: tirx.Expr, found: SumOfProducts) -> tuple[tirx.Expr, dict[tirx.Var, np.ndarray]]:
+    """The kernels without the zeros that spread their taps, and which taps these leave, by summed axis."""
+    inside, conditions = without_padding(name, kernels, found.extents)
+    taps: dict[tirx.Var, np.ndarray] = {}
+    for condition in conditions:
+        held = variables(condition, found.extents)
+        tap = next(iter(held))
+        values = np.arange(found.extents[tap])
+        holds = evaluate(condition, {tap: values})
+        if held - {tap} or tap not in found.reduce or holds is None:
+            raise refuse(name, "the kernels are zero under a condition that is not one on a tap")
+        taps[tap] = taps.get(tap, np.ones(len(values), bool)) & holds
+    return inside, taps
+
+
+def _image_axes(name: str, source: ConvInput) -> tuple[list[Walk], list[tuple[Walk | None, ImageAxis]]]:
+    """The axes that count images, and those of depth, rows and columns."""
+    axes = [_fitted(walk, transposed=False) for walk in source.walks]
+    if any(isinstance(axis, str) for axis in axes):
+        spread = [_fitted(walk, transposed=True) for walk in source.walks]
+        for walk, axis, other in zip(source.walks, axes, spread, strict=True):
+            if isinstance(other, str):
+                why = axis if isinstance(axis, str) else other
+                raise refuse(name, f"along {source.load.source.name}'s axis {walk.dim} {why}")
+        axes = spread
+    known = [(walk, axis) for walk, axis in zip(source.walks, axes, strict=True) if isinstance(axis, ImageAxis)]
+    plain = [walk for walk, axis in known if walk.tap is None and not walk.padded and axis.is_plain]
+    images = plain[: max(1, len(known) - 3)]
+    rows: list[tuple[Walk | None, ImageAxis]] = [(walk, axis) for walk, axis in known if walk not in images]
+    if len(rows) > 3:
+        raise refuse(name, f"its kernels have {len(rows)} dimensions, at most three are served")
+    return images, [(None, ImageAxis(1, 1, 1))] * (3 - len(rows)) + rows
+
+
+def _fitted(walk: Walk, *, transposed: bool) -> ImageAxis | str:
+    try:
+        return walk.axis(transposed=transposed)
+    except NoImageAxis as error:
+        return str(error)
+
+
+def _program(
+    found: SumOfProducts,
+    source: ConvInput,
+    kernels: tirx.Expr,
+    images: list[Walk],
+    rows: list[tuple[Walk | None, ImageAxis]],
+) -> ConvProgram:
+    name, extents, channels = found.name, found.extents, source.channels
+    counted = tuple(walk.row for walk in images if walk.row is not None)
+    x = _input(name, source, images, rows, counted, extents)
+    w = _kernels(name, kernels, rows, channels, extents)
+    out, indices, value = write_back(name, found.block, found.epilogue)
+    of_rows = tuple((walk.row,) if walk is not None and walk.row is not None else () for walk, _ in rows)
+    placed = {*counted, *channels.out, *(v for axis in of_rows for v in axis)}
+    rest = tuple(v for v in found.spatial if v not in placed)
+    if any(extents[v] > 1 for v in rest):
+        raise refuse(name, "an axis of the result is in neither operand")
+    out_axes = (counted + rest, *of_rows, channels.out)
+    out_extents = tuple(tuple(extents[v] for v in axis) for axis in out_axes)
+    stored = tirx.BufferLoad(out, indices)
+    workload = _workload(found, source, x, w, prod(out_extents[0]), [axis for _, axis in rows])
+    windowed = workload.transposed or any(axis != ImageAxis(axis.size, axis.points, 1) for _, axis in rows)
+    return ConvProgram(
+        func=found.func,
+        name=name,
+        out=out,
+        out_indices=indices,
+        out_axes=out_axes,
+        out_extents=out_extents,
+        value=value,
+        has_epilogue=found.epilogue is not None,
+        workload=workload,
+        input=x,
+        kernel=w,
+        x=x.expr.source if isinstance(x.expr, TensorLoad) else None,
+        w=w.expr.source if isinstance(w.expr, TensorLoad) else None,
+        x_strides=x.strides,
+        channel_run=_run(x.expr, x.axes[4], x.extents[4]) if isinstance(x.expr, TensorLoad) else 1,
+        out_strides=linear_strides(stored, out_axes, out_extents),
+        out_run=_run(stored, out_axes[4], out_extents[4]),
+        is_product=not windowed
+        and (channels.groups == 1 or (channels.batched and all(w.tap is None for w in source.walks))),
+    )
+
+
+def _input(
+    name: str,
+    source: ConvInput,
+    images: list[Walk],
+    rows: list[tuple[Walk | None, ImageAxis]],
+    counted: tuple[tirx.Var, ...],
+    extents: dict[tirx.Var, int],
+) -> Access:
+    """The input by (n, d, h, w, c)."""
+    d, h, w, c = (tirx.Var(axis, "int32") for axis in "dhwc")
+    walks = [(walk, ImageAxis(extents[v], extents[v], 1), v) for walk, v in zip(images, counted, strict=True)]
+    walks += [(walk, axis, v) for (walk, axis), v in zip(rows, (d, h, w), strict=True) if walk is not None]
+    expr = by_channel_and_row(name, source, walks, c)
+    axes = (counted, (d,), (h,), (w,), (c,))
+    sizes = (tuple(extents[v] for v in counted), *((axis.size,) for _, axis in rows), (source.channels.ci,))
+    access = _access(expr, axes, sizes)
+    if isinstance(access.expr, TensorLoad):
+        _check_bounds(name, access.expr, {c: source.channels.ci})
+    return access
+
+
+def _kernels(
+    name: str,
+    expr: tirx.Expr,
+    rows: list[tuple[Walk | None, ImageAxis]],
+    channels: Channels,
+    extents: dict[tirx.Var, int],
+) -> Access:
+    """The kernels by (co, kd, kh, kw, c)."""
+    taps = tuple(tirx.Var(f"k{axis}", "int32") for axis in "dhw")
+    mapping = {
+        walk.tap: axis.tap_first + axis.tap_step * tap
+        for (walk, axis), tap in zip(rows, taps, strict=True)
+        if walk is not None and walk.tap is not None
+    }
+    axes = (channels.out, *((tap,) for tap in taps), channels.summed)
+    sizes = (
+        tuple(extents[v] for v in channels.out),
+        *((axis.kernel,) for _, axis in rows),
+        tuple(extents[v] for v in channels.summed),
+    )
+    access = _access(simplified(substitute(expr, mapping)), axes, sizes)
+    if isinstance(access.expr, TensorLoad):
+        known = {v: n for axis, size in zip(axes, sizes, strict=True) for v, n in zip(axis, size, strict=True)}
+        _check_bounds(name, access.expr, known)
+    return access
+
+
+def _access(expr: tirx.Expr, axes: tuple[tuple[tirx.Var, ...], ...], sizes: tuple[tuple[int, ...], ...]) -> Access:
+    plain = strip_cast(expr)
+    strides = linear_strides(plain, axes, sizes) if isinstance(plain, TensorLoad) else None
+    source = plain if isinstance(plain, TensorLoad) else expr
+    return Access(source, axes, sizes, str(source.ty), plain.source if strides is not None else None, strides)
+
+
+def _check_bounds(name: str, load: TensorLoad, extents: dict[tirx.Var, int]) -> None:
+    """Refuse a load that leaves its buffer while the variables `extents` run."""
+    for d, (index, size) in enumerate(zip(load.indices, load.source.shape, strict=True)):
+        held = list(variables(index, extents))
+        if not held:
+            continue
+        grids = np.ix_(*(np.arange(extents[v]) for v in held))
+        value = evaluate(index, dict(zip(held, grids, strict=True)))
+        if value is not None and (value.min() < 0 or value.max() >= int(size)):
+            raise refuse(name, f"{load.source.name}'s axis {d} is read up to {int(value.max()) + 1}, it has {size}")
+
+
+def _run(load: TensorLoad, axis: tuple[tirx.Var, ...], sizes: tuple[int, ...]) -> int:
+    """How many neighbours along a fused axis, from a multiple of it on, are adjacent in memory."""
+    count = prod(sizes)
+    place = address(load)
+    grids = np.unravel_index(np.arange(count), sizes) if sizes else ()
+    others = {v: np.asarray(0) for v in variables(place)}
+    addresses = evaluate(place, others | dict(zip(axis, grids, strict=True)))
+    if addresses is None:
+        return 1
+    breaks = np.flatnonzero(np.diff(np.broadcast_to(addresses, (count,))) != 1) + 1
+    return gcd(count, *(int(b) for b in breaks))
+
+
+def _workload(
+    found: SumOfProducts, source: ConvInput, x: Access, w: Access, images: int, axes: list[ImageAxis]
+) -> ConvWorkload:
+    name, channels = found.name, source.channels
+    deep, high, wide = axes
+    if deep.more:
+        raise refuse(name, f"its result has {deep.more} planes more than a transposed convolution's without padding")
+    dtype = operand_type(name, x.dtype, w.dtype)
+    try:
+        return ConvWorkload(
+            n=images,
+            h=high.size,
+            w=wide.size,
+            ci=channels.ci,
+            co=channels.co,
+            kh=high.kernel,
+            kw=wide.kernel,
+            stride=(high.stride, wide.stride),
+            padding=(high.before, wide.before, high.behind, wide.behind),
+            dilation=(high.dilation, wide.dilation),
+            groups=channels.groups,
+            dtype=dtype,
+            acc_dtype=acc_dtype(dtype, found.sum_type),
+            layout=_layout(source),
+            d=deep.size,
+            kd=deep.kernel,
+            stride_d=deep.stride,
+            padding_d=(deep.before, deep.behind),
+            dilation_d=deep.dilation,
+            transposed=any(axis.transposed for axis in axes),
+            output_padding=(high.more, wide.more),
+        )
+    except WorkloadError as error:
+        raise refuse(name, str(error)) from error
+
+
+def _layout(source: ConvInput) -> str:
+    """The workload's name for the order of the input's dimensions; NCHW for those it has no name for."""
+    rank = len(source.load.indices)
+    walked = [walk.dim for walk in source.walks]
+    held = source.channels.dims or tuple(d for d in range(rank) if d not in walked)
+    if held and min(held) > max(walked, default=-1):
+        return "NHWC"
+    blocked = f"NCHW{int(source.load.source.shape[rank - 1])}c"
+    return blocked if held and max(held) == rank - 1 and blocked in LAYOUTS else "NCHW"

@@ -1,0 +1,256 @@
+"""The input of a convolution: which axes of the sum walk over images, rows and channels, and an element by those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from .access import bind, loads, simplified, substitute, variables
+from .evaluate import evaluate
+from .function import SumOfProducts, refuse
+from .image_axis import ImageAxis, image_axis
+from .padding import without_padding
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An axis of the image as the source walks over it: an output row, a tap, or both."""
+
+    row: tirx.Var | None
+    tap: tirx.Var | None
+    dim: int  # the dimension of the input that they index
+    index: np.ndarray  # the input row of [output row, tap], with one output row more
+    read: np.ndarray  # whether [output row, tap] is inside the image
+    taps: np.ndarray  # whether a tap is non-zero in some kernel
+    size: int  # rows of the dimension
+    padded: bool
+
+    def axis(self, *, transposed: bool) -> ImageAxis:
+        return image_axis(self.index, self.read, self.taps, self.size, transposed=transposed)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Axes of the sum over input channels, and the axes of the output's channels, outermost first."""
+
+    summed: tuple[tirx.Var, ...]
+    out: tuple[tirx.Var, ...]
+    extents: dict[tirx.Var, int]
+    groups: int
+    dims: tuple[int, ...]  # the dimensions of the input that they index
+    batched: bool  # the output's channels, where the input has them at all, are dimensions of its own
+
+    @property
+    def ci(self) -> int:
+        return self.groups * self.per_group
+
+    @property
+    def co(self) -> int:
+        return prod(self.extents[v] for v in self.out)
+
+    @property
+    def per_group(self) -> int:
+        return prod(self.extents[v] for v in self.summed)
+
+    def at(self, c: tirx.Var) -> dict[tirx.Var, tirx.Expr]:
+        """The variables at input channel `c` of all, the output's at the first channel of the group."""
+        group, rest = tirx.floordiv(c, self.per_group), tirx.floormod(c, self.per_group)
+        first = group * (self.co // self.groups) if self.groups > 1 else tirx.IntImm("int32", 0)
+        axes, inner = (self.out, self.summed), (first, rest if self.groups > 1 else c)
+        return bind(axes, [[self.extents[v] for v in axis] for axis in axes], inner)
+
+
+@dataclass(frozen=True)
+class ConvInput:
+    """The input's element, over the axes of the sum, and what these axes walk over."""
+
+    expr: tirx.Expr  # inside the image
+    load: TensorLoad  # the load in `expr` that walks over most axes
+    walks: tuple[Walk, ...]  # by dimension of the input
+    channels: Channels
+
+
+def conv_input(
+    found: SumOfProducts, expr: tirx.Expr, kernels: tirx.Expr, taps: dict[tirx.Var, np.ndarray]
+) -> ConvInput:
+    """The input `expr` of a sum whose other factor is `kernels`; `taps`: those that are not zero in every kernel."""
+    name, extents = found.name, found.extents
+    inside, conditions = without_padding(name, expr, extents)
+    in_kernels = variables(kernels, extents)
+    out = tuple(v for v in found.spatial if v in in_kernels)
+    rows = [v for v in found.spatial if v not in out]
+    load = _main_load(name, inside, extents)
+    walked = _walked(name, load, conditions, set(rows), set(found.reduce), extents)
+    walks = [_walk(found, load, dim, held, conditions, taps) for dim, held in walked.items()]
+    tapped = {w.tap for w in walks}
+    channels = _channels(name, inside, load, [v for v in found.reduce if v not in tapped], out, extents)
+    return ConvInput(inside, load, tuple(walks), channels)
+
+
+def _main_load(name: str, expr: tirx.Expr, extents: dict[tirx.Var, int]) -> TensorLoad:
+    read = loads(expr)
+    if not read:
+        raise refuse(name, "a factor reads no tensor")
+    return max(read, key=lambda load: len(variables(load, extents)))
+
+
+def _walked(
+    name: str,
+    load: TensorLoad,
+    conditions: Sequence[tirx.Expr],
+    rows: set[tirx.Var],
+    summed: set[tirx.Var],
+    extents: dict[tirx.Var, int],
+) -> dict[int, set[tirx.Var]]:
+    """The variables of each dimension that walks over an image, by its number."""
+    guarded = [variables(c, extents) for c in conditions]
+    walked: dict[int, set[tirx.Var]] = {}
+    for dim, index in enumerate(load.indices):
+        inside = variables(index, extents)
+        if not inside & rows and inside not in guarded:
+            continue
+        taken = [other for other, held in walked.items() if held & inside]
+        if taken or not inside <= rows | summed or len(inside & rows) > 1 or len(inside & summed) > 1:
+            raise refuse(name, f"{load.source.name}'s axis {dim} is not indexed by one output axis and one tap")
+        walked[dim] = inside
+    for held in guarded:
+        if held not in walked.values() and not any(held <= w for w in walked.values()):
+            raise refuse(name, f"{load.source.name} is padded along other axes than those of an image")
+    return walked
+
+
+def _walk(
+    found: SumOfProducts,
+    load: TensorLoad,
+    dim: int,
+    held: set[tirx.Var],
+    conditions: Sequence[tirx.Expr],
+    taps: dict[tirx.Var, np.ndarray],
+) -> Walk:
+    row = next((v for v in held if v in found.spatial), None)
+    tap = next((v for v in held if v in found.reduce), None)
+    points = found.extents[row] if row is not None else 1
+    kernel = found.extents[tap] if tap is not None else 1
+    values = {}
+    if row is not None:
+        values[row] = np.arange(points + 1)[:, None]
+    if tap is not None:
+        values[tap] = np.arange(kernel)[None, :]
+    own = [c for c in conditions if variables(c, found.extents) & held]
+    index, *holds = (evaluate(e, values) for e in (load.indices[dim], *own))
+    known = [h for h in holds if h is not None]
+    if index is None or len(known) != len(own):
+        raise refuse(
+            found.name, f"the index of {load.source.name}'s axis {dim} holds more than whole-number arithmetic"
+        )
+    shape = (points + 1, kernel)
+    read = np.ones(shape, bool)
+    for h in known:
+        read &= np.broadcast_to(h, shape)
+    return Walk(
+        row=row,
+        tap=tap,
+        dim=dim,
+        index=np.broadcast_to(index, shape),
+        read=read[:points],
+        taps=taps[tap] if tap in taps else np.ones(kernel, bool),
+        size=int(load.source.shape[dim]),
+        padded=bool(own),
+    )
+
+
+def _channels(
+    name: str,
+    expr: tirx.Expr,
+    load: TensorLoad,
+    summed: Sequence[tirx.Var],
+    out: tuple[tirx.Var, ...],
+    extents: dict[tirx.Var, int],
+) -> Channels:
+    among = {*summed, *out}
+    dims = [d for d, index in enumerate(load.indices) if variables(index, among)]
+
+    def place(variable: tirx.Var) -> tuple[int, int]:
+        """Dimension and step within it: the outermost variable comes first."""
+        for d in dims:
+            if variable in variables(load.indices[d], among):
+                at = {v: np.asarray(int(v.same_as(variable))) for v in among}
+                step, start = (
+                    evaluate(load.indices[d], at),
+                    evaluate(load.indices[d], {v: np.asarray(0) for v in among}),
+                )
+                return d, -int(step - start) if step is not None and start is not None else 0
+        return len(load.indices), 0
+
+    ordered = tuple(sorted(summed, key=place))
+    groups = _groups(name, expr, ordered, out, extents)
+    batched = all(isinstance(i, tirx.Var) for i in load.indices if variables(i, out))
+    return Channels(ordered, out, {v: extents[v] for v in among}, groups, tuple(dims), batched)
+
+
+def _groups(
+    name: str,
+    expr: tirx.Expr,
+    summed: tuple[tirx.Var, ...],
+    out: tuple[tirx.Var, ...],
+    extents: dict[tirx.Var, int],
+) -> int:
+    """How many equal runs of output channels there are of which each reads input channels of its own."""
+    co = prod(extents[v] for v in out)
+    if not variables(expr, out):
+        return 1
+    values = {v: np.asarray(0) for v in extents}
+    grids = np.unravel_index(np.arange(co), [extents[v] for v in out])
+    values.update({v: grid[:, None] for v, grid in zip(out, grids, strict=True)})
+    count = prod(extents[v] for v in summed)
+    grids = np.unravel_index(np.arange(count), [extents[v] for v in summed]) if summed else ()
+    values.update({v: grid[None, :] for v, grid in zip(summed, grids, strict=True)})
+    changes = np.zeros(co - 1, bool)
+    for load in loads(expr):
+        for index in load.indices:
+            if variables(index, out):
+                value = evaluate(index, values)
+                if value is None:
+                    raise refuse(name, f"the channels of {load.source.name} hold more than whole-number arithmetic")
+                changes |= (np.diff(np.broadcast_to(value, (co, count)), axis=0) != 0).any(axis=1)
+    where = np.flatnonzero(changes) + 1
+    run = int(where[0]) if len(where) else co
+    if co % run or (where % run).any():
+        raise refuse(name, "its output channels do not read input channels in groups of equal size")
+    return co // run
+
+
+def by_channel_and_row(
+    name: str, source: ConvInput, rows: Sequence[tuple[Walk, ImageAxis, tirx.Var]], c: tirx.Var
+) -> tirx.Expr:
+    """The input's element over new variables: those of `rows` count the image's rows, `c` all its channels."""
+    walkers = {v: n for n, (walk, _, _) in enumerate(rows) for v in (walk.row, walk.tap) if v is not None}
+    at_channel = source.channels.at(c)
+
+    def moved(load: TensorLoad) -> TensorLoad:
+        indices = []
+        for index in load.indices:
+            held = variables(index, walkers)
+            if not held:
+                indices.append(substitute(index, at_channel))
+                continue
+            walk, axis, row = rows[walkers[next(iter(held))]]
+            values = {v: np.arange(n)[:, None] for v, n in ((walk.row, axis.points),) if v is not None}
+            values |= {v: np.arange(walk.read.shape[1])[None, :] for v in (walk.tap,) if v is not None}
+            value = evaluate(index, values)
+            apart = None if value is None else np.unique((value - walk.index[: axis.points])[walk.read])
+            if apart is None or len(apart) != 1:
+                raise refuse(name, f"{load.source.name}, fused before the input, is not read at the input's own rows")
+            indices.append(row + (axis.first + int(apart[0])))
+        return tirx.BufferLoad(load.source, indices)
+
+    expr = tvm_ffi.structural_map(source.expr, (TensorLoad, moved))
+    if variables(expr, walkers) - {row for _, _, row in rows}:
+        raise refuse(name, "the input's elements depend on their place in the image")
+    return simplified(substitute(expr, at_channel))

@@ -1,0 +1,134 @@
+"""One axis of an image: which input row each output row and tap read, found from the indices themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class NoImageAxis(Exception):
+    """The rows that are read are not those of a convolution; the message says why."""
+
+
+@dataclass(frozen=True)
+class ImageAxis:
+    """Rows of an axis as ConvWorkload names them, and where row 0 and tap 0 are found in the source.
+
+    Of the padding, what is read: rows behind the image that no tap reaches do not count, so that a stride may leave
+    less than the source wrote. Input rows that lie a whole stride or more behind the last one read do not count either.
+    """
+
+    size: int  # input rows
+    points: int  # output rows
+    kernel: int  # taps
+    stride: int = 1
+    before: int = 0  # padding
+    behind: int = 0
+    dilation: int = 1
+    transposed: bool = False
+    more: int = 0  # output padding
+    first: int = 0  # index of row 0 in the source
+    tap_first: int = 0  # the source's tap of tap 0, and its step
+    tap_step: int = 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether output row i reads input row i and no other."""
+        same = self.size == self.points and self.first == 0 and self.stride == 1
+        return same and self.kernel == 1 and self.before == self.behind == 0
+
+
+def image_axis(index: np.ndarray, read: np.ndarray, taps: np.ndarray, size: int, *, transposed: bool) -> ImageAxis:
+    """The axis whose output row o and tap r read row index[o, r] of `size` where read[o, r], and zero elsewhere.
+
+    `index` has one output row more than `read`, to show the stride of a single one; `taps` are those that are not
+    zero in every kernel. NoImageAxis where neither a convolution nor, with `transposed`, a transposed one reads so.
+    """
+    used = np.flatnonzero(taps)
+    step = int(used[1] - used[0]) if len(used) > 1 else 1
+    if not len(used) or (np.diff(used) != step).any():
+        raise NoImageAxis("the kernel's zeros do not lie at even distances")
+    fit = _transposed if transposed else _convolution
+    return fit(index[:, used], read[:, used], size, int(used[0]), step)
+
+
+def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis:
+    points, kernel = read.shape
+    stride = int(index[1, 0] - index[0, 0])
+    if points == 1:
+        stride = max(stride, 1)
+    index = index[:points]
+    dilation = int(index[0, 1] - index[0, 0]) if kernel > 1 else 1
+    linear = index[0, 0] + stride * np.arange(points)[:, None] + dilation * np.arange(kernel)
+    if stride < 1 or dilation == 0 or (index != linear).any():
+        raise NoImageAxis("the rows read are not stride * (output row) + dilation * tap - padding")
+    if dilation < 0:
+        index, read, dilation = index[:, ::-1], read[:, ::-1], -dilation
+        tap_first, tap_step = tap_first + (kernel - 1) * tap_step, -tap_step
+    inside = (index >= 0) & (index < size)
+    if (read & ~inside).any():
+        raise NoImageAxis(f"row {int(index[read & ~inside][0])} is read, there are {size}")
+    if (inside & ~read).any():
+        raise NoImageAxis(f"row {int(index[inside & ~read][0])} of {size} counts as padding")
+    first, before = max(0, int(index[0, 0])), max(0, -int(index[0, 0]))
+    end = int(index[-1, -1]) + 1
+    behind = max(0, end - size)
+    rows = (end if size - end >= stride else size) - first
+    return ImageAxis(
+        rows, points, kernel, stride, before, behind, dilation, first=first, tap_first=tap_first, tap_step=tap_step
+    )
+
+
+def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis:
+    """The axis where row = source * stride - padding + tap * dilation, the source's taps running either way."""
+    points, kernel = read.shape
+    index = index[:points]
+    row, tap = np.nonzero(read)
+    if not len(row):
+        raise NoImageAxis("no input row is read")
+    source = index[row, tap]
+    for stride in _strides(row, tap, source, points):
+        dilation, flipped = _dilation(row - source * stride, tap)
+        taps = np.arange(kernel)[::-1] if flipped else np.arange(kernel)
+        before = int(source[0] * stride + taps[tap[0]] * dilation - row[0])
+        spread = np.arange(points)[:, None] + before - dilation * taps
+        expected = (spread % stride == 0) & (spread >= 0) & (spread < size * stride)
+        if before < 0 or (expected != read).any() or (index[read] != (spread // stride)[read]).any():
+            continue
+        behind = (size - 1) * stride + dilation * (kernel - 1) + 1 - before - points
+        return ImageAxis(
+            size,
+            points,
+            kernel,
+            stride if size > 1 else max(stride, 1 - behind),
+            before,
+            max(0, behind),
+            dilation,
+            transposed=True,
+            more=max(0, -behind),
+            tap_first=tap_first + (kernel - 1) * tap_step if flipped else tap_first,
+            tap_step=-tap_step if flipped else tap_step,
+        )
+    raise NoImageAxis("the rows read are not those of a transposed convolution")
+
+
+def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, points: int) -> Sequence[int]:
+    """The stride that two rows read with the same tap show, else all there can be."""
+    for t in np.unique(tap):
+        rows, sources = row[tap == t], source[tap == t]
+        if len(rows) > 1:
+            step = int(sources[1] - sources[0])
+            return [int(rows[1] - rows[0]) // step] if step > 0 else []
+    return range(1, points + 1)
+
+
+def _dilation(offset: np.ndarray, tap: np.ndarray) -> tuple[int, bool]:
+    """(dilation, whether the taps run backwards) from the distance of output row and spread input row at each tap."""
+    other = np.flatnonzero(tap != tap[0])
+    if not len(other):
+        # A single tap says nothing of the direction; where the kernel is rotated they run backwards.
+        return 1, True
+    slope = int(offset[other[0]] - offset[0]) // int(tap[other[0]] - tap[0])
+    return max(1, abs(slope)), slope < 0

@@ -1,0 +1,76 @@
+"""The zeros around an operand: the conditions under which its elements are read at all."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from itertools import product
+
+import tvm_ffi
+from tvm import sym, tirx
+
+from .access import loads, variables
+from .evaluate import conditional
+from .function import refuse
+
+_MOST_CONDITIONS = 4
+
+
+def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> tuple[tirx.Expr, tuple[tirx.Expr, ...]]:
+    """`expr` inside its image, and the conditions on the axes `among` of being there; elsewhere it must be zero.
+
+    A choice by the value of an element (as a leaky ReLU makes) is part of the expression.
+    """
+    conditions: list[tirx.Expr] = []
+
+    def note(node: tirx.Expr) -> None:
+        branches = conditional(node)
+        if branches is None or not variables(branches[0], among) or loads(branches[0]):
+            return
+        if not any(tvm_ffi.structural_equal(branches[0], c) for c in conditions):
+            conditions.append(branches[0])
+
+    tvm_ffi.structural_walk(expr, (tirx.Expr, note))
+    if len(conditions) > _MOST_CONDITIONS:
+        raise refuse(
+            name, f"an operand is chosen by {len(conditions)} conditions, at most {_MOST_CONDITIONS} are served"
+        )
+    values = {}
+    for holds in product((True, False), repeat=len(conditions)):
+        value = expr
+        for condition, held in zip(conditions, holds, strict=True):
+            value = _decided(value, condition, held)
+        values[holds] = value
+    inside = [holds for holds, value in values.items() if not _is_zero(value)]
+    if len(inside) != 1:
+        raise refuse(name, f"an operand is padded with {_padding([values[h] for h in inside])}, only zeros are served")
+    required = [c if held else tirx.Not(c) for c, held in zip(conditions, inside[0], strict=True)]
+    return values[inside[0]], tuple(part for condition in required for part in _conjuncts(condition))
+
+
+def _padding(values: list[tirx.Expr]) -> str:
+    simplified = [sym.Analyzer().simplify(value) for value in values]
+    constant = [v.value for v in simplified if isinstance(v, (tirx.IntImm, tirx.FloatImm))]
+    return f"{constant[0]:g}" if constant else "elements"
+
+
+def _decided(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
+    """`expr` where `condition` is known to hold or not to."""
+
+    def choose(node: tirx.Expr) -> tirx.Expr:
+        branches = conditional(node)
+        if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
+            return node
+        return branches[1 if holds else 2]
+
+    return tvm_ffi.structural_map(expr, (tirx.Expr, choose))
+
+
+def _is_zero(expr: tirx.Expr) -> bool:
+    value = sym.Analyzer().simplify(expr)
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and value.value == 0
+
+
+def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    if isinstance(condition, tirx.And):
+        return _conjuncts(condition.a) + _conjuncts(condition.b)
+    return [condition]
