@@ -41,7 +41,6 @@ class Machine:
     sub_units: int  # Ns
     units: int  # Ncu
     first_rows: int  # L1
-    second_rows: int  # L2
     pci: int
     pco: int
     co_rows: int  # output channels of a sub-unit in a block
