@@ -28,6 +28,7 @@ from ..decide.tiling import GemmTiling
 from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.register_tile import (
+    Accumulators,
     TileShape,
     accumulators,
     resume,
@@ -335,13 +336,15 @@ class GemmNest:
         at = (row - self.keep) * self.copy_stride + k * self.group
         return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
 
-    def start(self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, p: Index, kt: Index) -> None:
+    def start(
+        self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, p: Index, kt: Index
+    ) -> None:
         zero = tirx.const(0, self.engine.accumulator)
         if self.engine.offset:
             assert where.panels is not None
-            for _, vector, offset in shape.slots():
+            for row, vector in shape.slots():
                 words = self.layout.starts(where.panels, where.panel_base(p), vector)
-                T.buffer_store(acc, words, [T.ramp(offset, 1, self.lanes)])
+                T.buffer_store(acc[row, vector], words, [T.ramp(0, 1, self.lanes)])
         else:
             set_accumulators(acc, shape, lambda i, j: zero)
         if where.first is True:
@@ -349,7 +352,7 @@ class GemmNest:
         with when(tirx.Not(where.first)):
             resume(acc, shape, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
-    def finish(self, acc: tirx.Var, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
+    def finish(self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
         def raw(value: Expr, i: int, j: Expr) -> None:
             self.store_raw(value, where.batch, i0 + i, j0 + j, kt)
 

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
 from ..lowering.nest import share, when
+from ..lowering.registers import register, registers
 from ..match import GemmProgram
 
 Expr: TypeAlias = tirx.Expr
@@ -110,18 +111,18 @@ class StreamNest:
     def dots(self, batch: Index, j0: Index, width: int) -> None:
         """m x width sums, each a vector along k."""
         lanes, kind = self.lanes, self.engine.accumulator
-        slots = [(i, j, (i * width + j) * lanes) for i in range(self.m) for j in range(width)]
-        acc = T.alloc_buffer((self.m * width * lanes,), kind, scope="local")
+        acc = [registers(width, lanes, kind) for _ in range(self.m)]
         whole, rest = divmod(self.k, lanes)
-        for _, _, at in slots:
-            with T.vectorized(0, lanes) as lane:
-                T.buffer_store(acc, tirx.const(0, kind), [at + lane])
+        for row in acc:
+            for sums in row:
+                T.buffer_store(sums, T.broadcast(tirx.const(0, kind), lanes), [T.ramp(0, 1, lanes)])
 
         def step(k0: Index, used: int) -> None:
-            for i, j, at in slots:
-                with T.vectorized(0, used) as lane:
-                    product = self.a(batch, i, k0 + lane) * self.b(batch, k0 + lane, j0 + j)
-                    T.buffer_store(acc, acc[at + lane] + product, [at + lane])
+            for i, row in enumerate(acc):
+                for j, sums in enumerate(row):
+                    with T.vectorized(0, used) as lane:
+                        product = self.a(batch, i, k0 + lane) * self.b(batch, k0 + lane, j0 + j)
+                        T.buffer_store(sums, sums[lane] + product, [lane])
 
         if whole:
             with T.serial(0, whole) as block:
@@ -130,7 +131,7 @@ class StreamNest:
             step(whole * lanes, rest)
         self.add_lanes(acc, batch, j0, width)
 
-    def add_lanes(self, acc: tirx.Var, batch: Index, j0: Index, width: int) -> None:
+    def add_lanes(self, acc: list[list[tirx.Var]], batch: Index, j0: Index, width: int) -> None:
         """The ends of the dot products: `width` vectors of partial sums become `width` sums, side by side.
 
         Neighbouring lanes of two vectors are added into one, so that a round halves both the vectors and the partial
@@ -139,25 +140,25 @@ class StreamNest:
         lanes, kind = self.lanes, self.engine.accumulator
         even, odd = ([2 * lane + bit for lane in range(lanes)] for bit in (0, 1))
         size = 1 << (width - 1).bit_length()
-        for i in range(self.m):
-            parts: list[Expr] = [acc[T.ramp((i * width + j) * lanes, 1, lanes)] for j in range(width)]
+        for i, row in enumerate(acc):
+            parts: list[Expr] = [sums[T.ramp(0, 1, lanes)] for sums in row]
             zero = T.broadcast(tirx.const(0, kind), lanes)
             parts += [zero] * (size - width)
             while len(parts) > 1:
                 parts = [self.kept(_pairs(a, b, even, odd)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
             for _ in range((lanes // size).bit_length() - 1):
                 parts = [self.kept(_pairs(parts[0], parts[0], even, odd))]
-            sums = T.alloc_buffer((lanes,), kind, scope="local")
+            sums = register(lanes, kind)
             T.buffer_store(sums, parts[0], [T.ramp(0, 1, lanes)])
             with T.vectorized(0, width) as lane:
                 self.store(sums[lane], batch, i, j0 + lane)
 
     def kept(self, value: Expr) -> Expr:
         """`value` in a register of its own, so that it is written once and read twice."""
-        register = T.alloc_buffer((self.lanes,), self.engine.accumulator, scope="local")
+        held = register(self.lanes, self.engine.accumulator)
         whole = T.ramp(0, 1, self.lanes)
-        T.buffer_store(register, value, [whole])
-        return register[whole]
+        T.buffer_store(held, value, [whole])
+        return held[whole]
 
 
 def _pairs(a: Expr, b: Expr, even: list[int], odd: list[int]) -> Expr:

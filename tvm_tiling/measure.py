@@ -37,7 +37,8 @@ class Side:
     around: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
-LEAST_SAMPLE = 200e-6  # a sample shorter than this is mostly the clock and the interpreter
+LEAST_SAMPLE = 1e-3  # a shorter sample is mostly the clock, the interpreter and whatever a thread still does on waking
+WARM_UP = 1e-3  # seconds of untimed calls before a warm sample: a core that slept is slower at first
 ALWAYS_PAIRS = 3  # a median of fewer is none
 RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices matter little
 MOST_RETAKES = 5
@@ -222,7 +223,7 @@ class Condition:
     """What happens around each sample.
 
     Warm (`flush` is None): wait `settle` seconds, so that the other side's threads, which spin for a while after a
-    call, have gone to sleep; then call once untimed, so that our own are awake and the data is in the caches.
+    call, have gone to sleep; then call untimed for WARM_UP, so that our own are awake and the data is in the caches.
     Cold: call `flush`, then take one call as the sample.
 
     Two threads of one product may wake up on the same core, and stay there for some time slices of 4 ms: a product of
@@ -244,7 +245,10 @@ class Condition:
     def _sample(self, run: Run, inner: int) -> tuple[float, bool]:
         if self.flush is None and self.settle:
             self.sleep(self.settle)
+            until = self.clock() + WARM_UP
             run()
+            while self.clock() < until:
+                run()
         for _ in range(1 + MOST_RETAKES):
             if self.flush is not None:
                 self.flush()

@@ -75,21 +75,23 @@ def test_ratio_is_the_median_of_pairs_and_survives_drift_and_an_outlier():
 def test_short_calls_are_repeated_equally_on_both_sides():
     clock = Clock()
     result = paired(clock.run("a", 11e-6), clock.run("b", 25e-6), RULE, clock.condition())
-    assert result.ours.inner == result.peer.inner == 19
-    assert clock.log[-38:] == ["a"] * 19 + ["b"] * 19
+    assert result.ours.inner == result.peer.inner == 91
+    assert clock.log[-182:] == ["a"] * 91 + ["b"] * 91
     assert result.ours.median == pytest.approx(11e-6)
 
 
-@pytest.mark.parametrize(("seconds", "calls"), [(1.0, 1), (200e-6, 1), (199e-6, 2), (3e-6, 67)])
+@pytest.mark.parametrize(("seconds", "calls"), [(1.0, 1), (1e-3, 1), (999e-6, 2), (3e-6, 334)])
 def test_inner_repetitions_fill_a_sample(seconds, calls):
     assert inner_repetitions(seconds) == calls
 
 
-def test_a_warm_sample_waits_then_calls_once_untimed():
+@pytest.mark.parametrize(("seconds", "untimed"), [(0.01, 1), (0.0011, 1), (0.0006, 2)])
+def test_a_warm_sample_waits_then_calls_untimed_for_a_millisecond(seconds, untimed):
     clock = Clock()
-    result = timed(clock.run("a", 0.01), StopRule(least_pairs=3, most_pairs=3), clock.condition(settle=1.0))
-    assert clock.log[-3:] == ["sleep", "a", "a"]
-    assert result.median == pytest.approx(0.01)
+    result = timed(clock.run("a", seconds), StopRule(least_pairs=3, most_pairs=3), clock.condition(settle=1.0))
+    timed_calls = result.inner
+    assert clock.log[-1 - untimed - timed_calls :] == ["sleep", *["a"] * (untimed + timed_calls)]
+    assert result.median == pytest.approx(seconds)
 
 
 def test_a_cold_sample_is_one_call_after_a_flush():

@@ -31,9 +31,6 @@ EXPOSED_COLLISION = 0.1
 # Part of B's arrival lost where its vectors straddle lines: all of B passing every tile of A, or one panel staying.
 STRADDLED_STREAM = 0.9
 STRADDLED_PANEL = 0.1
-# Part of the multiply-adds' time lost in a small product whose rows end within a line, tiles of A outside; measured,
-# its cause not found.
-RAGGED_ROWS = 0.12
 # Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
 PIECE_START = 512
 # Part of a miss in the first cache that out-of-order execution does not hide.
@@ -191,8 +188,6 @@ class CpuModel:
             missed = rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
             exposed += EXPOSED_MISS * missed
-        if cut.rows_outside and self.w.n * word % self.line and self.w.bytes <= self.l2:
-            exposed += RAGGED_ROWS * compute
         step = max(compute, a_bytes + b_bytes) + exposed
         around = TILE_START + rows * vectors * 2.0 * self.vector_load
         return groups * step + blocks * around
@@ -220,6 +215,10 @@ class CpuModel:
             return 0.0
         if cut.pack_b == "none":
             return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.d_s))
+        if cut.threads[1] > 1:
+            # Packed as a whole before the product starts: written to where so much finds room, and read again.
+            packed = columns * groups * self.word
+            arrival += 2.0 * share * groups * self.word / self.bytes_per_cycle(packed)
         vectors = share * groups / self.lanes
         work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
         return max(work, arrival * (1 + PIECE_START / (min(cut.columns, columns) * self.w.d_s)))

@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
 from .register_tile import dot
+from .registers import register, registers
 from .transpose import transpose
 
 Expr: TypeAlias = tirx.Expr
@@ -77,7 +78,7 @@ def pack_panel_group(
 def _interleave(panel: tirx.Var, at: Index, b: Element, k: Index, start: int, layout: PanelLayout) -> None:
     """Full vectors of a grouped engine: the rows of one group are loaded whole and shuffled into columns."""
     lanes, group = layout.lanes, layout.engine.group
-    rows = T.alloc_buffer((lanes * group,), layout.engine.operand, scope="local")
+    rows = register(lanes * group, layout.engine.operand)
     for r in range(group):
         with T.vectorized(0, lanes) as lane:
             T.buffer_store(rows, b(k + r, start + lane), [r * lanes + lane])
@@ -95,20 +96,20 @@ def pack_transposed(panel: tirx.Var, base: Index, b: Element, group: Index, layo
     word = "int32" if engine.group > 1 else engine.operand
     length = lanes * engine.group
     for start in range(0, layout.nr, lanes):
-        block = T.alloc_buffer((lanes * lanes,), word, scope="local")
-        for j in range(lanes):
-            row = T.ramp(j * lanes, 1, lanes)
+        rows = registers(lanes, lanes, word)
+        whole = T.ramp(0, 1, lanes)
+        for j, row in enumerate(rows):
             if start + j >= columns:
-                T.buffer_store(block, T.broadcast(tirx.const(0, word), lanes), [row])
+                T.buffer_store(row, T.broadcast(tirx.const(0, word), lanes), [whole])
             elif engine.group == 1:
                 with T.vectorized(0, lanes) as lane:
-                    T.buffer_store(block, b(group + lane, start + j), [j * lanes + lane])
+                    T.buffer_store(row, b(group + lane, start + j), [lane])
             else:
-                elements = T.alloc_buffer((length,), engine.operand, scope="local")
+                elements = register(length, engine.operand)
                 with T.vectorized(0, length) as lane:
                     T.buffer_store(elements, b(group * engine.group + lane, start + j), [lane])
-                T.buffer_store(block, T.reinterpret(f"{word}x{lanes}", elements[T.ramp(0, 1, length)]), [row])
-        for i, column in enumerate(transpose(block, lanes)):
+                T.buffer_store(row, T.reinterpret(f"{word}x{lanes}", elements[T.ramp(0, 1, length)]), [whole])
+        for i, column in enumerate(transpose([row[whole] for row in rows], word)):
             at = T.ramp(base + (group + i) * layout.row + start * engine.group, 1, length)
             value = column if engine.group == 1 else T.reinterpret(f"{engine.operand}x{length}", column)
             T.buffer_store(panel, value, [at])
@@ -118,19 +119,18 @@ def pack_starts(panel: tirx.Var, base: Index, groups: Expr, layout: PanelLayout)
     """Behind a packed panel: -offset times each column's sum, which undoes the offset of A."""
     lanes = layout.lanes
     vectors = layout.nr // lanes
-    sums = T.alloc_buffer((layout.nr,), "int32", scope="local")
+    sums = registers(vectors, lanes, "int32")
+    whole = T.ramp(0, 1, lanes)
     for v in range(vectors):
-        with T.vectorized(0, lanes) as lane:
-            T.buffer_store(sums, tirx.const(0, "int32"), [v * lanes + lane])
+        T.buffer_store(sums[v], T.broadcast(tirx.const(0, "int32"), lanes), [whole])
     ones = T.broadcast(tirx.const(0x01010101, "int32"), lanes)
     width = lanes * layout.engine.group
     with T.serial(0, groups) as k:
         for v in range(vectors):
-            slot = T.ramp(v * lanes, 1, lanes)
             right = panel[T.ramp(base + k * layout.row + v * width, 1, width)]
-            T.buffer_store(sums, dot(layout.engine, sums[slot], ones, right, lanes), [slot])
+            T.buffer_store(sums[v], dot(layout.engine, sums[v][whole], ones, right, lanes), [whole])
     for v in range(vectors):
-        words = sums[T.ramp(v * lanes, 1, lanes)] * T.broadcast(tirx.const(-layout.engine.offset, "int32"), lanes)
+        words = sums[v][whole] * T.broadcast(tirx.const(-layout.engine.offset, "int32"), lanes)
         at = base + layout.groups * layout.row + v * width
         T.buffer_store(panel, T.reinterpret(f"{layout.engine.operand}x{width}", words), [T.ramp(at, 1, width)])
 

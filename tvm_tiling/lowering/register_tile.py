@@ -14,8 +14,11 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
+from .registers import registers
 
 Expr: TypeAlias = tirx.Expr
+# (row within the tile, vector) -> the register of those sums
+Accumulators: TypeAlias = dict[tuple[int, int], tirx.Var]
 # (row within the tile, group of the summed axis) -> one element of A
 ElementOfA = Callable[[int, Expr], Expr]
 
@@ -36,63 +39,63 @@ class TileShape:
         """Columns that this vector holds."""
         return min(self.lanes, self.columns - vector * self.lanes)
 
-    def slots(self) -> list[tuple[int, int, int]]:
-        """(row, vector, offset of its accumulator) in the order of the accumulator buffer."""
-        return [(i, v, (i * self.vectors + v) * self.lanes) for i in range(self.rows) for v in range(self.vectors)]
+    def slots(self) -> list[tuple[int, int]]:
+        """(row, vector) of every accumulator."""
+        return [(i, v) for i in range(self.rows) for v in range(self.vectors)]
 
 
-def accumulators(shape: TileShape, engine: DotEngine) -> tirx.Var:
-    """The buffer that LLVM turns into registers."""
-    size = shape.rows * shape.vectors * shape.lanes
-    return T.alloc_buffer((size,), engine.accumulator, scope="local")
+def accumulators(shape: TileShape, engine: DotEngine) -> Accumulators:
+    """A register for every vector of the tile."""
+    slots = shape.slots()
+    return dict(zip(slots, registers(len(slots), shape.lanes, engine.accumulator), strict=True))
 
 
-def set_accumulators(acc: tirx.Var, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
+def set_accumulators(acc: Accumulators, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
     """acc[i, j] = value(i, j) for the columns in use, and for the idle lanes of the last vector too."""
-    for row, vector, offset in shape.slots():
+    for row, vector in shape.slots():
         with T.vectorized(0, shape.lanes) as lane:
-            T.buffer_store(acc, value(row, vector * shape.lanes + lane), [offset + lane])
+            T.buffer_store(acc[row, vector], value(row, vector * shape.lanes + lane), [lane])
 
 
-def resume(acc: tirx.Var, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
+def resume(acc: Accumulators, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
     """acc[i, j] += value(i, j) for the columns in use only, since the others may lie outside the matrix."""
-    for row, vector, offset in shape.slots():
+    for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
             so_far = value(row, vector * shape.lanes + lane)
-            T.buffer_store(acc, acc[offset + lane] + so_far, [offset + lane])
+            T.buffer_store(acc[row, vector], acc[row, vector][lane] + so_far, [lane])
 
 
-def write_back(acc: tirx.Var, shape: TileShape, store: Callable[[Expr, int, Expr], None]) -> None:
+def write_back(acc: Accumulators, shape: TileShape, store: Callable[[Expr, int, Expr], None]) -> None:
     """store(accumulator, i, j) for every element of the tile."""
-    for row, vector, offset in shape.slots():
+    for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
-            store(acc[offset + lane], row, vector * shape.lanes + lane)
+            store(acc[row, vector][lane], row, vector * shape.lanes + lane)
 
 
-def step_in_place(acc: tirx.Var, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr]) -> None:
+def step_in_place(acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, b: Callable[[Expr, Expr], Expr]) -> None:
     """One summed element with B read where it lies: b(k, column)."""
-    for row, vector, offset in shape.slots():
+    for row, vector in shape.slots():
         with T.vectorized(0, shape.width(vector)) as lane:
             product = a(row, k) * b(k, vector * shape.lanes + lane)
-            T.buffer_store(acc, acc[offset + lane] + product, [offset + lane])
+            T.buffer_store(acc[row, vector], acc[row, vector][lane] + product, [lane])
 
 
 def step_packed(
-    acc: tirx.Var, shape: TileShape, k: Expr, a: ElementOfA, panel: tirx.Var, base: Expr, engine: DotEngine
+    acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, panel: tirx.Var, base: Expr, engine: DotEngine
 ) -> None:
     """One group of the summed axis with B in a packed panel, whose group starts at `base`."""
-    if engine.group == 1:
-        for row, vector, offset in shape.slots():
-            with T.vectorized(0, shape.lanes) as lane:
-                product = a(row, k) * panel[base + vector * shape.lanes + lane]
-                T.buffer_store(acc, acc[offset + lane] + product, [offset + lane])
-        return
     lanes, group = shape.lanes, engine.group
-    for row, vector, offset in shape.slots():
-        left = T.broadcast(T.reinterpret("int32", a(row, k)), lanes)
-        right = panel[T.ramp(base + vector * lanes * group, 1, lanes * group)]
-        slot = T.ramp(offset, 1, lanes)
-        T.buffer_store(acc, dot(engine, acc[slot], left, right, lanes), [slot])
+    whole = T.ramp(0, 1, lanes)
+    for row, vector in shape.slots():
+        slot = acc[row, vector]
+        if group == 1:
+            with T.vectorized(0, lanes) as lane:
+                product = a(row, k) * panel[base + vector * lanes + lane]
+                T.buffer_store(slot, slot[lane] + product, [lane])
+        else:
+            left = T.broadcast(T.reinterpret("int32", a(row, k)), lanes)
+            right = panel[T.ramp(base + vector * lanes * group, 1, lanes * group)]
+            T.buffer_store(slot, dot(engine, slot[whole], left, right, lanes), [whole])
 
 
 def dot(engine: DotEngine, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:

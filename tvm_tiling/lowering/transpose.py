@@ -10,20 +10,21 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
+from .registers import registers
 
-def transpose(block: tirx.Var, lanes: int) -> list[tirx.Expr]:
-    """The columns of `block`, a local buffer of lanes x lanes elements whose rows are vectors."""
-    kind = str(block.dtype)
-    vectors = [block[T.ramp(i * lanes, 1, lanes)] for i in range(lanes)]
+
+def transpose(vectors: list[tirx.Expr], dtype: str) -> list[tirx.Expr]:
+    """The columns of a square block whose rows are `vectors`."""
+    lanes = len(vectors)
     half = lanes // 2
     first = [x for lane in range(half) for x in (lane, lanes + lane)]
     second = [x for lane in range(half, lanes) for x in (lane, lanes + lane)]
-    rounds = lanes.bit_length() - 1
-    for _ in range(rounds):
-        turned = T.alloc_buffer((lanes * lanes,), kind, scope="local")
+    whole = T.ramp(0, 1, lanes)
+    for _ in range(lanes.bit_length() - 1):
+        turned = registers(lanes, lanes, dtype)
         for i in range(half):
             pair = [vectors[i], vectors[i + half]]
-            T.buffer_store(turned, T.Shuffle(pair, first), [T.ramp(2 * i * lanes, 1, lanes)])
-            T.buffer_store(turned, T.Shuffle(pair, second), [T.ramp((2 * i + 1) * lanes, 1, lanes)])
-        vectors = [turned[T.ramp(i * lanes, 1, lanes)] for i in range(lanes)]
+            T.buffer_store(turned[2 * i], T.Shuffle(pair, first), [whole])
+            T.buffer_store(turned[2 * i + 1], T.Shuffle(pair, second), [whole])
+        vectors = [register[whole] for register in turned]
     return vectors

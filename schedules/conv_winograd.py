@@ -1,0 +1,314 @@
+"""Winograd convolution on the CPU: few points, more of them, and products of matrices between (decide/winograd.py).
+
+    parallel task = (share of the image tiles, share of the output channels)
+      block of image tiles           their transforms V stay in the second cache
+        transform of the inputs      V[tile][point][ci], vectors along ci
+        block of output channels     the sums M stay in the second cache
+          point of the a x a
+            panels of nr, tiles of mr   M[point] = V[point] x U[point] in registers
+          transform of the outputs   vectors along co, the epilogue, the store
+
+An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap. At the border the input
+tile is copied into a small square of zeros first; every other one is read where it lies. V and M are laid out so that
+no two of the rows that a kernel reads at once start in the same set of the first cache: an odd number of lines apart.
+
+U is the transformed weights in panels, [point][panel][ci][nr], packed ahead or when the convolution starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.cook_toom import cook_toom
+from ..decide.dot_engine import DotEngine
+from ..decide.winograd import WinogradTiling
+from ..hardware.description import Cpu
+from ..lowering.nest import by_edge, share, when
+from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
+from ..lowering.winograd_transform import DTYPE, Vector, transform_square
+from ..match import ConvProgram
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+ENGINE = DotEngine("fma.float32", 1, DTYPE, DTYPE, 1.0)
+
+
+class WinogradNest:
+    """Writes the TIR of one convolution."""
+
+    def __init__(self, program: ConvProgram, tiling: WinogradTiling, cpu: Cpu) -> None:
+        self.program, self.tiling = program, tiling
+        w = program.workload
+        self.w = w
+        self.transforms = cook_toom(tiling.m, w.kh)
+        self.m, self.a = tiling.m, self.transforms.a
+        self.points = self.a**2
+        self.mr, self.lanes = tiling.rows, tiling.lanes
+        self.vectors = tiling.vectors
+        self.nr = self.vectors * self.lanes
+        self.tile_rows, self.tile_columns = -(-w.ho // self.m), -(-w.wo // self.m)
+        self.tiles = w.n * self.tile_rows * self.tile_columns
+        self.full_groups, self.row_tail = divmod(self.tiles, self.mr)
+        self.groups = self.full_groups + (self.row_tail > 0)
+        self.full_panels, self.column_tail = divmod(w.co, self.nr)
+        self.panels = self.full_panels + (self.column_tail > 0)
+        self.block_groups = min(tiling.block_tiles // self.mr, -(-self.groups // tiling.threads_tiles))
+        self.block_panels = min(tiling.block_channels // self.nr, -(-self.panels // tiling.threads_channels))
+        line = cpu.caches[0].line // 4
+        self.v_point, self.v_tile = self.strides(w.ci, line)
+        self.m_point, self.m_tile = self.strides(self.block_panels * self.nr, line)
+
+    def strides(self, length: int, line: int) -> tuple[int, int]:
+        """Elements from one point to the next and from one image tile to the next: odd numbers of lines."""
+        point = (-(-length // line) | 1) * line
+        return point, (self.points * point // line | 1) * line
+
+    # ---- weights --------------------------------------------------------------------------------------------------
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        return (self.points, self.panels, self.w.ci, self.nr)
+
+    def packed_offset(self, point: Index, panel: Index) -> Index:
+        return (point * self.panels + panel) * (self.w.ci * self.nr)
+
+    def pack_whole(self, packed: tirx.Var) -> None:
+        """Transform all weights, a parallel task a panel."""
+        with T.parallel(0, self.panels) as panel:
+
+            def pack(columns: int) -> None:
+                with T.serial(0, self.w.ci) as c:
+                    for start in range(0, self.nr, self.lanes):
+                        self.pack_vector(packed, panel, c, start, max(0, min(self.lanes, columns - start)))
+
+            by_edge(panel, self.full_panels, self.column_tail, self.nr, pack)
+
+    def pack_vector(self, packed: tirx.Var, panel: Index, c: Index, start: int, used: int) -> None:
+        """One input channel's weights of `used` output channels from column `start` of a panel on; zeros behind them."""
+        a, co = self.a, panel * self.nr + start
+
+        def at(point: Index, lane: Index) -> list[Index]:
+            return [self.packed_offset(point, panel) + c * self.nr + start + lane]
+
+        def write(i: int, j: int, value: Vector) -> None:
+            with T.vectorized(0, used) as lane:
+                T.buffer_store(packed, value(lane), at(i * a + j, lane))
+
+        if used:
+            transform_square(
+                self.transforms.weights,
+                used,
+                lambda i, j, lane: self.program.weight_at(co + lane, 0, i, j, c, dtype=DTYPE),
+                write,
+            )
+        if used < self.lanes:
+            with T.serial(0, self.points) as point, T.vectorized(0, self.lanes - used) as lane:
+                T.buffer_store(packed, tirx.const(0, DTYPE), at(point, used + lane))
+
+    # ---- the nest -------------------------------------------------------------------------------------------------
+
+    def emit(self, packed: tirx.Var | None) -> None:
+        """The whole convolution; `packed` is the weights transformed ahead."""
+        if packed is None:
+            size = 1
+            for extent in self.packed_shape:
+                size *= extent
+            packed = T.alloc_buffer((size,), DTYPE)
+            self.pack_whole(packed)
+        tt, tc = self.tiling.threads_tiles, self.tiling.threads_channels
+        with T.parallel(0, tt * tc) if tt * tc > 1 else T.serial(0, 1) as task:
+            group0, group1 = share(self.groups, tirx.floordiv(task, tc), tt)
+            panel0, panel1 = share(self.panels, tirx.floormod(task, tc), tc)
+            v = T.alloc_buffer((self.block_groups * self.mr * self.v_tile,), DTYPE)
+            sums = T.alloc_buffer((self.block_groups * self.mr * self.m_tile,), DTYPE)
+            with T.serial(0, tirx.ceildiv(group1 - group0, self.block_groups)) as block:
+                group = group0 + block * self.block_groups
+                groups = tirx.min(self.block_groups, group1 - group)
+                first = group * self.mr
+                count = tirx.min(groups * self.mr, self.tiles - first)
+                self.transform_inputs(v, first, count)
+                with T.serial(0, tirx.ceildiv(panel1 - panel0, self.block_panels)) as channels:
+                    panel = panel0 + channels * self.block_panels
+                    panels = tirx.min(self.block_panels, panel1 - panel)
+                    self.products(v, sums, packed, group, groups, panel, panels)
+                    self.transform_outputs(sums, first, count, panel * self.nr, panels * self.nr)
+
+    def tile(self, number: Index) -> tuple[Index, Index, Index]:
+        """(image, first output row, first output column) of an image tile."""
+        per_image = self.tile_rows * self.tile_columns
+        rest = tirx.floormod(number, per_image)
+        row, column = tirx.floordiv(rest, self.tile_columns), tirx.floormod(rest, self.tile_columns)
+        return tirx.floordiv(number, per_image), row * self.m, column * self.m
+
+    # ---- inputs ---------------------------------------------------------------------------------------------------
+
+    def transform_inputs(self, v: tirx.Var, first: Index, count: Index) -> None:
+        """V of `count` image tiles from `first` on."""
+        w, a, m = self.w, self.a, self.m
+        top, left, _, _ = w.padding
+        has_border = top or left or self.tile_rows * m - m + a > w.h or self.tile_columns * m - m + a > w.w
+        with T.serial(0, count) as t:
+            n, y, x = self.tile(first + t)
+            corner = (t, n, y - top, x - left)
+            if not has_border:
+                self.transform_in_place(v, *corner)
+            else:
+                inside = (y >= top, x >= left, y - top + a <= w.h, x - left + a <= w.w)
+                with T.If(tirx.all(*inside)):
+                    with T.Then():
+                        self.transform_in_place(v, *corner)
+                    with T.Else():
+                        self.transform_bordered(v, *corner)
+
+    def transform_in_place(self, v: tirx.Var, t: Index, n: Index, y: Index, x: Index) -> None:
+        def vector(c: Index, width: int) -> None:
+            self.transform_vector(
+                v, t, c, width, lambda i, j, lane: self.program.input_at(n, 0, y + i, x + j, c + lane, dtype=DTYPE)
+            )
+
+        self.every_vector(self.w.ci, vector)
+
+    def transform_bordered(self, v: tirx.Var, t: Index, n: Index, y: Index, x: Index) -> None:
+        """An input tile that lies across the border, by way of a square whose outside stays zero."""
+        w, a, lanes = self.w, self.a, self.lanes
+        square = T.alloc_buffer((self.points * lanes,), DTYPE)
+        with T.serial(0, self.points) as point, T.vectorized(0, lanes) as lane:
+            T.buffer_store(square, tirx.const(0, DTYPE), [point * lanes + lane])
+        i0, j0 = tirx.max(0, -y), tirx.max(0, -x)
+        rows, columns = tirx.min(a, w.h - y) - i0, tirx.min(a, w.w - x) - j0
+
+        def vector(c: Index, width: int) -> None:
+            with T.serial(0, rows) as i, T.serial(0, columns) as j, T.vectorized(0, width) as lane:
+                value = self.program.input_at(n, 0, y + i0 + i, x + j0 + j, c + lane, dtype=DTYPE)
+                T.buffer_store(square, value, [((i0 + i) * a + j0 + j) * lanes + lane])
+            self.transform_vector(v, t, c, width, lambda i, j, lane: square[(i * a + j) * lanes + lane])
+
+        self.every_vector(w.ci, vector)
+
+    def transform_vector(
+        self, v: tirx.Var, t: Index, c: Index, width: int, read: Callable[[int, int, Expr], Expr]
+    ) -> None:
+        def write(i: int, j: int, value: Vector) -> None:
+            with T.vectorized(0, width) as lane:
+                T.buffer_store(v, value(lane), [t * self.v_tile + (i * self.a + j) * self.v_point + c + lane])
+
+        transform_square(self.transforms.input, width, read, write)
+
+    def every_vector(self, channels: int, emit: Callable[[Index, int], None]) -> None:
+        """emit(first channel, width) for whole vectors, then for what is left."""
+        whole, rest = divmod(channels, self.lanes)
+        if whole:
+            with T.serial(0, whole) as vector:
+                emit(vector * self.lanes, self.lanes)
+        if rest:
+            emit(whole * self.lanes, rest)
+
+    # ---- products -------------------------------------------------------------------------------------------------
+
+    def products(
+        self, v: tirx.Var, sums: tirx.Var, packed: tirx.Var, group: Index, groups: Index, panel: Index, panels: Index
+    ) -> None:
+        """M = V x U at every point, for `groups` register tiles of image tiles and `panels` panels of channels."""
+
+        def every_panel(emit: Callable[[Index, int], None]) -> None:
+            full = panels if not self.column_tail else tirx.max(0, tirx.min(panels, self.full_panels - panel))
+            if self.full_panels:
+                with T.serial(0, full) as p:
+                    emit(p, self.vectors)
+            if self.column_tail:
+                with when(panels > full):
+                    emit(full, -(-self.column_tail // self.lanes))
+
+        def every_group(emit: Callable[[Index, int], None]) -> None:
+            full = groups if not self.row_tail else tirx.max(0, tirx.min(groups, self.full_groups - group))
+            if self.full_groups:
+                with T.serial(0, full) as g:
+                    emit(g, self.mr)
+            if self.row_tail:
+                with when(groups > full):
+                    emit(full, self.row_tail)
+
+        with T.serial(0, self.points) as point:
+            every_panel(
+                lambda p, vectors: every_group(
+                    lambda g, rows: self.product(
+                        TileShape(rows, vectors * self.lanes, self.lanes),
+                        v,
+                        g * self.mr * self.v_tile + point * self.v_point,
+                        packed,
+                        self.packed_offset(point, panel + p),
+                        sums,
+                        g * self.mr * self.m_tile + point * self.m_point + p * self.nr,
+                    )
+                )
+            )
+
+    def product(
+        self,
+        shape: TileShape,
+        v: tirx.Var,
+        left: Index,
+        packed: tirx.Var,
+        right: Index,
+        sums: tirx.Var,
+        result: Index,
+    ) -> None:
+        """One register tile; `left`, `right` and `result` are where its operands and sums start."""
+        acc = accumulators(shape, ENGINE)
+        zero = tirx.const(0, DTYPE)
+        set_accumulators(acc, shape, lambda i, j: zero)
+        with T.serial(0, self.w.ci) as k:
+            read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
+            step_packed(acc, shape, k, lambda i, _: read[i], packed, right + k * self.nr, ENGINE)
+        write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
+
+    # ---- outputs --------------------------------------------------------------------------------------------------
+
+    def transform_outputs(self, sums: tirx.Var, first: Index, count: Index, co: Index, channels: Index) -> None:
+        """The outputs of `count` image tiles from `first` on, up to `channels` channels from `co` on."""
+        w, lanes = self.w, self.lanes
+        tail = w.co % lanes
+        vectors = tirx.floordiv(tirx.min(channels, w.co - co), lanes)
+        with T.serial(0, count) as t:
+            n, y, x = self.tile(first + t)
+
+            def vector(c: Index, width: int) -> None:
+                self.transform_output(sums, t, n, y, x, co, c, width)
+
+            if w.co >= lanes:
+                with T.serial(0, vectors) as number:
+                    vector(number * lanes, lanes)
+            if tail:
+                with when(co + channels > w.co - tail):
+                    vector(vectors * lanes, tail)
+
+    def transform_output(
+        self, sums: tirx.Var, t: Index, n: Index, y: Index, x: Index, co: Index, c: Index, width: int
+    ) -> None:
+        """One vector of channels of an image tile; at the bottom and the right only what lies inside is stored."""
+        w, program = self.w, self.program
+
+        def element(i: int, j: int, lane: Expr) -> Expr:
+            return sums[t * self.m_tile + (i * self.a + j) * self.m_point + c + lane]
+
+        def store(i: int, j: int, value: Vector) -> None:
+            with T.vectorized(0, width) as lane:
+                at = (n, 0, y + i, x + j, co + c + lane)
+                T.buffer_store(program.out, program.result(value(lane), *at), program.out_at(*at))
+
+        def store_inside(i: int, j: int, value: Vector) -> None:
+            with when(tirx.all(y + i < w.ho, x + j < w.wo)):
+                store(i, j, value)
+
+        if w.ho % self.m == 0 and w.wo % self.m == 0:
+            transform_square(self.transforms.output, width, element, store)
+            return
+        with T.If(tirx.all(y + self.m <= w.ho, x + self.m <= w.wo)):
+            with T.Then():
+                transform_square(self.transforms.output, width, element, store)
+            with T.Else():
+                transform_square(self.transforms.output, width, element, store_inside)
