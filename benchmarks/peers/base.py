@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from tvm_tiling.measure import Side, quickest_call
 from tvm_tiling.workload import GemmWorkload
 
 from ..operands import Workload
@@ -58,17 +58,12 @@ class Peer(ABC):
         """What may be done ahead of time: compile, allocate and, where `packed`, lay out the second operand."""
 
 
-def quickest(ways: dict[str, Prepared], calls: int = 3) -> Prepared:
-    """The way whose best of a few calls is the quickest, with its name as the note: a peer is given its best."""
+def quickest(ways: dict[str, Prepared]) -> Prepared:
+    """The way whose best call is the quickest, with its name as the note: a peer is given its best."""
 
     def best(way: Prepared) -> float:
         way.run()
-        seconds = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            way.run()
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
+        return quickest_call(Side(way.run))
 
     name = min(ways, key=lambda key: best(ways[key])) if len(ways) > 1 else next(iter(ways))
     return replace(ways[name], note=name)
