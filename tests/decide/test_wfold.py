@@ -123,6 +123,12 @@ def test_the_stem_prefers_8_where_the_rule_takes_16():
     assert "mode best takes 8" in literal.why("pci")
 
 
+def test_mode_best_takes_the_fewest_cycles_not_the_fewest_steps():
+    t = best(h=8, w=42, ci=199, co=16, kh=1, kw=5, padding=(0, 0, 0, 0))
+    assert (t.pci, t.steps, t.reads, t.cycles) == (16, 1560, 1560, 1560)
+    assert "32: 1680" in t.why("pci")  # 1400 steps, but 1680 rows of input
+
+
 # ---- output channels ------------------------------------------------------------------------------------------------
 
 

@@ -52,7 +52,9 @@ def decide(
         return decide_wfold(workload, hardware, mode=mode)
     if hardware.near_tile is not None:
         if form is not None:
-            raise HardwareError(f"form = {form!r} is for CPUs; {hardware.name} has page 01's units")
+            raise HardwareError(
+                f"form = {form!r} is for CPUs and page 05's machine, {hardware.name} has page 01's units; accepted: None"
+            )
         return decide_partition(
             workload,
             hardware,
