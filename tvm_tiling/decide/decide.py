@@ -53,7 +53,7 @@ def decide(
     if hardware.near_tile is not None:
         if form is not None:
             raise HardwareError(
-                f"form = {form!r} is for CPUs and page 05's machine, {hardware.name} has page 01's units; accepted: None"
+                f"form = {form!r} is for CPUs and page 05's machine, {hardware.name} has page 01's; accepted: None"
             )
         return decide_partition(
             workload,
