@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -12,6 +11,7 @@ import pytest
 from benchmarks import forms
 from benchmarks.peers.base import Peer, Prepared
 from benchmarks.suite import SuiteError
+from tvm_tiling.measure import Paired, Timing
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 
@@ -58,10 +58,10 @@ def test_summary_by_hand():
 
 
 class Standin(Peer):
-    """Our kernel in a form that takes so many milliseconds; "broken" raises, "wrong" computes something else."""
+    """Our kernel in a form whose run tells its seconds; "broken" raises, "wrong" computes something else."""
 
     serves = (ConvWorkload, GemmWorkload)
-    milliseconds: ClassVar = {None: 2, "direct": 2, "gemm": 1, "wrong": 1, "broken": 1}
+    seconds: ClassVar = {None: 2.0, "gemm": 1.0, "wrong": 1.0}
 
     def __init__(self, name="ours", form=None):
         self.name, self.form = name, form
@@ -71,7 +71,11 @@ class Standin(Peer):
         if self.form == "broken":
             raise RuntimeError("no such form")
         answer = operands.expected + (self.form == "wrong")
-        return Prepared(lambda: time.sleep(self.milliseconds[self.form] / 1e3), lambda: answer)
+        return Prepared(lambda: self.seconds[self.form], lambda: answer)
+
+
+def _told(side):
+    return Timing(seconds=(side.run(),) * 3)
 
 
 @pytest.fixture
@@ -92,11 +96,13 @@ def kernels(monkeypatch):
 
     monkeypatch.setattr(forms, "packed_kernel", packed_kernel)
     monkeypatch.setattr(forms, "Ours", Standin)
+    monkeypatch.setattr(forms, "timed", lambda side, *_: _told(side))
+    monkeypatch.setattr(forms, "paired", lambda ours, peer, *_: Paired(ours=_told(ours), peer=_told(peer)))
     return asked
 
 
 def settings(path, *more):
-    return forms.parse(["--filter", "depthwise 14x14x384->384 k3", "--seconds", "0.05", "--json", str(path), *more])
+    return forms.parse(["--filter", "depthwise 14x14x384->384 k3", "--json", str(path), *more])
 
 
 def test_every_form_is_measured_beside_the_chosen_one_or_says_why_not(kernels, tmp_path, capsys):
@@ -110,17 +116,18 @@ def test_every_form_is_measured_beside_the_chosen_one_or_says_why_not(kernels, t
         "wfold": "refused",
     }
     assert layer["forms"]["wfold"]["reason"] == "channels are many"
-    assert layer["forms"]["gemm"]["ratio"] < 0.8
+    assert (layer["forms"]["gemm"]["ratio"], layer["forms"]["gemm"]["seconds"]) == (0.5, 1.0)
     assert layer["forms"]["gemm"]["predicted_seconds"] == 2e-3
     assert (layer["chosen"], layer["fastest"], layer["right"]) == ("direct", "gemm", False)
-    assert layer["loss"] == pytest.approx(1 / layer["forms"]["gemm"]["ratio"] - 1)
+    assert layer["loss"] == 1.0
     written = json.loads(path.read_text())
     assert written["layers"] == json.loads(json.dumps([layer]))
     assert written["summary"]["right"] == 0
     forms.print_entries([layer])
     told = capsys.readouterr().out
     assert "0 of 1 contested layers right" in told
-    assert "1000 / " in told
+    assert "1000 / 2000000" in told
+    assert "2000 / 1000000" in told
 
 
 def test_resume_keeps_what_was_measured_and_repeats_what_failed(kernels, tmp_path):

@@ -16,9 +16,9 @@ from benchmarks.run import Settings, measure_case
 from benchmarks.suite import Case, SuiteError
 from benchmarks.summary import faster_peer, geometric_mean, summaries, summarize
 from benchmarks.table import peer_columns, remarks, skipped_peers
-from tvm_tiling.measure import Condition, StopRule
+from tvm_tiling.measure import Condition, Paired, StopRule, Timing
 from tvm_tiling.peak import Bandwidth, Peak
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 PEAK = Peak(
     gflops_one_core=50.0,
@@ -218,6 +218,47 @@ def test_resume_takes_rows_of_its_own_format_only(tmp_path):
     with pytest.raises(SuiteError, match="another --json file"):
         driver._earlier_rows(settings)
     assert not list(tmp_path.glob("*.part"))
+
+
+class Answer(Standin):
+    """Gives the expected answer of any workload."""
+
+    serves = (GemmWorkload, ConvWorkload)
+
+    def prepare(self, operands, packed):
+        return Prepared(lambda: None, lambda: operands.expected, rounding=0.0)
+
+
+def test_a_run_of_convolutions_is_written_and_resumed(monkeypatch, tmp_path):
+    asked = []
+
+    def peer(name):
+        asked.append(name)
+        return Answer(name)
+
+    monkeypatch.setattr(driver, "Ours", Answer)
+    monkeypatch.setattr(driver, "get_peer", peer)
+    monkeypatch.setattr(driver, "measure_peak", lambda cpu, target: PEAK)
+    pair = Paired(ours=Timing(seconds=(1.0,) * 3), peer=Timing(seconds=(2.0,) * 3))
+    monkeypatch.setattr(driver, "paired", lambda ours, peer, rule, condition: pair)
+    settings = Settings(
+        suite="conv", match="squeezenet1.1 13x13x48", peers=("it",), json=tmp_path / "r.json", resume=True
+    )
+    first = driver.run(settings)
+    names = [f"squeezenet1.1 13x13x48->192 {kernel} float32 packed" for kernel in ("k1", "k3 p1")]
+    assert [r["case"] for r in first["rows"]] == names
+    assert first["rows"][1]["peers"]["it"]["ratio"] == 2.0
+    assert first["rows"][1]["times"] == {"squeezenet1.1": 2}
+    assert (first["rows"][1]["op"], first["rows"][1]["kh"]) == ("conv", 3)
+    assert [s["group"] for s in first["summary"]] == [
+        "squeezenet1.1, float32, packed",
+        "network squeezenet1.1, float32, packed",
+        "all",
+    ]
+    assert asked == ["it"] * 3  # once to know the name, once for each case
+    second = driver.run(settings)
+    assert asked == ["it"] * 4
+    assert second["rows"] == json.loads(json.dumps(first["rows"]))
 
 
 def test_operands_of_a_case_are_the_same_every_time():
