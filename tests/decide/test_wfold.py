@@ -23,8 +23,8 @@ from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 WFOLD16 = Hardware.load("wfold16")
-PAGE_05 = """form stride_fold pci ws bci aco co_block kmax kw_pieces pco wso pco_whole pco_remainder loop_order block_steps
-steps reads weight_rows write_rows cycles utilisation"""
+PAGE_05 = """form stride_fold pci ws bci aco co_block kmax kw_pieces pco wso pco_whole pco_remainder loop_order
+block_steps steps reads weight_rows write_rows cycles utilisation"""
 
 
 def conv(**fields):
