@@ -69,7 +69,9 @@ class ConvTiling(Decision):
     block_taps: int | None = None  # tap rows of a block of the summed axes
     block_run: int | None = None  # elements of a run within a tap row
     columns: int | None = None  # output channels of a column block
-    inner_order: str | None = None
+    inner_order: str | None = None  # "mn": tiles of pixels outside panels of channels; "nm": panels outside
+    merge_taps: bool | None = None  # the taps of a row of the kernel are one run
+    pitch: int | None = None  # elements from a position of the band, or of the input, to the next
     copy_input: bool | None = None
     threads_batch: int | None = None
     threads_rows: int | None = None

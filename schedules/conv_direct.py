@@ -1,0 +1,347 @@
+"""Direct convolution on the CPU: a matrix product whose rows are output pixels, read through the input's own geometry.
+
+No im2col is made: a register tile of tile_rows x tile_columns pixels reads each summed element at constant distances
+from one address, because neighbouring pixels lie `stride` positions apart (pages 01, 03 and 05).
+
+    parallel task = (share of rows of tiles, share of output channels)
+      plane: output plane of one image and group
+        band of rows                       input copied here where it is copied (lowering/band.py)
+          jc: columns of output channels   weights stay in the second cache
+            blocks of taps                 sums wait in the output between them
+              rows of tiles, tiles, panels of z vectors     inner_order says which is outside
+                the microkernel: taps, each a run of adjacent elements
+
+A tap is one position of the kernel; where positions of a row are adjacent and channels few, the whole row of the kernel
+is one tap with a longer run (`merge_taps`). Edges are kernels of their own size, as in schedules/gemm.py. Rows of the
+kernel that lie above or below the image are left out where a tile is one row high; the others read zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.conv_shape import ConvShape
+from ..decide.conv_tiling import ConvTiling
+from ..decide.dot_engine import DotEngine
+from ..lowering.band import BandLayout, RowSource, clear, copy_row
+from ..lowering.kernel_panels import KernelPanels
+from ..lowering.nest import by_edge, share, when
+from ..lowering.register_tile import (
+    Accumulators,
+    TileShape,
+    accumulators,
+    resume,
+    set_accumulators,
+    step_packed,
+    write_back,
+)
+from ..match import ConvProgram
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """An output plane: its group, image and depth, and the first row of tiles of the band that is being computed."""
+
+    group: Index
+    image: Index
+    depth: Index
+    unit0: Index  # row of tiles at which the band starts
+    band: tirx.Var | None
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Where the sums stand: block number, taps [tap0, tap0 + taps), groups of each run and the first of them."""
+
+    index: Index
+    tap0: Index
+    taps: Index
+    group0: Index
+    groups: Index
+    first: Expr | bool
+    last: Expr | bool
+    panels: tirx.Var
+
+
+class DirectNest:
+    """Writes the TIR of one plain convolution; a transposed one is several, see decide/conv_shape.py."""
+
+    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotEngine) -> None:
+        self.program, self.shape, self.tiling, self.engine = program, shape, tiling, engine
+        t = tiling
+        assert t.tile_rows and t.tile_columns and t.vectors and t.lanes and t.block_taps and t.block_run
+        assert t.columns and t.pitch
+        self.lanes, self.nr = t.lanes, t.vectors * t.lanes
+        d, h, w = shape.d, shape.h, shape.w
+        self.ty, self.tx = min(t.tile_rows, h.points), min(t.tile_columns, w.points)
+        self.panels = KernelPanels(program, shape, tiling, engine)
+        self.units, self.y_tail = -(-h.points // self.ty), h.points % self.ty
+        self.full_x, self.x_tail = divmod(w.points, self.tx)
+        self.copies = bool(t.copy_input)
+        # Positions that no tap reads are not copied: with one tap along an axis its stride is that of the copy.
+        self.step_y = h.stride if self.copies and h.taps == 1 else 1
+        self.step_x = w.stride if self.copies and w.taps == 1 else 1
+        self.sy, self.sx = h.stride // self.step_y, w.stride // self.step_x
+        self.band_units = max(1, -(-(t.keep_rows or h.points) // self.ty))
+        self.layout = BandLayout(
+            depth=d.taps,
+            rows=(min(self.band_units, self.units) * self.ty - 1) * self.sy + h.span,
+            columns=(w.points - 1) * self.sx + w.span,
+            channels=shape.ci,
+            pitch=t.pitch,
+            slack=engine.group if engine.group > 1 else 0,
+        )
+        # Rows of taps outside of the image are left out where a tile is one row high and no offset was summed for them.
+        self.skips = h.padded and self.ty == 1 and not engine.offset and d.taps == 1 and not d.padded
+
+    # ---- the nest -------------------------------------------------------------------------------------------------
+
+    def emit(self, packed: tirx.Var, base: int = 0) -> None:
+        """The whole convolution; `packed` holds the weights from element `base` on."""
+        t, s = self.tiling, self.shape
+        tr, tn = t.threads_rows or 1, t.threads_columns or 1
+        rows = s.planes * self.units
+        with T.parallel(0, tr * tn) if tr * tn > 1 else T.serial(0, 1) as task:
+            row0, row1 = share(rows, tirx.floordiv(task, tn), tr)
+            panel0, panel1 = share(self.panels.count, tirx.floormod(task, tn), tn)
+            band = T.alloc_buffer((self.layout.size,), self.engine.operand) if self.copies else None
+            plane0 = tirx.floordiv(row0, self.units)
+            with T.serial(0, tirx.ceildiv(row1, self.units) - plane0) as p:
+                plane = plane0 + p
+                start = tirx.max(row0 - plane * self.units, 0)
+                end = tirx.min(row1 - plane * self.units, self.units)
+                with T.serial(0, tirx.ceildiv(end - start, self.band_units)) as b:
+                    unit0 = start + b * self.band_units
+                    units = tirx.min(self.band_units, end - unit0)
+                    self.band(self.plane(plane, unit0, band), units, panel0, panel1, packed, base)
+
+    def plane(self, plane: Index, unit0: Index, band: tirx.Var | None) -> _Plane:
+        images, depths = self.shape.n, self.shape.d.points
+        group, image = tirx.floordiv(plane, images * depths), tirx.floormod(tirx.floordiv(plane, depths), images)
+        return _Plane(group, image, tirx.floormod(plane, depths), unit0, band)
+
+    def band(self, plane: _Plane, units: Index, panel0: Index, panel1: Index, packed: tirx.Var, base: int) -> None:
+        if self.copies:
+            self.copy(plane, units)
+        k = self.panels
+        step = min(
+            max(1, (self.tiling.columns or self.nr) // self.nr), -(-k.count // (self.tiling.threads_columns or 1))
+        )
+        with T.serial(0, tirx.ceildiv(panel1 - panel0, step)) as jc:
+            panel = panel0 + jc * step
+            count = tirx.min(step, panel1 - panel)
+            with T.serial(0, k.blocks) as index:
+                tap0, taps, group0, groups = k.block(index)
+                block = _Block(
+                    index=index,
+                    tap0=tap0,
+                    taps=taps,
+                    group0=group0,
+                    groups=groups,
+                    first=True if k.blocks == 1 else tirx.EQ(index, 0),
+                    last=True if k.blocks == 1 else tirx.EQ(index, k.blocks - 1),
+                    panels=packed,
+                )
+                self.tiles(plane, block, units, panel, count, base)
+
+    def copy(self, plane: _Plane, units: Index) -> None:
+        """The rows of the input under the band's output rows."""
+        h, d, w = self.shape.h, self.shape.d, self.shape.w
+        band, zero = plane.band, tirx.const(-self.engine.offset, self.engine.operand)
+        assert band is not None
+        strides, ci = self.program.x_strides, self.shape.ci // self.shape.fold
+        source = RowSource(
+            size=w.size if self.shape.fold == 1 else self.program.workload.w,
+            start=w.start,
+            step=self.step_x,
+            channels=ci,
+            run=self.program.channel_run if self.shape.groups == 1 else min(self.program.channel_run, ci),
+            flat=strides is not None and strides[4] == 1 and strides[3] == ci,
+        )
+        layout = self.layout
+        if self.shape.fold > 1:
+            fold = self.shape.fold
+            layout = BandLayout(layout.depth, layout.rows, layout.columns * fold, ci, layout.pitch // fold)
+        rows = (units * self.ty - 1) * self.sy + h.span
+        with T.serial(0, d.taps) as tap, T.serial(0, rows) as row:
+            z = plane.depth * d.stride + d.start + tap * d.dilation
+            y = (plane.unit0 * self.ty * self.sy + row) * self.step_y + h.start
+            at = self.layout.at(tap, row, 0)
+
+            def element(x: Index, c: Index) -> Expr:
+                return self.input(plane, z, y, x, c)
+
+            def fill() -> None:
+                copy_row(band, at, layout, source, element, self.lanes, zero)
+
+            tests = [test for axis, point in ((h, y), (d, z)) if axis.padded for test in self.inside(axis.size, point)]
+            if not tests and (self.units * self.ty - 1) * h.stride + h.start + h.span > h.size:
+                tests = [y < h.size]  # the last row of tiles is lower than its band
+            if not tests:
+                fill()
+                return
+            with T.If(tirx.all(*tests)):
+                with T.Then():
+                    fill()
+                if not self.skips:
+                    with T.Else():
+                        clear(band, at, self.layout.row, self.lanes, zero)
+
+    @staticmethod
+    def inside(size: int, point: Index) -> list[Expr]:
+        return [point >= 0, point < size]
+
+    def input(self, plane: _Plane, z: Index, y: Index, x: Index, c: Index) -> Expr:
+        """The input's element in the engine's type."""
+        channel = plane.group * (self.shape.ci // self.shape.fold) + c if self.shape.groups > 1 else c
+        value = self.program.input_at(plane.image, z, y, x, channel, dtype=self.engine.operand)
+        if not self.engine.offset:
+            return value
+        return tirx.bitwise_xor(value, tirx.const(-self.engine.offset, self.engine.operand))
+
+    # ---- tiles ----------------------------------------------------------------------------------------------------
+
+    def tiles(self, plane: _Plane, block: _Block, units: Index, panel: Index, count: Index, base: int) -> None:
+        """All register tiles of the band's rows and `count` panels."""
+        k = self.panels
+
+        def every_tile(emit: Callable[[Index, int, Index, int], None]) -> None:
+            def row_of_tiles(unit: Index, ty: int) -> None:
+                if self.full_x:
+                    with T.serial(0, self.full_x) as x:
+                        emit(unit, ty, x * self.tx, self.tx)
+                if self.x_tail:
+                    emit(unit, ty, self.full_x * self.tx, self.x_tail)
+
+            with T.serial(0, units) as unit:
+                full = self.units - (self.y_tail > 0)
+                by_edge(plane.unit0 + unit, full, self.y_tail, self.ty, lambda ty: row_of_tiles(unit, ty))
+
+        def every_panel(emit: Callable[[Index, int], None]) -> None:
+            full = count if not k.tail else tirx.max(0, tirx.min(count, k.full - panel))
+            if k.full:
+                with T.serial(0, full) as p:
+                    emit(p, self.nr)
+            if k.tail:
+                with when(count > full):
+                    emit(full, k.tail)
+
+        def tile(unit: Index, ty: int, x0: Index, tx: int, p: Index, columns: int) -> None:
+            self.tile(plane, block, unit, ty, x0, tx, panel + p, columns, base)
+
+        if self.tiling.inner_order == "mn":
+            every_tile(lambda u, ty, x, tx: every_panel(lambda p, columns: tile(u, ty, x, tx, p, columns)))
+        else:
+            every_panel(lambda p, columns: every_tile(lambda u, ty, x, tx: tile(u, ty, x, tx, p, columns)))
+
+    def tile(
+        self,
+        plane: _Plane,
+        block: _Block,
+        unit: Index,
+        ty: int,
+        x0: Index,
+        tx: int,
+        panel: Index,
+        columns: int,
+        base: int,
+    ) -> None:
+        """One register tile: start or resume the sums, walk the taps, store them raw or finished."""
+        shape = TileShape(ty * tx, columns, self.lanes)
+        acc = accumulators(shape, self.engine)
+        y0 = (plane.unit0 + unit) * self.ty
+        d, h, w = self.shape.d, self.shape.h, self.shape.w
+
+        def where(pixel: int) -> list[Index]:
+            """Output coordinates of a pixel of the tile, and the tile's first channel."""
+            y, x = y0 + pixel // tx, x0 + pixel % tx
+            channel = plane.group * self.shape.co + panel * self.nr
+            points = ((d, plane.depth), (h, y), (w, x))
+            return [plane.image, *(axis.first + point * axis.step for axis, point in points), channel]
+
+        start = base + self.panels.offset(plane.group, panel, block.index)
+        self.start(acc, shape, block, where, start)
+        tap0, tap1 = self.taps_inside(block, y0)
+        with T.serial(0, tap1 - tap0) as i:
+            tap = tap0 + i
+            with T.serial(0, block.groups) as g:
+                read = [self.read(plane, unit, y, x0 + x, tap, block.group0 + g) for y in range(ty) for x in range(tx)]
+                row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
+                step_packed(acc, shape, g, lambda pixel, _: read[pixel], block.panels, row, self.engine)
+        self.finish(acc, shape, block, where)
+
+    def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
+        """[first, end) of the block's taps whose rows lie in the image; all of them where none is left out."""
+        end = block.tap0 + block.taps
+        if not self.skips:
+            return block.tap0, end
+        h, wide = self.shape.h, self.panels.taps_w
+        y = y0 * h.stride + h.start
+        first = tirx.max(0, tirx.ceildiv(-y, h.dilation))
+        behind = tirx.min(h.taps, tirx.ceildiv(h.size - y, h.dilation))
+        tap0 = tirx.max(block.tap0, first * wide)
+        return tap0, tirx.max(tap0, tirx.min(end, behind * wide))
+
+    def read(self, plane: _Plane, unit: Index, y: int, x: Index, tap: Index, group: Index) -> Expr:
+        """The element, or the group of elements, that one pixel of the tile takes at a step."""
+        kd, kh, kw = self.panels.tap(tap)
+        h, w, d, width = self.shape.h, self.shape.w, self.shape.d, self.engine.group
+        if plane.band is None:
+            z = plane.depth * d.stride + d.start + kd * d.dilation
+            row = ((plane.unit0 + unit) * self.ty + y) * h.stride + h.start + kh * h.dilation
+            return self.input(plane, z, row, x * w.stride + w.start + kw * w.dilation, group)
+        at = self.layout.at(kd, (unit * self.ty + y) * self.sy + kh * h.dilation, x * self.sx + kw * w.dilation)
+        at = at + group * width
+        return plane.band[at] if width == 1 else plane.band[T.ramp(at, 1, width)]
+
+    def start(
+        self, acc: Accumulators, shape: TileShape, block: _Block, where: Callable[[int], list[Index]], row: Index
+    ) -> None:
+        """Zeros or the engine's start values; behind the first block also what the output holds."""
+        if self.engine.offset:
+            for pixel, vector in shape.slots():
+                words = self.panels.layout.starts(block.panels, row, vector)
+                T.buffer_store(acc[pixel, vector], words, [T.ramp(0, 1, self.lanes)])
+        else:
+            zero = tirx.const(0, self.engine.accumulator)
+            set_accumulators(acc, shape, lambda i, j: zero)
+        if block.first is True:
+            return
+
+        def raw(pixel: int, j: Expr) -> Expr:
+            *point, channel = where(pixel)
+            return self.program.out[tuple(self.program.out_at(*point, channel + j))]
+
+        with when(tirx.Not(block.first)):
+            resume(acc, shape, raw)
+
+    def finish(self, acc: Accumulators, shape: TileShape, block: _Block, where: Callable[[int], list[Index]]) -> None:
+        program = self.program
+
+        def at(pixel: int, j: Expr) -> list[Index]:
+            *point, channel = where(pixel)
+            return [*point, channel + j]
+
+        def raw(value: Expr, pixel: int, j: Expr) -> None:
+            T.buffer_store(program.out, value, program.out_at(*at(pixel, j)))
+
+        def finished(value: Expr, pixel: int, j: Expr) -> None:
+            point = at(pixel, j)
+            T.buffer_store(program.out, program.result(value, *point), program.out_at(*point))
+
+        if block.last is True or not program.has_epilogue:
+            write_back(acc, shape, finished)
+            return
+        with T.If(block.last):
+            with T.Then():
+                write_back(acc, shape, finished)
+            with T.Else():
+                write_back(acc, shape, raw)
