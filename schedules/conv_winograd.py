@@ -29,7 +29,7 @@ from ..decide.winograd import WinogradTiling
 from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share, when
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
-from ..lowering.winograd_transform import DTYPE, Vector, transform_square
+from ..lowering.winograd_transform import DTYPE, transform_square
 from ..match import ConvProgram
 
 Expr: TypeAlias = tirx.Expr
@@ -88,15 +88,14 @@ class WinogradNest:
             by_edge(panel, self.full_panels, self.column_tail, self.nr, pack)
 
     def pack_vector(self, packed: tirx.Var, panel: Index, c: Index, start: int, used: int) -> None:
-        """One input channel's weights of `used` output channels from column `start` of a panel on; zeros behind them."""
+        """One input channel's weights of `used` output channels from column `start` of a panel on, then zeros."""
         a, co = self.a, panel * self.nr + start
 
         def at(point: Index, lane: Index) -> list[Index]:
             return [self.packed_offset(point, panel) + c * self.nr + start + lane]
 
-        def write(i: int, j: int, value: Vector) -> None:
-            with T.vectorized(0, used) as lane:
-                T.buffer_store(packed, value(lane), at(i * a + j, lane))
+        def write(i: Expr, j: int, lane: Expr, value: Expr) -> None:
+            T.buffer_store(packed, value, at(i * a + j, lane))
 
         if used:
             transform_square(
@@ -190,11 +189,10 @@ class WinogradNest:
         self.every_vector(w.ci, vector)
 
     def transform_vector(
-        self, v: tirx.Var, t: Index, c: Index, width: int, read: Callable[[int, int, Expr], Expr]
+        self, v: tirx.Var, t: Index, c: Index, width: int, read: Callable[[int, Expr, Expr], Expr]
     ) -> None:
-        def write(i: int, j: int, value: Vector) -> None:
-            with T.vectorized(0, width) as lane:
-                T.buffer_store(v, value(lane), [t * self.v_tile + (i * self.a + j) * self.v_point + c + lane])
+        def write(i: Expr, j: int, lane: Expr, value: Expr) -> None:
+            T.buffer_store(v, value, [t * self.v_tile + (i * self.a + j) * self.v_point + c + lane])
 
         transform_square(self.transforms.input, width, read, write)
 
@@ -292,17 +290,16 @@ class WinogradNest:
         """One vector of channels of an image tile; at the bottom and the right only what lies inside is stored."""
         w, program = self.w, self.program
 
-        def element(i: int, j: int, lane: Expr) -> Expr:
+        def element(i: int, j: Expr, lane: Expr) -> Expr:
             return sums[t * self.m_tile + (i * self.a + j) * self.m_point + c + lane]
 
-        def store(i: int, j: int, value: Vector) -> None:
-            with T.vectorized(0, width) as lane:
-                at = (n, 0, y + i, x + j, co + c + lane)
-                T.buffer_store(program.out, program.result(value(lane), *at), program.out_at(*at))
+        def store(i: Expr, j: int, lane: Expr, value: Expr) -> None:
+            at = (n, 0, y + i, x + j, co + c + lane)
+            T.buffer_store(program.out, program.result(value, *at), program.out_at(*at))
 
-        def store_inside(i: int, j: int, value: Vector) -> None:
+        def store_inside(i: Expr, j: int, lane: Expr, value: Expr) -> None:
             with when(tirx.all(y + i < w.ho, x + j < w.wo)):
-                store(i, j, value)
+                store(i, j, lane, value)
 
         if w.ho % self.m == 0 and w.wo % self.m == 0:
             transform_square(self.transforms.output, width, element, store)

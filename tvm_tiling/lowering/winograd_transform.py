@@ -1,7 +1,8 @@
 """Winograd's transforms in TIR: T X T' of a square of vectors, by the steps of a LinearProgram (decide/cook_toom.py).
 
-The columns first, then the rows of what comes out, all of it as straight-line code on vectors of channels. Of more
-vectors than there are registers LLVM keeps some on the stack; it chooses those better than a loop over rows would.
+The columns first, into a small square in the first cache, then the rows of that one. Each is a loop over straight-line
+code of one dimension, every value of which is bound to a variable and stays in a register. Both dimensions in one piece
+are no faster, since they hold more vectors than there are registers, and take TVM and LLVM five times as long.
 """
 
 from __future__ import annotations
@@ -14,65 +15,48 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.cook_toom import LinearProgram
-from .registers import register
 
 Expr: TypeAlias = tirx.Expr
-# A vector by its lanes: lane -> float, for use in a vectorised loop.
-Vector: TypeAlias = Callable[[Expr], Expr]
 DTYPE = "float32"
 
 
-def transform(program: LinearProgram, vectors: Sequence[Vector], width: int) -> list[Vector]:
-    """The outputs of `program` for vectors of `width` lanes, each in a register."""
-    known = [_in_register(vector, width) for vector in vectors]
+def transform(program: LinearProgram, values: Sequence[Expr]) -> list[Expr]:
+    """The outputs of `program`, each bound to a variable."""
+    known = [T.Bind(value) for value in values]
     for step in program.steps:
-        terms = [(factor, known[at]) for factor, at in step]
-        known.append(_in_register(_sum_of(terms), width))
+        known.append(T.Bind(_sum([(factor, known[at]) for factor, at in step])))
     return [known[at] for at in program.outputs]
 
 
 def transform_square(
     program: LinearProgram,
     width: int,
-    read: Callable[[int, int, Expr], Expr],
-    write: Callable[[int, int, Vector], None],
+    read: Callable[[int, Expr, Expr], Expr],
+    write: Callable[[Expr, int, Expr, Expr], None],
 ) -> None:
     """T X T' of a square X of vectors of `width` lanes, whose floats are read(row, column, lane).
 
-    write(row, column, vector) stores one vector of the result.
+    write(row, column, lane, value) stores one float of the result.
     """
     size = program.inputs
-    columns = [
-        transform(program, [_element(read, row, column) for row in range(size)], width) for column in range(size)
-    ]
-    for row in range(len(program.outputs)):
-        for column, vector in enumerate(transform(program, [c[row] for c in columns], width)):
-            write(row, column, vector)
+    half = T.alloc_buffer((size * len(program.outputs) * width,), DTYPE)
+    with T.serial(0, size) as column, T.vectorized(0, width) as lane:
+        for row, value in enumerate(transform(program, [read(row, column, lane) for row in range(size)])):
+            T.buffer_store(half, value, [(row * size + column) * width + lane])
+    with T.serial(0, len(program.outputs)) as row, T.vectorized(0, width) as lane:
+        for column, value in enumerate(
+            transform(program, [half[(row * size + c) * width + lane] for c in range(size)])
+        ):
+            write(row, column, lane, value)
 
 
-def _element(read: Callable[[int, int, Expr], Expr], row: int, column: int) -> Vector:
-    return lambda lane: read(row, column, lane)
-
-
-def _in_register(vector: Vector, width: int) -> Vector:
-    held = register(width, DTYPE)
-    with T.vectorized(0, width) as lane:
-        T.buffer_store(held, vector(lane), [lane])
-    return lambda lane: held[lane]
-
-
-def _sum_of(terms: Sequence[tuple[Fraction, Vector]]) -> Vector:
-    def value(lane: Expr) -> Expr:
-        (factor, first), *rest = terms
-        total = first(lane) if factor == 1 else first(lane) * _const(factor)
-        for factor, vector in rest:
-            if abs(factor) == 1:
-                total = total + vector(lane) if factor > 0 else total - vector(lane)
-            else:
-                total = total + vector(lane) * _const(factor)
-        return total
-
-    return value
+def _sum(terms: Sequence[tuple[Fraction, Expr]]) -> Expr:
+    (factor, first), *rest = terms
+    total = first if factor == 1 else first * _const(factor)
+    for factor, value in rest:
+        term = value if abs(factor) == 1 else value * _const(abs(factor))
+        total = total + term if factor > 0 else total - term
+    return total
 
 
 def _const(factor: Fraction) -> Expr:
