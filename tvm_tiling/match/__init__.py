@@ -8,5 +8,16 @@ from .access import Access, bind, substitute
 from .conv import ConvProgram, match_conv
 from .function import prim_func_of
 from .gemm import GemmProgram, match_gemm
+from .operator import match
 
-__all__ = ["Access", "ConvProgram", "GemmProgram", "bind", "match_conv", "match_gemm", "prim_func_of", "substitute"]
+__all__ = [
+    "Access",
+    "ConvProgram",
+    "GemmProgram",
+    "bind",
+    "match",
+    "match_conv",
+    "match_gemm",
+    "prim_func_of",
+    "substitute",
+]

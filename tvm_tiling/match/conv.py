@@ -33,7 +33,7 @@ class ConvProgram(MatchedProgram):
     channel_run: int  # neighbouring channels, from a multiple of it on, that are adjacent in x
     out_strides: tuple[int, ...] | None  # elements per step of (n, d, y, x, co) in out; None where not linear
     out_run: int  # as channel_run, of the output
-    is_product: bool  # a matrix product, perhaps a batched one, says as much
+    has_taps: bool  # it is written over taps, be it a single one, or in groups; else a product, perhaps batched
 
     def input_at(self, n: Index, d: Index, y: Index, x: Index, c: Index, dtype: str | None = None) -> tirx.Expr:
         """The input's element at a point of the image (padding is outside) and channel c of all ci, cast to `dtype`."""
@@ -65,6 +65,15 @@ def conv_of(found: SumOfProducts) -> ConvProgram:
         raise refuse(name, "the kernels are zero under a condition that is not one on a tap")
     images, rows = _image_axes(name, source)
     return _program(found, source, kernels, images, rows)
+
+
+def walks_over_images(found: SumOfProducts) -> bool:
+    """Whether an index of one factor holds an axis of the result that the other lacks, and a summed axis."""
+    held = [variables(e, found.extents) for e in (found.left, found.right)]
+    return any(
+        _moves(expr, {v for v in found.spatial if v in own and v not in other}, set(found.reduce))
+        for expr, own, other in ((found.left, *held), (found.right, *held[::-1]))
+    )
 
 
 def _roles(found: SumOfProducts) -> tuple[tirx.Expr, tirx.Expr]:
@@ -167,8 +176,7 @@ def _program(
         channel_run=_run(x.expr, x.axes[4], x.extents[4]) if isinstance(x.expr, TensorLoad) else 1,
         out_strides=linear_strides(stored, out_axes, out_extents),
         out_run=_run(stored, out_axes[4], out_extents[4]),
-        is_product=not windowed
-        and (channels.groups == 1 or (channels.batched and all(w.tap is None for w in source.walks))),
+        has_taps=windowed or any(walk.tap is not None for walk in source.walks) or not channels.batched,
     )
 
 

@@ -18,7 +18,7 @@ from .image_axis import ImageAxis, image_axis
 from .padding import without_padding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Walk:
     """An axis of the image as the source walks over it: an output row, a tap, or both."""
 
@@ -31,8 +31,17 @@ class Walk:
     size: int  # rows of the dimension
     padded: bool
 
+    def values(self, points: int) -> dict[tirx.Var, np.ndarray]:
+        """The variables over a grid of `points` output rows and all taps."""
+        return _over(self.row, points, self.tap, self.index.shape[1])
+
     def axis(self, *, transposed: bool) -> ImageAxis:
         return image_axis(self.index, self.read, self.taps, self.size, transposed=transposed)
+
+
+def _over(row: tirx.Var | None, points: int, tap: tirx.Var | None, taps: int) -> dict[tirx.Var, np.ndarray]:
+    values = {} if row is None else {row: np.arange(points)[:, None]}
+    return values if tap is None else values | {tap: np.arange(taps)[None, :]}
 
 
 @dataclass(frozen=True)
@@ -137,11 +146,7 @@ def _walk(
     tap = next((v for v in held if v in found.reduce), None)
     points = found.extents[row] if row is not None else 1
     kernel = found.extents[tap] if tap is not None else 1
-    values = {}
-    if row is not None:
-        values[row] = np.arange(points + 1)[:, None]
-    if tap is not None:
-        values[tap] = np.arange(kernel)[None, :]
+    values = _over(row, points + 1, tap, kernel)
     own = [c for c in conditions if variables(c, found.extents) & held]
     index, *holds = (evaluate(e, values) for e in (load.indices[dim], *own))
     known = [h for h in holds if h is not None]
@@ -233,24 +238,25 @@ def by_channel_and_row(
     walkers = {v: n for n, (walk, _, _) in enumerate(rows) for v in (walk.row, walk.tap) if v is not None}
     at_channel = source.channels.at(c)
 
-    def moved(load: TensorLoad) -> TensorLoad:
-        indices = []
-        for index in load.indices:
-            held = variables(index, walkers)
-            if not held:
-                indices.append(substitute(index, at_channel))
-                continue
-            walk, axis, row = rows[walkers[next(iter(held))]]
-            values = {v: np.arange(n)[:, None] for v, n in ((walk.row, axis.points),) if v is not None}
-            values |= {v: np.arange(walk.read.shape[1])[None, :] for v in (walk.tap,) if v is not None}
-            value = evaluate(index, values)
-            apart = None if value is None else np.unique((value - walk.index[: axis.points])[walk.read])
-            if apart is None or len(apart) != 1:
-                raise refuse(name, f"{load.source.name}, fused before the input, is not read at the input's own rows")
-            indices.append(row + (axis.first + int(apart[0])))
-        return tirx.BufferLoad(load.source, indices)
+    def moved(index: tirx.Expr) -> tirx.Expr | None:
+        """`index` over the new variables; None where it is not an image row and a constant."""
+        held = variables(index, walkers)
+        if not held:
+            return substitute(index, at_channel)
+        walk, axis, row = rows[walkers[next(iter(held))]]
+        value = evaluate(index, walk.values(axis.points))
+        apart = None if value is None else np.unique((value - walk.index[: axis.points])[walk.read])
+        if apart is None or len(apart) > 1:
+            return None
+        # Where no row is read at all any will do.
+        return row + (axis.first + int(apart.sum()))
 
-    expr = tvm_ffi.structural_map(source.expr, (TensorLoad, moved))
+    for load in loads(source.expr):
+        if any(moved(index) is None for index in load.indices):
+            raise refuse(name, f"{load.source.name}, fused before the input, is not read at the input's own rows")
+    expr = tvm_ffi.structural_map(
+        source.expr, (TensorLoad, lambda load: tirx.BufferLoad(load.source, [moved(i) for i in load.indices]))
+    )
     if variables(expr, walkers) - {row for _, _, row in rows}:
         raise refuse(name, "the input's elements depend on their place in the image")
     return simplified(substitute(expr, at_channel))

@@ -89,8 +89,8 @@ def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, 
     if not len(row):
         raise NoImageAxis("no input row is read")
     source = index[row, tap]
-    for stride in _strides(row, tap, source, points):
-        dilation, flipped = _dilation(row - source * stride, tap)
+    for stride in _strides(row, tap, source, points + kernel * tap_step):
+        dilation, flipped = _dilation(row - source * stride, tap, tap_step)
         taps = np.arange(kernel)[::-1] if flipped else np.arange(kernel)
         before = int(source[0] * stride + taps[tap[0]] * dilation - row[0])
         spread = np.arange(points)[:, None] + before - dilation * taps
@@ -114,21 +114,21 @@ def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, 
     raise NoImageAxis("the rows read are not those of a transposed convolution")
 
 
-def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, points: int) -> Sequence[int]:
-    """The stride that two rows read with the same tap show, else all there can be."""
+def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, most: int) -> Sequence[int]:
+    """The stride that two rows read with the same tap show, else all up to `most`."""
     for t in np.unique(tap):
         rows, sources = row[tap == t], source[tap == t]
         if len(rows) > 1:
             step = int(sources[1] - sources[0])
             return [int(rows[1] - rows[0]) // step] if step > 0 else []
-    return range(1, points + 1)
+    return range(1, most + 1)
 
 
-def _dilation(offset: np.ndarray, tap: np.ndarray) -> tuple[int, bool]:
+def _dilation(offset: np.ndarray, tap: np.ndarray, tap_step: int) -> tuple[int, bool]:
     """(dilation, whether the taps run backwards) from the distance of output row and spread input row at each tap."""
     other = np.flatnonzero(tap != tap[0])
     if not len(other):
-        # A single tap says nothing of the direction; where the kernel is rotated they run backwards.
-        return 1, True
+        # A single tap shows neither: where the kernel is rotated and spread, as front ends do, it is so.
+        return tap_step, True
     slope = int(offset[other[0]] - offset[0]) // int(tap[other[0]] - tap[0])
     return max(1, abs(slope)), slope < 0

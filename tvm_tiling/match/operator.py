@@ -1,0 +1,51 @@
+"""Which kind of operator a PrimFunc is."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ..errors import UnsupportedOperator
+from .conv import ConvProgram, conv_of, walks_over_images
+from .function import sum_of_products
+from .gemm import GemmProgram, gemm_of
+
+
+def match(func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True) -> GemmProgram | ConvProgram:
+    """The convolution or matrix product in `func`; UnsupportedOperator says which condition is not met.
+
+    A convolution that says no more than a matrix product (one tap, stride 1, no padding, one group; or windows that
+    do not overlap and lie one behind the other) is one, provided that its operands can be read as matrices. `may_swap`
+    as in match_gemm.
+    """
+    found = sum_of_products(func, name)
+    try:
+        conv = conv_of(found)
+    except UnsupportedOperator:
+        # The product would take its operands as computed ones, element by element: better to say why.
+        if walks_over_images(found):
+            raise
+        return gemm_of(found, may_swap=may_swap)
+    product = gemm_of(found, may_swap=may_swap)
+    return product if not conv.has_taps or _reads_matrices(product) or _is_computed_matrix(conv) else conv
+
+
+def _reads_matrices(product: GemmProgram) -> bool:
+    """Whether both operands lie in memory as one matrix each, every element at a place of its own."""
+    size = product.workload
+    if size.batch > 1 or product.a.strides is None or product.b.strides is None:
+        return False
+    _, a_row, a_column = product.a.strides
+    _, b_row, b_column = product.b.strides
+    return _apart(a_row, size.m, a_column, size.k) and _apart(b_row, size.k, b_column, size.n)
+
+
+def _apart(row: int, rows: int, column: int, columns: int) -> bool:
+    return rows == 1 or columns == 1 or row >= columns * column or column >= rows * row
+
+
+def _is_computed_matrix(conv: ConvProgram) -> bool:
+    """Whether the input is the computed rows of a matrix: channels last, a pixel for each row of the result."""
+    size = conv.workload
+    one_tap = size.kd == size.kh == size.kw == 1 and size.stride == (1, 1) and size.stride_d == 1
+    unpadded = not any((*size.padding, *size.padding_d))
+    return conv.x is None and one_tap and unpadded and size.groups == 1 and size.layout == "NHWC"
