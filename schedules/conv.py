@@ -8,8 +8,19 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.conv_shape import shapes_of
 from ..decide.conv_tiling import ConvTiling
 from ..decide.dot_engine import DotEngine
+from ..hardware.description import Cpu
 from ..match import ConvProgram
+from ..lowering.prim_func import PackedNest
 from .conv_direct import DirectNest
+from .conv_winograd import WinogradNest
+
+
+def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotEngine, cpu: Cpu) -> PackedNest:
+    """The nest of the form that was decided on."""
+    if tiling.form == "winograd":
+        assert tiling.winograd is not None
+        return WinogradNest(program, tiling.winograd, cpu)
+    return ConvNest(program, tiling, engine)
 
 
 class ConvNest:

@@ -19,12 +19,12 @@ from .hardware import Cache, Cpu, Hardware, NearTile, WFold
 from .workload import ConvWorkload, GemmWorkload
 
 if TYPE_CHECKING:
-    from .schedule import ApplyTiling, PackedProduct, llvm_target, packed_matmul, tiling_schedule
+    from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
 
 __version__ = "0.1.0"
 
 # Names of the schedule layer, imported on first use because they bring TVM with them.
-_WITH_TVM = ("ApplyTiling", "PackedProduct", "llvm_target", "packed_matmul", "tiling_schedule")
+_WITH_TVM = ("ApplyTiling", "PackedOperator", "llvm_target", "packed_operator", "tiling_schedule")
 
 __all__ = [
     "ApplyTiling",
@@ -39,7 +39,7 @@ __all__ = [
     "HardwareError",
     "Microkernel",
     "NearTile",
-    "PackedProduct",
+    "PackedOperator",
     "Reason",
     "StrideFold",
     "TilingError",
@@ -50,7 +50,7 @@ __all__ = [
     "is_bad_leading_dimension",
     "llvm_target",
     "microkernel",
-    "packed_matmul",
+    "packed_operator",
     "tiling_schedule",
 ]
 

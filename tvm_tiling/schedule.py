@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import s_tir, te, tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.script.ir_builder import tirx as T  # noqa: N812
 from tvm.te.tensor import Operation
 
+from .decide.conv_cpu import Source, decide_conv_on_cpu
+from .decide.conv_tiling import ConvTiling
 from .decide.dot_engine import DotEngine, dot_engine
 from .decide.gemm_cpu import decide_on_cpu
 from .decide.tiling import GemmTiling
+from .decide.winograd import TOLERANCE
 from .errors import HardwareError, UnsupportedOperator
-from .hardware.description import Hardware
+from .hardware.description import Cpu, Hardware
 from .lowering.threads import use_all_cores
-from .match import GemmProgram, match_gemm, prim_func_of
+from .match import ConvProgram, GemmProgram, match, match_conv, match_gemm, prim_func_of
+from .schedules.conv import conv_nest
 from .schedules.gemm import GemmNest
 from .schedules.gemv import StreamNest
+from .lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 
 Target: TypeAlias = str | Hardware | tvm.target.Target
 Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 
 
-@dataclass(frozen=True)
-class ScheduledProduct:
-    """TIR of one product; where B is packed ahead, also the function (B, packed B) that packs it."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a caller may settle instead of the decision.
 
-    tiling: GemmTiling
-    main: tirx.PrimFunc
-    pack: tirx.PrimFunc | None = None
-    packed_shape: tuple[int, ...] | None = None
-    packed_dtype: str | None = None
+    `form` and `microkernel` force a kernel and its register tile, `ahead` says that weights arrive packed, `winograd`
+    and `tolerance` whether and how inaccurately Winograd's form may be taken.
+    """
+
+    form: str | None = None
+    microkernel: tuple[int, int] | None = None
+    ahead: bool = False
+    winograd: bool = True
+    tolerance: float = TOLERANCE
 
 
 @functools.lru_cache(maxsize=1)
@@ -76,31 +82,34 @@ def tiling_schedule(
     form: str | None = None,
     microkernel: tuple[int, int] | None = None,
     weights: str = "plain",
+    winograd: bool = True,
+    tolerance: float = TOLERANCE,
 ) -> s_tir.Schedule:
     """A schedule of `op`, decided from formulas and ready for tvm.compile.
 
-    op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs. `form` forces one of page 03's
-    kernels ("normal", "inline", "nocopy", "pack", "stream"), `microkernel` = (rows, vectors) its register tile.
-    `weights="packed"`: the second operand is expected packed, by a second function `<name>_pack` of the same module.
-    The decision stands in the attribute "tvm_tiling.decision" of each function.
+    op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
+    `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream" (page 03), of a convolution
+    "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold" (page 05). `microkernel` = (rows, vectors) is a
+    product's register tile. `weights="packed"`: the second operand is expected packed, by a second function
+    `<name>_pack` of the same module. `winograd=False` leaves that form out; it is taken only where its predicted error
+    is at most `tolerance` beside the largest output. The decision stands in the attribute "tvm_tiling.decision" of each
+    function.
 
     Raises UnsupportedOperator for what no rule serves, HardwareError for a target or form that is not possible.
     """
     hardware = hardware_of(target)
-    ahead = _packed(weights)
+    if weights not in ("plain", "packed"):
+        raise UnsupportedOperator(f"weights = {weights!r}, accepted: 'plain', 'packed'")
+    options = Options(
+        form=form, microkernel=microkernel, ahead=weights == "packed", winograd=winograd, tolerance=tolerance
+    )
     functions: dict[str, tirx.PrimFunc] = {}
     for name, func in _functions(op).items():
-        scheduled = schedule_product(func, name, hardware, form=form, microkernel=microkernel, ahead=ahead)
+        scheduled = schedule_operator(func, name, hardware, options)
         functions[name] = scheduled.main
         if scheduled.pack is not None:
             functions[f"{name}_pack"] = scheduled.pack
     return s_tir.Schedule(tvm.IRModule(functions))
-
-
-def _packed(weights: str) -> bool:
-    if weights not in ("plain", "packed"):
-        raise UnsupportedOperator(f"weights = {weights!r}, accepted: 'plain', 'packed'")
-    return weights == "packed"
 
 
 def _functions(op: Operator) -> dict[str, tirx.PrimFunc]:
@@ -112,141 +121,175 @@ def _functions(op: Operator) -> dict[str, tirx.PrimFunc]:
     return functions
 
 
-def schedule_product(
-    func: tirx.PrimFunc,
-    name: str,
-    hardware: Hardware,
-    *,
-    form: str | None = None,
-    microkernel: tuple[int, int] | None = None,
-    ahead: bool = False,
-) -> ScheduledProduct:
-    """Decide and write one product; `ahead`: B arrives packed."""
-    if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; products are scheduled for CPUs")
+def schedule_operator(
+    func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options | None = None
+) -> ScheduledOperator:
+    """Decide and write one operator."""
+    options = options or Options()
+    cpu = hardware.cpu
+    if cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
+    try:
+        conv = match_conv(func, name)
+    except UnsupportedOperator:
+        conv = None
+    if conv is not None and conv.has_taps:
+        return _schedule_conv(conv, hardware, cpu, options)
     # The operand that is packed ahead is the source's second one, so it has to stay in its place.
-    program = match_gemm(func, name, may_swap=not ahead)
-    second = program.b.buffer
-    if ahead and second is None:
-        raise UnsupportedOperator(f"{name}: the second operand is computed, only a plain one can be packed ahead")
-    if ahead and program.reads(second) > 1:
-        raise UnsupportedOperator(f"{name}: the second operand is also read elsewhere, so it cannot be packed ahead")
-    if ahead and second is not None and program.workload.n == 1 and not second.strides:
-        # One column: the other operand is the large one, and a vector needs no layout.
-        plain = schedule_product(func, name, hardware, form=form, microkernel=microkernel)
-        shape = tuple(int(extent) for extent in second.shape)
-        return replace(plain, pack=_copy(second, name), packed_shape=shape, packed_dtype=str(second.dtype))
+    program = match(func, name, may_swap=not options.ahead)
+    if isinstance(program, ConvProgram):
+        return _schedule_conv(program, hardware, cpu, options)
+    return _schedule_product(program, hardware, cpu, options)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+def _schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
+    ahead, name, second = options.ahead, program.name, program.b.buffer
+    if ahead:
+        second = _packable(program, second, "the second operand")
+        if program.workload.n == 1 and not second.strides:
+            # One column: the other operand is the large one, and a vector needs no layout.
+            return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
     tiling = decide_on_cpu(
         program.workload,
         hardware,
-        form=form,
-        microkernel=microkernel,
+        form=options.form,
+        microkernel=options.microkernel,
         packing="ahead" if ahead else "run",
         plain_a=program.a.buffer is not None,
         plain_b=program.b.buffer is not None,
         accumulates_in_output=program.out_dtype == program.workload.acc_dtype,
     )
-    return write_product(program, tiling, dot_engine(program.workload, hardware.cpu))
+    return write_product(program, tiling, dot_engine(program.workload, cpu))
 
 
-def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> ScheduledProduct:
+def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
+    """The operand that is to be packed ahead, if it can be."""
+    if weights is None:
+        raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be packed ahead")
+    if program.reads(weights) > 1:
+        raise UnsupportedOperator(f"{program.name}: {called} is also read elsewhere, so it cannot be packed ahead")
+    return weights
+
+
+def _packed_as_it_is(
+    program: GemmProgram, weights: tirx.Var, hardware: Hardware, cpu: Cpu, options: Options
+) -> ScheduledOperator:
+    """A product whose weights the kernel reads as they are: packing copies them."""
+    plain = _schedule_product(program, hardware, cpu, replace(options, ahead=False))
+    shape = tuple(int(extent) for extent in weights.shape)
+    pack = copying(weights, program.name)
+    return replace(plain, pack=pack, packed_shape=shape, packed_dtype=str(weights.dtype))
+
+
+def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> ScheduledOperator:
     """The product as TIR, cut as `tiling` says."""
     if tiling.form == "stream":
-        return ScheduledProduct(
-            tiling, _function(program, program.name, tiling, StreamNest(program, tiling, engine).emit)
-        )
+        return write_plain(program, tiling, StreamNest(program, tiling, engine).emit)
     nest = GemmNest(program, tiling, engine)
     if tiling.pack_b != "ahead":
-        return ScheduledProduct(tiling, _function(program, program.name, tiling, lambda: nest.emit(None)))
-    with IRBuilder() as main, T.prim_func(s_tir=True):
-        _head(program.name, tiling)
-        packed = _arguments(program, nest)
-        with T.sblock("root"):
-            nest.emit(packed.view(-1))
-    with IRBuilder() as pack, T.prim_func(s_tir=True):
-        _head(f"{program.name}_pack", None)
-        source = program.b.buffer
-        assert source is not None
-        T.arg(source.name, source)
-        packed = T.arg(f"{source.name}_packed", T.Buffer(nest.packed_shape, engine.operand))
-        with T.sblock("root"):
-            nest.pack_whole(packed.view(-1))
-    return ScheduledProduct(tiling, main.get(), pack.get(), nest.packed_shape, engine.operand)
+        return write_plain(program, tiling, lambda: nest.emit(None))
+    assert program.b.buffer is not None
+    return write_packed(program, tiling, program.b.buffer, nest, engine.operand)
 
 
-def _function(program: GemmProgram, name: str, tiling: GemmTiling, body: Callable[[], None]) -> tirx.PrimFunc:
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        _head(name, tiling)
-        for parameter in program.func.params:
-            T.arg(parameter.name, parameter)
-        with T.sblock("root"):
-            body()
-    return builder.get()
+# ---- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def _copy(source: tirx.Var, name: str) -> tirx.PrimFunc:
-    """The packing of an operand that the kernel reads as it is."""
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        _head(f"{name}_pack", None)
-        T.arg(source.name, source)
-        packed = T.arg(f"{source.name}_packed", T.Buffer(source.shape, str(source.dtype)))
-        with T.sblock("root"), T.grid(*source.shape) as indices:
-            where = list(indices) if len(source.shape) > 1 else [indices]
-            T.buffer_store(packed, source[tuple(where)], where)
-    return builder.get()
-
-
-def _arguments(program: GemmProgram, nest: GemmNest) -> tirx.Var:
-    """Declare the parameters, with B's in packed form, and return that one."""
-    packed = None
-    for parameter in program.func.params:
-        if parameter.same_as(program.b.buffer):
-            packed = T.arg(f"{parameter.name}_packed", T.Buffer(nest.packed_shape, nest.engine.operand))
+def _schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
+    weights = _packable(program, program.w, "the kernel") if options.ahead else None
+    if options.microkernel is not None:
+        raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
+    product = _product_of(program)
+    tiling = decide_conv_on_cpu(
+        program.workload,
+        hardware,
+        form=options.form,
+        packing="ahead" if options.ahead else "run",
+        source=_source(program, product is not None),
+        winograd=options.winograd,
+        tolerance=options.tolerance,
+    )
+    if tiling.form == "gemm":
+        assert product is not None
+        plain = replace(options, form=None)
+        # With channels last the kernels are the right operand and may be packed; else they are the left, read in place.
+        if weights is None or product.b.buffer is None or not product.b.buffer.same_as(weights):
+            scheduled = (
+                _schedule_product(product, hardware, cpu, plain)
+                if weights is None
+                else _packed_as_it_is(product, weights, hardware, cpu, plain)
+            )
         else:
-            T.arg(parameter.name, parameter)
-    assert packed is not None
-    return packed
+            scheduled = _schedule_product(product, hardware, cpu, plain)
+        assert isinstance(scheduled.tiling, GemmTiling)
+        decided = replace(tiling, product=scheduled.tiling)
+        return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
+    engine = dot_engine(program.workload, cpu)
+    nest = conv_nest(program, tiling, engine, cpu)
+    if weights is None:
+        return write_plain(program, tiling, lambda: nest.emit(None))
+    return write_packed(program, tiling, weights, nest, engine.operand)
 
 
-def _head(name: str, tiling: GemmTiling | None) -> None:
-    T.func_name(name)
-    attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True}
-    if tiling is not None:
-        attributes["tvm_tiling.decision"] = tiling.to_json()
-    T.func_attr(attributes)
+def _product_of(program: ConvProgram) -> GemmProgram | None:
+    """The matrix product that a convolution is, operands read as matrices; None where it is none."""
+    found = match(program.func, program.name)
+    return found if isinstance(found, GemmProgram) else None
 
 
-class PackedProduct:
-    """A compiled product whose second operand is packed ahead: `pack` it once, then call with what that returned."""
+def _source(program: ConvProgram, matrix: bool) -> Source:
+    workload, strides = program.workload, program.x_strides
+    adjacent = strides is not None and (strides[4] == 1 or workload.ci == 1)
+    return Source(
+        channel_run=program.channel_run,
+        output_run=program.out_run,
+        pitch=strides[3] if strides is not None and adjacent else None,
+        dense=strides is not None and adjacent and strides[3] == workload.ci and workload.groups == 1,
+        accumulates=program.out_dtype == workload.acc_dtype,
+        matrix=matrix,
+    )
 
-    def __init__(self, scheduled: ScheduledProduct, module: Any, name: str) -> None:
-        self.tiling = scheduled.tiling
+
+class PackedOperator:
+    """A compiled operator whose weights are packed ahead: `pack` them once, then call with what that returned."""
+
+    def __init__(self, scheduled: ScheduledOperator, module: Any, name: str) -> None:
+        self.tiling: GemmTiling | ConvTiling = scheduled.tiling
         self._scheduled = scheduled
         self._main, self._pack = module[name], module[f"{name}_pack"]
 
-    def pack(self, b: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
-        """B as the kernel wants it."""
+    def pack(self, weights: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+        """The weights as the kernel wants them."""
         packed = tvm.runtime.empty(self._scheduled.packed_shape, self._scheduled.packed_dtype)
-        self._pack(b, packed)
+        self._pack(weights, packed)
         return packed
 
     def __call__(self, *arguments: tvm.runtime.Tensor) -> None:
-        """Run on the operator's arguments in its own order, B packed."""
+        """Run on the operator's arguments in its own order, weights packed."""
         self._main(*arguments)
 
 
-def packed_matmul(
+def packed_operator(
     op: te.Tensor | Operation | tirx.PrimFunc,
     target: Target = "llvm",
     *,
     form: str | None = None,
     microkernel: tuple[int, int] | None = None,
-) -> PackedProduct:
-    """Compile a product for a constant second operand, to be packed once by the result's `pack`."""
+    winograd: bool = True,
+    tolerance: float = TOLERANCE,
+) -> PackedOperator:
+    """Compile an operator for constant weights, to be packed once by the result's `pack`; options as tiling_schedule.
+
+    The weights are a convolution's kernels, or a product's second operand.
+    """
     hardware = hardware_of(target)
-    scheduled = schedule_product(prim_func_of(op), "main", hardware, form=form, microkernel=microkernel, ahead=True)
+    options = Options(form=form, microkernel=microkernel, ahead=True, winograd=winograd, tolerance=tolerance)
+    scheduled = schedule_operator(prim_func_of(op), "main", hardware, options)
     module = tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack})
-    return PackedProduct(scheduled, tvm.compile(module, target=llvm_target(hardware)), "main")
+    return PackedOperator(scheduled, tvm.compile(module, target=llvm_target(hardware)), "main")
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.ApplyTiling")
@@ -259,10 +302,10 @@ class ApplyTiling:
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
         for variable, func in mod.functions.items():
-            if not isinstance(func, tirx.PrimFunc) or "tvm_tiling.decision" in (func.attrs or {}):
+            if not isinstance(func, tirx.PrimFunc) or DECISION in (func.attrs or {}):
                 continue
             try:
-                scheduled = schedule_product(func, variable.name_hint, self.hardware)
+                scheduled = schedule_operator(func, variable.name_hint, self.hardware)
             except UnsupportedOperator:
                 continue
             main = scheduled.main

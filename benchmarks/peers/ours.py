@@ -77,6 +77,4 @@ def build(
 def packed_kernel(workload: Workload, microkernel: tuple[int, int] | None = None, form: str | None = None) -> Any:
     """The compiled workload for a second operand that is packed ahead; its `tiling` is the decision."""
     tt: Any = importlib.import_module("tvm_tiling")
-    if isinstance(workload, ConvWorkload):
-        return tt.packed_operator(tir(workload), target="llvm", form=form)
-    return tt.packed_matmul(tir(workload), target="llvm", microkernel=microkernel, form=form)
+    return tt.packed_operator(tir(workload), target="llvm", microkernel=microkernel, form=form)

@@ -153,7 +153,7 @@ def test_a_terminal_gets_a_table_that_fits(capsys, monkeypatch):
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--mode", "seed"), "accepted: 'best'"),
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--prefer", "traffic"), "accepted: utilisation"),
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--form", "fast"), "accepted: normal, nocopy"),
-        ((STEM, "--hardware", "zen4-server-8c"), "accepted: a machine with a [near_tile] table, such as"),
+        ((STEM, "--hardware", "zen4-server-8c", "--form", "gemm"), "takes one tap, stride 1, no padding and one group"),
         (("gemm 8 8 8", "--hardware", "wfold16"), "wfold16 has no cpu"),
         ((STEM, "--hardware", "wfold16", "--form", "direct"), "form = 'direct' is no form of a convolution on wfold16"),
         ((STEM, "--hardware", "wfold16", "--mode", "worst"), "mode = 'worst', accepted: 'best', 'seed'"),

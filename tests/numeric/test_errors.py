@@ -8,7 +8,7 @@ from products import Product, native, operator
 from tvm import relax, te, tirx, topi
 
 import tvm_tiling as tt
-from tvm_tiling.schedule import packed_matmul
+from tvm_tiling.schedule import packed_operator
 
 
 def message(error: type[Exception], op, target=None, **options) -> str:
@@ -148,7 +148,7 @@ def test_weights_that_cannot_be_packed_ahead():
     residual = topi.add(topi.matmul(x, y), y)
     assert "is also read elsewhere" in message(tt.UnsupportedOperator, residual, weights="packed")
     with pytest.raises(tt.UnsupportedOperator, match="the second operand is computed"):
-        packed_matmul(computed, native())
+        packed_operator(computed, native())
 
 
 def test_the_pass_leaves_what_it_cannot_serve():

@@ -131,13 +131,13 @@ def test_a_module_of_several_functions():
 
 
 @pytest.mark.parametrize(("m", "n"), [(17, 33), (17, 1), (1, 33)])
-def test_packed_matmul(m, n):
-    from tvm_tiling.schedule import packed_matmul
+def test_packed_operator(m, n):
+    from tvm_tiling.schedule import packed_operator
 
     p = Product(m=m, n=n, k=31, trans_b=True)
     *_, result = tensors(p)
     a, b = values(p.shape_a, p.shape_b)
-    product = packed_matmul(result, native())
+    product = packed_operator(result, native())
     packed, out = product.pack(tvm.runtime.tensor(b)), tvm.runtime.empty(p.shape_c, "float32")
     product(tvm.runtime.tensor(a), packed, out)
     value, allowed, _ = expected(p, [a, b])

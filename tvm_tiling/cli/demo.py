@@ -148,14 +148,15 @@ def demonstrate(product: Product, step: Progress) -> Demonstration:
     import numpy as np
     import tvm
 
-    from ..schedule import llvm_target, schedule_product, this_cpu
+    from ..schedule import llvm_target, schedule_operator, this_cpu
 
     where = product.where
     step(f"{where}: deciding and compiling")
     func = tir(product)
     start = time.perf_counter()
-    scheduled = schedule_product(func, "main", this_cpu())
+    scheduled = schedule_operator(func, "main", this_cpu())
     decided = time.perf_counter()
+    assert isinstance(scheduled.tiling, GemmTiling)
     kernel = tvm.compile(tvm.IRModule({"main": scheduled.main}), target=llvm_target())["main"]
     compiled = time.perf_counter()
 

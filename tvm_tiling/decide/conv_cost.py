@@ -1,8 +1,8 @@
 """What a cut of a direct convolution costs on a CPU core: the prediction that ranks the candidates of conv_direct.py.
 
-The microkernel is that of a matrix product, so its step, the bandwidth of each level and the ends of a tile are those of
-cpu_cost.CpuModel. What differs: pixels are read through the input's own geometry, a band of rows may be copied first,
-rows of the kernel outside the image cost nothing where they are left out, and weights arrive once for every band.
+The microkernel is that of a matrix product, so its step, the bandwidth of each level and the ends of a tile are taken
+from cpu_cost.CpuModel. What differs: pixels are read through the input's own geometry, a band of rows may be copied
+first, rows of the kernel outside the image cost nothing where they are left out, and weights arrive once a band.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ConvModel:
         # Weights arrive once for each band unless they stay in the second cache.
         passes = bands if weights > core.l2 / 2 else max(1.0, s.groups * share)
         arrival = passes * weights / core.bytes_per_cycle(self.weight_bytes)
-        touched = self.input_bytes * share * (1 if tn == 1 else 1.0) + self.output_bytes * share * my_panels / panels
+        touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.home
         total = max(kernel, memory) + 0.15 * min(kernel, memory) + EXPOSED_WEIGHTS * arrival
         total += self._copy(cut, share, bands)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from .tiling import Decision
+from .tiling import Decision, GemmTiling
+from .winograd import WinogradTiling
 
 
 class Candidate(NamedTuple):
@@ -77,3 +78,5 @@ class ConvTiling(Decision):
     threads_rows: int | None = None
     threads_columns: int | None = None
     pack_w: str | None = None  # "none", "run" (while it runs), "ahead" (when it is compiled)
+    product: GemmTiling | None = None  # form "gemm"
+    winograd: WinogradTiling | None = None  # form "winograd"

@@ -7,6 +7,7 @@ from typing import Literal
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
+from .conv_cpu import decide_conv_on_cpu
 from .conv_tiling import ConvTiling
 from .gemm_cpu import decide_on_cpu
 from .gemm_partition import decide_partition
@@ -64,13 +65,9 @@ def decide(
             outer_preset=outer_preset,
             inner_preset=inner_preset,
         )
-    if isinstance(workload, ConvWorkload):
-        raise UnsupportedOperator(
-            f"convolutions are decided for page 01's buffers and page 05's units, {hardware.name} has neither; "
-            "accepted: a machine with a [near_tile] table, such as the preset 'neartile', or a [w_fold] table, such as "
-            "'wfold16'"
-        )
     _refuse({"mode": (mode, "best"), **foreign}, hardware)
+    if isinstance(workload, ConvWorkload):
+        return decide_conv_on_cpu(workload, hardware, form=form, packing="ahead")
     return decide_on_cpu(workload, hardware, form=form)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import UnsupportedOperator
 from ..hardware.description import Cpu
-from ..workload import ELEMENT_BYTES, GemmWorkload
+from ..workload import ELEMENT_BYTES, ConvWorkload, GemmWorkload
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DotEngine:
         return self.group == 1
 
 
-def dot_engine(workload: GemmWorkload, cpu: Cpu) -> DotEngine:
+def dot_engine(workload: GemmWorkload | ConvWorkload, cpu: Cpu) -> DotEngine:
     """The fastest engine of `cpu` for the workload's types."""
     dtype, acc = workload.dtype, workload.acc_dtype or workload.dtype
     if dtype in ("float32", "float64", "float16", "bfloat16"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
 
 
@@ -29,7 +29,7 @@ class Decision:
         return next((r.why for r in self.reasons if r.field == field), "")
 
     def to_dict(self) -> dict[str, Any]:
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "reasons"}
+        plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "reasons"}
         return {"op": self.op, **plain, "reasons": [list(r) for r in self.reasons]}
 
     def to_json(self) -> str:
@@ -41,6 +41,13 @@ class Decision:
         from .explain import explain_tiling
 
         return explain_tiling(self)
+
+
+def _plain(value: Any) -> Any:
+    """A field's value for JSON: a decision or a cut within a decision as a dictionary."""
+    if isinstance(value, Decision):
+        return value.to_dict()
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,19 +82,19 @@ class KernelPanels:
         c = t
         if self.taps_w == 1 and s.w.taps > 1:
             kw, c = tirx.floordiv(t, s.ci), tirx.floormod(t, s.ci)
-        where = [axis.tap_first + axis.tap_step * k for axis, k in ((s.d, kd), (s.h, kh))]
+        kd, kh = s.d.tap_first + s.d.tap_step * kd, s.h.tap_first + s.h.tap_step * kh
         channel = group * s.co + j
         if s.fold == 1:
-            return self.weight(channel, *where, s.w.tap_first + s.w.tap_step * kw, c)
+            return self.weight(channel, kd, kh, s.w.tap_first + s.w.tap_step * kw, c)
         # Folded channels are `fold` neighbouring columns; a column beyond the kernel has no weight.
         own = s.ci // s.fold
         column = kw * s.fold + tirx.floordiv(c, own)
         zero = tirx.const(0, self.engine.operand)
-        weight = self.weight(channel, *where, tirx.min(column, s.fold_taps - 1), tirx.floormod(c, own))
+        weight = self.weight(channel, kd, kh, tirx.min(column, s.fold_taps - 1), tirx.floormod(c, own))
         return tirx.Select(column < s.fold_taps, weight, zero)
 
-    def weight(self, *at: Index) -> Expr:
-        return self.program.weight_at(*at, dtype=self.engine.operand)
+    def weight(self, channel: Index, kd: Index, kh: Index, kw: Index, c: Index) -> Expr:
+        return self.program.weight_at(channel, kd, kh, kw, c, dtype=self.engine.operand)
 
     def pack(self, packed: tirx.Var, base: int = 0) -> None:
         """Write all weights from element `base` of `packed` on, a parallel task a panel."""

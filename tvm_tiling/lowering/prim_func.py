@@ -1,0 +1,112 @@
+"""Nests as PrimFuncs: the operator itself, and where its weights are packed ahead, the function that packs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.conv_tiling import ConvTiling
+from ..decide.tiling import GemmTiling
+from ..match import ConvProgram, GemmProgram
+
+# The attribute of a function in which its decision stands, as JSON.
+DECISION = "tvm_tiling.decision"
+
+
+@dataclass(frozen=True)
+class ScheduledOperator:
+    """TIR of one operator; where its weights are packed ahead, also the function (weights, packed) that packs them."""
+
+    tiling: GemmTiling | ConvTiling
+    main: tirx.PrimFunc
+    pack: tirx.PrimFunc | None = None
+    packed_shape: tuple[int, ...] | None = None
+    packed_dtype: str | None = None
+
+
+class PackedNest(Protocol):
+    """A loop nest that takes its weights packed, or packs them itself where `packed` is None."""
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]: ...
+
+    def emit(self, packed: tirx.Var | None) -> None: ...
+
+    def pack_whole(self, packed: tirx.Var) -> None: ...
+
+
+def write_plain(
+    program: GemmProgram | ConvProgram, tiling: GemmTiling | ConvTiling, emit: Callable[[], None]
+) -> ScheduledOperator:
+    """The operator on its own arguments."""
+
+    def body() -> None:
+        for parameter in program.func.params:
+            T.arg(parameter.name, parameter)
+        with T.sblock("root"):
+            emit()
+
+    return ScheduledOperator(tiling, _function(program.name, tiling, body))
+
+
+def write_packed(
+    program: GemmProgram | ConvProgram,
+    tiling: GemmTiling | ConvTiling,
+    weights: tirx.Var,
+    nest: PackedNest,
+    dtype: str,
+) -> ScheduledOperator:
+    """The operator with `weights`, one of its parameters, in packed form of element type `dtype`; and the packing."""
+    shape = nest.packed_shape
+
+    def argument() -> tirx.Var:
+        return T.arg(f"{weights.name}_packed", T.Buffer(shape, dtype))
+
+    def main() -> None:
+        packed = None
+        for parameter in program.func.params:
+            if parameter.same_as(weights):
+                packed = argument()
+            else:
+                T.arg(parameter.name, parameter)
+        assert packed is not None
+        with T.sblock("root"):
+            nest.emit(packed.view(-1))
+
+    def pack() -> None:
+        T.arg(weights.name, weights)
+        packed = argument()
+        with T.sblock("root"):
+            nest.pack_whole(packed.view(-1))
+
+    name = program.name
+    return ScheduledOperator(tiling, _function(name, tiling, main), _function(f"{name}_pack", None, pack), shape, dtype)
+
+
+def copying(source: tirx.Var, name: str) -> tirx.PrimFunc:
+    """The packing of weights that the kernel reads as they are."""
+
+    def body() -> None:
+        T.arg(source.name, source)
+        packed = T.arg(f"{source.name}_packed", T.Buffer(source.shape, str(source.dtype)))
+        with T.sblock("root"), T.grid(*source.shape) as indices:
+            where = list(indices) if len(source.shape) > 1 else [indices]
+            T.buffer_store(packed, source[tuple(where)], where)
+
+    return _function(f"{name}_pack", None, body)
+
+
+def _function(name: str, tiling: GemmTiling | ConvTiling | None, body: Callable[[], None]) -> tirx.PrimFunc:
+    attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True}
+    if tiling is not None:
+        attributes[DECISION] = tiling.to_json()
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(name)
+        T.func_attr(attributes)
+        body()
+    return builder.get()
