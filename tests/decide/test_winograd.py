@@ -1,0 +1,219 @@
+"""Winograd's transforms, exactly; which tile sizes are admissible; the cut and its price."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from tvm_tiling.decide.cook_toom import cook_toom
+from tvm_tiling.decide.winograd import (
+    WinogradModel,
+    admissible,
+    decide_winograd,
+    predicted_error,
+    refusal,
+)
+from tvm_tiling.errors import WorkloadError
+from tvm_tiling.hardware.description import Cache, Cpu
+from tvm_tiling.workload import ConvWorkload
+
+SERVED = [(3, 2), (5, 2), (7, 2), (2, 3), (4, 3), (6, 3), (3, 4), (5, 4), (2, 5), (4, 5), (3, 6), (2, 7)]
+
+
+def cpu(cores: int = 1, bits: int = 512) -> Cpu:
+    return Cpu(
+        arch="x86_64",
+        features=("avx512f",) if bits == 512 else (),
+        vector_bits=bits,
+        vector_registers=32 if bits == 512 else 16,
+        fma_units=1 if bits == 512 else 2,
+        fma_latency=4,
+        cores=cores,
+        threads=cores,
+        caches=(
+            Cache(level=1, size=32768, ways=8, line=64),
+            Cache(level=2, size=1 << 20, ways=8, line=64),
+            Cache(level=3, size=32 << 20, ways=16, line=64, cores=cores),
+        ),
+        l2_bytes_per_cycle=28.0,
+        l3_bytes_per_cycle=22.0,
+        memory_bytes_per_cycle=7.0,
+    )
+
+
+def conv(h: int = 56, ci: int = 64, co: int = 64, k: int = 3, **more) -> ConvWorkload:
+    p = k // 2
+    fields = dict(n=1, h=h, w=h, ci=ci, co=co, kh=k, kw=k, padding=(p, p, p, p))
+    return ConvWorkload(**{**fields, **more})
+
+
+# ---- transforms -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "r"), SERVED)
+def test_transforms_filter_exactly(m, r):
+    t, rng = cook_toom(m, r), random.Random(m * 10 + r)
+    for _ in range(5):
+        d = [Fraction(rng.randint(-99, 99)) for _ in range(t.a)]
+        g = [Fraction(rng.randint(-99, 99)) for _ in range(r)]
+        products = [u * v for u, v in zip(t.weights.run(g), t.input.run(d), strict=True)]
+        assert t.output.run(products) == [sum(d[i + k] * g[k] for k in range(r)) for i in range(m)]
+
+
+@pytest.mark.parametrize(("m", "r"), SERVED)
+def test_matrices_are_those_of_cook_and_toom(m, r):
+    t = cook_toom(m, r)
+    finite = [Fraction(0), *(s * p for p in t.points for s in (1, -1))]
+    assert len(set(finite)) == t.a - 1
+    rows = list(zip(*t.output.matrix(), strict=True))
+    assert rows == [*(tuple(p**i for i in range(m)) for p in finite), tuple(Fraction(i == m - 1) for i in range(m))]
+    for p, row in zip(finite, t.input.matrix(), strict=False):
+        # The row is a polynomial that vanishes at every other point.
+        assert [sum(c * q**i for i, c in enumerate(row)) == 0 for q in finite] == [q != p for q in finite]
+    assert t.weights.matrix()[-1] == (*[Fraction(0)] * (r - 1), Fraction(1))
+
+
+@pytest.mark.parametrize(("m", "operations"), [(2, (4, 6, 4)), (4, (12, 11, 12)), (6, (24, 16, 20))])
+def test_operations_are_those_of_the_shared_halves(m, operations):
+    t = cook_toom(m, 3)
+    assert (t.input.operations, t.weights.operations, t.output.operations) == operations
+    dense = sum(sum(c != 0 for c in row) - 1 for row in t.input.matrix())
+    assert t.input.operations <= dense
+
+
+def test_points_of_f4_lose_a_quarter_of_what_1_and_2_lose():
+    t = cook_toom(4, 3)
+    usual = replace(t, points=(Fraction(1), Fraction(2)))
+    assert t.amplification == pytest.approx(26.3, abs=0.1)
+    assert usual.amplification == pytest.approx(94.3, abs=0.1)
+
+
+@pytest.mark.parametrize(("m", "r"), [(3, 3), (1, 5), (8, 3), (4, 1), (4, 6)])
+def test_other_sizes_are_refused(m, r):
+    with pytest.raises(WorkloadError, match=rf"F\({m}, {r}\) has no points; accepted: m and r of at least 2"):
+        cook_toom(m, r)
+
+
+# ---- which sizes ----------------------------------------------------------------------------------------------------
+
+
+def test_tolerance_decides_on_sizes():
+    w = conv(ci=64)
+    assert admissible(w) == (2, 4, 6)
+    assert admissible(w, 5e-6) == (2, 4)
+    assert admissible(w, 1e-6) == (2,)
+    assert admissible(w, 0.0) == ()
+    assert predicted_error(conv(ci=256), 4) == pytest.approx(2 * predicted_error(w, 4))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"dtype": "int8"}, "float32, not int8 summed in int32"),
+        ({"acc_dtype": "float64"}, "float32, not float32 summed in float64"),
+        ({"d": 3}, "plain two-dimensional"),
+        ({"transposed": True, "stride": (2, 2)}, "plain two-dimensional"),
+        ({"kw": 1, "padding": (1, 0, 1, 0)}, "kernels of 2x2 to 7x7, not 3x1"),
+        ({"kh": 8, "kw": 8}, "not 8x8"),
+        ({"kh": 1, "kw": 1}, "not 1x1"),
+        ({"stride": (2, 1)}, r"not stride \(2, 1\), dilation \(1, 1\) and 1 groups"),
+        ({"dilation": (2, 2)}, r"dilation \(2, 2\)"),
+        ({"groups": 64}, "64 groups"),
+    ],
+)
+def test_what_is_refused(changed, why):
+    w = conv(**changed)
+    assert admissible(w) == ()
+    with pytest.raises(WorkloadError, match=f"Winograd's form serves .*{why}"):
+        decide_winograd(w, cpu())
+
+
+def test_refusals_of_the_decision():
+    assert refusal(conv()) == ""
+    with pytest.raises(WorkloadError, match=r"predicted error 5\.2e-07 exceeds the tolerance, 1\.0e-08"):
+        decide_winograd(conv(), cpu(), tolerance=1e-8)
+    with pytest.raises(WorkloadError, match=r"m = 3 is no Winograd tile for 3x3; accepted: \(2, 4, 6\)"):
+        decide_winograd(conv(), cpu(), m=3)
+    assert decide_winograd(conv(), cpu(), m=6, tolerance=1e-8).m == 6
+
+
+# ---- the cut --------------------------------------------------------------------------------------------------------
+
+SHAPES = [
+    *(conv(h=h, ci=c, co=c) for h, c in ((224, 64), (56, 64), (28, 128), (14, 256), (7, 512))),
+    conv(h=5, ci=1, co=1),
+    conv(h=9, ci=7, co=33, k=5),
+    conv(h=31, ci=3, co=100, k=2, n=3),
+]
+
+
+@pytest.mark.parametrize("w", SHAPES)
+@pytest.mark.parametrize("cores", [1, 2, 6])
+@pytest.mark.parametrize("bits", [256, 512])
+def test_cuts_fit_the_machine(w, cores, bits):
+    machine = cpu(cores, bits)
+    for m in admissible(w):
+        cuts = list(WinogradModel(w, machine, m, ahead=True).cuts())
+        assert cuts
+        tiles = w.n * -(-w.ho // m) * -(-w.wo // m)
+        for cut in cuts:
+            nr = cut.vectors * cut.lanes
+            assert (cut.rows + 1) * cut.vectors + 1 <= machine.vector_registers
+            assert cut.threads_tiles * cut.threads_channels in (1, cores)
+            assert cut.threads_tiles <= -(-tiles // cut.rows)
+            assert cut.threads_channels <= -(-w.co // nr)
+            assert cut.block_tiles % cut.rows == 0 < cut.block_tiles
+            assert cut.block_channels % nr == 0 < cut.block_channels
+            one_tile = 4 * cut.points**2 * w.ci
+            assert cut.block_tiles == cut.rows or one_tile * cut.block_tiles <= 1 << 19
+            assert cut.predicted_cycles > cut.points**2 * tiles * w.ci * w.co / (cut.lanes * machine.fma_units) / cores
+
+
+# Thousands of cycles measured with weights transformed ahead, one core with 512-bit vectors that takes a multiply-add a
+# cycle, 1 MiB of second and 32 MiB of third cache; the register tiles measured may differ from those chosen.
+MEASURED = {
+    (56, 64): {2: 3640, 4: 2142, 6: 2054},
+    (28, 128): {4: 1994, 6: 1881},
+    (14, 256): {2: 3456, 4: 2517, 6: 3577},
+    (7, 512): {2: 4703, 4: 5471},
+    (112, 128): {4: 38500, 6: 33500},
+}
+
+
+@pytest.mark.parametrize("shape", MEASURED)
+def test_prediction_is_near_what_was_measured(shape):
+    h, c = shape
+    measured = MEASURED[shape]
+    predicted = {m: decide_winograd(conv(h=h, ci=c, co=c), cpu(), m=m, ahead=True).predicted_cycles for m in measured}
+    for m, thousands in measured.items():
+        assert predicted[m] == pytest.approx(1000 * thousands, rel=0.28)
+    # The size chosen costs little more than the best one.
+    chosen = min(predicted, key=lambda m: predicted[m])
+    assert measured[chosen] <= 1.05 * min(measured.values())
+
+
+def test_small_images_share_channels_and_large_ones_tiles():
+    small = decide_winograd(conv(h=7, ci=512, co=512), cpu(2), ahead=True)
+    large = decide_winograd(conv(h=224), cpu(2), ahead=True)
+    assert (small.threads_tiles, small.threads_channels) == (1, 2)
+    assert (large.threads_tiles, large.threads_channels) == (2, 1)
+
+
+def test_transforming_weights_and_scattered_channels_cost_something():
+    w, machine = conv(h=14, ci=256, co=256), cpu()
+    ahead = decide_winograd(w, machine, ahead=True).predicted_cycles
+    assert decide_winograd(w, machine).predicted_cycles > ahead
+    assert decide_winograd(w, machine, ahead=True, adjacent_inputs=False).predicted_cycles > ahead
+    assert decide_winograd(w, machine, ahead=True, adjacent_outputs=False).predicted_cycles > ahead
+
+
+def test_tiles_at_the_border_are_counted():
+    inside, border = conv(padding=(0, 0, 0, 0), h=58), conv()
+    assert (inside.ho, border.ho) == (56, 56)
+    assert WinogradModel(inside, cpu(), 4, True).input_square < WinogradModel(border, cpu(), 4, True).input_square
+    # Only the first and the last of two rows and columns of tiles are there, and all of them lie across the border.
+    all_border = WinogradModel(conv(h=8), cpu(), 4, True).input_square
+    assert all_border > WinogradModel(border, cpu(), 4, True).input_square

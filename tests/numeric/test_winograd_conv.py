@@ -1,0 +1,176 @@
+"""Winograd convolutions against NumPy in float64: every size of tile, kernel and image, layouts, edges, epilogues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from products import Guarded
+from tvm import te, topi
+from tvm_tiling.schedules.conv_winograd import WinogradNest
+
+from tvm_tiling.decide.conv_tiling import ConvTiling
+from tvm_tiling.decide.winograd import WinogradTiling, decide_winograd, predicted_error
+from tvm_tiling.lowering.prim_func import ScheduledOperator, write_packed, write_plain
+from tvm_tiling.match import match_conv
+from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.workload import ConvWorkload
+
+
+def conv(h: int, w: int, ci: int, co: int, k: int = 3, padding=(1, 1, 1, 1), n: int = 1) -> ConvWorkload:
+    return ConvWorkload(n=n, h=h, w=w, ci=ci, co=co, kh=k, kw=k, padding=padding)
+
+
+def operator(w: ConvWorkload, layout: str, epilogue: str) -> list[te.Tensor]:
+    """Input, kernels, what the epilogue reads, and the output."""
+    channels_last = layout == "NHWC"
+    shape_x = (w.n, w.h, w.w, w.ci) if channels_last else (w.n, w.ci, w.h, w.w)
+    shape_w = (w.kh, w.kw, w.ci, w.co) if channels_last else (w.co, w.ci, w.kh, w.kw)
+    x, kernels = te.placeholder(shape_x, name="X"), te.placeholder(shape_w, name="W")
+    out = topi.nn.conv(x, kernels, 1, w.padding, 1, 1, layout, "HWIO" if channels_last else "OIHW")
+    if not epilogue:
+        return [x, kernels, out]
+    bias, residual = te.placeholder((w.co,), name="B"), te.placeholder(out.shape, name="R")
+
+    def finished(*at):
+        return te.max(out(*at) + bias(at[3 if channels_last else 1]) + residual(*at), 0.0)
+
+    return [x, kernels, bias, residual, te.compute(out.shape, finished, "finished")]
+
+
+def expected(w: ConvWorkload, x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
+    """The plain convolution in float64, NHWC and HWIO."""
+    top, left, bottom, right = w.padding
+    padded = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    total = np.zeros((w.n, w.ho, w.wo, w.co))
+    for i in range(w.kh):
+        for j in range(w.kw):
+            total += padded[:, i : i + w.ho, j : j + w.wo] @ kernels[i, j].astype(np.float64)
+    return total
+
+
+def scheduled(tensors: list[te.Tensor], cut: WinogradTiling, *, ahead: bool) -> ScheduledOperator:
+    """The convolution cut as `cut` says, whatever the decision would be."""
+    program = match_conv(te.create_prim_func(tensors))
+    cpu = this_cpu().cpu
+    assert cpu is not None
+    nest = WinogradNest(program, cut, cpu)
+    tiling = ConvTiling(form="winograd", utilisation=1.0, winograd=cut)
+    if ahead:
+        return write_packed(program, tiling, program.w, nest, "float32")
+    return write_plain(program, tiling, lambda: nest.emit(None))
+
+
+def largest_error(
+    w: ConvWorkload, tiling: WinogradTiling, *, layout: str = "NHWC", epilogue: str = "", ahead: bool = True
+) -> float:
+    """Largest error beside the largest output, after checks that nothing else was written or read."""
+    rng = np.random.default_rng(7)
+    x = rng.uniform(-1, 1, (w.n, w.h, w.w, w.ci)).astype(np.float32)
+    kernels = rng.uniform(-1, 1, (w.kh, w.kw, w.ci, w.co)).astype(np.float32)
+    want = expected(w, x, kernels)
+    scale = np.abs(want).max()
+    more = []
+    if epilogue:
+        bias, residual = rng.uniform(-1, 1, w.co), rng.uniform(-1, 1, want.shape)
+        bias, residual = bias.astype(np.float32), residual.astype(np.float32)
+        want = np.maximum(want + bias + residual, 0)
+        more = [bias, residual if layout == "NHWC" else residual.transpose(0, 3, 1, 2)]
+    if layout == "NCHW":
+        x, kernels, want = x.transpose(0, 3, 1, 2), kernels.transpose(3, 2, 0, 1), want.transpose(0, 3, 1, 2)
+    written = scheduled(operator(w, layout, epilogue), tiling, ahead=ahead)
+    functions = {"main": written.main, "main_pack": written.pack} if ahead else {"main": written.main}
+    built = tvm.compile(tvm.IRModule(functions), target=llvm_target())
+    inputs = [Guarded(a.shape, "float32").fill(a) for a in (x, kernels, *more)]
+    arguments = list(inputs)
+    if ahead:
+        arguments[1] = Guarded(written.packed_shape, "float32")
+        built["main_pack"](inputs[1].tensor, arguments[1].tensor)
+        assert arguments[1].unchanged_around()
+        assert np.isfinite(arguments[1].array).all()
+    out = Guarded(want.shape, "float32")
+    built["main"](*(a.tensor for a in arguments), out.tensor)
+    assert all(a.unchanged() for a in inputs)
+    assert out.unchanged_around()
+    return float(np.abs(out.array - want).max() / scale)
+
+
+def tiling_of(w: ConvWorkload, m: int, **changed: int) -> WinogradTiling:
+    cpu = this_cpu().cpu
+    assert cpu is not None
+    return replace(decide_winograd(w, replace(cpu, cores=1), m=m), **changed)
+
+
+@pytest.mark.parametrize("m", [2, 4, 6])
+@pytest.mark.parametrize(("h", "wide"), [(1, 1), (2, 7), (7, 7), (13, 12), (31, 33)])
+def test_images_of_every_size(m, h, wide):
+    w = conv(h, wide, 20, 36)
+    assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
+
+
+@pytest.mark.parametrize("ci", [1, 7, 33])
+@pytest.mark.parametrize("co", [1, 31, 64])
+def test_channels_of_every_number(ci, co):
+    w = conv(9, 11, ci, co)
+    assert largest_error(w, tiling_of(w, 4)) <= predicted_error(w, 4)
+
+
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (2, 0, 1, 3), (0, 1, 2, 0), (9, 9, 9, 9)])
+@pytest.mark.parametrize("m", [2, 4])
+def test_borders_of_every_width(padding, m):
+    w = conv(10, 7, 17, 18, padding=padding, n=2)
+    assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
+
+
+@pytest.mark.parametrize(("m", "k"), [(3, 2), (5, 2), (3, 4), (5, 4), (2, 5), (4, 5), (3, 6), (2, 7)])
+def test_kernels_of_other_sizes(m, k):
+    w = conv(17, 15, 18, 20, k=k, padding=(k // 2, 0, k // 2, 1))
+    assert largest_error(w, tiling_of(w, m)) <= predicted_error(w, m)
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("epilogue", ["", "bias, residual, relu"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_layouts_and_epilogues(layout, epilogue, ahead):
+    w = conv(11, 14, 19, 35, n=2)
+    error = largest_error(w, tiling_of(w, 4), layout=layout, epilogue=epilogue, ahead=ahead)
+    assert error <= predicted_error(w, 4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "tiles", "channels", "threads"),
+    [
+        (1, 1, 1, 16, (1, 1)),
+        (5, 1, 10, 32, (1, 1)),
+        (3, 2, 6, 32, (2, 1)),
+        (4, 3, 4, 48, (1, 2)),
+        (7, 2, 7, 64, (3, 2)),
+        (14, 2, 56, 128, (1, 1)),
+    ],
+)
+def test_cuts_of_every_kind(rows, vectors, tiles, channels, threads):
+    w = conv(18, 19, 24, 100, n=2)
+    lanes = this_cpu().cpu.lanes(4)
+    cut = tiling_of(
+        w,
+        4,
+        rows=rows,
+        vectors=vectors,
+        block_tiles=tiles,
+        block_channels=channels * lanes // 16,
+        threads_tiles=threads[0],
+        threads_channels=threads[1],
+    )
+    for ahead in (False, True):
+        assert largest_error(w, cut, ahead=ahead) <= predicted_error(w, 4)
+
+
+@pytest.mark.parametrize("m", [2, 4, 6])
+@pytest.mark.parametrize("ci", [64, 128, 256, 512])
+def test_error_is_as_predicted(m, ci):
+    """Neither above what is predicted nor so far below that larger tiles are refused for nothing."""
+    w = conv(24, 24, ci, 32)
+    error = largest_error(w, tiling_of(w, m))
+    assert predicted_error(w, m) / 4 <= error <= predicted_error(w, m)
