@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
@@ -58,6 +59,10 @@ def bind(
     mapping: dict[tirx.Var, tirx.Expr] = {}
     for variables, sizes, index in zip(axes, extents, indices, strict=True):
         rest = index if isinstance(index, tirx.Expr) else tirx.IntImm("int32", index)
+        if prod(sizes) > 1:
+            mapping.update((v, tirx.IntImm("int32", 0)) for v, size in zip(variables, sizes, strict=True) if size == 1)
+            variables = [v for v, size in zip(variables, sizes, strict=True) if size > 1]
+            sizes = [size for size in sizes if size > 1]
         for variable, size in zip(reversed(variables[1:]), reversed(sizes[1:]), strict=True):
             mapping[variable] = tirx.floormod(rest, size)
             rest = tirx.floordiv(rest, size)
@@ -134,8 +139,10 @@ def linear_strides(
     step = dict(zip(variables, (int(c) for c in coefficients), strict=False))
     fused = []
     for axis, sizes in zip(axes, extents, strict=True):
-        for outer, inner, size in zip(axis, axis[1:], sizes[1:], strict=False):
+        # An axis of one element walks nowhere.
+        moving = [(v, size) for v, size in zip(axis, sizes, strict=True) if size > 1] or [(v, 1) for v in axis[-1:]]
+        for (outer, _), (inner, size) in pairwise(moving):
             if step[outer] != step[inner] * size:
                 return None
-        fused.append(step[axis[-1]] if axis else 0)
+        fused.append(step[moving[-1][0]] if moving else 0)
     return tuple(fused)

@@ -144,11 +144,15 @@ def _program(
     rows: list[tuple[Walk | None, ImageAxis]],
 ) -> ConvProgram:
     name, extents, channels = found.name, found.extents, source.channels
-    counted = tuple(walk.row for walk in images if walk.row is not None)
+    counted = tuple(walk.row for walk in images)
     x = _input(name, source, images, rows, counted, extents)
     w = _kernels(name, kernels, rows, channels, extents)
+    if x.dtype != w.dtype and {x.dtype, w.dtype} != {"int8", "uint8"}:
+        # Of different types: what the source multiplies, converted.
+        x = _input(name, source, images, rows, counted, extents, converted=True)
+        w = _kernels(name, kernels, rows, channels, extents, converted=True)
     out, indices, value = write_back(name, found.block, found.epilogue)
-    of_rows = tuple((walk.row,) if walk is not None and walk.row is not None else () for walk, _ in rows)
+    of_rows = tuple((walk.row,) if walk is not None else () for walk, _ in rows)
     placed = {*counted, *channels.out, *(v for axis in of_rows for v in axis)}
     rest = tuple(v for v in found.spatial if v not in placed)
     if any(extents[v] > 1 for v in rest):
@@ -187,15 +191,17 @@ def _input(
     rows: list[tuple[Walk | None, ImageAxis]],
     counted: tuple[tirx.Var, ...],
     extents: dict[tirx.Var, int],
+    *,
+    converted: bool = False,
 ) -> Access:
-    """The input by (n, d, h, w, c)."""
+    """The input by (n, d, h, w, c), before it is converted to another type or after."""
     d, h, w, c = (tirx.Var(axis, "int32") for axis in "dhwc")
     walks = [(walk, ImageAxis(extents[v], extents[v], 1), v) for walk, v in zip(images, counted, strict=True)]
     walks += [(walk, axis, v) for (walk, axis), v in zip(rows, (d, h, w), strict=True) if walk is not None]
     expr = by_channel_and_row(name, source, walks, c)
     axes = (counted, (d,), (h,), (w,), (c,))
     sizes = (tuple(extents[v] for v in counted), *((axis.size,) for _, axis in rows), (source.channels.ci,))
-    access = _access(expr, axes, sizes)
+    access = _access(expr if converted else strip_cast(expr), axes, sizes)
     if isinstance(access.expr, TensorLoad):
         _check_bounds(name, access.expr, {c: source.channels.ci})
     return access
@@ -207,8 +213,10 @@ def _kernels(
     rows: list[tuple[Walk | None, ImageAxis]],
     channels: Channels,
     extents: dict[tirx.Var, int],
+    *,
+    converted: bool = False,
 ) -> Access:
-    """The kernels by (co, kd, kh, kw, c)."""
+    """The kernels by (co, kd, kh, kw, c), before they are converted to another type or after."""
     taps = tuple(tirx.Var(f"k{axis}", "int32") for axis in "dhw")
     mapping = {
         walk.tap: axis.tap_first + axis.tap_step * tap
@@ -221,7 +229,8 @@ def _kernels(
         *((axis.kernel,) for _, axis in rows),
         tuple(extents[v] for v in channels.summed),
     )
-    access = _access(simplified(substitute(expr, mapping)), axes, sizes)
+    element = simplified(substitute(expr, mapping))
+    access = _access(element if converted else strip_cast(element), axes, sizes)
     if isinstance(access.expr, TensorLoad):
         known = {v: n for axis, size in zip(axes, sizes, strict=True) for v, n in zip(axis, size, strict=True)}
         _check_bounds(name, access.expr, known)
@@ -229,10 +238,8 @@ def _kernels(
 
 
 def _access(expr: tirx.Expr, axes: tuple[tuple[tirx.Var, ...], ...], sizes: tuple[tuple[int, ...], ...]) -> Access:
-    plain = strip_cast(expr)
-    strides = linear_strides(plain, axes, sizes) if isinstance(plain, TensorLoad) else None
-    source = plain if isinstance(plain, TensorLoad) else expr
-    return Access(source, axes, sizes, str(source.ty), plain.source if strides is not None else None, strides)
+    strides = linear_strides(expr, axes, sizes) if isinstance(expr, TensorLoad) else None
+    return Access(expr, axes, sizes, str(expr.ty), expr.source if strides is not None else None, strides)
 
 
 def _check_bounds(name: str, load: TensorLoad, extents: dict[tirx.Var, int]) -> None:

@@ -20,9 +20,9 @@ from .padding import without_padding
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """An axis of the image as the source walks over it: an output row, a tap, or both."""
+    """An axis of the image as the source walks over it: an output row and perhaps a tap."""
 
-    row: tirx.Var | None
+    row: tirx.Var
     tap: tirx.Var | None
     dim: int  # the dimension of the input that they index
     index: np.ndarray  # the input row of [output row, tap], with one output row more
@@ -39,8 +39,8 @@ class Walk:
         return image_axis(self.index, self.read, self.taps, self.size, transposed=transposed)
 
 
-def _over(row: tirx.Var | None, points: int, tap: tirx.Var | None, taps: int) -> dict[tirx.Var, np.ndarray]:
-    values = {} if row is None else {row: np.arange(points)[:, None]}
+def _over(row: tirx.Var, points: int, tap: tirx.Var | None, taps: int) -> dict[tirx.Var, np.ndarray]:
+    values = {row: np.arange(points)[:, None]}
     return values if tap is None else values | {tap: np.arange(taps)[None, :]}
 
 
@@ -122,7 +122,7 @@ def _walked(
     walked: dict[int, set[tirx.Var]] = {}
     for dim, index in enumerate(load.indices):
         inside = variables(index, extents)
-        if not inside & rows and inside not in guarded:
+        if not inside & rows:
             continue
         taken = [other for other, held in walked.items() if held & inside]
         if taken or not inside <= rows | summed or len(inside & rows) > 1 or len(inside & summed) > 1:
@@ -142,9 +142,9 @@ def _walk(
     conditions: Sequence[tirx.Expr],
     taps: dict[tirx.Var, np.ndarray],
 ) -> Walk:
-    row = next((v for v in held if v in found.spatial), None)
+    row = next(v for v in held if v in found.spatial)
     tap = next((v for v in held if v in found.reduce), None)
-    points = found.extents[row] if row is not None else 1
+    points = found.extents[row]
     kernel = found.extents[tap] if tap is not None else 1
     values = _over(row, points + 1, tap, kernel)
     own = [c for c in conditions if variables(c, found.extents) & held]

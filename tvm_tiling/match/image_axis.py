@@ -119,8 +119,8 @@ def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, most: int) ->
     for t in np.unique(tap):
         rows, sources = row[tap == t], source[tap == t]
         if len(rows) > 1:
-            step = int(sources[1] - sources[0])
-            return [int(rows[1] - rows[0]) // step] if step > 0 else []
+            down, across = int(rows[1] - rows[0]), int(sources[1] - sources[0])
+            return [down // across] if 0 < across <= down else []
     return range(1, most + 1)
 
 

@@ -25,8 +25,13 @@ def match(func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True) -> 
         if walks_over_images(found):
             raise
         return gemm_of(found, may_swap=may_swap)
-    product = gemm_of(found, may_swap=may_swap)
-    return product if not conv.has_taps or _reads_matrices(product) or _is_computed_matrix(conv) else conv
+    if not conv.has_taps or _is_computed_matrix(conv):
+        return gemm_of(found, may_swap=may_swap)
+    try:
+        product = gemm_of(found, may_swap=may_swap)
+    except UnsupportedOperator:
+        return conv
+    return product if _reads_matrices(product) else conv
 
 
 def _reads_matrices(product: GemmProgram) -> bool:

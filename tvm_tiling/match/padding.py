@@ -7,6 +7,7 @@ from itertools import product
 
 import tvm_ffi
 from tvm import sym, tirx
+from tvm.ir import TensorLoad
 
 from .access import loads, variables
 from .evaluate import conditional
@@ -22,14 +23,18 @@ def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> t
     """
     conditions: list[tirx.Expr] = []
 
-    def note(node: tirx.Expr) -> None:
+    def note(node: tirx.Expr) -> tvm_ffi.WalkResult | None:
+        if isinstance(node, TensorLoad):
+            # A choice between indices is one of an index.
+            return tvm_ffi.WalkResult.SKIP
         branches = conditional(node)
         if branches is None or not variables(branches[0], among) or loads(branches[0]):
-            return
+            return None
         if not any(tvm_ffi.structural_equal(branches[0], c) for c in conditions):
             conditions.append(branches[0])
+        return None
 
-    tvm_ffi.structural_walk(expr, (tirx.Expr, note))
+    tvm_ffi.structural_walk(expr, (tirx.Expr, note), order="pre")
     if len(conditions) > _MOST_CONDITIONS:
         raise refuse(
             name, f"an operand is chosen by {len(conditions)} conditions, at most {_MOST_CONDITIONS} are served"
@@ -43,8 +48,8 @@ def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> t
     inside = [holds for holds, value in values.items() if not _is_zero(value)]
     if len(inside) != 1:
         raise refuse(name, f"an operand is padded with {_padding([values[h] for h in inside])}, only zeros are served")
-    required = [c if held else tirx.Not(c) for c, held in zip(conditions, inside[0], strict=True)]
-    return values[inside[0]], tuple(part for condition in required for part in _conjuncts(condition))
+    required = [part for c, held in zip(conditions, inside[0], strict=True) for part in _conjuncts(c, held)]
+    return values[inside[0]], tuple(required)
 
 
 def _padding(values: list[tirx.Expr]) -> str:
@@ -70,7 +75,10 @@ def _is_zero(expr: tirx.Expr) -> bool:
     return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and value.value == 0
 
 
-def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    if isinstance(condition, tirx.And):
-        return _conjuncts(condition.a) + _conjuncts(condition.b)
-    return [condition]
+def _conjuncts(condition: tirx.Expr, holds: bool) -> list[tirx.Expr]:
+    """What must hold, each by itself, for `condition` to hold or not."""
+    if isinstance(condition, tirx.Not):
+        return _conjuncts(condition.a, not holds)
+    if isinstance(condition, tirx.And if holds else tirx.Or):
+        return _conjuncts(condition.a, holds) + _conjuncts(condition.b, holds)
+    return [condition if holds else tirx.Not(condition)]
