@@ -306,7 +306,7 @@ class DirectNest:
         self, acc: Accumulators, shape: TileShape, block: _Block, where: Callable[[int], list[Index]], row: Index
     ) -> None:
         """Zeros or the engine's start values; behind the first block also what the output holds."""
-        if self.engine.offset:
+        if self.engine.offset and self.panels.taps:
             for pixel, vector in shape.slots():
                 words = self.panels.layout.starts(block.panels, row, vector)
                 T.buffer_store(acc[pixel, vector], words, [T.ramp(0, 1, self.lanes)])

@@ -102,7 +102,7 @@ class DirectChoice:
             inside = not s.w.padded and not s.d.padded and (not s.h.padded or self.model.skips(rows))
             if inside and s.fold == 1 and (not merged or self.dense):
                 yield False, self.pitch
-        if merged:
+        if merged or s.fold > 1:
             yield True, s.ci
             return
         line = max(1, int(self.model.core.line / self.model.element))

@@ -1,0 +1,235 @@
+"""Scheduled convolutions against NumPy: every layout, axis, type and form, at awkward sizes; exact on whole numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from convs import Conv, Source, arrays, blocked, topi_conv, topi_depthwise, topi_transposed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from products import Guarded
+from tvm import te, topi
+
+import tvm_tiling as tt
+from tvm_tiling.errors import TilingError
+from tvm_tiling.schedule import this_cpu
+
+SMALL = Conv(space=(7, 9), kernel=(3, 3), before=(1, 1), behind=(1, 1), n=1, ci=7, co=33)
+# Winograd's transforms round; everything else here is exact, sums of small whole numbers being so.
+ROUNDED = {"winograd": 1e-3}
+
+
+def computed(source: Source, inputs: list[np.ndarray], shape: tuple[int, ...], *, packed: bool, form: str | None):
+    """(result, form taken) of our kernel; nothing but the result may change, nor anything beside it."""
+    operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
+    result = Guarded(shape, str(source.out.dtype))
+    first, weights, out = (operand.tensor for operand in (*operands, result))
+    if packed:
+        kernel = tt.packed_operator(source.out, form=form)
+        kernel(first, kernel.pack(weights), out)
+        form = kernel.tiling.form
+    else:
+        sch = tt.tiling_schedule(source.out, form=form)
+        tvm.compile(sch.mod, target=tt.llvm_target())["main"](first, weights, out)
+    assert all(operand.unchanged() for operand in operands)
+    assert result.unchanged_around()
+    return result.array.copy(), form
+
+
+def check(conv: Conv, source: Source, *, packed: bool = True, form: str | None = None) -> str | None:
+    inputs, want = arrays(conv, source)
+    got, taken = computed(source, inputs, want.shape, packed=packed, form=form)
+    tolerance = ROUNDED.get(taken or "", 1e-3 if not packed and form is None else 0.0)
+    np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(1.0, np.abs(want).max()))
+    return taken
+
+
+@pytest.mark.parametrize("ci", [1, 7, 31, 33])
+@pytest.mark.parametrize("co", [1, 7, 31, 33, 127])
+def test_channels_of_any_number(ci, co):
+    conv = replace(SMALL, ci=ci, co=co)
+    check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
+
+
+@pytest.mark.parametrize("space", [(1, 1), (1, 7), (7, 1), (13, 31), (31, 5), (2, 33)])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (1, 7), (5, 2)])
+def test_images_and_kernels_of_any_size(space, kernel):
+    before = tuple(k // 2 for k in kernel)
+    conv = replace(SMALL, space=space, kernel=kernel, before=before, behind=before, ci=17, co=40)
+    check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("kernels", ["HWIO", "OIHW", "OHWI"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_layouts(layout, kernels, packed):
+    conv = replace(SMALL, n=2, space=(9, 19), ci=18, co=20, stride=(2, 1))
+    check(conv, topi_conv(conv, layout, kernels), packed=packed)
+
+
+@pytest.mark.parametrize(("block", "block_out"), [(4, 4), (8, 16), (16, 16), (16, 8)])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_blocked_layouts(block, block_out, dtype):
+    conv = replace(SMALL, ci=32, co=48, dtype=dtype)
+    check(conv, blocked(conv, block, block_out))
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3), (3, 2)])
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 1), (2, 3)])
+@pytest.mark.parametrize(("before", "behind"), [((0, 0), (0, 0)), ((2, 0), (0, 3)), ((1, 4), (3, 1))])
+def test_strides_dilation_and_asymmetric_padding(stride, dilation, before, behind):
+    conv = Conv(
+        space=(9, 11), kernel=(2, 3), stride=stride, dilation=dilation, before=before, behind=behind, ci=5, co=18
+    )
+    check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
+
+
+@pytest.mark.parametrize("groups", [2, 4, 8])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_groups(groups, layout):
+    conv = replace(SMALL, ci=24, co=40, groups=groups, stride=(1, 2))
+    check(conv, topi_conv(conv, layout, "HWIO" if layout == "NHWC" else "OIHW"))
+
+
+@pytest.mark.parametrize("multiplier", [1, 3])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_depthwise(multiplier, layout):
+    conv = replace(SMALL, n=2, ci=19, co=19 * multiplier, groups=19)
+    check(conv, topi_depthwise(conv, layout))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_one_and_three_dimensions(dtype):
+    for conv, layout, kernels in (
+        (Conv(space=(23,), kernel=(5,), stride=(2,), before=(3,), behind=(1,), ci=9, co=21), "NWC", "WIO"),
+        (Conv(space=(23,), kernel=(3,), dilation=(2,), before=(2,), behind=(2,), ci=9, co=21), "NCW", "OIW"),
+        (Conv(space=(4, 5, 7), kernel=(3, 2, 3), before=(1, 0, 1), behind=(1, 1, 1), ci=6, co=17), "NDHWC", "DHWIO"),
+        (
+            Conv(space=(5, 5, 6), kernel=(2, 3, 3), stride=(2, 1, 2), before=(0, 1, 1), behind=(1, 1, 0)),
+            "NCDHW",
+            "OIDHW",
+        ),
+    ):
+        typed = replace(conv, dtype=dtype)
+        check(typed, topi_conv(typed, layout, kernels))
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (3, 2)])
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 3), (4, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_transposed(stride, kernel, dtype):
+    conv = Conv(space=(5, 6), kernel=kernel, stride=stride, before=(1, 0), behind=(0, 0), ci=5, co=18, transposed=True)
+    conv = replace(conv, more=tuple(s - 1 for s in stride), dtype=dtype)
+    check(conv, topi_transposed(conv))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8"])
+@pytest.mark.parametrize("ci", [3, 16])
+def test_types(dtype, ci):
+    conv = replace(SMALL, ci=ci, co=20, dtype=dtype)
+    check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
+
+
+@pytest.mark.parametrize("form", ["direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold"])
+@pytest.mark.parametrize(
+    "conv",
+    [
+        replace(SMALL, ci=3, co=20, stride=(2, 2), before=(1, 0), behind=(0, 1)),
+        replace(SMALL, kernel=(1, 1), before=(0, 0), behind=(0, 0)),
+        replace(SMALL, ci=21, co=21, groups=21),
+        replace(SMALL, ci=21, co=35),
+        replace(SMALL, ci=21, co=35, dtype="int8"),
+        replace(SMALL, ci=5, co=35, dtype="int8", stride=(1, 3)),
+    ],
+)
+@pytest.mark.parametrize("packed", [True, False])
+def test_any_admissible_form_can_be_forced(form, conv, packed):
+    """And those that are not say why in one sentence."""
+    source = topi_conv(conv, "NHWC", "HWIO") if conv.groups == 1 else topi_depthwise(conv, "NHWC")
+    workload = conv.workload("NHWC")
+    candidates = {c.form: c for c in tt.decide(workload, this_cpu()).candidates}
+    if candidates[form].predicted_seconds is None:
+        with pytest.raises(TilingError) as refused:
+            tt.tiling_schedule(source.out, form=form)
+        assert str(refused.value) == candidates[form].why
+        return
+    assert check(conv, source, packed=packed, form=form) == form
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_random_convolutions(data):
+    draw = data.draw
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    pair = lambda low, high: tuple(draw(st.integers(low, high)) for _ in range(2))  # noqa: E731
+    conv = Conv(
+        space=pair(1, 20),
+        kernel=pair(1, 5),
+        stride=pair(1, 3),
+        before=pair(0, 3),
+        behind=pair(0, 3),
+        dilation=pair(1, 2),
+        n=draw(st.integers(1, 2)),
+        ci=groups * draw(st.integers(1, 40)),
+        co=groups * draw(st.integers(1, 70)),
+        groups=groups,
+        dtype=draw(st.sampled_from(["float32", "int8"])),
+    )
+    if not conv.possible:
+        return
+    layout, kernels = draw(st.sampled_from([("NHWC", "HWIO"), ("NCHW", "OIHW")]))
+    check(conv, topi_conv(conv, layout, kernels), packed=draw(st.booleans()))
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("form", [None, "direct"])
+def test_bias_scale_activation_and_residual_are_fused(layout, form):
+    conv = replace(SMALL, ci=9, co=37)
+    source = topi_conv(conv, layout, "HWIO")
+    channels = source.out.shape[3 if layout == "NHWC" else 1]
+    scale, bias = (te.placeholder((channels,), name=name) for name in ("scale", "bias"))
+    residual = te.placeholder(source.out.shape, name="residual")
+
+    def channel(*at):
+        return at[3] if layout == "NHWC" else at[1]
+
+    normed = te.compute(source.out.shape, lambda *at: source.out[at] * scale[channel(*at)] + bias[channel(*at)])
+    out = topi.nn.relu(te.compute(source.out.shape, lambda *at: normed[at] + residual[at], "added"))
+    inputs, plain = arrays(conv, source)
+    rng = np.random.default_rng(3)
+    more = [rng.integers(-4, 5, [int(s) for s in t.shape]).astype("float32") for t in (scale, bias, residual)]
+    shape = (1, 1, 1, -1) if layout == "NHWC" else (1, -1, 1, 1)
+    want = np.maximum(plain * more[0].reshape(shape) + more[1].reshape(shape) + more[2], 0)
+    sch = tt.tiling_schedule(out, form=form, winograd=False)
+    assert len(sch.mod.functions) == 1
+    by_name = dict(zip(("X", "W", "scale", "bias", "residual"), (*inputs, *more), strict=True))
+    arguments = [tvm.runtime.tensor(by_name[p.name]) for p in sch.mod["main"].params[:-1]]
+    result = tvm.runtime.empty(want.shape, "float32")
+    tvm.compile(sch.mod, target=tt.llvm_target())["main"](*arguments, result)
+    np.testing.assert_array_equal(result.numpy(), want)
+
+
+def test_int8_with_requantisation():
+    conv = replace(SMALL, ci=20, co=37, dtype="int8")
+    source = topi_conv(conv, "NHWC", "HWIO")
+    scale = te.placeholder((conv.co,), name="scale")
+
+    def requantised(n, y, x, c):
+        value = te.round(source.out[n, y, x, c].astype("float32") * scale[c])
+        return te.max(te.min(value, te.const(127.0, "float32")), te.const(-128.0, "float32")).astype("int8")
+
+    out = te.compute(source.out.shape, requantised, "requantised")
+    inputs, sums = arrays(conv, source)
+    factors = np.random.default_rng(4).uniform(0.01, 0.1, conv.co).astype("float32")
+    want = np.clip(np.round(sums.astype("float32") * factors), -128, 127).astype("int8")
+    kernel = tt.packed_operator(out)
+    tensors = dict(zip(("X", "W", "scale"), (*inputs, factors), strict=True))
+    x, w, s = (tvm.runtime.tensor(tensors[name]) for name in ("X", "W", "scale"))
+    result = tvm.runtime.empty(want.shape, "int8")
+    order = [p.name for p in tt.tiling_schedule(out).mod["main"].params[:-1]]
+    by_name = {"X": x, "W": kernel.pack(w), "scale": s}
+    kernel(*(by_name[name] for name in order), result)
+    np.testing.assert_array_equal(result.numpy(), want)
