@@ -89,7 +89,8 @@ def largest_error(
         arguments[1] = Guarded(written.packed_shape, "float32")
         built["main_pack"](inputs[1].tensor, arguments[1].tensor)
         assert arguments[1].unchanged_around()
-        assert np.isfinite(arguments[1].array).all()
+        # Behind the panels of a point there is a gap.
+        assert np.isfinite(arguments[1].array[:, : w.ci * -(-w.co // tiling.lanes) * tiling.lanes]).all()
     out = Guarded(want.shape, "float32")
     built["main"](*(a.tensor for a in arguments), out.tensor)
     assert all(a.unchanged() for a in inputs)

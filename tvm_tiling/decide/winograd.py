@@ -46,7 +46,7 @@ STORE = 1.3
 # Cycles more per vector of an input square that lies across the border and is copied first.
 BORDER_COPY = 2.2
 # Cycles for one lane of a vector whose lanes are not adjacent in memory.
-GATHERED_LANE = 1.2
+GATHERED_LANE = 0.4
 # Part of the weights' arrival that multiply-adds do not hide.
 EXPOSED_WEIGHTS = 0.25
 # Parts of the second cache for the transformed inputs of a block of image tiles, and for its sums.
@@ -221,7 +221,8 @@ class WinogradModel:
         cores = cut.threads_tiles * cut.threads_channels
         if not self.ahead:
             total += w.ci * ceil_div(w.co, self.lanes) / cores * self.weight_square
-            total += self.weight_bytes / cores / self.gemm.bytes_per_cycle(self.weight_bytes)
+            # Lines are fetched before they are written.
+            total += 2 * self.weight_bytes / cores / self.gemm.bytes_per_cycle(self.weight_bytes)
         if cores > 1:
             total += PARALLEL_START * (1 if self.ahead else 2)
         return total
