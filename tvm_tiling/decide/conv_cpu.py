@@ -146,9 +146,10 @@ class _Choice:
         # Residues of a transposed convolution are cut alike: as the one with the most to do.
         largest = max(shapes, key=lambda s: s.macs)
         ahead, source = self.packing == "ahead", self.source
+        cpu = narrow(self.cpu) if 2 * largest.co <= self.cpu.lanes(self.engine.acc_bytes) else self.cpu
         model = ConvModel(
             largest,
-            self.cpu,
+            cpu,
             self.engine,
             input_run=source.channel_run,
             output_run=source.output_run,
@@ -157,7 +158,7 @@ class _Choice:
         )
         choice = DirectChoice(
             largest,
-            self.cpu,
+            cpu,
             self.engine,
             model,
             pitch=source.pitch,
@@ -169,7 +170,8 @@ class _Choice:
         return self._direct_tiling(form, largest, model, cut, cycles)
 
     def _direct_tiling(self, form: str, shape: ConvShape, model: ConvModel, cut: ConvCut, cycles: float) -> ConvTiling:
-        per_cycle = model.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
+        lanes = self.cpu.lanes(self.engine.acc_bytes)
+        per_cycle = lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
         return ConvTiling(
             form=form,
             utilisation=min(1.0, self.w.macs / per_cycle / cycles),
@@ -272,6 +274,15 @@ class _Choice:
 
     def seconds(self, cycles: float) -> float:
         return cycles / (self.mhz * 1e6)
+
+
+def narrow(cpu: Cpu) -> Cpu:
+    """The same CPU on vectors of half the width, for output channels that fill no more: of a single unit for 512 bits,
+    two halves start at once."""
+    if cpu.vector_bits == 128:
+        return cpu
+    units = 2 if cpu.vector_bits == 512 and cpu.fma_units == 1 else cpu.fma_units
+    return replace(cpu, vector_bits=cpu.vector_bits // 2, fma_units=units)
 
 
 def as_product(workload: ConvWorkload) -> GemmWorkload | None:
