@@ -73,36 +73,11 @@ def accumulators(cpu: Cpu) -> int:
 
 
 def fma_module(lanes: int, chains: int, cores: int) -> Any:
-    """TIR: on each of `cores` cores, `steps` times, x = x*a + b in `chains` vectors.
+    """TIR: on each of `cores` cores, `steps` times, x = x*a + b in `chains` vectors of float32.
 
-    `tirx.noalias` is what lets LLVM keep x in registers.
     Arguments: seed (2, lanes) = a and b; out (cores, chains*lanes); steps.
     """
-    from tvm.script import tirx
-
-    @tirx.prim_func(s_tir=True)
-    def fma(seed_handle: tirx.handle, out_handle: tirx.handle, steps: tirx.int32):
-        tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        seed = tirx.match_buffer(seed_handle, (2, lanes), "float32")
-        out = tirx.match_buffer(out_handle, (cores, chains * lanes), "float32")
-        for core in tirx.parallel(cores):
-            x = tirx.alloc_buffer((chains * lanes,), "float32", scope="local")
-            operand = tirx.alloc_buffer((2 * lanes,), "float32", scope="local")
-            for row in tirx.unroll(2):
-                for lane in tirx.vectorized(lanes):
-                    operand[row * lanes + lane] = seed[row, lane]
-            for chain in tirx.unroll(chains):
-                for lane in tirx.vectorized(lanes):
-                    x[chain * lanes + lane] = seed[0, lane]
-            for _ in tirx.serial(steps):
-                for chain in tirx.unroll(chains):
-                    for lane in tirx.vectorized(lanes):
-                        x[chain * lanes + lane] = x[chain * lanes + lane] * operand[lane] + operand[lanes + lane]
-            for chain in tirx.unroll(chains):
-                for lane in tirx.vectorized(lanes):
-                    out[core, chain * lanes + lane] = x[chain * lanes + lane]
-
-    return fma
+    return _register_loop("float32", lanes, chains, cores, lambda x, a, b: x * a + b)
 
 
 def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> Any:
@@ -110,39 +85,42 @@ def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> A
 
     Arguments: seed (2, lanes) of int32, each four bytes of an operand; out (cores, chains*lanes); steps.
     """
-    from tvm.script import tirx
+    from tvm.script.ir_builder import tirx
 
-    vector = f"int32x{lanes}"
-    bytes_u8, bytes_i8 = f"uint8x{4 * lanes}", f"int8x{4 * lanes}"
+    def dot(x: Any, a: Any, b: Any) -> Any:
+        left, right = (tirx.reinterpret(f"{kind}x{4 * lanes}", v) for kind, v in (("uint8", a), ("int8", b)))
+        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, x, left, right)
 
-    @tirx.prim_func(s_tir=True)
-    def dot(seed_handle: tirx.handle, out_handle: tirx.handle, steps: tirx.int32):
-        tirx.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        seed = tirx.match_buffer(seed_handle, (2, lanes), "int32")
-        out = tirx.match_buffer(out_handle, (cores, chains * lanes), "int32")
-        for core in tirx.parallel(cores):
-            x = tirx.alloc_buffer((chains * lanes,), "int32", scope="local")
-            operand = tirx.alloc_buffer((2 * lanes,), "int32", scope="local")
-            for row in tirx.unroll(2):
-                for lane in tirx.vectorized(lanes):
-                    operand[row * lanes + lane] = seed[row, lane]
-            for chain in tirx.unroll(chains):
-                for lane in tirx.vectorized(lanes):
-                    x[chain * lanes + lane] = seed[0, lane]
-            for _ in tirx.serial(steps):
-                for chain in tirx.unroll(chains):
-                    x[tirx.ramp(chain * lanes, 1, lanes)] = tirx.call_llvm_pure_intrin(
-                        tirx.llvm_lookup_intrinsic_id(intrinsic),
-                        x[tirx.ramp(chain * lanes, 1, lanes)],
-                        tirx.reinterpret(operand[tirx.ramp(0, 1, lanes)], dtype=bytes_u8),
-                        tirx.reinterpret(operand[tirx.ramp(lanes, 1, lanes)], dtype=bytes_i8),
-                        dtype=vector,
-                    )
-            for chain in tirx.unroll(chains):
-                for lane in tirx.vectorized(lanes):
-                    out[core, chain * lanes + lane] = x[chain * lanes + lane]
+    return _register_loop("int32", lanes, chains, cores, dot)
 
-    return dot
+
+def _register_loop(dtype: str, lanes: int, chains: int, cores: int, step: Callable[[Any, Any, Any], Any]) -> Any:
+    """TIR that keeps `chains` vectors x in registers and does x = step(x, a, b), again and again."""
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+    from .lowering.registers import registers
+
+    whole = T.ramp(0, 1, lanes)
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        # Without aliases LLVM keeps x in registers.
+        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+        seed = T.arg("seed", T.Buffer((2, lanes), dtype))
+        out = T.arg("out", T.Buffer((cores, chains * lanes), dtype))
+        steps = T.arg("steps", T.int32())
+        with T.sblock("root"), T.parallel(0, cores) as core:
+            operands, sums = registers(2, lanes, dtype), registers(chains, lanes, dtype)
+            for row, operand in enumerate(operands):
+                T.buffer_store(operand, seed[row, whole], [whole])
+            for x in sums:
+                T.buffer_store(x, seed[0, whole], [whole])
+            with T.serial(0, steps):
+                for x in sums:
+                    T.buffer_store(x, step(x[whole], *(operand[whole] for operand in operands)), [whole])
+            for chain, x in enumerate(sums):
+                T.buffer_store(out, x[whole], [core, T.ramp(chain * lanes, 1, lanes)])
+    return builder.get()
 
 
 def copy_module(lanes: int, cores: int) -> Any:

@@ -8,6 +8,7 @@ from products import Product, native, operator
 from tvm import relax, te, tirx, topi
 
 import tvm_tiling as tt
+from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.schedule import packed_operator
 
 
@@ -156,3 +157,15 @@ def test_the_pass_leaves_what_it_cannot_serve():
     mod = tvm.IRModule({"exp": exp.with_attr("global_symbol", "exp")})
     after = tt.ApplyTiling(native())(mod)
     assert after["exp"].same_as(mod["exp"])
+
+
+@pytest.mark.parametrize(("k", "served"), [(131071, True), (131072, False)])
+def test_long_sums_in_int64_are_refused_where_int32_may_overflow(k, served):
+    a, b = te.placeholder((1, k), "int8", "A"), te.placeholder((k, 2), "int8", "B")
+    r = te.reduce_axis((0, k), "r")
+    out = te.compute((1, 2), lambda i, j: te.sum(a[i, r].astype("int64") * b[r, j].astype("int64"), r), "C")
+    if served:
+        tt.tiling_schedule(out, native())
+        return
+    with pytest.raises(UnsupportedOperator, match="131072 products of int8 may exceed int32, and are summed in int64"):
+        tt.tiling_schedule(out, native())

@@ -265,11 +265,22 @@ class _Choice:
         """The few-row form, where it is possible: B is plain, not packed, and its rows are few."""
         w = self.w
         most = STREAM_ROWS_DENSE if w.trans_b else STREAM_ROWS
-        if not self.plain_b or self.packing == "ahead" or w.m > most or self.engine.group != 1:
+        refused = (
+            "B is packed ahead"
+            if self.packing == "ahead"
+            else f"{self.engine.name} takes {w.dtype} in groups"
+            if self.engine.group != 1
+            else "B is computed"
+            if not self.plain_b
+            else f"here are {w.m} rows"
+            if w.m > most
+            else ""
+        )
+        if refused:
             if forced:
                 raise HardwareError(
-                    f"form = 'stream' serves at most {most} rows of float with B read in place, "
-                    f"not {w.m} rows of {w.dtype}; accepted: 'normal', 'nocopy', 'inline', 'pack'"
+                    f"form = 'stream' serves at most {most} rows with B read in place, but {refused}; accepted: "
+                    "'normal', 'nocopy', 'inline', 'pack'"
                 )
             return None
         candidates = []

@@ -275,6 +275,7 @@ def _workload(
     if deep.more:
         raise refuse(name, f"its result has {deep.more} planes more than a transposed convolution's without padding")
     dtype = operand_type(name, x.dtype, w.dtype)
+    terms = deep.kernel * high.kernel * wide.kernel * (channels.ci // channels.groups)
     try:
         return ConvWorkload(
             n=images,
@@ -289,7 +290,7 @@ def _workload(
             dilation=(high.dilation, wide.dilation),
             groups=channels.groups,
             dtype=dtype,
-            acc_dtype=acc_dtype(dtype, found.sum_type),
+            acc_dtype=acc_dtype(name, dtype, found.sum_type, terms),
             layout=_layout(source),
             d=deep.size,
             kd=deep.kernel,

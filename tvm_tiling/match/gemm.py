@@ -108,7 +108,7 @@ def _workload(
             k=k,
             batch=batch,
             dtype=dtype,
-            acc_dtype=acc_dtype(dtype, sum_type),
+            acc_dtype=acc_dtype(name, dtype, sum_type, k),
             trans_a=trans_a,
             trans_b=trans_b,
             lda=lda,

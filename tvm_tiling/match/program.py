@@ -67,12 +67,18 @@ def operand_type(name: str, left: str, right: str) -> str:
     return dtype
 
 
-def acc_dtype(dtype: str, sum_type: str) -> str | None:
-    """The accumulator of a workload whose source sums in `sum_type`; None for the usual one.
+def acc_dtype(name: str, dtype: str, sum_type: str, terms: int) -> str | None:
+    """The accumulator of a workload whose source sums `terms` products in `sum_type`; None for the usual one.
 
-    Sums of a type narrower than the usual one are rounded to it when they are finished.
+    Sums of a type narrower than the usual one are rounded to it when they are finished. Integers are summed in int32;
+    a source that sums in more bits is refused where so many products could need them.
     """
-    return "float64" if sum_type == "float64" and dtype not in ("int8", "uint8") else None
+    if dtype not in ("int8", "uint8"):
+        return "float64" if sum_type == "float64" else None
+    largest = terms * (255 * 255 if dtype == "uint8" else 128 * 128)
+    if sum_type.endswith("64") and largest >= 2**31:
+        raise refuse(name, f"{terms} products of {dtype} may exceed int32, and are summed in {sum_type}")
+    return None
 
 
 def write_back(
