@@ -9,9 +9,10 @@ from ..decide.conv_shape import shapes_of
 from ..decide.conv_tiling import ConvTiling
 from ..decide.dot_engine import DotEngine
 from ..hardware.description import Cpu
-from ..match import ConvProgram
 from ..lowering.prim_func import PackedNest
+from ..match import ConvProgram
 from .conv_direct import DirectNest
+from .conv_wfold import WFoldNest
 from .conv_winograd import WinogradNest
 
 
@@ -20,6 +21,8 @@ def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotEngine, cpu: 
     if tiling.form == "winograd":
         assert tiling.winograd is not None
         return WinogradNest(program, tiling.winograd, cpu)
+    if tiling.form == "wfold":
+        return WFoldNest(program, tiling, engine)
     return ConvNest(program, tiling, engine)
 
 

@@ -1,0 +1,100 @@
+"""Weights in W-fold form: for each tap and block of channels a row for each output channel, pci weights ws times.
+
+    packed[panel][kh][kw][block][channel of the panel][ws * pci]
+
+An engine that offsets its input has one more row for each channel behind a panel's: what its lanes' sums start from.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.dot_engine import DotEngine
+from ..decide.folded_rows import FoldedRows
+from ..match import ConvProgram
+from .register_tile import dot
+from .registers import register
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+
+
+class FoldPanels:
+    """Sizes, order and packing; a panel has `channels` output channels."""
+
+    def __init__(self, program: ConvProgram, rows: FoldedRows, channels: int, engine: DotEngine) -> None:
+        self.program, self.rows, self.channels, self.engine = program, rows, channels, engine
+        self.row = rows.ws * rows.pci
+        self.full, self.tail = divmod(rows.co, channels)
+        self.count = self.full + (self.tail > 0)
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        r = self.rows
+        if self.engine.offset:
+            return (self.count, r.steps + 1, self.channels, self.row)
+        return (self.count, r.h.taps, r.w.taps, r.bci, self.channels, self.row)
+
+    @property
+    def panel(self) -> int:
+        return (self.rows.steps + (1 if self.engine.offset else 0)) * self.channels * self.row
+
+    @property
+    def size(self) -> int:
+        return self.count * self.panel
+
+    def offset(self, panel: Index) -> Index:
+        return panel * self.panel
+
+    def step(self, kh: Index, kw: Index, block: Index) -> Index:
+        """Where the rows of a tap's block start within a panel."""
+        return ((kh * self.rows.w.taps + kw) * self.rows.bci + block) * self.channels * self.row
+
+    def start(self, packed: tirx.Var, base: Index, channel: int) -> Expr:
+        """What the lanes of a channel start from, as 32-bit words."""
+        at = base + (self.rows.steps * self.channels + channel) * self.row
+        lanes = self.row // self.engine.group
+        return T.reinterpret(f"int32x{lanes}", packed[T.ramp(at, 1, self.row)])
+
+    def pack(self, packed: tirx.Var) -> None:
+        """Write all weights, a parallel task a panel."""
+        rows = self.rows
+        with T.parallel(0, self.count) as panel, T.serial(0, self.channels) as q:
+            base = self.offset(panel) + q * self.row
+            with T.grid(rows.h.taps, rows.w.taps, rows.bci, rows.pci) as (kh, kw, block, c):
+                value = self.weight(panel * self.channels + q, kh, kw, block * rows.pci + c)
+                at = base + self.step(kh, kw, block) + c
+                with T.serial(0, rows.ws) as s:
+                    T.buffer_store(packed, value, [at + s * rows.pci])
+            if self.engine.offset:
+                self._starts(packed, base)
+
+    def weight(self, co: Expr, kh: Expr, kw: Expr, c: Expr) -> Expr:
+        """The weight of folded channel c under folded tap kw; zero where the kernel has none."""
+        rows, h = self.rows, self.rows.h
+        tap, inside = kw, [co < rows.co, c < rows.channels]
+        if rows.fold > 1:
+            column = kw * rows.fold + tirx.floordiv(c, rows.ci)
+            tap = tirx.floordiv(column, rows.dilation)
+            inside += [column < rows.span, tirx.EQ(tirx.floormod(column, rows.dilation), 0)]
+        element = self.program.weight_at(
+            co, 0, h.tap_first + h.tap_step * kh, tap, tirx.floormod(c, rows.ci), dtype=self.engine.operand
+        )
+        return tirx.if_then_else(tirx.all(*inside), element, tirx.const(0, self.engine.operand))
+
+    def _starts(self, packed: tirx.Var, base: Index) -> None:
+        """-offset times the sum of each lane's weights, which undoes the offset of the input."""
+        lanes = self.row // self.engine.group
+        whole, sums = T.ramp(0, 1, lanes), register(lanes, "int32")
+        T.buffer_store(sums, T.broadcast(tirx.const(0, "int32"), lanes), [whole])
+        ones = T.broadcast(tirx.const(0x01010101, "int32"), lanes)
+        step = self.channels * self.row
+        with T.serial(0, self.rows.steps) as k:
+            right = packed[T.ramp(base + k * step, 1, self.row)]
+            T.buffer_store(sums, dot(self.engine, sums[whole], ones, right, lanes), [whole])
+        words = sums[whole] * T.broadcast(tirx.const(-self.engine.offset, "int32"), lanes)
+        value = T.reinterpret(f"{self.engine.operand}x{self.row}", words)
+        T.buffer_store(packed, value, [T.ramp(base + self.rows.steps * step, 1, self.row)])

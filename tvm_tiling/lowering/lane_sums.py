@@ -1,0 +1,88 @@
+"""Adding up the lanes of each point, for several vectors at once, so that what is neighbours in the output is in lanes.
+
+A vector of one output channel holds ws points of R lanes each: its lane's number has the bits of the point above those
+of the lane within the point. Two vectors of different channels are added so that a bit of the channel's number takes
+the place of one that is summed over: the lanes without it of both, beside each other, plus those with it. Where bits to
+sum over are left, a vector is added to itself, turned; where channels are left, they change places with bits of the
+point, so that a point's channels are adjacent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from .registers import register
+
+Expr: TypeAlias = tirx.Expr
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbouring lanes of a register, from `lane` on: `channels` channels of a point, or `points` of a channel."""
+
+    register: tirx.Var
+    lane: int
+    point: int
+    channel: int
+    points: int = 1
+    channels: int = 1
+
+
+def lane_sums(vectors: Sequence[tirx.Var], lanes: int, of_point: int, dtype: str, along_channels: bool) -> list[Piece]:
+    """The sums of `vectors` of `lanes` lanes, one for each channel, a power of two of them; `of_point` is R.
+
+    Pieces run along channels; where a point has one lane, along points unless `along_channels`.
+    """
+    left = list(vectors)
+    summed, channel_bits = of_point.bit_length() - 1, len(vectors).bit_length() - 1
+    if not summed and not along_channels:
+        return [Piece(v, 0, 0, q, points=lanes) for q, v in enumerate(left)]
+    for bit in range(summed):
+        if len(left) > 1:
+            # The lowest bit of the channel's number goes to the lowest lanes.
+            left = [_sum(left[i : i + 2], bit, lanes, dtype) for i in range(0, len(left), 2)]
+        else:
+            left = [_sum([left[0], left[0]], bit, lanes, dtype)]
+    in_lanes = min(summed, channel_bits)
+    point_bits = []  # bits of the point that number the vectors, by the place they had
+    for bit in range(summed, channel_bits):
+        pairs = [_exchange(left[i], left[i + 1], bit, lanes, dtype) for i in range(0, len(left), 2)]
+        # Vectors of either value of the point's bit, one half behind the other.
+        left = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
+        point_bits.append(bit - summed)
+        in_lanes += 1
+    first = max(summed, channel_bits)
+    pieces = []
+    for number, v in enumerate(left):
+        point = sum(1 << bit for i, bit in enumerate(point_bits) if number >> i & 1)
+        for above in range(lanes >> first):
+            pieces.append(Piece(v, above << first, point + (above << (first - summed)), 0, channels=1 << in_lanes))
+    return pieces
+
+
+def _sum(pair: Sequence[tirx.Var], bit: int, lanes: int, dtype: str) -> tirx.Var:
+    low, high = _lanes(pair, bit, lanes)
+    return _kept(low + high, lanes, dtype)
+
+
+def _exchange(first: tirx.Var, second: tirx.Var, bit: int, lanes: int, dtype: str) -> list[tirx.Var]:
+    return [_kept(value, lanes, dtype) for value in _lanes((first, second), bit, lanes)]
+
+
+def _lanes(pair: Sequence[tirx.Var], bit: int, lanes: int) -> tuple[Expr, Expr]:
+    """The lanes of both vectors without `bit`, those of the second where it was; and the lanes with it."""
+    whole, mask = T.ramp(0, 1, lanes), 1 << bit
+    values = [v[whole] for v in pair]
+    order = [(lane & ~mask) + (lanes if lane & mask else 0) for lane in range(lanes)]
+    return T.Shuffle(values, order), T.Shuffle(values, [lane + mask for lane in order])
+
+
+def _kept(value: Expr, lanes: int, dtype: str) -> tirx.Var:
+    kept = register(lanes, dtype)
+    T.buffer_store(kept, value, [T.ramp(0, 1, lanes)])
+    return kept
