@@ -14,10 +14,13 @@ from ..match import ConvProgram
 from .conv_direct import DirectNest
 from .conv_wfold import WFoldNest
 from .conv_winograd import WinogradNest
+from .depthwise import DepthwiseNest
 
 
 def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotEngine, cpu: Cpu) -> PackedNest:
     """The nest of the form that was decided on."""
+    if tiling.form == "depthwise":
+        return DepthwiseNest(program, tiling, engine)
     if tiling.form == "winograd":
         assert tiling.winograd is not None
         return WinogradNest(program, tiling.winograd, cpu)

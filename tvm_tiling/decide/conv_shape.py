@@ -41,10 +41,21 @@ class Axis:
         """Input points under `points` neighbouring output points."""
         return (points - 1) * self.stride + self.span
 
+    def hides(self, points: int) -> bool:
+        """Whether so many neighbouring output points may all have the same tap outside of the input."""
+        behind = (self.points - 1) * self.stride + self.start + self.span - self.size
+        return max(-self.start, behind) >= points * self.stride
+
     @property
     def padded(self) -> bool:
         """Whether some tap lies outside the input."""
         return self.start < 0 or (self.points - 1) * self.stride + self.start + self.span > self.size
+
+    @property
+    def inside(self) -> tuple[int, int]:
+        """[first, end) of the output points that have all their taps in the input."""
+        first = min(self.points, max(0, -(self.start // self.stride)))
+        return first, max(first, min(self.points, (self.size - self.span - self.start) // self.stride + 1))
 
 
 @dataclass(frozen=True)

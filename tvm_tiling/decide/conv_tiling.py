@@ -66,6 +66,9 @@ class ConvTiling(Decision):
     tile_columns: int | None = None  # output columns of the register tile
     vectors: int | None = None  # vectors of output channels of the register tile
     lanes: int | None = None  # accumulators in a vector register
+    lanes_along: str | None = None  # depthwise: "channels" or "columns"
+    walk_rows: bool | None = None  # depthwise: a tile is one row, and loops over its taps inside the image
+    walk_columns: bool | None = None  # depthwise: likewise one column
     keep_rows: int | None = None  # rows of a band
     block_taps: int | None = None  # tap rows of a block of the summed axes
     block_run: int | None = None  # elements of a run within a tap row

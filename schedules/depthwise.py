@@ -1,0 +1,140 @@
+"""Depthwise convolution on the CPU: every output channel reads one input channel, so that nothing is summed over them.
+
+    parallel task = (share of tiles of rows, share of channel panels)
+      plane: output plane of one image
+        columns of channels          what the tiles of a column need stays in the first cache
+          tiles of columns           } inner_order "nm": columns outside rows, "mn": rows outside columns
+            tiles of rows            }
+              panels of z vectors    the register tile, lowering/depthwise_tile.py
+
+Lanes are channels where these are adjacent, else columns; then every channel is a plane of its own, and there is one
+panel. A convolution of one row shares its tiles of columns among the cores instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.conv_shape import ConvShape, shapes_of
+from ..decide.conv_tiling import ConvTiling
+from ..decide.dot_engine import DotEngine
+from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
+from ..lowering.depthwise_weights import DepthwiseWeights
+from ..lowering.nest import share, when
+from ..lowering.taps import Tile, Tiles
+from ..match import ConvProgram
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+EveryTile = Callable[[Callable[[Tile], None]], None]
+
+
+class DepthwiseNest:
+    """A depthwise convolution; a transposed one is several plain ones in turn, one for each residue."""
+
+    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotEngine) -> None:
+        self.engine = engine
+        shapes = shapes_of(program.workload)
+        self.weights = [DepthwiseWeights(program, shape, tiling, engine) for shape in shapes]
+        self.nests = [
+            _Plain(program, shape, tiling, weights) for shape, weights in zip(shapes, self.weights, strict=True)
+        ]
+        self.bases = [sum(weights.size for weights in self.weights[:i]) for i in range(len(shapes))]
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        if len(self.weights) == 1:
+            return self.weights[0].packed_shape
+        return (sum(weights.size for weights in self.weights),)
+
+    def emit(self, packed: tirx.Var | None) -> None:
+        """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
+        if packed is None and not all(weights.in_place for weights in self.weights):
+            packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.engine.operand)
+            self.pack_whole(packed)
+        for nest, base in zip(self.nests, self.bases, strict=True):
+            nest.emit(packed, base)
+
+    def pack_whole(self, packed: tirx.Var) -> None:
+        """Pack all weights."""
+        for weights, base in zip(self.weights, self.bases, strict=True):
+            if weights.taps:
+                weights.pack(packed, base)
+
+
+class _Plain:
+    """One plain convolution."""
+
+    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, weights: DepthwiseWeights) -> None:
+        t = tiling
+        assert t.tile_rows and t.tile_columns and t.vectors and t.lanes and t.columns
+        self.shape, self.tiling = shape, tiling
+        self.by_channel = t.lanes_along == "channels"
+        self.rows = Tiles(shape.h, min(t.tile_rows, shape.h.points), walked=bool(t.walk_rows))
+        self.columns = Tiles(shape.w, min(t.tile_columns, shape.w.points), walked=bool(t.walk_columns))
+        self.nr = t.vectors * t.lanes
+        self.full = shape.groups // self.nr if self.by_channel else 1
+        self.tail = shape.groups % self.nr if self.by_channel else 0
+        self.channel_tile = ChannelLanes(program, shape, t.lanes, weights)
+        self.column_tile = ColumnLanes(program, shape, t.lanes, weights)
+
+    def emit(self, packed: tirx.Var | None, base: int) -> None:
+        """The convolution; `packed` holds the weights from element `base` on."""
+        t, s = self.tiling, self.shape
+        tr, tn = t.threads_rows or 1, t.threads_columns or 1
+        lone = s.h.points == 1
+        shared, other = (self.columns, self.rows) if lone else (self.rows, self.columns)
+        each = shared.count
+        channels = 1 if self.by_channel else s.groups * s.co
+        planes = s.n * s.d.points * channels
+        panels = self.full + (self.tail > 0)
+        step = max(1, (t.columns or self.nr) // self.nr)
+        with T.parallel(0, tr * tn) if tr * tn > 1 else T.serial(0, 1) as task:
+            unit0, unit1 = share(planes * each, tirx.floordiv(task, tn), tr)
+            panel0, panel1 = share(panels, tirx.floormod(task, tn), tn)
+            plane0 = tirx.floordiv(unit0, each)
+            with T.serial(0, tirx.ceildiv(unit1, each) - plane0) as p:
+                plane = plane0 + p
+                whole = tr == 1 or (planes % tr == 0)
+                start = 0 if whole else tirx.max(unit0 - plane * each, 0)
+                end = each if whole else tirx.min(unit1 - plane * each, each)
+                channel = tirx.floormod(plane, channels)
+                depth = tirx.floormod(tirx.floordiv(plane, channels), s.d.points)
+                image = tirx.floordiv(plane, channels * s.d.points)
+
+                def mine(emit: Callable[[Tile], None]) -> None:
+                    shared.emit(start, end, emit)
+
+                def every(emit: Callable[[Tile], None]) -> None:
+                    other.emit(0, other.count, emit)
+
+                rows, columns = (every, mine) if lone else (mine, every)
+                with T.serial(0, tirx.ceildiv(panel1 - panel0, step)) as c:
+                    panel = panel0 + c * step
+                    count = tirx.min(step, panel1 - panel)
+
+                    def tile(y: Tile, x: Tile) -> None:
+                        place = Place(image, depth, y, x)
+                        if self.by_channel:
+                            self.panels(place, panel, count, packed, base)
+                        else:
+                            self.column_tile.emit(place, channel, packed, base)
+
+                    if t.inner_order == "mn":
+                        rows(lambda y: columns(lambda x: tile(y, x)))
+                    else:
+                        columns(lambda x: rows(lambda y: tile(y, x)))
+
+    def panels(self, place: Place, first: Index, count: Index, packed: tirx.Var | None, base: int) -> None:
+        """`count` panels of one place of the image."""
+        full = count if not self.tail else tirx.max(0, tirx.min(count, self.full - first))
+        if self.full:
+            with T.serial(0, full) as p:
+                self.channel_tile.emit(place, (first + p) * self.nr, self.nr, packed, base)
+        if self.tail:
+            with when(count > full):
+                self.channel_tile.emit(place, self.full * self.nr, self.tail, packed, base)
