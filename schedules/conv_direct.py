@@ -13,11 +13,13 @@ from one address, because neighbouring pixels lie `stride` positions apart (page
 
 A tap is one position of the kernel; where positions of a row are adjacent and channels few, the whole row of the kernel
 is one tap with a longer run (`merge_taps`). Edges are kernels of their own size, as in schedules/gemm.py. Rows of the
-kernel that lie above or below the image are left out where a tile is one row high; the others read zeros.
+kernel that lie above or below the image are left out where a tile is one row high, and taps of a wide dilation where no
+pixel of a tile has them in the image; the others read zeros.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -101,6 +103,8 @@ class DirectNest:
         )
         # Rows of taps outside of the image are left out where a tile is one row high and no offset was summed for them.
         self.skips = h.padded and self.ty == 1 and not engine.offset and d.taps == 1 and not d.padded
+        # So are columns of taps, where a tile's pixels may all be within the border of one.
+        self.skips_columns = not tiling.merge_taps and not engine.offset and w.hides(self.tx)
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 
@@ -272,7 +276,7 @@ class DirectNest:
         tap0, tap1 = self.taps_inside(block, y0)
         with T.serial(0, tap1 - tap0) as i:
             tap = tap0 + i
-            with T.serial(0, block.groups) as g:
+            with self.when_columns_inside(tap, x0, tx), T.serial(0, block.groups) as g:
                 read = [self.read(plane, unit, y, x0 + x, tap, block.group0 + g) for y in range(ty) for x in range(tx)]
                 row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
                 step_packed(acc, shape, g, lambda pixel, _: read[pixel], block.panels, row, self.engine)
@@ -289,6 +293,14 @@ class DirectNest:
         behind = tirx.min(h.taps, tirx.ceildiv(h.size - y, h.dilation))
         tap0 = tirx.max(block.tap0, first * wide)
         return tap0, tirx.max(tap0, tirx.min(end, behind * wide))
+
+    def when_columns_inside(self, tap: Index, x0: Index, tx: int) -> contextlib.AbstractContextManager[object]:
+        """A test that some pixel of the tile has this tap in the image, where none may have."""
+        if not self.skips_columns:
+            return contextlib.nullcontext()
+        w = self.shape.w
+        first = x0 * w.stride + w.start + self.panels.tap(tap)[2] * w.dilation
+        return when(tirx.all(first + (tx - 1) * w.stride >= 0, first < w.size))
 
     def read(self, plane: _Plane, unit: Index, y: int, x: Index, tap: Index, group: Index) -> Expr:
         """The element, or the group of elements, that one pixel of the tile takes at a step."""

@@ -94,6 +94,19 @@ class ConvModel:
         )
         return inside / (h.points * h.taps) if h.taps else 1.0
 
+    def columns_inside(self, cut: ConvCut) -> float:
+        """Share of the taps of a row that some pixel of a tile has in the image, in the mean over the row's tiles."""
+        w = self.shape.w
+        if cut.merged or self.engine.offset or not w.hides(cut.columns):
+            return 1.0
+        inside = tiles = 0
+        for x in range(0, w.points, cut.columns):
+            last = min(x + cut.columns, w.points) - 1
+            first, end = x * w.stride + w.start, last * w.stride + w.start
+            inside += sum(end + t * w.dilation >= 0 and first + t * w.dilation < w.size for t in range(w.taps))
+            tiles += w.taps
+        return inside / tiles
+
     def collides(self, cut: ConvCut) -> bool:
         """Whether the pixels of a register tile evict each other from the first cache."""
         l1 = self.cpu.cache(1)
@@ -120,7 +133,7 @@ class ConvModel:
         groups = ceil_div(run, self.engine.group)
         pieces = ceil_div(run, cut.block_run)
         blocks = max(1, ceil_div(taps, 1 if pieces > 1 else cut.block_taps)) * pieces
-        inside = self.rows_inside if self.skips(cut.rows) else 1.0
+        inside = (self.rows_inside if self.skips(cut.rows) else 1.0) * self.columns_inside(cut)
 
         kernel = 0.0
         for tall, many in _pieces(s.h.points, cut.rows, units):
@@ -163,7 +176,7 @@ class ConvModel:
         else:
             right = line / core.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
         # A tile's pixels share most of what they read.
-        patch = s.h.reach(cut.rows) * s.w.reach(cut.columns) * s.ci * s.d.taps * self.element
+        patch = s.h.read(cut.rows) * s.w.read(cut.columns) * s.ci * s.d.taps * self.element
         left = 0.0
         if not cut.tiles_outside or patch > core.l1 * 0.6:
             left = patch / max(1.0, steps) / core.bytes_per_cycle(self.band_bytes(cut))
@@ -180,7 +193,8 @@ class ConvModel:
             return 0.0
         s = self.shape
         thin = 1 if s.h.taps == 1 else s.h.stride
-        rows = s.d.taps * (s.planes * s.h.points * share * thin + bands * max(0, s.h.span - s.h.stride))
+        rows = s.planes * s.h.points * share * thin + bands * max(0, s.h.span - s.h.stride)
+        rows = s.d.taps * min(rows, bands * s.h.size)
         columns = s.w.points if s.w.taps == 1 else s.w.reach(s.w.points)
         positions = rows * columns
         if self.input_run >= min(self.lanes, s.ci) and (self.input_run > 1 or s.ci == 1):

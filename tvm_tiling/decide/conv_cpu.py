@@ -23,9 +23,11 @@ from .conv_direct import DirectChoice
 from .conv_reasons import direct_reasons
 from .conv_shape import ConvShape, shapes_of
 from .conv_tiling import Candidate, ConvTiling
+from .depthwise import decide_depthwise
 from .dot_engine import dot_engine
 from .gemm_cpu import ASSUMED_MHZ, decide_on_cpu
 from .tiling import Reason
+from .wfold_cpu import decide_wfold_cpu
 from .winograd import TOLERANCE, decide_winograd
 
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
@@ -86,7 +88,7 @@ def decide_conv_on_cpu(
     for name in FORMS:
         try:
             tiling = choice.tiling(name)
-        except (TilingError, ImportError) as error:
+        except TilingError as error:
             candidates.append(Candidate(name, None, str(error)))
             continue
         taken.append(tiling)
@@ -222,8 +224,6 @@ class _Choice:
         )
 
     def depthwise(self) -> ConvTiling:
-        from .depthwise import decide_depthwise
-
         return decide_depthwise(
             self.w,
             self.cpu,
@@ -233,8 +233,6 @@ class _Choice:
         )
 
     def wfold(self) -> ConvTiling:
-        from .wfold_cpu import decide_wfold_cpu
-
         return decide_wfold_cpu(
             self.w,
             self.cpu,

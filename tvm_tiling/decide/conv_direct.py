@@ -135,9 +135,9 @@ class DirectChoice:
         taps = max(1, s.d.taps * s.h.taps * (1 if merged else s.w.taps))
         run = s.ci * (s.w.taps if merged else 1)
         line = vectors * self.lanes * self.model.word / self.engine.group
-        yield taps, run
         room = int(self.model.core.l2 * 0.6 / line)
         if self.whole_sums or taps * run <= room:
+            yield taps, run
             return
         if run <= room:
             fit = max(1, room // run)

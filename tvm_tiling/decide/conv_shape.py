@@ -41,6 +41,10 @@ class Axis:
         """Input points under `points` neighbouring output points."""
         return (points - 1) * self.stride + self.span
 
+    def read(self, points: int) -> int:
+        """Input points that `points` neighbouring output points read: those between dilated taps are not."""
+        return min(self.reach(points), points * max(1, self.taps))
+
     def hides(self, points: int) -> bool:
         """Whether so many neighbouring output points may all have the same tap outside of the input."""
         behind = (self.points - 1) * self.stride + self.start + self.span - self.size
