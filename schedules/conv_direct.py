@@ -93,16 +93,19 @@ class DirectNest:
         self.step_x = w.stride if self.copies and w.taps == 1 else 1
         self.sy, self.sx = h.stride // self.step_y, w.stride // self.step_x
         self.band_units = max(1, -(-(t.keep_rows or h.points) // self.ty))
+        # Rows of taps outside of the image are left out where a tile is one row high and no offset was summed for them.
+        self.skips = h.padded and self.ty == 1 and not engine.offset and d.taps == 1 and not d.padded
+        # Then the band holds rows of the image only.
+        self.clips = self.skips and self.step_y == 1
+        rows = (min(self.band_units, self.units) * self.ty - 1) * self.sy + h.span
         self.layout = BandLayout(
             depth=d.taps,
-            rows=(min(self.band_units, self.units) * self.ty - 1) * self.sy + h.span,
+            rows=min(rows, h.size) if self.clips else rows,
             columns=(w.points - 1) * self.sx + w.span,
             channels=shape.ci,
             pitch=t.pitch,
             slack=engine.group if engine.group > 1 else 0,
         )
-        # Rows of taps outside of the image are left out where a tile is one row high and no offset was summed for them.
-        self.skips = h.padded and self.ty == 1 and not engine.offset and d.taps == 1 and not d.padded
         # So are columns of taps, where a tile's pixels may all be within the border of one.
         self.skips_columns = not tiling.merge_taps and not engine.offset and w.hides(self.tx)
 
@@ -175,9 +178,13 @@ class DirectNest:
             fold = self.shape.fold
             layout = BandLayout(layout.depth, layout.rows, layout.columns * fold, ci, layout.pitch // fold)
         rows = (units * self.ty - 1) * self.sy + h.span
+        above = self.above(plane)
+        if self.clips:
+            top = plane.unit0 * h.stride + h.start
+            rows = tirx.max(0, tirx.min(rows, h.size - top) - above)
         with T.serial(0, d.taps) as tap, T.serial(0, rows) as row:
             z = plane.depth * d.stride + d.start + tap * d.dilation
-            y = (plane.unit0 * self.ty * self.sy + row) * self.step_y + h.start
+            y = (plane.unit0 * self.ty * self.sy + above + row) * self.step_y + h.start
             at = self.layout.at(tap, row, 0)
 
             def element(x: Index, c: Index) -> Expr:
@@ -187,7 +194,9 @@ class DirectNest:
                 copy_row(band, at, layout, source, element, self.lanes, zero)
 
             tests = [test for axis, point in ((h, y), (d, z)) if axis.padded for test in self.inside(axis.size, point)]
-            if not tests and (self.units * self.ty - 1) * h.stride + h.start + h.span > h.size:
+            if self.clips:
+                tests = []
+            elif not tests and (self.units * self.ty - 1) * h.stride + h.start + h.span > h.size:
                 tests = [y < h.size]  # the last row of tiles is lower than its band
             if not tests:
                 fill()
@@ -195,9 +204,14 @@ class DirectNest:
             with T.If(tirx.all(*tests)):
                 with T.Then():
                     fill()
-                if not self.skips:
-                    with T.Else():
-                        clear(band, at, self.layout.row, self.lanes, zero)
+                with T.Else():
+                    clear(band, at, self.layout.row, self.lanes, zero)
+
+    def above(self, plane: _Plane) -> Index:
+        """Rows of the band's reach that lie above the image and are not in the band."""
+        if not self.clips:
+            return 0
+        return tirx.max(0, -(plane.unit0 * self.shape.h.stride + self.shape.h.start))
 
     @staticmethod
     def inside(size: int, point: Index) -> list[Expr]:
@@ -310,8 +324,8 @@ class DirectNest:
             z = plane.depth * d.stride + d.start + kd * d.dilation
             row = ((plane.unit0 + unit) * self.ty + y) * h.stride + h.start + kh * h.dilation
             return self.input(plane, z, row, x * w.stride + w.start + kw * w.dilation, group)
-        at = self.layout.at(kd, (unit * self.ty + y) * self.sy + kh * h.dilation, x * self.sx + kw * w.dilation)
-        at = at + group * width
+        row = (unit * self.ty + y) * self.sy + kh * h.dilation - self.above(plane)
+        at = self.layout.at(kd, row, x * self.sx + kw * w.dilation) + group * width
         return plane.band[at] if width == 1 else plane.band[T.ramp(at, 1, width)]
 
     def start(

@@ -118,7 +118,8 @@ class ConvModel:
     def band_bytes(self, cut: ConvCut) -> float:
         """The input under a band."""
         s = self.shape
-        return s.d.taps * s.h.reach(cut.band) * s.w.reach(s.w.points) * cut.pitch * self.element
+        rows = min(s.h.reach(cut.band), s.h.size) if self.skips(cut.rows) else s.h.reach(cut.band)
+        return s.d.taps * rows * s.w.reach(s.w.points) * cut.pitch * self.element
 
     def cycles(self, cut: ConvCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""

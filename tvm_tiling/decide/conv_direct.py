@@ -128,6 +128,9 @@ class DirectChoice:
         fit = max(rows, int(self.model.core.l2 * 0.4 / row) // rows * rows)
         count = ceil_div(share, fit)
         yield ceil_div(ceil_div(share, count), rows) * rows
+        if count > 1 and s.h.dilation > 1:
+            # Bands of dilated taps share most of their rows: one band that passes through the last cache copies less.
+            yield ceil_div(share, rows) * rows
 
     def blocks(self, vectors: int, merged: bool) -> Iterator[tuple[int, int]]:
         """(taps, elements of a run) of a block of the sums."""
