@@ -36,7 +36,7 @@ TILE_END = 6.0
 INTEGER = 1.4
 # Part of the first cache that the input under a column of tiles may fill.
 FIRST_CACHE = 0.6
-# Part of the shorter of two overlapping times that shows: instructions and arrival from beyond the second cache.
+# Part of the shorter of two overlapping times that shows: instructions, and arrival from beyond the first cache.
 OVERLAP = 0.3
 # Taps of a row of the kernel that are unrolled at most, multiply-adds of a tile whose rows of taps are too, and tiles
 # that have a place of their own at the ends of an axis. They bound the code, not what is computed.
@@ -143,10 +143,10 @@ class _Choice:
             return
         widest = ceil_div(s.groups, self.lanes)
         for vectors in range(1, min(3, widest) + 1):
-            spare = registers - 1 - min(taps, WIDEST_KERNEL // 2) * vectors
-            top = min(max(1, spare // vectors), s.w.points)
-            parts = ceil_div(s.w.points, top)
-            found = {top, ceil_div(s.w.points, parts), ceil_div(s.w.points, parts + 1)}
+            # One register for the input, and as many as LLVM needs to load ahead.
+            spare = registers - 4 - min(taps, WIDEST_KERNEL // 2) * vectors
+            parts = ceil_div(s.w.points, max(1, spare // vectors))
+            found = {ceil_div(s.w.points, count) for count in range(parts, 2 * parts + 1)}
             for columns in sorted(c for c in found if taps <= WIDEST_KERNEL and apart(s.w, c) <= TILES_APART):
                 yield 1, columns, vectors, (True, False)
         yield 1, 1, min(8, widest), (True, True)
@@ -244,7 +244,9 @@ class _Choice:
         ends = TILE_END + lines * ROW_START * (cut.rows == 1)
         if (self.output_run < self.lanes) if self.by_channel else self.w.layout != "NCHW":
             ends += tile * self.lanes * SCATTER_ELEMENT
-        return many * (max(s.d.taps * max(step, lines * loads, chain, arrival), stores) + ends)
+        taps = max(step, lines * loads, chain)
+        taps = max(taps, arrival) + OVERLAP * min(taps, arrival)
+        return many * (max(s.d.taps * taps, stores) + ends)
 
     def vectors_of(self, cut: _Cut) -> float:
         """Vectors of a panel in the mean."""
