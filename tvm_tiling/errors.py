@@ -21,6 +21,10 @@ class HardwareError(TilingError, ValueError):
     """A hardware description is wrong, or no cut of the workload fits the machine described."""
 
 
+class ModelFormatError(TilingError, ValueError):
+    """A model cannot be read: cut short, of another format, or not as its format demands."""
+
+
 class UnsupportedOperator(TilingError):
     """No schedule rule serves this operator."""
 

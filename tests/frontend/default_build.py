@@ -1,0 +1,19 @@
+"""Imported models run by TVM's default pipeline, so that a frontend is tested without this package's schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from tvm_tiling.frontend import ImportedModel
+
+
+def run(model: ImportedModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a model for `inputs` in its order."""
+    built = tvm.compile(model.module, tvm.target.Target("llvm"))
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    out = machine["main"](*(tvm.runtime.tensor(np.asarray(value)) for value in inputs))
+    return [value.numpy() for value in ([out] if isinstance(out, tvm.runtime.Tensor) else out)]

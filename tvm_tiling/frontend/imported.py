@@ -1,0 +1,36 @@
+"""What every frontend ends in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model in the one form that compilation takes.
+
+    module: a Relax module; its function "main" takes the inputs in order, weights are constants inside.
+    input_names, output_names: as the model calls them. input_shapes: in elements. input_dtypes: TVM's names of types.
+    source: what the model was read as: "onnx", "torch", "tflite" or "relax".
+    """
+
+    module: tvm.IRModule
+    input_names: tuple[str, ...]
+    input_shapes: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...]
+    output_names: tuple[str, ...]
+    source: str
+
+
+def output_count(main: relax.Function) -> int:
+    """How many tensors `main` returns."""
+    returned = main.ret_ty
+    return len(returned.fields) if isinstance(returned, relax.TupleType) else 1
+
+
+def first_line(error: Exception) -> str:
+    """The first line of another package's message, without its full stop."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")

@@ -1,0 +1,131 @@
+"""An ONNX model while it is being prepared: the graph, with large constants kept beside it as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+# Constants of up to this many bytes stay in the graph, where shape inference reads their values.
+SMALL_BYTES = 1024
+
+
+@dataclass
+class OnnxGraph:
+    """A model being prepared.
+
+    `proto` holds the graph. Constants above SMALL_BYTES are in `weights`, and declared as inputs in the graph, so that
+    checking, inference and rewriting never copy them. `where` names the model in messages.
+    """
+
+    proto: onnx.ModelProto
+    where: str
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> onnx.GraphProto:
+        return self.proto.graph
+
+    @property
+    def opset(self) -> int:
+        """Version of the standard operators; 1 where the file names none."""
+        return next((entry.version for entry in self.proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+    def inputs(self) -> list[onnx.ValueInfoProto]:
+        """What a caller passes: the graph's inputs without the constants."""
+        return [value for value in self.graph.input if value.name not in self.weights]
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """Every constant by name."""
+        small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
+        return {**small, **self.weights}
+
+    def add_constant(self, name: str, value: np.ndarray) -> None:
+        """Keep `value` as the constant `name`: in the graph if it is small, else beside it."""
+        if value.nbytes <= SMALL_BYTES or value.dtype.kind in "OSU":
+            self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+            return
+        self.weights[name] = value
+        kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        self.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
+
+    def replace_nodes(self, nodes: list[onnx.NodeProto]) -> None:
+        """Make `nodes` the graph's nodes."""
+        kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del self.graph.node[:]
+        self.graph.node.extend(kept)
+
+    def fresh_name(self, base: str) -> str:
+        """A name that nothing in the graph has, made from `base`."""
+        taken = {name for node in self.graph.node for name in (*node.input, *node.output)}
+        taken |= {value.name for value in self.graph.input} | {tensor.name for tensor in self.graph.initializer}
+        name, count = base, 0
+        while name in taken:
+            name, count = f"{base}_{count}", count + 1
+        return name
+
+
+def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """`graph` and every graph held by its nodes, at any depth."""
+    yield graph
+    for node in graph.node:
+        yield from _graphs_of(node)
+
+
+def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """Every graph of a model: its own, those held by nodes, and those held by nodes of its functions."""
+    yield from graphs_in(model.graph)
+    for function in model.functions:
+        for node in function.node:
+            yield from _graphs_of(node)
+
+
+def nodes_in(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of a model, at any depth."""
+    for graph in all_graphs(model):
+        yield from graph.node
+    for function in model.functions:
+        yield from function.node
+
+
+def tensors_in(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that a model holds: initializers and attributes, at any depth."""
+    for graph in all_graphs(model):
+        yield from graph.initializer
+    for node in nodes_in(model):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from graphs_in(attribute.g)
+        for graph in attribute.graphs:
+            yield from graphs_in(graph)
+
+
+def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
+    """The shape that is declared for a tensor, or None where any of it is unknown."""
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or not kind.HasField("shape"):
+        return None
+    if any(not dim.HasField("dim_value") for dim in kind.shape.dim):
+        return None
+    return tuple(dim.dim_value for dim in kind.shape.dim)
+
+
+def node_name(node: onnx.NodeProto) -> str:
+    """How messages call a node: by its name, or by what it makes."""
+    return repr(node.name or f"-> {', '.join(node.output)}")
+
+
+def attributes(node: onnx.NodeProto) -> dict:
+    """The attributes of a node as Python values, strings decoded."""
+    values = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}

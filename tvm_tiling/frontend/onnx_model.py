@@ -1,0 +1,129 @@
+"""ONNX models as Relax modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import checker, inliner
+
+from ..errors import ModelFormatError, UnsupportedOperator
+from .imported import ImportedModel, first_line
+from .onnx_file import MAX_MESSAGE, parse_onnx, prepare_proto
+from .onnx_folding import fold_constants
+from .onnx_graph import OnnxGraph, node_name, static_shape
+from .onnx_importer import OnnxImporter, converters, importing
+from .onnx_shapes import bind_shapes
+from .onnx_values import settle_values
+
+OLDEST_OPSET = 7
+# Standard operators that are written out by their definition although TVM has a converter: of a contributed operator
+# with the same name, or of fewer forms.
+WRITTEN_OUT = frozenset(["Attention"])
+# Domains of operators that TVM has converters for.
+DOMAINS = frozenset(["", "ai.onnx", "com.microsoft"])
+# Served by the importer itself.
+_CONTROL = frozenset(["If", "Constant"])
+
+
+def import_onnx(
+    model: bytes | onnx.ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    params: Mapping[str, Any],
+    where: str,
+    folder: Path | None = None,
+) -> ImportedModel:
+    """An ONNX model, from the bytes of its file or as a ModelProto (which is left as it is).
+
+    `shapes` and `batch` fix what the model leaves open, `params` gives inputs by name a constant value, `where` names
+    the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, UnsupportedOperator.
+    """
+    if isinstance(model, bytes):
+        graph = parse_onnx(model, where, folder)
+    else:
+        copied = onnx.ModelProto()
+        copied.CopyFrom(model)
+        graph = prepare_proto(copied, where, folder)
+    if graph.opset < OLDEST_OPSET:
+        raise ModelFormatError(f"{where}: operators of version {graph.opset}; accepted: from {OLDEST_OPSET} on")
+    _bind_params(graph, params)
+    bind_shapes(graph, shapes, batch)
+    _inline(graph)
+    _check(graph)
+    types = fold_constants(graph)
+    if settle_values(graph, types):
+        fold_constants(graph)
+    importer = OnnxImporter(graph)
+    with importing(where):
+        module = importer.module()
+    inputs = graph.inputs()
+    return ImportedModel(
+        module=module,
+        input_names=tuple(value.name for value in inputs),
+        input_shapes=tuple(static_shape(value) or () for value in inputs),
+        input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
+        output_names=tuple(value.name for value in graph.graph.output),
+        source="onnx",
+    )
+
+
+def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
+    """Make constants of inputs."""
+    inputs = {value.name: value for value in graph.inputs()}
+    unknown = sorted(set(params) - set(inputs))
+    if unknown:
+        raise ModelFormatError(
+            f"{graph.where}: params names {', '.join(map(repr, unknown))}; the inputs are "
+            f"{', '.join(map(repr, inputs)) or 'none'}"
+        )
+    for name, given in params.items():
+        declared = inputs[name].type.tensor_type
+        value = np.asarray(given.numpy() if hasattr(given, "numpy") else given)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(declared.elem_type)
+        shape = static_shape(inputs[name])
+        if value.dtype != dtype or (shape is not None and value.shape != shape):
+            raise ModelFormatError(
+                f"{graph.where}: params[{name!r}] is {value.dtype} of shape {value.shape}; "
+                f"accepted: {dtype} of shape {shape if shape is not None else 'any'}"
+            )
+        graph.graph.input.remove(inputs[name])
+        graph.add_constant(name, value)
+
+
+def _inline(graph: OnnxGraph) -> None:
+    """Write out functions: the model's own, and standard operators that lack a converter but are defined by others."""
+    if graph.proto.functions:
+        graph.proto = inliner.inline_local_functions(graph.proto)
+    served = (converters().keys() | _CONTROL) - WRITTEN_OUT
+    lacking = {node.op_type for node in graph.graph.node if node.domain in ("", "ai.onnx")} - served
+    if lacking:
+        names = [("", name) for name in sorted(lacking)]
+        try:
+            graph.proto = inliner.inline_selected_functions(graph.proto, names, inline_schema_functions=True)
+        except Exception:
+            # Some definitions depend on types that are not known here: _check names what is left.
+            return
+
+
+def _check(graph: OnnxGraph) -> None:
+    """Every operator is served, and the graph is as ONNX demands."""
+    served = converters().keys() | _CONTROL
+    refused: dict[str, list[str]] = {}
+    for node in graph.graph.node:
+        if node.op_type not in served or node.domain not in DOMAINS:
+            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            refused.setdefault(operator, []).append(node_name(node))
+    if refused:
+        listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))
+        raise UnsupportedOperator(f"{graph.where}: operators that are not served: {listed}")
+    if graph.proto.ByteSize() > MAX_MESSAGE:
+        raise ModelFormatError(f"{graph.where}: the graph without its weights exceeds {MAX_MESSAGE} bytes")
+    try:
+        checker.check_model(graph.proto)
+    except Exception as error:
+        raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None

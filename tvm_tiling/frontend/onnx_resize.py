@@ -1,0 +1,198 @@
+"""Resize of ONNX: along each axis a sum of a few elements with weights that are known before the run.
+
+Where an output pixel lies in the input, which neighbours count and how much, is a function of the index alone, so both
+become constants. TVM's own resize of images is taken where it says the same, as it needs no tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te
+
+# Where TVM's resize of images and ONNX agree.
+_SHARED_PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+_SHARED_MODES = {"nearest": "nearest_neighbor", "linear": "linear"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one axis is resized: extents before and after, the stated scale, and the part that is cropped."""
+
+    index: int
+    before: int
+    after: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def untouched(self) -> bool:
+        return self.before == self.after and self.scale == 1.0 and (self.start, self.end) == (0.0, 1.0)
+
+
+def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: Any) -> relax.Expr:
+    """The Resize of `inputs` (data, roi, scales, sizes; the last three constants)."""
+    given = {name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()}
+    data = inputs[0]
+    shape = [int(extent) for extent in data.ty.shape]
+    roi, scales, sizes = (_values(value) for value in inputs[1:4])
+    axes = [int(axis) % len(shape) for axis in given.get("axes", range(len(shape)))]
+    walked = _walks(shape, axes, scales, sizes, given.get("keep_aspect_ratio_policy", "stretch"))
+    place = given.get("coordinate_transformation_mode", "half_pixel")
+    mode = given.get("mode", "nearest")
+    if place == "tf_crop_and_resize" and roi is not None:
+        count = len(axes)
+        walked = [
+            Axis(axis.index, axis.before, axis.after, axis.scale, float(roi[at]), float(roi[at + count]))
+            for at, axis in enumerate(walked)
+        ]
+    changed = [axis for axis in walked if not axis.untouched]
+    if _tvm_agrees(shape, changed, place, mode, given):
+        return relax.op.image.resize2d(
+            data,
+            size=relax.ShapeExpr([next((a.after for a in changed if a.index == i), shape[i]) for i in (2, 3)]),
+            roi=[0.0] * 4,
+            layout="NCHW",
+            method=_SHARED_MODES[mode],
+            coordinate_transformation_mode=place,
+            rounding_method=given.get("nearest_mode", "round_prefer_floor"),
+        )
+    result, outside = data, []
+    for axis in changed:
+        places = _places(axis, place)
+        if place == "tf_crop_and_resize":
+            outside.append((axis, (places < 0) | (places > axis.before - 1)))
+        if mode == "nearest":
+            nearest = _nearest(places, given.get("nearest_mode", "round_prefer_floor"))
+            picked = np.clip(nearest, 0, axis.before - 1).astype("int64")
+            result = bb.emit(relax.op.take(result, relax.const(picked), axis=axis.index))
+            continue
+        indices, weights = _taps(axis, places, mode, given)
+        result = _weighted(bb, result, axis.index, indices, weights)
+    for axis, mask in outside:
+        lined = mask.reshape([-1 if place == axis.index else 1 for place in range(len(shape))])
+        fill = relax.const(given.get("extrapolation_value", 0.0), result.ty.dtype)
+        result = bb.emit(relax.op.where(relax.const(lined), fill, result))
+    return result
+
+
+def _values(value: relax.Expr | None) -> np.ndarray | None:
+    """The numbers of a constant input; None where it is absent or empty."""
+    if value is None:
+        return None
+    if isinstance(value, relax.ShapeExpr):
+        return np.array([int(extent) for extent in value])
+    if not isinstance(value, tvm.ir.GenericConst):
+        raise ValueError("scales, sizes and roi have to be known before the run")
+    return value.value.numpy() if value.value.numpy().size else None
+
+
+def _walks(
+    shape: list[int], axes: list[int], scales: np.ndarray | None, sizes: np.ndarray | None, policy: str
+) -> list[Axis]:
+    if sizes is None:
+        if scales is None:
+            raise ValueError("neither scales nor sizes are given")
+        return [
+            Axis(axis, shape[axis], math.floor(float(scale) * shape[axis]), float(scale))
+            for axis, scale in zip(axes, scales, strict=True)
+        ]
+    ratios = [float(size) / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    if policy == "stretch":
+        return [Axis(axis, shape[axis], int(size), size / shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [Axis(axis, shape[axis], math.floor(ratio * shape[axis] + 0.5), ratio) for axis in axes]
+
+
+def _tvm_agrees(shape: list[int], changed: list[Axis], place: str, mode: str, given: dict[str, Any]) -> bool:
+    plain = not given.get("antialias", 0) and not given.get("exclude_outside", 0)
+    images = len(shape) == 4 and {axis.index for axis in changed} <= {2, 3}
+    exact = all(abs(axis.scale * axis.before - axis.after) < 1e-4 for axis in changed)
+    return plain and images and exact and place in _SHARED_PLACES and mode in _SHARED_MODES
+
+
+def _places(axis: Axis, mode: str) -> np.ndarray:
+    """Where each output element lies among the input's, in float64 as the reference has it."""
+    x = np.arange(axis.after, dtype="float64")
+    length = axis.scale * axis.before
+    if mode == "align_corners":
+        return np.zeros_like(x) if length == 1 else x * (axis.before - 1) / (length - 1)
+    if mode == "asymmetric":
+        return x / axis.scale
+    if mode == "tf_crop_and_resize":
+        span = (axis.end - axis.start) * (axis.before - 1)
+        first = axis.start * (axis.before - 1)
+        return np.full_like(x, first + span / 2) if length == 1 else first + x * span / (length - 1)
+    if mode == "pytorch_half_pixel" and length == 1:
+        return np.full_like(x, -0.5)
+    half = (x + 0.5) / axis.scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return axis.before / 2 * (1 - axis.after / length) + half
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        return half
+    raise ValueError(f"coordinate_transformation_mode {mode!r} is not known")
+
+
+def _nearest(places: np.ndarray, mode: str) -> np.ndarray:
+    rounded: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    if mode not in rounded:
+        raise ValueError(f"nearest_mode {mode!r} is not known")
+    return rounded[mode](places)
+
+
+def _taps(axis: Axis, places: np.ndarray, mode: str, given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and weights of the input elements that make each output element: both [after, taps]."""
+    reach = {"linear": 1, "cubic": 2}.get(mode)
+    if reach is None:
+        raise ValueError(f"mode {mode!r} is not known")
+    # Antialiasing widens the kernel by the factor that the axis shrinks by.
+    narrow = min(axis.scale, 1.0) if given.get("antialias", 0) else 1.0
+    first = math.floor(-reach / narrow) + 1
+    steps = np.arange(first, 2 - first)
+    left = np.ceil(places) - 1
+    distance = np.abs(steps - (places - left)[:, None]) * narrow
+    weights = np.clip(1 - distance, 0, 1) if mode == "linear" else _cubic(distance, given.get("cubic_coeff_a", -0.75))
+    if narrow != 1.0:
+        weights /= weights.sum(axis=1, keepdims=True)
+    indices = left[:, None].astype("int64") + steps
+    if given.get("exclude_outside", 0):
+        weights = np.where((indices < 0) | (indices >= axis.before), 0, weights)
+        weights /= weights.sum(axis=1, keepdims=True)
+    return np.clip(indices, 0, axis.before - 1), weights
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Keys' kernel with the coefficient `a`."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+
+
+def _weighted(
+    bb: relax.BlockBuilder, data: relax.Expr, axis: int, indices: np.ndarray, weights: np.ndarray
+) -> relax.Expr:
+    """Sums of `data`'s elements along `axis`."""
+
+    def interpolate(x: te.Tensor, index: te.Tensor, weight: te.Tensor) -> te.Tensor:
+        shape = [index.shape[0] if place == axis else extent for place, extent in enumerate(x.shape)]
+        tap = te.reduce_axis((0, index.shape[1]), name="tap")
+
+        def element(*at: Any) -> Any:
+            source = [index[at[axis], tap] if place == axis else position for place, position in enumerate(at)]
+            return te.sum(x[tuple(source)] * weight[at[axis], tap], axis=tap)
+
+        return te.compute(shape, element, name="interpolate")
+
+    table = relax.const(weights.astype(str(data.ty.dtype)), str(data.ty.dtype))
+    return bb.emit_te(interpolate, data, relax.const(indices, "int64"), table, primfunc_name_hint="interpolate")

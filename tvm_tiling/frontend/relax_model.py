@@ -1,0 +1,79 @@
+"""Relax modules, taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from ..errors import ModelFormatError
+from .imported import ImportedModel, output_count
+
+
+def import_relax(module: tvm.IRModule, params: Mapping[str, Any], *, where: str) -> ImportedModel:
+    """A copy of a Relax module whose function "main" is the model; `params` become constants, by name.
+
+    Raises ModelFormatError where there is no such function, a name is not its parameter, a value does not fit, or a
+    shape is open.
+    """
+    functions = {variable.name_hint: function for variable, function in module.functions.items()}
+    main = functions.get("main")
+    if not isinstance(main, relax.Function):
+        named = ", ".join(repr(name) for name, function in functions.items() if isinstance(function, relax.Function))
+        raise ModelFormatError(
+            f"{where}: has no Relax function 'main' but {named or 'none'}; accepted: a module whose model is 'main'"
+        )
+    copy = tvm.IRModule(dict(module.functions), attrs=module.attrs)
+    if params:
+        copy = relax.transform.BindParams("main", _fitting(main, params, where))(copy)
+    inputs = copy["main"].params
+    for variable in inputs:
+        if not isinstance(variable.ty, relax.TensorType):
+            raise ModelFormatError(f"{where}: parameter {variable.name!r} is {variable.ty}; accepted: tensors")
+    open_inputs = [f"{variable.name!r} {variable.ty}" for variable in inputs if _fixed_shape(variable) is None]
+    if open_inputs:
+        raise ModelFormatError(
+            f"{where}: the shape of parameter {', '.join(open_inputs)} is open; accepted: fixed shapes, as by "
+            f"relax.transform.BindSymbolicVars"
+        )
+    count = output_count(copy["main"])
+    return ImportedModel(
+        module=copy,
+        input_names=tuple(variable.name for variable in inputs),
+        input_shapes=tuple(_fixed_shape(variable) or () for variable in inputs),
+        input_dtypes=tuple(str(variable.ty.dtype) for variable in inputs),
+        output_names=("output",) if count == 1 else tuple(f"output_{place}" for place in range(count)),
+        source="relax",
+    )
+
+
+def _fixed_shape(variable: relax.Var) -> tuple[int, ...] | None:
+    shape = variable.ty.shape
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        return None
+    return tuple(int(extent) for extent in shape)
+
+
+def _fitting(main: relax.Function, params: Mapping[str, Any], where: str) -> dict[str, tvm.runtime.Tensor]:
+    """The values to bind, checked against the parameters they replace."""
+    declared = {variable.name: variable for variable in main.params}
+    unknown = sorted(set(params) - set(declared))
+    if unknown:
+        raise ModelFormatError(
+            f"{where}: params names {', '.join(map(repr, unknown))}; "
+            f"the parameters are {', '.join(map(repr, declared))}"
+        )
+    values = {}
+    for name, given in params.items():
+        value = given if isinstance(given, tvm.runtime.Tensor) else tvm.runtime.tensor(np.ascontiguousarray(given))
+        shape, dtype = _fixed_shape(declared[name]), str(declared[name].ty.dtype)
+        if str(value.dtype) != dtype or (shape is not None and tuple(value.shape) != shape):
+            raise ModelFormatError(
+                f"{where}: params[{name!r}] is {value.dtype} of shape {tuple(value.shape)}; "
+                f"accepted: {dtype} of shape {shape if shape is not None else 'any'}"
+            )
+        values[name] = value
+    return values

@@ -1,0 +1,113 @@
+"""Telling what a model is, by type or by content, and handing it to its frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelFormatError
+from .imported import ImportedModel
+
+ACCEPTED = (
+    "a path or the bytes of an ONNX or TFLite file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
+    "torch.nn.Module with example_inputs, or a Relax IRModule"
+)
+_GIVEN = "the model given"
+# Frontends by the classes they take, told by name so that no framework is imported to find out.
+_CLASSES = {
+    ("onnx", "ModelProto"): "onnx",
+    ("torch", "ExportedProgram"): "program",
+    ("torch", "Module"): "module",
+    ("tvm", "IRModule"): "relax",
+}
+# Formats that are told from ONNX's by how they begin, and what to do with them instead.
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive, as PyTorch saves: load it with torch.export.load and pass the program",
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"\x7fELF": "a compiled library",
+    b"\x80": "a pickle, which is never opened",
+    b"{": "JSON text",
+}
+
+
+def load_model(
+    model: Any,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batch: int | None = None,
+    params: Mapping[str, Any] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+) -> ImportedModel:
+    """A model of any served framework as a Relax module of fixed shapes (page 09).
+
+    model: a path or the bytes of an .onnx or .tflite file, told by content; an onnx.ModelProto; a
+    torch.export.ExportedProgram; a torch.nn.Module with `example_inputs` (the tuple of its arguments); a Relax
+    IRModule. shapes: whole shapes of inputs by name, in elements, where the model leaves them open. batch: the first
+    dimension of every input that leaves it open. params: constant values of inputs by name.
+
+    Raises ModelFormatError for what cannot be read or leaves shapes open, UnsupportedOperator naming every operator
+    that is not served.
+    """
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ModelFormatError(f"batch = {batch!r}; accepted: a number from 1")
+    options: dict[str, Any] = {"shapes": dict(shapes or {}), "batch": batch, "params": dict(params or {})}
+    if isinstance(model, str | Path):
+        return _from_file(Path(model), options)
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _from_bytes(bytes(model), "the bytes given", None, options)
+    kind = _kind(model)
+    if kind == "onnx":
+        from .onnx_model import import_onnx
+
+        return import_onnx(model, where=_GIVEN, **options)
+    if kind == "relax":
+        from .relax_model import import_relax
+
+        _refuse_options(options, ("shapes", "batch"), "a Relax module has its shapes inside")
+        return import_relax(model, options["params"], where=_GIVEN)
+    if kind in ("module", "program"):
+        from . import torch_model
+
+        _refuse_options(
+            options, ("shapes", "batch", "params"), "a PyTorch model is exported with its shapes and weights"
+        )
+        if kind == "module":
+            return torch_model.import_module(model, example_inputs, where=_GIVEN)
+        return torch_model.import_program(model, where=_GIVEN)
+    raise ModelFormatError(f"the model is a {type(model).__name__}; accepted: {ACCEPTED}")
+
+
+def _kind(model: Any) -> str | None:
+    for base in type(model).__mro__:
+        found = _CLASSES.get((base.__module__.split(".")[0], base.__name__))
+        if found:
+            return found
+    return None
+
+
+def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -> None:
+    given = [name for name in names if options[name]]
+    if given:
+        raise ModelFormatError(f"{', '.join(given)} given, but {why}; accepted: without")
+
+
+def _from_file(path: Path, options: dict[str, Any]) -> ImportedModel:
+    if not path.is_file():
+        what = "is no file" if path.exists() else "does not exist"
+        raise ModelFormatError(f"{path} {what}; accepted: {ACCEPTED}")
+    return _from_bytes(path.read_bytes(), str(path), path.parent, options)
+
+
+def _from_bytes(data: bytes, where: str, folder: Path | None, options: dict[str, Any]) -> ImportedModel:
+    if data[4:8] == b"TFL3":
+        from .tflite_model import import_tflite
+
+        _refuse_options(options, ("params",), "a TFLite file holds its weights")
+        return import_tflite(data, options["shapes"], options["batch"], where=where)
+    for start, what in _FOREIGN.items():
+        if data.startswith(start):
+            raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")
+    from .onnx_model import import_onnx
+
+    return import_onnx(data, where=where, folder=folder, **options)

@@ -1,0 +1,125 @@
+"""PyTorch programs and modules as Relax modules."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+from ..errors import ModelFormatError, UnsupportedOperator
+from .imported import ImportedModel, first_line
+from .torch_operators import CONVERTERS
+
+
+def import_module(module: torch.nn.Module, example_inputs: Sequence[Any] | None, *, where: str) -> ImportedModel:
+    """A module, exported for the shapes of `example_inputs` as it behaves in inference.
+
+    The module is put into eval() for the export and is then as it was. Raises ModelFormatError, UnsupportedOperator.
+    """
+    if not isinstance(example_inputs, tuple | list) or not example_inputs:
+        raise ModelFormatError(
+            f"{where}: a torch.nn.Module is exported for the shapes of its arguments; "
+            f"accepted: example_inputs=(tensor, ...)"
+        )
+    with _evaluating(module), _quiet():
+        try:
+            program = torch.export.export(module, tuple(example_inputs))
+        except Exception as error:
+            raise ModelFormatError(f"{where}: torch.export cannot export it: {first_line(error)}") from error
+    return import_program(program, where=where)
+
+
+def import_program(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:
+    """An exported program of fixed shapes; its parameters become constants.
+
+    Raises ModelFormatError for open shapes and for programs that change their buffers, UnsupportedOperator naming every
+    operator that is not served.
+    """
+    with _quiet():
+        program = program.run_decompositions()
+    inputs = _inputs(program, where)
+    changed = [spec.target for spec in program.graph_signature.output_specs if spec.kind in _CHANGES]
+    if changed:
+        raise ModelFormatError(
+            f"{where}: it changes {', '.join(map(repr, changed))} while it runs; accepted: modules in eval() that "
+            f"leave their buffers and inputs as they are"
+        )
+    _refuse_unserved(program, where)
+    try:
+        with _quiet():
+            module = ExportedProgramImporter().from_exported_program(program, False, True, False, CONVERTERS)
+    except Exception as error:
+        raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
+    main = module["main"]
+    return ImportedModel(
+        module=module,
+        input_names=tuple(inputs),
+        input_shapes=tuple(inputs.values()),
+        input_dtypes=tuple(str(variable.ty.dtype) for variable in main.params),
+        output_names=tuple(
+            spec.arg.name for spec in program.graph_signature.output_specs if isinstance(spec.arg, TensorArgument)
+        ),
+        source="torch",
+    )
+
+
+_CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+
+
+def _inputs(program: torch.export.ExportedProgram, where: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of what a caller passes, by name."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    shapes, open_inputs = {}, []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not InputKind.USER_INPUT or isinstance(spec.arg, ConstantArgument):
+            continue
+        value = nodes[spec.arg.name].meta["val"]
+        if not isinstance(value, torch.Tensor):
+            raise ModelFormatError(f"{where}: input {spec.arg.name!r} is a {type(value).__name__}; accepted: tensors")
+        if all(isinstance(extent, int) for extent in value.shape):
+            shapes[spec.arg.name] = tuple(value.shape)
+        else:
+            open_inputs.append(f"{spec.arg.name!r} ({', '.join(map(str, value.shape))})")
+    if open_inputs:
+        raise ModelFormatError(
+            f"{where}: the shape of input {', '.join(open_inputs)} is open; accepted: a program that was exported "
+            f"without dynamic_shapes"
+        )
+    return shapes
+
+
+def _refuse_unserved(program: torch.export.ExportedProgram, where: str) -> None:
+    served = ExportedProgramImporter().create_convert_map().keys() | CONVERTERS.keys()
+    refused: dict[str, list[str]] = {}
+    for module in program.graph_module.modules():
+        for node in getattr(module, "graph", program.graph).nodes:
+            if node.op == "call_function" and node.target.__name__ not in served:
+                refused.setdefault(str(node.target), []).append(repr(node.name))
+    if refused:
+        listed = "; ".join(f"{name} (nodes {', '.join(nodes)})" for name, nodes in sorted(refused.items()))
+        raise UnsupportedOperator(f"{where}: operators that are not served: {listed}")
+
+
+@contextlib.contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """`module` and all inside it in eval() for a while."""
+    before = {inner: inner.training for inner in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for inner, training in before.items():
+            inner.training = training
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of torch.export about its own insides."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
