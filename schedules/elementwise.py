@@ -1,0 +1,232 @@
+"""Element-wise work and data movement: each stage is a copy with arithmetic, in vectors, at the speed of memory.
+
+    parallel task
+      stage, cut where a condition changes (pad, concatenate), neighbouring axes fused
+        serial outer axes, one of them shared among tasks
+          vectors along the innermost axis, then what is left of it
+
+Where the innermost axis of the output is another than that of an input (a transpose), blocks of lanes x lanes pass
+through registers: rows are loaded along the input's axis and stored along the output's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.elementwise import ElementwiseTiling, decide_elementwise, shared_axis
+from ..hardware.description import Cpu
+from ..lowering.nest import share
+from ..lowering.registers import register
+from ..lowering.staged_func import work_of, write_stages
+from ..lowering.transpose import transpose
+from ..lowering.vector_statement import Resolve, compute, constant, holds_choice, loop, on_last_task, resolved
+from ..match.access import loads
+from ..match.loop_axes import fused, pieces, stride
+from ..match.stages import Axis, Stage, StagedProgram, Write
+
+Expr: TypeAlias = tirx.Expr
+Place: TypeAlias = dict[tirx.Var, Expr]
+_BLOCK = 16  # most rows and columns of a block that is transposed in registers
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A load whose contiguous axis `along` is not the innermost of what is written."""
+
+    load: TensorLoad
+    along: tirx.Var
+
+
+def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
+    """The function in one parallel region; None where it reduces or a stage reads another."""
+    written = [w.buffer for stage in program.stages for w in stage.writes]
+    if any(stage.reduced for stage in program.stages):
+        return None
+    if any(load.source.same_as(b) for stage in program.stages for load in stage.reads() for b in written):
+        return None
+    tiling = decide_elementwise(work_of(program.stages), cpu)
+    return write_stages(program, tiling, lambda resolve: ElementwiseNest(program.stages, tiling, resolve).emit())
+
+
+class ElementwiseNest:
+    """Writes stages without reductions, which do not read each other."""
+
+    def __init__(self, stages: Sequence[Stage], tiling: ElementwiseTiling, resolve: Resolve) -> None:
+        self.pieces = [fused([part])[0] for stage in stages for part in pieces(stage)]
+        self.tiling, self.resolve = tiling, resolve
+
+    def emit(self) -> None:
+        tasks = self.tiling.tasks
+        with T.parallel(0, tasks) if tasks > 1 else T.serial(0, 1) as task:
+            for piece in self.pieces:
+                self.piece(piece, task)
+
+    def piece(self, piece: Stage, task: Expr) -> None:
+        lane_axis = _lane_axis(piece)
+        turned = _turned(piece, lane_axis, min(_BLOCK, self.tiling.lanes)) if lane_axis is not None else None
+        if turned is not None and lane_axis is not None:
+            self.blocks(piece, lane_axis, turned, task)
+            return
+        axes = list(piece.axes)
+        if not axes:
+            with on_last_task(task, self.tiling.tasks):
+                self.write(piece, {}, None, 1)
+            return
+        width = self.tiling.lanes if lane_axis is not None else 1
+        units = [extent if v is not lane_axis else -(-extent // width) for v, extent in axes]
+        self.loops(piece, axes, lane_axis, shared_axis(units, self.tiling.tasks), task)
+
+    def loops(self, piece: Stage, axes: list[Axis], lane_axis: tirx.Var | None, shared: int, task: Expr) -> None:
+        """Serial loops over all axes, that of number `shared` over this task's share; the last one in vectors."""
+        place: Place = {}
+        with ExitStack() as stack:
+            for number, (variable, extent) in enumerate(axes):
+                if variable is lane_axis:
+                    continue
+                first, end = share(extent, task, self.tiling.tasks) if number == shared else (0, extent)
+                place[variable] = stack.enter_context(loop(variable, first, end))
+            if lane_axis is None:
+                self.write(piece, place, None, 1)
+            else:
+                count = self.tiling.tasks if axes[shared][0] is lane_axis else 1
+                self.along(piece, place, lane_axis, dict(axes)[lane_axis], task, count)
+
+    def along(self, piece: Stage, place: Place, axis: tirx.Var, extent: int, task: Expr, tasks: int) -> None:
+        """Whole vectors along an axis, or this task's share of them, then the elements that are left."""
+        lanes = self.tiling.lanes
+        whole, rest = divmod(extent, lanes)
+        if whole:
+            first, end = share(whole, task, tasks)
+            with loop(axis, first, end) as block:
+                self.write(piece, {**place, axis: block * constant(lanes, axis)}, axis, lanes)
+        if rest:
+            with on_last_task(task, tasks):
+                self.write(piece, {**place, axis: constant(whole * lanes, axis)}, axis, rest)
+
+    def write(self, piece: Stage, place: Place, lane_axis: tirx.Var | None, width: int) -> None:
+        for write in piece.writes:
+            self.store(write, place, lane_axis, width)
+
+    def store(self, write: Write, place: Place, lane_axis: tirx.Var | None, width: int) -> None:
+        def put(value: Expr, lane: Expr) -> None:
+            at = dict(place)
+            if lane_axis is not None and width > 1:
+                at[lane_axis] = place[lane_axis] + lane
+            target = self.resolve(tirx.BufferLoad(write.buffer, [write.at]))
+            T.buffer_store(target.source, value, [resolved(i, at, self.resolve) for i in target.indices])
+
+        compute(write.value, place, lane_axis, width, self.resolve, put)
+
+    # ---- transposes -----------------------------------------------------------------------------------------------
+
+    def blocks(self, piece: Stage, lane_axis: tirx.Var, turned: Turned, task: Expr) -> None:
+        """Blocks of two axes through registers; the edges element by element of the input."""
+        size = min(_BLOCK, self.tiling.lanes)
+        tasks = self.tiling.tasks
+        extents = dict(piece.axes)
+        outer = [a for a in piece.axes if a[0] is not lane_axis and a[0] is not turned.along]
+        across, across_rest = divmod(extents[lane_axis], size)
+        along, along_rest = divmod(extents[turned.along], size)
+        axes = [*outer, (turned.along, along), (lane_axis, across)]
+        shared = shared_axis([extent for _, extent in axes], tasks)
+        place: Place = {}
+        with ExitStack() as stack:
+            for number, (variable, extent) in enumerate(axes):
+                first, end = share(extent, task, tasks) if number == shared else (0, extent)
+                place[variable] = stack.enter_context(loop(variable, first, end))
+            for variable in (turned.along, lane_axis):
+                place[variable] = place[variable] * constant(size, variable)
+            self.block(piece.writes[0], place, lane_axis, turned, size)
+        if along_rest or across_rest:
+            self.edges(piece, outer, lane_axis, turned, size, task)
+
+    def block(self, write: Write, place: Place, lane_axis: tirx.Var, turned: Turned, size: int) -> None:
+        dtype = str(turned.load.ty)
+        rows = []
+        for row in range(size):
+            at = {**place, lane_axis: place[lane_axis] + constant(row, lane_axis)}
+            first = resolved(turned.load, at, self.resolve)
+            kept = register(size, dtype)
+            one = constant(1, lane_axis)
+            T.buffer_store(kept, tirx.BufferLoad(first.source, [T.ramp(first.indices[0], one, size)]), [_whole(size)])
+            rows.append(kept[_whole(size)])
+        columns = transpose(rows, dtype)
+        for column, vector in enumerate(columns):
+            at = {**place, turned.along: place[turned.along] + constant(column, turned.along)}
+            self.column(write, at, lane_axis, turned, size, vector)
+
+    def column(
+        self, write: Write, place: Place, lane_axis: tirx.Var, turned: Turned, size: int, vector: TensorLoad
+    ) -> None:
+        """One vector of the output, what was transposed in its place."""
+
+        def put(result: Expr, lane: Expr) -> None:
+            at = {**place, lane_axis: place[lane_axis] + lane}
+            target = self.resolve(tirx.BufferLoad(write.buffer, [write.at]))
+            T.buffer_store(target.source, result, [resolved(i, at, self.resolve) for i in target.indices])
+
+        compute(write.value, place, lane_axis, size, self.resolve, put, [(turned.load, vector.source)])
+
+    def edges(
+        self, piece: Stage, outer: list[Axis], lane_axis: tirx.Var, turned: Turned, size: int, task: Expr
+    ) -> None:
+        """What lies behind the last whole block of either axis."""
+        extents = dict(piece.axes)
+        across, along = extents[lane_axis] // size * size, extents[turned.along] // size * size
+        regions = (
+            ((0, extents[turned.along]), (across, extents[lane_axis])),
+            ((along, extents[turned.along]), (0, across)),
+        )
+        for (row, row_end), (column, column_end) in regions:
+            if row == row_end or column == column_end:
+                continue
+            axes = [*outer, (turned.along, row_end - row)]
+            shared = shared_axis([extent for _, extent in axes], self.tiling.tasks)
+            place: Place = {}
+            with ExitStack() as stack:
+                for number, (variable, extent) in enumerate(axes):
+                    first, end = share(extent, task, self.tiling.tasks) if number == shared else (0, extent)
+                    place[variable] = stack.enter_context(loop(variable, first, end))
+                place[turned.along] = place[turned.along] + constant(row, turned.along)
+                whole, rest = divmod(column_end - column, size)
+                if whole:
+                    with loop(lane_axis, 0, whole) as block:
+                        start = block * constant(size, lane_axis) + constant(column, lane_axis)
+                        self.write(piece, {**place, lane_axis: start}, lane_axis, size)
+                if rest:
+                    start = constant(column + whole * size, lane_axis)
+                    self.write(piece, {**place, lane_axis: start}, lane_axis, rest)
+
+
+def _whole(size: int) -> Expr:
+    return T.ramp(0, 1, size)
+
+
+def _lane_axis(piece: Stage) -> tirx.Var | None:
+    """The axis along which every write is contiguous."""
+    for variable, _ in reversed(piece.axes):
+        if all(stride(w.at, variable) == 1 for w in piece.writes):
+            return variable
+    return None
+
+
+def _turned(piece: Stage, lane_axis: tirx.Var, size: int) -> Turned | None:
+    """The one load that is contiguous along another axis, where both axes have room for a block."""
+    extents = dict(piece.axes)
+    if len(piece.writes) != 1 or extents[lane_axis] < size or holds_choice(piece.writes[0].value) or size < 2:
+        return None
+    for load in loads(piece.writes[0].value):
+        address = load.indices[0]
+        if loads(address) or stride(address, lane_axis) in (0, 1, None) or str(load.ty) == "bool":
+            continue
+        for variable, extent in piece.axes:
+            if variable is not lane_axis and extent >= size and stride(address, variable) == 1:
+                return Turned(load, variable)
+    return None

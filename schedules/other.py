@@ -1,0 +1,25 @@
+"""Whatever is neither a product nor a convolution: by stages where it has them, else by plain parallel loops."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ..errors import HardwareError, UnsupportedOperator
+from ..hardware.description import Hardware
+from ..match.stages import stages_of
+from . import elementwise, plain_loops, reduction
+
+
+def schedule_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
+    """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms.
+
+    `name` becomes the function's global symbol. Functions that no rule serves come back as they are. The decision is
+    in the attribute "tvm_tiling.decision". HardwareError where the machine has no CPU.
+    """
+    if hardware.cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
+    try:
+        program = stages_of(func, name)
+    except UnsupportedOperator:
+        return plain_loops.apply(func, name, hardware.cpu)
+    return elementwise.apply(program, hardware.cpu) or reduction.apply(program, hardware.cpu)

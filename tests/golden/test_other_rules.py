@@ -1,0 +1,102 @@
+"""What the TIR of element-wise work, reductions and pooling looks like: no copies, no scalar calls, few threads."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tvm import te, tirx, topi
+from tvm_tiling.schedules.other import schedule_other
+
+import tvm_tiling as tt
+from tvm_tiling.decide.elementwise import Work, decide_elementwise, shared_axis
+from tvm_tiling.decide.reduction import ACROSS_VECTORS, strip_vectors
+
+ICE_LAKE = tt.Hardware.load("icelake-server-2c")
+
+
+def script(*tensors) -> str:
+    return schedule_other(te.create_prim_func(list(tensors)), "main", ICE_LAKE).script()
+
+
+def allocations(text: str) -> list[int]:
+    return [int(size) for size in re.findall(r"T\.alloc_buffer\(\((?:T\.int64\()?(\d+)\)?,\)", text)]
+
+
+def test_neighbouring_axes_are_one_loop():
+    x = te.placeholder((1, 64, 14, 14), name="x")
+    text = script(x, topi.nn.relu(x))
+    assert "T.grid(1, 784)" in text and "T.vectorized(16)" in text
+
+
+def test_small_work_starts_no_threads():
+    small, large = te.placeholder((1000,), name="x"), te.placeholder((4_000_000,), name="x")
+    assert "T.parallel" not in script(small, topi.nn.relu(small))
+    assert "T.parallel(2)" in script(large, topi.nn.relu(large))
+
+
+def test_a_softmax_keeps_one_row_only():
+    x = te.placeholder((640, 100), name="x")
+    text = script(x, topi.nn.softmax(x))
+    assert max(allocations(text)) == 100
+    assert "T.exp" not in text
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_pooling_copies_no_borders(layout):
+    shape = (1, 32, 56, 56) if layout == "NCHW" else (1, 56, 56, 32)
+    x = te.placeholder(shape, name="x")
+    text = script(x, topi.nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max", layout=layout))
+    assert max(allocations(text)) <= 64
+    assert "if_then_else" not in text
+
+
+def test_a_pad_asks_nothing_per_element():
+    x = te.placeholder((1, 8, 31, 33), name="x")
+    text = script(x, topi.nn.pad(x, (0, 0, 1, 1)))
+    assert "if_then_else" not in text and "Select" not in text
+
+
+def test_a_transpose_goes_through_registers():
+    x = te.placeholder((128, 256), name="x")
+    assert "T.Shuffle" in script(x, topi.transpose(x))
+    small = te.placeholder((3, 256), name="x")
+    assert "T.Shuffle" not in script(small, topi.transpose(small))
+
+
+def test_functions_that_are_not_served_keep_their_meaning():
+    x = te.placeholder((1, 4, 7, 7), name="x")
+    func = te.create_prim_func([x, topi.nn.adaptive_pool(x, (3, 3), "avg")])
+    scheduled = schedule_other(func, "pool", ICE_LAKE)
+    assert isinstance(scheduled, tirx.PrimFunc) and str(scheduled.attrs["global_symbol"]) == "pool"
+
+
+def test_a_machine_without_a_cpu_is_refused():
+    x = te.placeholder((8,), name="x")
+    with pytest.raises(tt.HardwareError, match="has no cpu"):
+        schedule_other(te.create_prim_func([x, topi.nn.relu(x)]), "main", tt.Hardware.load("neartile"))
+
+
+# ---- decisions -------------------------------------------------------------------------------------------------------
+
+
+def test_threads_where_they_save_more_than_they_cost():
+    one = decide_elementwise(Work(bytes=100_000, points=12_500, word=4), ICE_LAKE.cpu)
+    two = decide_elementwise(Work(bytes=2_000_000, points=250_000, word=4), ICE_LAKE.cpu)
+    costly = decide_elementwise(Work(bytes=100_000, points=12_500, word=4, functions=2), ICE_LAKE.cpu)
+    assert (one.tasks, two.tasks, costly.tasks) == (1, 2, 2)
+    assert one.lanes == 16 and "start" in one.why("tasks")
+    assert decide_elementwise(Work(bytes=100, points=50, word=1), ICE_LAKE.cpu).lanes == 64
+
+
+def test_the_outermost_axis_with_enough_shares_is_shared():
+    assert shared_axis((1, 64, 3), 2) == 1
+    assert shared_axis((2, 64, 3), 2) == 0
+    assert shared_axis((3, 1, 7), 2) == 2
+    assert shared_axis((5,), 8) == 0
+
+
+def test_strips_are_narrow_where_tasks_would_wait():
+    assert strip_vectors(1024, 16, 64, 2) == ACROSS_VECTORS
+    assert strip_vectors(256, 16, 1, 4) == 1
+    assert strip_vectors(7, 16, 64, 2) == 1

@@ -1,0 +1,46 @@
+"""The lanes of vectors of partial results as one value."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from .registers import register
+
+Expr: TypeAlias = tirx.Expr
+
+
+def lane_total(operation: type, vectors: list[tirx.Var], lanes: int, dtype: str) -> tirx.Var:
+    """A register of one element: `operation`, a TIR node such as Add, over every lane of `vectors`, which it changes.
+
+    Halves are taken together until one lane is left; of an odd number the middle one joins the first.
+    """
+    while len(vectors) > 1:
+        half = (len(vectors) + 1) // 2
+        for a, b in zip(vectors[:half], vectors[half:], strict=False):
+            T.buffer_store(a, operation(_all(a, lanes), _all(b, lanes)), [_lanes(lanes)])
+        vectors = vectors[:half]
+    vector = vectors[0]
+    while lanes > 1:
+        half = lanes // 2
+        kept = register(half, dtype)
+        low, high = (_part(vector, lanes, start, half) for start in (0, lanes - half))
+        T.buffer_store(kept, operation(low, high), [_lanes(half)])
+        if lanes % 2:
+            T.buffer_store(kept, operation(kept[0], _part(vector, lanes, half, 1)), [0])
+        vector, lanes = kept, half
+    return vector
+
+
+def _part(vector: tirx.Var, lanes: int, start: int, count: int) -> Expr:
+    return T.Shuffle([_all(vector, lanes)], list(range(start, start + count)))
+
+
+def _all(vector: tirx.Var, lanes: int) -> Expr:
+    return vector[_lanes(lanes)]
+
+
+def _lanes(count: int) -> Expr | int:
+    return T.ramp(0, 1, count) if count > 1 else 0

@@ -1,0 +1,218 @@
+"""exp, log, tanh, erf and sigmoid of float32 as plain arithmetic, which LLVM turns into vectors.
+
+LLVM turns a vector of calls to the C library into one scalar call for each lane, ten times slower than these. Each is
+right at infinities and NaN, exact at 0, and within 2 units in the last place of the true value (tanh 3, erf 2), in
+subnormals within the smallest of them. float16 is computed in float32 and rounded once.
+
+exp: x = n ln 2 + r with a whole n, |r| <= ln 2 / 2; a polynomial in r times 2^n, in two factors, since 2^128 and
+2^-149 are products of two numbers that float32 holds but none by themselves. n is rounded by adding 1.5 * 2^23, behind
+which no bits of a fraction are left; the sum's lowest bits are n as an integer. log undoes the same. The polynomials
+are those of S. Moshier's Cephes library for exp, log and tanh, N. Juffa's for erf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call
+
+Expr: TypeAlias = tirx.Expr
+
+_ROUNDING = 1.5 * 2.0**23
+_ROUNDING_BITS = 0x4B400000
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+# Beyond these exp is infinite and zero; within, 2^n is a product of two normal numbers.
+_EXP_LEAST, _EXP_MOST = -104.0, 89.0
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_LOG = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+_TANH_NEAR = 0.625
+_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_ERF_NEAR, _ERF_ONE = 0.921875, 3.925
+_ERF = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+_ERF_FAR = (
+    -1.72853470e-5,
+    3.83197126e-4,
+    -3.88396438e-3,
+    2.42546219e-2,
+    -1.06777877e-1,
+    -6.34846687e-1,
+    -1.28717512e-1,
+)
+
+
+def with_vector_math(expr: Expr) -> Expr:
+    """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products."""
+
+    def written(call: Call) -> Expr:
+        function = _FUNCTIONS.get(getattr(call.op, "name", ""))
+        kind = str(call.ty)
+        if function is None or kind not in ("float32", "float16"):
+            return call
+        arguments = [a if kind == "float32" else tirx.Cast("float32", a) for a in call.args]
+        value = function(*arguments)
+        if value is None:
+            return call
+        return value if kind == "float32" else tirx.Cast(kind, value)
+
+    return tvm_ffi.structural_map(expr, (Call, written))
+
+
+def _real(value: float) -> Expr:
+    return tirx.const(value, "float32")
+
+
+def _whole(value: int) -> Expr:
+    return tirx.const(value, "int32")
+
+
+def _with(value: Expr, rest: Callable[[Expr], Expr]) -> Expr:
+    """`rest` of a value that is computed once."""
+    name = tirx.Var("x", str(value.ty))
+    return tirx.Let(name, value, rest(name))
+
+
+def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Highest power first."""
+    total: Expr = _real(coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x + _real(coefficient)
+    return total
+
+
+def _clamped(x: Expr, least: float, most: float) -> Expr:
+    """`x` within bounds; NaN stays what it is."""
+    low, high = _real(least), _real(most)
+    return _with(tirx.Select(x < low, low, x), lambda y: tirx.Select(y > high, high, y))
+
+
+def _power_of_two(n: Expr) -> Expr:
+    return tirx.reinterpret("float32", tirx.shift_left(n + _whole(127), _whole(23)))
+
+
+def _exp(x: Expr) -> Expr:
+    def scaled(value: Expr, n: Expr) -> Expr:
+        return _with(tirx.shift_right(n, _whole(1)), lambda half: value * _power_of_two(half) * _power_of_two(n - half))
+
+    def of_rest(r: Expr, rounded: Expr) -> Expr:
+        value = _polynomial(r, _EXP) * (r * r) + r + _real(1.0)
+        return _with(tirx.reinterpret("int32", rounded) - _whole(_ROUNDING_BITS), lambda n: scaled(value, n))
+
+    def of_rounded(y: Expr, rounded: Expr) -> Expr:
+        return _with(
+            rounded - _real(_ROUNDING),
+            lambda n: _with(
+                (y - n * _real(_LN2_HIGH)) - n * _real(_LN2_LOW),
+                lambda r: of_rest(r, rounded),
+            ),
+        )
+
+    return _with(
+        _clamped(x, _EXP_LEAST, _EXP_MOST),
+        lambda y: _with(y * _real(1 / math.log(2)) + _real(_ROUNDING), lambda rounded: of_rounded(y, rounded)),
+    )
+
+
+def _log(x: Expr) -> Expr:
+    def of_bits(bits: Expr, exponent: Expr, positive: Expr) -> Expr:
+        # x = 2^n m with m between sqrt(1/2) and sqrt(2).
+        offset = bits - _whole(0x3F3504F3)
+        return _with(
+            tirx.shift_right(offset, _whole(23)),
+            lambda n: _with(
+                tirx.reinterpret("float32", bits - tirx.shift_left(n, _whole(23))) - _real(1.0),
+                lambda r: _with(tirx.Cast("float32", n + exponent), lambda power: of_rest(r, power, positive)),
+            ),
+        )
+
+    def of_rest(r: Expr, n: Expr, positive: Expr) -> Expr:
+        square = r * r
+        value = _polynomial(r, _LOG) * r * square + n * _real(_LN2_LOW)
+        value = (value - _real(0.5) * square) + r + n * _real(_LN2_HIGH)
+        infinite = _real(math.inf)
+        value = tirx.Select(positive < infinite, value, positive)  # infinity and NaN
+        return tirx.Select(
+            positive > _real(0.0),
+            value,
+            tirx.Select(tirx.EQ(positive, _real(0.0)), _real(-math.inf), _real(math.nan)),
+        )
+
+    def of(y: Expr) -> Expr:
+        small = y < _real(2.0**-126)
+        normal = tirx.Select(small, y * _real(2.0**23), y)
+        exponent = tirx.Select(small, _whole(-23), _whole(0))
+        return _with(tirx.reinterpret("int32", normal), lambda bits: of_bits(bits, exponent, y))
+
+    return _with(x, of)
+
+
+def _magnitude(x: Expr) -> Expr:
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", x) & _whole(0x7FFFFFFF))
+
+
+def _signed(magnitude: Expr, x: Expr) -> Expr:
+    """`magnitude`, which is not negative, with the sign of `x`."""
+    sign = tirx.reinterpret("int32", x) & tirx.const(-(2**31), "int32")
+    return tirx.reinterpret("float32", tirx.reinterpret("int32", magnitude) | sign)
+
+
+def _tanh(x: Expr) -> Expr:
+    def of(y: Expr, size: Expr) -> Expr:
+        near = _with(y * y, lambda square: _polynomial(square, _TANH) * square * y + y)
+        far = _signed(_real(1.0) - _real(2.0) / (_exp(size + size) + _real(1.0)), y)
+        # The comparison does not hold for NaN, whose sum with anything is NaN.
+        return tirx.Select(size > _real(_TANH_NEAR), far, near)
+
+    return _with(x, lambda y: _with(_magnitude(y), lambda size: of(y, size)))
+
+
+def _erf(x: Expr) -> Expr:
+    def of(y: Expr, size: Expr) -> Expr:
+        near = _with(y * y, lambda square: _polynomial(square, _ERF) * y + y)
+        far = _with(
+            tirx.Select(size > _real(_ERF_ONE), _real(_ERF_ONE), size),
+            lambda s: _signed(_real(1.0) - _exp(_polynomial(s, _ERF_FAR) * s - s), y),
+        )
+        return tirx.Select(size > _real(_ERF_NEAR), far, near)
+
+    return _with(x, lambda y: _with(_magnitude(y), lambda size: of(y, size)))
+
+
+def _sigmoid(x: Expr) -> Expr:
+    def of(y: Expr, e: Expr) -> Expr:
+        # The negative half as e / (1 + e), so that its smallest values do not come of an infinite exp.
+        return tirx.Select(y < _real(0.0), e, _real(1.0)) / (_real(1.0) + e)
+
+    return _with(x, lambda y: _with(_exp(_real(0.0) - _magnitude(y)), lambda e: of(y, e)))
+
+
+def _power(x: Expr, exponent: Expr) -> Expr | None:
+    if isinstance(exponent, tirx.Cast):
+        exponent = exponent.value
+    if not isinstance(exponent, tirx.FloatImm) or exponent.value not in (2.0, 3.0):
+        return None
+    cube = exponent.value == 3.0
+    return _with(x, lambda y: y * y * y if cube else y * y)
+
+
+_FUNCTIONS: dict[str, Callable[..., Expr | None]] = {
+    "tirx.exp": _exp,
+    "tirx.log": _log,
+    "tirx.tanh": _tanh,
+    "tirx.erf": _erf,
+    "tirx.sigmoid": _sigmoid,
+    "tirx.pow": _power,
+}

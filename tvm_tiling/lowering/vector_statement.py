@@ -1,0 +1,136 @@
+"""One statement of a stage over the lanes of a vector.
+
+Addresses that are contiguous along the lanes are vector loads, those that stand still are broadcast. Every second,
+third or fourth element is taken out of one long load by a shuffle. What remains is gathered element by element.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..match.access import loads, substitute
+from ..match.evaluate import conditional
+from ..match.loop_axes import stride
+from .registers import register
+from .vector_math import with_vector_math
+
+Expr: TypeAlias = tirx.Expr
+Resolve: TypeAlias = Callable[[TensorLoad], Expr]
+_MOST_STRIDE = 4
+
+
+def resolved(expr: Expr, at: Mapping[tirx.Var, Expr], resolve: Resolve) -> Expr:
+    """`expr` with its axes standing `at`, and its loads from where the buffers really are."""
+    return tvm_ffi.structural_map(substitute(expr, dict(at)), (TensorLoad, resolve))
+
+
+def constant(value: int, like: tirx.Var | None) -> Expr:
+    """A whole number of the type of an axis."""
+    return tirx.const(value, str(like.ty) if like is not None else "int64")
+
+
+def compute(
+    expr: Expr,
+    at: Mapping[tirx.Var, Expr],
+    lane_axis: tirx.Var | None,
+    width: int,
+    resolve: Resolve,
+    store: Callable[[Expr, Expr], None],
+    held: Sequence[tuple[TensorLoad, tirx.Var]] = (),
+) -> None:
+    """store(value, lane) for each of `width` lanes along `lane_axis`, which starts at its place in `at`.
+
+    `held` are loads of `expr` whose lanes are in registers already.
+    """
+    if lane_axis is None or width == 1:
+        store(with_vector_math(resolved(expr, at, resolve)), tirx.const(0, "int32"))
+        return
+    staged = [*held, *_staged(expr, at, lane_axis, width, resolve)]
+    zero, many = constant(0, lane_axis), constant(width, lane_axis)
+    with T.vectorized(zero, many) as lane:
+        moved = {**at, lane_axis: at[lane_axis] + lane}
+
+        def known(load: TensorLoad) -> Expr:
+            for source, kept in staged:
+                if tvm_ffi.structural_equal(source, load):
+                    return kept[lane]
+            return load
+
+        # Staged loads are recognised before their axes are replaced.
+        early = tvm_ffi.structural_map(expr, (TensorLoad, known)) if staged else expr
+        own = [kept for _, kept in staged]
+
+        def elsewhere(load: TensorLoad) -> Expr:
+            return load if any(load.source.same_as(kept) for kept in own) else resolve(load)
+
+        store(with_vector_math(resolved(early, moved, elsewhere)), lane)
+
+
+def _staged(
+    expr: Expr, at: Mapping[tirx.Var, Expr], lane_axis: tirx.Var, width: int, resolve: Resolve
+) -> list[tuple[TensorLoad, tirx.Var]]:
+    """Loads of every few elements, each taken into a register ahead of the statement."""
+    if holds_choice(expr):
+        return []  # what is read under a condition may not exist
+    staged: list[tuple[TensorLoad, tirx.Var]] = []
+    for load in loads(expr):
+        step = stride(load.indices[0], lane_axis)
+        if step is None or not 2 <= step <= _MOST_STRIDE or loads(load.indices[0]):
+            continue
+        if any(tvm_ffi.structural_equal(load, other) for other, _ in staged):
+            continue
+        first = resolved(load, at, resolve)
+        dtype = str(load.ty)
+        if dtype == "bool" or not isinstance(first, TensorLoad):
+            continue
+        kept = register(width, dtype)
+        long = tirx.BufferLoad(first.source, [T.ramp(first.indices[0], constant(1, lane_axis), (width - 1) * step + 1)])
+        T.buffer_store(kept, T.Shuffle([long], [step * lane for lane in range(width)]), [T.ramp(0, 1, width)])
+        staged.append((load, kept))
+    return staged
+
+
+def holds_choice(expr: Expr) -> bool:
+    """Whether `expr` computes only one of two values, by a condition."""
+    found: list[object] = []
+
+    def note(node: Expr) -> None:
+        if conditional(node) is not None and not isinstance(node, tirx.Select):
+            found.append(node)
+
+    tvm_ffi.structural_walk(expr, (tirx.Expr, note))
+    return bool(found)
+
+
+@contextlib.contextmanager
+def loop(like: tirx.Var, first: Expr | int, end: Expr | int) -> Iterator[Expr]:
+    """A loop over [first, end) whose index has the type of an axis.
+
+    Its variable starts at 0: TVM's CanonicalizeLoop moves loops that do not, but forgets bounds of loops within that
+    depend on the variable.
+    """
+    start, stop = _typed(first, like), _typed(end, like)
+    if isinstance(start, tirx.IntImm) and int(start) == 0:
+        with T.serial(start, stop) as variable:
+            yield variable
+    else:
+        with T.serial(constant(0, like), stop - start) as variable:
+            yield variable + start
+
+
+def _typed(value: Expr | int, like: tirx.Var) -> Expr:
+    if isinstance(value, int):
+        return constant(value, like)
+    return value if str(value.ty) == str(like.ty) else tirx.Cast(str(like.ty), value)
+
+
+def on_last_task(task: Expr, tasks: int) -> T.frame.ForFrame:
+    """Statements that only the last task runs."""
+    return T.serial(0, 1) if tasks == 1 else T.serial(0, tirx.max(0, task - (tasks - 2)))

@@ -1,0 +1,73 @@
+"""Buffers that hold whole rows, as no more than the part that is being computed.
+
+A stage that leaves a row for the next one writes it at the addresses of all rows. Within a group only the rows of one
+strip exist at a time: columns are counted from 0, and for each there is an element for every row of the strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from .row_group import strides
+from .stages import Stage
+
+
+@dataclass(frozen=True)
+class StripRows:
+    """Where the rows of a strip are: `pitch` of them along `axis` from `base` on, one where `axis` is None."""
+
+    rows: frozenset[tirx.Var]
+    axis: tirx.Var | None
+    base: tirx.Var
+    pitch: int
+
+
+def fits_a_strip(columns: tuple[tuple[int, int], ...]) -> bool:
+    """Whether columns of these (stride, extent), outermost first, can be counted by their address alone."""
+    expected = columns[-1][0]
+    for step, extent in reversed(columns):
+        if step != expected:
+            return False
+        expected = step * extent
+    return True
+
+
+def shrunk(
+    stages: Sequence[Stage], buffer: tirx.Buffer, columns: tuple[tuple[int, int], ...], strip: StripRows
+) -> tuple[list[Stage], tirx.Buffer]:
+    """The stages with `buffer`, counted by these `columns`, as the rows of one strip; and the buffer for those."""
+    size = prod(extent for _, extent in columns) * strip.pitch
+    small = tirx.decl_buffer((size,), str(buffer.dtype), buffer.name)
+    unit = columns[-1][0]
+
+    def narrow(address: tirx.Expr, stage: Stage) -> tirx.Expr:
+        found = strides(address, (*stage.axes, *stage.reduced))
+        assert found is not None
+        total: tirx.Expr = tirx.const(0, str(strip.base.ty))
+        for variable, step, _ in found:
+            if variable not in strip.rows:
+                total = total + variable * tirx.const(step // unit * strip.pitch, str(variable.ty))
+        return total if strip.axis is None else total + (strip.axis - strip.base)
+
+    def of(stage: Stage) -> Stage:
+        def read(load: TensorLoad) -> TensorLoad:
+            if not load.source.same_as(buffer):
+                return load
+            return tirx.BufferLoad(small, [narrow(load.indices[0], stage)])
+
+        writes = []
+        for write in stage.writes:
+            value = tvm_ffi.structural_map(write.value, (TensorLoad, read))
+            if write.buffer.same_as(buffer):
+                writes.append(replace(write, buffer=small, at=narrow(write.at, stage), value=value))
+            else:
+                writes.append(replace(write, value=value))
+        return replace(stage, writes=tuple(writes))
+
+    return [of(stage) for stage in stages], small

@@ -1,0 +1,132 @@
+"""Stages that can run row by row: reductions over the same rows, and what is computed of their results.
+
+Softmax, the norms and a mean with what is fused behind it are such groups: the maximum of a row, the exponentials of
+its elements, their sum, the quotients. What one stage leaves for the next is one value per row or one row, so it stays
+in registers and in the first cache.
+
+Stages are recognised by addresses: where a later stage reads what an earlier one wrote, axes with the same stride on
+both sides are the same axis. Those of the first reduction's result are the rows; all others are columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import sym, tirx
+
+from .loop_axes import renamed, split
+from .stages import Axis, Stage
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Stages over common `rows`; each has these among its axes, by the same variables, and columns of its own.
+
+    `columns` gives for each buffer that holds whole rows the axes it is counted by, outermost first, as the stride that
+    each has in the buffer's address and its extent.
+    """
+
+    rows: tuple[Axis, ...]
+    stages: tuple[Stage, ...]
+    columns: tuple[tuple[tirx.Buffer, tuple[tuple[int, int], ...]], ...] = ()
+
+    def columns_of(self, stage: Stage) -> tuple[Axis, ...]:
+        """The axes of a stage that are neither rows nor reduced."""
+        names = {v for v, _ in self.rows}
+        return tuple(a for a in stage.axes if a[0] not in names)
+
+    def buffers(self) -> list[tirx.Buffer]:
+        """Every buffer that the group writes."""
+        return [w.buffer for stage in self.stages for w in stage.writes]
+
+
+def row_groups(stages: Sequence[Stage], fuse: bool) -> list[RowGroup]:
+    """The stages in groups, in order; each alone where they are not to be fused or are not over common rows."""
+    groups: list[RowGroup] = []
+    for stage in stages:
+        joined = _join(groups[-1], stage) if groups and fuse else None
+        if joined is None:
+            groups.append(_alone(stage))
+        else:
+            groups[-1] = joined
+    return groups
+
+
+def _alone(stage: Stage) -> RowGroup:
+    return RowGroup(stage.axes, (stage,))
+
+
+def _join(group: RowGroup, stage: Stage) -> RowGroup | None:
+    """The group with one more stage; None where it reads nothing of it, or needs other rows than its own."""
+    if not group.stages[0].reduced:
+        return None
+    stage = _with_split_rows(group, stage)
+    names: dict[tirx.Var, tirx.Var] = {}
+    columns: dict[tirx.Buffer, tuple[tuple[int, int], ...]] = dict(group.columns)
+    met = False
+    for address, writer, at in _links(group, stage):
+        met = True
+        written, read = strides(at, _axes(writer)), strides(address, _axes(stage))
+        if written is None or read is None or len({s for _, s, _ in written}) != len(written):
+            return None
+        here = {s: (v, extent) for v, s, extent in read}
+        if len(here) != len(read) or set(here) != {s for _, s, _ in written}:
+            return None
+        rows = {v for v, _ in group.rows}
+        buffer = next(w.buffer for w in writer.writes if w.at.same_as(at))
+        for variable, step, extent in written:
+            mine, size = here[step]
+            if size != extent:
+                return None
+            if variable in rows and names.setdefault(mine, variable) is not variable:
+                return None
+        if any(v not in rows for v, _, _ in written):
+            order = [(s, e) for v, s, e in written if v not in rows]
+            columns[buffer] = tuple(sorted(order, reverse=True))
+    moving = {v for v, _ in group.rows}
+    if not met or set(names.values()) != moving or len(names) != len(moving):
+        return None
+    if any(v in names for v, _ in stage.reduced):
+        return None
+    return RowGroup(group.rows, (*group.stages, renamed(stage, names)), tuple(columns.items()))
+
+
+def _axes(stage: Stage) -> tuple[Axis, ...]:
+    return (*stage.axes, *stage.reduced)
+
+
+def _links(group: RowGroup, stage: Stage) -> Iterator[tuple[tirx.Expr, Stage, tirx.Expr]]:
+    """(address that `stage` reads, the stage of the group that wrote there, the address it wrote)."""
+    for load in stage.reads():
+        for writer in group.stages:
+            for write in writer.writes:
+                if write.buffer.same_as(load.source):
+                    yield load.indices[0], writer, write.at
+
+
+def strides(address: tirx.Expr, axes: Sequence[Axis]) -> list[tuple[tirx.Var, int, int]] | None:
+    """(variable, stride, extent) of each axis that moves a linear address which starts at 0; None for others."""
+    parts = sym.detect_linear_equation(address, [v for v, _ in axes])
+    if not all(isinstance(p, tirx.IntImm) for p in parts):
+        return None
+    if not axes:
+        return [] if isinstance(address, tirx.IntImm) else None
+    if len(parts) != len(axes) + 1 or int(parts[-1]):
+        return None
+    return [(v, int(p), extent) for (v, extent), p in zip(axes, parts, strict=False) if int(p)]
+
+
+def _with_split_rows(group: RowGroup, stage: Stage) -> Stage:
+    """The stage with an axis as two where the group's results are read at its quotient: a row is part of that axis."""
+    for address, _, _ in _links(group, stage):
+        found: list[tirx.FloorDiv] = []
+        tvm_ffi.structural_walk(address, (tirx.FloorDiv, found.append))
+        for division in found:
+            extents = dict(stage.axes)
+            if division.a in extents and isinstance(division.b, tirx.IntImm):
+                inner = int(division.b)
+                if extents[division.a] % inner == 0:
+                    return split(stage, division.a, inner)
+    return stage

@@ -1,0 +1,148 @@
+"""Windows that reach over a border: the condition under which an element counts, as bounds of the window's loops.
+
+Pooling reads a padded copy whose outside is the identity of the reduction (the least value, or zero), so that what lies
+outside changes nothing. Then neither the copy nor a condition is needed: the loops over the window start and end at the
+border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from .access import loads, variables
+from .evaluate import conditional, evaluate
+from .stages import Stage
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One condition: `variable`, a reduced axis, is at least `least` or below `end`; `condition` says the same."""
+
+    variable: tirx.Var
+    least: tirx.Expr | None
+    end: tirx.Expr | None
+    condition: tirx.Expr
+
+
+@dataclass(frozen=True)
+class Window:
+    """A reduction that is computed only where its `bounds` hold."""
+
+    stage: Stage
+    bounds: tuple[Bound, ...] = ()
+
+    def inside(self, axis: tirx.Var, extent: int) -> tuple[int, int]:
+        """[start, end) of an axis where every bound that depends on it holds for the whole window; may be empty."""
+        whole = np.ones(extent, bool)
+        extents = dict(self.stage.reduced)
+        for bound in self.bounds:
+            if axis not in variables(bound.condition):
+                continue
+            place = {axis: np.arange(extent)[:, None], bound.variable: np.arange(extents[bound.variable])[None, :]}
+            holds = evaluate(bound.condition, place)
+            if holds is None:
+                return 0, 0
+            whole &= np.broadcast_to(holds, (extent, extents[bound.variable])).all(axis=1)
+        places = np.flatnonzero(whole)
+        if not len(places) or len(places) != places[-1] - places[0] + 1:
+            return 0, 0
+        return int(places[0]), int(places[-1]) + 1
+
+
+def window_of(stage: Stage) -> Window:
+    """The reduction with its conditions as bounds; as it is where a condition cannot be one."""
+    as_it_is = Window(stage)
+    if len(stage.writes) != 1 or not stage.reduced:
+        return as_it_is
+    write = stage.writes[0]
+    split = accumulated(stage)
+    conditions = _choices(write.value)
+    if split is None or len(conditions) != 1 or write.init is None or loads(conditions[0]):
+        return as_it_is
+    _, term = split
+    outside = sym.Analyzer().simplify(_decided(term, conditions[0], False))
+    if not tvm_ffi.structural_equal(outside, write.init):
+        return as_it_is
+    bounds = []
+    for part in _conjuncts(conditions[0]):
+        bound = _bound(part, [v for v, _ in stage.reduced])
+        if bound is None:
+            return as_it_is
+        bounds.append(bound)
+    value = _decided(write.value, conditions[0], True)
+    return Window(replace(stage, writes=(replace(write, value=value),)), tuple(bounds))
+
+
+def accumulated(stage: Stage, number: int = 0) -> tuple[type, tirx.Expr] | None:
+    """(operation, what is added) where a write is its element so far, added to by an associative operation."""
+    write = stage.writes[number]
+    value = write.value
+    if not isinstance(value, (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)):
+        return None
+    own = [isinstance(p, TensorLoad) and p.source.same_as(write.buffer) for p in (value.a, value.b)]
+    if own.count(True) != 1:
+        return None
+    term = value.b if own[0] else value.a
+    if any(load.source.same_as(w.buffer) for load in loads(term) for w in stage.writes):
+        return None
+    return type(value), term
+
+
+def _choices(value: tirx.Expr) -> list[tirx.Expr]:
+    found: list[tirx.Expr] = []
+
+    def note(node: tirx.Expr) -> None:
+        branches = conditional(node)
+        if branches is None or isinstance(node, tirx.Select):
+            return
+        if not any(tvm_ffi.structural_equal(branches[0], c) for c in found):
+            found.append(branches[0])
+
+    tvm_ffi.structural_walk(value, (tirx.Expr, note))
+    return found
+
+
+def _decided(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
+    def choose(node: tirx.Expr) -> tirx.Expr:
+        branches = conditional(node)
+        if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
+            return node
+        return branches[1 if holds else 2]
+
+    return tvm_ffi.structural_map(expr, (tirx.Expr, choose))
+
+
+def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    if isinstance(condition, tirx.And):
+        return _conjuncts(condition.a) + _conjuncts(condition.b)
+    return [condition]
+
+
+def _bound(part: tirx.Expr, reduced: Sequence[tirx.Var]) -> Bound | None:
+    """One comparison as a bound of the only reduced axis in it."""
+    if isinstance(part, (tirx.LT, tirx.LE)):
+        low, high = part.a, part.b
+    elif isinstance(part, (tirx.GT, tirx.GE)):
+        low, high = part.b, part.a
+    else:
+        return None
+    strict = isinstance(part, (tirx.LT, tirx.GT))
+    room = high - low - 1 if strict else high - low  # not negative where it holds
+    parts = sym.detect_linear_equation(sym.Analyzer().simplify(room), list(reduced))
+    if len(parts) != len(reduced) + 1 or not all(isinstance(p, tirx.IntImm) for p in parts[:-1]):
+        return None
+    moving = [(v, int(p)) for v, p in zip(reduced, parts, strict=False) if int(p)]
+    if len(moving) != 1:
+        return None
+    variable, step = moving[0]
+    rest = parts[-1]
+    kind = str(variable.ty)
+    if step > 0:
+        return Bound(variable, tirx.floordiv(tirx.const(step - 1, kind) - rest, tirx.const(step, kind)), None, part)
+    return Bound(variable, None, tirx.floordiv(rest, tirx.const(-step, kind)) + tirx.const(1, kind), part)
