@@ -236,5 +236,6 @@ class _Model:
         if not self.adjacent:
             return high * self.w.w * rows.ci * COPY_ELEMENT
         vector = rows.ws * rows.pci
-        pieces = sum(ceil_div(min(rows.pci, rows.channels - b * rows.pci), vector) for b in range(rows.bci))
+        last = rows.channels - (rows.bci - 1) * rows.pci
+        pieces = (rows.bci - 1) * ceil_div(rows.pci, vector) + ceil_div(last, vector)
         return high * ceil_div(self.w.w, rows.fold) * pieces * COPY_VECTOR
