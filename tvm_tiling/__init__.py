@@ -14,17 +14,28 @@ from .decide.decide import decide
 from .decide.microkernel import Microkernel, microkernel
 from .decide.stride_fold import StrideFold
 from .decide.tiling import GemmTiling, Reason
-from .errors import HardwareError, TilingError, UnsupportedOperator, WorkloadError
+from .errors import HardwareError, ModelFormatError, TilingError, UnsupportedOperator, WorkloadError
 from .hardware import Cache, Cpu, Hardware, NearTile, WFold
 from .workload import ConvWorkload, GemmWorkload
 
 if TYPE_CHECKING:
+    from .model.compile import compile_model as compile
+    from .model.executable import Executable, load
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
 
 __version__ = "0.1.0"
 
-# Names of the schedule layer, imported on first use because they bring TVM with them.
-_WITH_TVM = ("ApplyTiling", "PackedOperator", "llvm_target", "packed_operator", "tiling_schedule")
+# Names imported on first use, because they bring TVM with them: where they are, and what they are called there.
+_WITH_TVM = {
+    "ApplyTiling": (".schedule", "ApplyTiling"),
+    "Executable": (".model.executable", "Executable"),
+    "PackedOperator": (".schedule", "PackedOperator"),
+    "compile": (".model.compile", "compile_model"),
+    "llvm_target": (".schedule", "llvm_target"),
+    "load": (".model.executable", "load"),
+    "packed_operator": (".schedule", "packed_operator"),
+    "tiling_schedule": (".schedule", "tiling_schedule"),
+}
 
 __all__ = [
     "ApplyTiling",
@@ -33,11 +44,13 @@ __all__ = [
     "ConvTiling",
     "ConvWorkload",
     "Cpu",
+    "Executable",
     "GemmTiling",
     "GemmWorkload",
     "Hardware",
     "HardwareError",
     "Microkernel",
+    "ModelFormatError",
     "NearTile",
     "PackedOperator",
     "Reason",
@@ -46,9 +59,11 @@ __all__ = [
     "UnsupportedOperator",
     "WFold",
     "WorkloadError",
+    "compile",
     "decide",
     "is_bad_leading_dimension",
     "llvm_target",
+    "load",
     "microkernel",
     "packed_operator",
     "tiling_schedule",
@@ -58,6 +73,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WITH_TVM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(".schedule", __name__), name)
-    globals()[name] = value
-    return value
+    module, attribute = _WITH_TVM[name]
+    return getattr(importlib.import_module(module, __name__), attribute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -18,12 +19,12 @@ from .decide.tiling import GemmTiling
 from .decide.winograd import TOLERANCE
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Cpu, Hardware
+from .lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from .lowering.threads import use_all_cores
 from .match import ConvProgram, GemmProgram, match, match_conv, match_gemm, prim_func_of
 from .schedules.conv import conv_nest
 from .schedules.gemm import GemmNest
 from .schedules.gemv import StreamNest
-from .lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 
 Target: TypeAlias = str | Hardware | tvm.target.Target
 Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
@@ -124,19 +125,44 @@ def _functions(op: Operator) -> dict[str, tirx.PrimFunc]:
 def schedule_operator(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options | None = None
 ) -> ScheduledOperator:
-    """Decide and write one operator."""
+    """Decide and write one operator, a product or a convolution."""
     options = options or Options()
-    cpu = hardware.cpu
-    if cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
+    return _schedule(_matched(func, name, options.ahead), hardware, options)
+
+
+def schedule_for_weights(
+    func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
+) -> tuple[ScheduledOperator, GemmProgram | ConvProgram]:
+    """The same, packed ahead where `known` says of the weights, a parameter of `func`, that they can be."""
+    program = _matched(func, name, True)
+    weights = weights_of(program)
+    if weights is None or not known(weights) or program.reads(weights) > 1:
+        program, options = _matched(func, name, False), replace(options, ahead=False)
+    else:
+        options = replace(options, ahead=True)
+    return _schedule(program, hardware, options), program
+
+
+def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
+    """The parameter that may be packed ahead: a convolution's kernels, a product's second operand."""
+    return program.w if isinstance(program, ConvProgram) else program.b.buffer
+
+
+def _matched(func: tirx.PrimFunc, name: str, ahead: bool) -> GemmProgram | ConvProgram:
     try:
         conv = match_conv(func, name)
     except UnsupportedOperator:
         conv = None
     if conv is not None and conv.has_taps:
-        return _schedule_conv(conv, hardware, cpu, options)
+        return conv
     # The operand that is packed ahead is the source's second one, so it has to stay in its place.
-    program = match(func, name, may_swap=not options.ahead)
+    return match(func, name, may_swap=not ahead)
+
+
+def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
+    cpu = hardware.cpu
+    if cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
     if isinstance(program, ConvProgram):
         return _schedule_conv(program, hardware, cpu, options)
     return _schedule_product(program, hardware, cpu, options)

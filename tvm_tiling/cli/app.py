@@ -28,6 +28,9 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("explain", "tvm_tiling.cli.explain", "Show how an operator is cut on a machine, and why."),
+    Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
+    Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
+    Command("report", "tvm_tiling.cli.report", "Time a model and show where its time goes, operator by operator."),
     Command("demo", "tvm_tiling.cli.demo", "Decide, compile and run three matrix products beside TVM and libraries."),
     Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries on suites of shapes."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),

@@ -1,0 +1,124 @@
+"""Graph passes: what they make of a network, and that its results stay what they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tvm
+from networks import Network, attention, default, residual_network
+from tvm import relax
+
+from tvm_tiling.model.dataflow import array, constant, is_op, shape_of
+from tvm_tiling.model.layout import channels_last, to_first, to_last
+from tvm_tiling.model.pipeline import lower
+from tvm_tiling.model.simplify import simplify
+from tvm_tiling.schedule import this_cpu
+
+op = relax.op
+
+
+def calls(mod: tvm.IRModule) -> Counter[str]:
+    found = [b.value for block in mod["main"].body.blocks for b in block.bindings]
+    return Counter(v.op.name[6:] for v in found if isinstance(v, relax.Call) and isinstance(v.op, tvm.ir.Op))
+
+
+def same(before: tvm.IRModule, after: tvm.IRModule, arrays: list[np.ndarray]) -> None:
+    np.testing.assert_allclose(default(after, arrays), default(before, arrays), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_moves_into_the_weights():
+    net = Network((1, 3, 33, 33))
+    mod = net.module(residual_network)
+    plain = simplify(mod)
+    assert calls(mod)["nn.batch_norm"] == 7
+    assert not calls(plain)["nn.batch_norm"] and not calls(plain)["multiply"]
+    same(mod, plain, net.arrays())
+
+
+def test_constants_are_computed():
+    net = Network((2, 3))
+
+    def body(net, x):
+        ones = net.emit(op.broadcast_to(net.emit(op.add(net.c(1, 3), net.c(1, 3))), (2, 3)))
+        turned = net.emit(op.permute_dims(net.emit(op.reshape(net.c(6), (3, 2))), (1, 0)))
+        return op.add(net.emit(op.multiply(x, ones)), net.emit(op.sqrt(net.emit(op.abs(turned)))))
+
+    mod = net.module(body)
+    assert calls(simplify(mod)) == {"multiply": 1, "add": 1}
+    same(mod, simplify(mod), net.arrays())
+
+
+def test_a_sum_of_stacked_tensors_is_additions():
+    net = Network((2, 3), (2, 3))
+
+    def body(net, x, y):
+        return op.sum(net.emit(op.stack([x, net.emit(op.broadcast_to(y, (2, 3))), x], axis=0)), axis=0)
+
+    mod = net.module(body)
+    assert calls(simplify(mod)) == {"add": 2}
+    same(mod, simplify(mod), net.arrays())
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_the_two_orders_undo_each_other(rank):
+    assert [to_last(rank)[a] for a in to_first(rank)] == list(range(rank))
+
+
+def test_a_whole_region_is_channels_last_with_transpositions_at_its_borders():
+    net = Network((1, 3, 33, 33))
+    mod = simplify(net.module(residual_network))
+    last = simplify(channels_last(mod))
+    for block in last["main"].body.blocks:
+        for binding in block.bindings:
+            if is_op(binding.value, "nn.conv2d"):
+                assert str(binding.value.attrs.data_layout) == "NHWC"
+    # One at the input; behind the mean only one pixel is left, and the reshape asks for channels first.
+    assert calls(last)["permute_dims"] <= 2
+    same(mod, last, net.arrays())
+
+
+def test_broadcast_operands_of_lower_rank_keep_their_axes():
+    net = Network((2, 5, 4, 7))
+
+    def body(net, x):
+        y = net.emit(op.nn.conv2d(x, net.c(6, 5, 3, 3), padding=1))
+        y = net.emit(op.add(y, net.c(6, 1, 1)))
+        y = net.emit(op.multiply(y, net.c(7)))
+        return op.maximum(y, net.c(1, 6, 4, 1))
+
+    mod = net.module(body)
+    last = simplify(channels_last(mod))
+    assert calls(last)["permute_dims"] == 2
+    same(mod, last, net.arrays())
+
+
+@pytest.mark.parametrize(("body", "shape"), [(residual_network, (1, 3, 33, 33)), (attention, (1, 17, 24))])
+def test_lowered_networks_compute_what_they_did(body, shape):
+    net = Network(shape)
+    mod = net.module(body)
+    scheduled, operators = lower(mod, this_cpu())
+    arrays = net.arrays()
+    machine = relax.VirtualMachine(relax.build(scheduled, target="llvm"), tvm.cpu())
+    result = machine["main"](*(tvm.runtime.tensor(a) for a in arrays)).numpy()
+    np.testing.assert_allclose(result, default(mod, arrays), rtol=1e-4, atol=1e-5)
+    kinds = Counter(operator.kind for operator in operators)
+    assert kinds["product"] + kinds["convolution"] >= 4
+    assert all(o.tiling is not None for o in operators if o.kind != "other")
+
+
+def test_constant_weights_are_packed_once():
+    net = Network((1, 3, 33, 33))
+    scheduled, operators = lower(net.module(residual_network), this_cpu())
+    names = {v.name_hint for v in scheduled.functions}
+    for operator in operators:
+        if operator.kind == "convolution":
+            assert f"{operator.name}_packed" in names and operator.name not in names
+
+
+def test_helpers_tell_constants_and_shapes():
+    value = constant(np.arange(6, dtype="float32").reshape(2, 3))
+    assert shape_of(value) == (2, 3)
+    np.testing.assert_array_equal(array(value), np.arange(6).reshape(2, 3))
+    assert array(relax.Var("x", relax.TensorType((2,), "float32"))) is None

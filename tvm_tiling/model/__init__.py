@@ -1,0 +1,1 @@
+"""Whole models: from Relax to an executable of scheduled operators."""

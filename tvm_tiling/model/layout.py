@@ -1,0 +1,179 @@
+"""Channels last through whole regions: convolutions read and write them so, and what lies between follows.
+
+Models come with channels first. A kernel whose lanes are output channels wants them last, in its input and its output,
+and so does everything element-wise between two of them. Every tensor is kept in the order in which it was made; the
+other order is made from it at most once, where something asks for it. Operators that do not care take the order of
+their operands, so that transpositions stay at the borders of regions: at a model's input, and before operators such as
+a reshape that say something about the order itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from .dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
+
+# Layout names by rank: channels first, channels last, kernels as they come and as they are read.
+FIRST = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
+LAST = {3: "NWC", 4: "NHWC", 5: "NDHWC"}
+KERNELS = {3: ("OIW", "WIO"), 4: ("OIHW", "HWIO"), 5: ("OIDHW", "DHWIO")}
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+POOLS = ("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d")
+ADAPTIVE_POOLS = ("nn.adaptive_avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_avg_pool3d")
+# Element-wise operators of any number of tensors, operands broadcast against each other.
+BROADCASTING = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "power", "maximum", "minimum"),
+        *("greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "where", "clip", "astype"),
+        *("logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite"),
+        *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.softplus", "nn.selu"),
+        *("abs", "negative", "exp", "log", "sqrt", "rsqrt", "sigmoid", "tanh", "erf", "sin", "cos"),
+        *("floor", "ceil", "round", "sign", "square"),
+    )
+)
+
+
+def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with its convolutions, and the regions between them, in channels-last order."""
+    return rewrite(mod, _Orders())
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """The permutation that moves channels to the end."""
+    return (0, *range(2, rank), 1)
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """And the one that moves them back."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+class _Orders:
+    """Which values exist with channels last. A rewritten value of this pass always stands for channels first."""
+
+    def __init__(self) -> None:
+        self.last: dict[relax.Var, Expr] = {}  # channels first, by name only -> channels last
+
+    def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
+        """Channels last where the operator gains from it or follows; else channels first."""
+        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+            return None
+        made = self.in_last_order(rewriter, value)
+        if made is None:
+            return None
+        result = rewriter.emit(made)
+        rank = len(shape_of(result) or ())
+        # Nothing is computed for this transposition unless channels first are asked for: unused values are dropped.
+        first = rewriter.emit(relax.op.permute_dims(result, to_first(rank)))
+        self.last[first] = result
+        return first
+
+    def in_last_order(self, rewriter: Rewriter, call: relax.Call) -> Expr | None:
+        """The call in channels-last order, or None."""
+        name, rank = call.op.name[6:], len(shape_of(call) or ())
+        if rank not in FIRST:
+            return None
+        if name in CONVOLUTIONS:
+            return self.convolution(rewriter, call, rank)
+        if not any(argument in self.last for argument in _tensors(rewriter, call) if isinstance(argument, relax.Var)):
+            return None
+        if name in POOLS or name in ADAPTIVE_POOLS:
+            return self.pool(rewriter, call, rank)
+        if name in BROADCASTING:
+            operands = [self.aligned(rewriter, argument, rank) for argument in call.args]
+            if any(operand is None for operand in operands):
+                return None
+            return relax.Call(call.op, operands, call.attrs, call.ty_args)
+        if name == "concat":
+            return self.concatenation(rewriter, call, rank)
+        if name in ("mean", "sum", "max", "min") and call.attrs.keepdims and call.attrs.axis is not None:
+            # Axis a of channels first lies at the place of a in the permutation that moves channels last.
+            axes = [to_last(rank).index(axis % rank) for axis in ints(call.attrs.axis)]
+            return getattr(relax.op, name)(self.as_last(rewriter, call.args[0], rank), axes, keepdims=True)
+        return None
+
+    # ---- operators --------------------------------------------------------------------------------------------------
+
+    def convolution(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
+        first, (stored, read) = FIRST[rank], KERNELS[rank]
+        attrs = call.attrs
+        if (str(attrs.data_layout), str(attrs.kernel_layout)) != (first, stored):
+            return None
+        kernels = array(call.args[1])
+        order = [stored.index(letter) for letter in read]
+        if kernels is None:
+            weights = rewriter.emit(relax.op.permute_dims(call.args[1], order))
+        else:
+            weights = constant(np.transpose(kernels, order))
+        function = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}[rank]
+        return function(
+            self.as_last(rewriter, call.args[0], rank),
+            weights,
+            strides=ints(attrs.strides),
+            padding=ints(attrs.padding),
+            dilation=ints(attrs.dilation),
+            groups=int(attrs.groups),
+            data_layout=LAST[rank],
+            kernel_layout=read,
+            out_dtype=str(attrs.out_dtype or "") or None,
+        )
+
+    def pool(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
+        attrs = call.attrs
+        if str(attrs.layout) != FIRST[rank]:
+            return None
+        data = self.as_last(rewriter, call.args[0], rank)
+        function = getattr(relax.op.nn, call.op.name[9:])
+        if "adaptive" in call.op.name:
+            return function(data, None if attrs.output_size is None else ints(attrs.output_size), LAST[rank])
+        return function(
+            data,
+            pool_size=ints(attrs.pool_size),
+            strides=ints(attrs.strides),
+            padding=ints(attrs.padding),
+            dilation=ints(attrs.dilation),
+            ceil_mode=bool(attrs.ceil_mode),
+            count_include_pad=bool(attrs.count_include_pad),
+            layout=LAST[rank],
+        )
+
+    def concatenation(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
+        fields = _tensors(rewriter, call)
+        axis = int(call.attrs.axis) % rank
+        return relax.op.concat([self.as_last(rewriter, f, rank) for f in fields], to_last(rank).index(axis))
+
+    # ---- operands ---------------------------------------------------------------------------------------------------
+
+    def as_last(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr:
+        """A tensor of that rank with channels last."""
+        value = array(expr)
+        if value is not None:
+            return constant(np.transpose(value, to_last(rank)))
+        if expr not in self.last:
+            self.last[expr] = rewriter.emit(relax.op.permute_dims(expr, to_last(rank)))
+        return self.last[expr]
+
+    def aligned(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr | None:
+        """An operand of an element-wise operator, of any rank up to `rank`, so that it broadcasts as it did."""
+        shape = shape_of(expr) if hasattr(expr.ty, "shape") else ()
+        if not shape:
+            return expr if shape == () else None
+        if len(shape) == rank:
+            return self.as_last(rewriter, expr, rank)
+        full = (*(1,) * (rank - len(shape)), *shape)
+        value = array(expr)
+        if value is not None:
+            return constant(np.transpose(value.reshape(full), to_last(rank)))
+        return rewriter.emit(relax.op.permute_dims(rewriter.emit(relax.op.reshape(expr, full)), to_last(rank)))
+
+
+def _tensors(rewriter: Rewriter, call: relax.Call) -> Sequence[Expr]:
+    """The tensors that a call takes, those of a tuple one by one."""
+    if is_op(call, "concat"):
+        fields = rewriter.value(call.args[0])
+        return list(fields.fields) if isinstance(fields, relax.Tuple) else list(call.args)
+    return list(call.args)

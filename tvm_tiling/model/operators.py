@@ -1,0 +1,145 @@
+"""Every operator of a lowered graph scheduled, weights that are constants packed.
+
+A Relax function calls PrimFuncs by call_tir. A PrimFunc whose weights are a constant in all its calls is scheduled for
+packed weights; they are packed here, once, and the calls take the packed constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from ..decide.conv_tiling import ConvTiling
+from ..decide.tiling import GemmTiling
+from ..errors import UnsupportedOperator
+from ..hardware.description import Hardware
+from ..lowering.prim_func import ScheduledOperator
+from ..match import ConvProgram
+from ..schedule import Options, llvm_target, schedule_for_weights
+from ..schedules.other import schedule_other
+from .build import build_functions
+from .dataflow import Rewriter, is_op, rewrite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One PrimFunc of a model: what it computes, how often it is called, and the decision that was made for it.
+
+    `kind` is "convolution", "product" or "other"; `flops` are those of one call, 0 where nothing is counted.
+    """
+
+    name: str
+    kind: str
+    calls: int
+    flops: int = 0
+    tiling: GemmTiling | ConvTiling | None = None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Constant arguments of one call_tir, None where an argument is none."""
+
+    constants: tuple[tvm.ir.GenericConst | None, ...]
+
+
+def schedule_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tuple[tvm.IRModule, list[Operator]]:
+    """`mod`, legalised and fused, with every PrimFunc scheduled; and the operators in the order of their first call."""
+    calls = _calls(mod["main"])
+    updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    operators: list[Operator] = []
+    packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]] = {}
+    for variable, func in mod.functions.items():
+        if not isinstance(func, tirx.PrimFunc):
+            continue
+        made = calls.get(variable, [])
+        main, operator, scheduled, weights = _schedule(func, variable.name_hint, made, hardware, options)
+        operators.append(operator)
+        if scheduled is None or weights is None:
+            updated.update_func(variable, _private(main))
+        else:
+            packed[variable] = (weights, scheduled)
+    order = {variable.name_hint: place for place, variable in enumerate(calls)}
+    operators.sort(key=lambda operator: order.get(operator.name, len(order)))
+    return _with_packed(updated, packed, hardware), operators
+
+
+def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
+    """The calls of every PrimFunc, in the order of the first one."""
+    found: dict[tvm.ir.GlobalVar, list[_Call]] = {}
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            if is_op(binding.value, "call_tir"):
+                target, arguments = binding.value.args[:2]
+                constants = tuple(a if isinstance(a, tvm.ir.GenericConst) else None for a in arguments.fields)
+                found.setdefault(target, []).append(_Call(constants))
+    return found
+
+
+def _schedule(
+    func: tirx.PrimFunc, name: str, calls: Sequence[_Call], hardware: Hardware, options: Options
+) -> tuple[tirx.PrimFunc, Operator, ScheduledOperator | None, int | None]:
+    """(TIR, what it is, and if weights are packed ahead, how and the number of their parameter)."""
+    place: int | None = None
+
+    def known(weights: tirx.Var) -> bool:
+        nonlocal place
+        place = next((i for i, p in enumerate(func.params) if p.same_as(weights)), None)
+        return place is not None and bool(calls) and all(call.constants[place] is not None for call in calls)
+
+    try:
+        scheduled, program = schedule_for_weights(func, name, hardware, options, known)
+    except UnsupportedOperator:
+        return schedule_other(func, name, hardware), Operator(name=name, kind="other", calls=len(calls)), None, None
+    operator = Operator(
+        name=name,
+        kind="convolution" if isinstance(program, ConvProgram) else "product",
+        calls=len(calls),
+        flops=program.workload.flops,
+        tiling=scheduled.tiling,
+    )
+    if scheduled.pack is None:
+        return scheduled.main, operator, None, None
+    return scheduled.main, operator, scheduled, place
+
+
+def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return func.without_attr("global_symbol")
+
+
+def _with_packed(
+    mod: tvm.IRModule, packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]], hardware: Hardware
+) -> tvm.IRModule:
+    """The calls of `packed` functions with their weights in packed form."""
+    if not packed:
+        return mod
+    functions = {
+        f"{variable.name_hint}_pack": scheduled.pack
+        for variable, (_, scheduled) in packed.items()
+        if scheduled.pack is not None
+    }
+    libraries = build_functions(functions, llvm_target(hardware), hardware.cpu.cores if hardware.cpu else 1)
+    packing = {name: library[name] for library in libraries for name in functions if library.implements_function(name)}
+
+    # A function whose parameters change needs a variable of its own, which knows their types.
+    renewed: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
+
+    def pack(rewriter: Rewriter, _: relax.Var, value: relax.Expr) -> relax.Expr | None:
+        if not is_op(value, "call_tir") or value.args[0] not in packed:
+            return None
+        place, scheduled = packed[value.args[0]]
+        name = value.args[0].name_hint
+        if value.args[0] not in renewed:
+            renewed[value.args[0]] = rewriter.builder.add_func(_private(scheduled.main), f"{name}_packed")
+        arguments = list(value.args[1].fields)
+        weights = tvm.runtime.tensor(arguments[place].value.numpy())
+        out = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
+        packing[f"{name}_pack"](weights, out)
+        arguments[place] = relax.const(np.asarray(out.numpy()), scheduled.packed_dtype)
+        operands = [renewed[value.args[0]], relax.Tuple(arguments), *value.args[2:]]
+        return relax.Call(value.op, operands, value.attrs, value.ty_args)
+
+    return rewrite(mod, pack)

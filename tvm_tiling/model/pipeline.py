@@ -1,0 +1,40 @@
+"""From a Relax module to one whose operators are scheduled: the order of the graph passes.
+
+simplify         constants, batch norm into weights, operators that do nothing
+channels_last    regions around convolutions
+legalise, fuse   TVM's own: operators to TIR, element-wise ones into the write-back of what they follow
+schedule         a decision for every operator, constant weights packed
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import tvm
+from tvm import relax
+
+from ..hardware.description import Hardware
+from ..schedule import Options
+from .layout import channels_last
+from .operators import Operator, schedule_operators
+from .simplify import simplify
+
+Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
+
+FUSION = (
+    relax.transform.LegalizeOps,
+    relax.transform.AnnotateTIROpPattern,
+    relax.transform.FuseOps,
+    relax.transform.FuseTIR,
+    relax.transform.DeadCodeElimination,
+)
+
+
+def lower(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> Scheduled:
+    """`mod`, whose function "main" takes inputs and holds weights, ready for relax.build; and its operators."""
+    # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
+    mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
+    mod = simplify(channels_last(mod))
+    for step in FUSION:
+        mod = step()(mod)
+    return schedule_operators(mod, hardware, options or Options())
