@@ -404,7 +404,7 @@ FUNCTIONS = {
     "sigmoid": (tirx.sigmoid, lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)), 1) / (1 + np.exp(-np.abs(x)))),
     "erf": (tirx.erf, np.vectorize(math.erf, otypes=["float64"])),
 }
-ULPS = {"exp": 2.0, "log": 2.0, "tanh": 3.0, "sigmoid": 3.0, "erf": 2.0}
+ULPS = {"exp": 2.0, "log": 2.0, "tanh": 2.0, "sigmoid": 3.0, "erf": 2.0}
 
 
 def values(function, x):
@@ -440,6 +440,6 @@ def test_functions_at_the_ends(function):
 
 def test_what_is_not_written_out_stays():
     x = tirx.Var("x", "float64")
-    assert with_vector_math(tirx.exp(x)).same_as(tirx.exp(x)) or "T.exp" in str(with_vector_math(tirx.exp(x)))
+    assert "T.exp" in str(with_vector_math(tirx.exp(x)))
     square = with_vector_math(tirx.power(tirx.Var("y", "float32"), tirx.const(2.0, "float32")))
     assert "pow" not in str(square)

@@ -1,8 +1,8 @@
 """exp, log, tanh, erf and sigmoid of float32 as plain arithmetic, which LLVM turns into vectors.
 
 LLVM turns a vector of calls to the C library into one scalar call for each lane, ten times slower than these. Each is
-right at infinities and NaN, exact at 0, and within 2 units in the last place of the true value (tanh 3, erf 2), in
-subnormals within the smallest of them. float16 is computed in float32 and rounded once.
+right at infinities and NaN and exact at 0 (but for the sign of tanh's zero), and within 2 units in the last place of
+the true value, sigmoid within 3. float16 is computed in float32 and rounded once.
 
 exp: x = n ln 2 + r with a whole n, |r| <= ln 2 / 2; a polynomial in r times 2^n, in two factors, since 2^128 and
 2^-149 are products of two numbers that float32 holds but none by themselves. n is rounded by adding 1.5 * 2^23, behind
