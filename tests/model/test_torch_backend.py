@@ -1,0 +1,60 @@
+"""torch.compile with this package as its backend: results, shapes by specialisation, graph breaks, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.dense = torch.nn.Linear(8, 5)
+
+    def forward(self, x):
+        y = torch.relu(self.norm(self.conv(x)))
+        return self.dense(y.mean(dim=(2, 3)))
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
+    torch.manual_seed(0)
+    torch.compiler.reset()
+
+
+def test_results_are_torchs_for_every_shape():
+    from tvm_tiling.model.torch_backend import backend
+
+    net = Net().eval()
+    compiled = torch.compile(net, backend=backend, dynamic=False)
+    with torch.no_grad():
+        for size in (9, 12):
+            x = torch.randn(2, 3, size, size)
+            np.testing.assert_allclose(compiled(x).numpy(), net(x).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_graph_breaks_are_torchs():
+    from tvm_tiling.model.torch_backend import backend
+
+    def steps(x):
+        y = torch.tanh(x) * 2
+        torch._dynamo.graph_break()
+        return torch.relu(y) + 1
+
+    x = torch.randn(7, 5)
+    with torch.no_grad():
+        got = torch.compile(steps, backend=backend, dynamic=False)(x)
+    np.testing.assert_allclose(got.numpy(), steps(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_training_is_refused():
+    from tvm_tiling.model.torch_backend import backend
+
+    x = torch.randn(1, 3, 9, 9, requires_grad=True)
+    with pytest.raises(Exception, match="gradients are asked for; accepted: inference"):
+        torch.compile(Net(), backend=backend, dynamic=False)(x)
