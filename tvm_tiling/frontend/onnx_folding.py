@@ -47,6 +47,7 @@ CHEAP = frozenset(
         "LessOrEqual",
         "Log",
         "Max",
+        "MelWeightMatrix",
         "Min",
         "Mod",
         "Mul",

@@ -46,7 +46,7 @@ class OnnxGraph:
     def add_constant(self, name: str, value: np.ndarray) -> None:
         """Keep `value` as the constant `name`: in the graph if it is small, else beside it."""
         if value.nbytes <= SMALL_BYTES or value.dtype.kind in "OSU":
-            self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+            self.graph.initializer.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
             return
         self.weights[name] = value
         kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)

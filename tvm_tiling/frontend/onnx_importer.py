@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import onnx
@@ -143,18 +144,27 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     def _refusal(self, node: onnx.NodeProto, error: Exception) -> UnsupportedOperator:
         """What to say of a node that cannot be imported."""
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
-        open_values = [
-            node.input[place]
-            for place in VALUE_INPUTS.get(node.op_type, ())
-            if place < len(node.input) and isinstance(self._nodes.get(node.input[place]), relax.Var)
-        ]
-        if open_values:
-            names = ", ".join(map(repr, open_values))
+        open_inputs = self._inputs_behind(
+            node.input[place] for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)
+        )
+        if open_inputs:
+            names = ", ".join(map(repr, open_inputs))
             return UnsupportedOperator(
                 f"{where}: it takes the value of {names}, which is not known before the run; "
-                f"accepted: a constant, or for an input of the model params={{{open_values[0]!r}: value}}"
+                f"accepted: params={{{open_inputs[0]!r}: value}}"
             )
         return UnsupportedOperator(f"{where} is not served in this form: {first_line(error)}")
+
+    def _inputs_behind(self, names: Iterable[str]) -> list[str]:
+        """The inputs of the model that tensors are computed from."""
+        makers = {name: node for node in self._prepared.graph.node for name in node.output}
+        left, seen = list(names), set[str]()
+        while left:
+            name = left.pop()
+            if name not in seen:
+                seen.add(name)
+                left += makers[name].input if name in makers else []
+        return [value.name for value in self._prepared.inputs() if value.name in seen]
 
 
 @contextlib.contextmanager

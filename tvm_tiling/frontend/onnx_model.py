@@ -8,21 +8,19 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import checker, inliner
+from onnx import checker
 
 from ..errors import ModelFormatError, UnsupportedOperator
 from .imported import ImportedModel, first_line
 from .onnx_file import MAX_MESSAGE, parse_onnx, prepare_proto
-from .onnx_folding import fold_constants
+from .onnx_folding import CHEAP, fold_constants
+from .onnx_functions import write_out_functions
 from .onnx_graph import OnnxGraph, node_name, static_shape
 from .onnx_importer import OnnxImporter, converters, importing
 from .onnx_shapes import bind_shapes
 from .onnx_values import settle_values
 
 OLDEST_OPSET = 7
-# Standard operators that are written out by their definition although TVM has a converter: of a contributed operator
-# with the same name, or of fewer forms.
-WRITTEN_OUT = frozenset(["Attention"])
 # Domains of operators that TVM has converters for.
 DOMAINS = frozenset(["", "ai.onnx", "com.microsoft"])
 # Served by the importer itself.
@@ -53,11 +51,13 @@ def import_onnx(
         raise ModelFormatError(f"{where}: operators of version {graph.opset}; accepted: from {OLDEST_OPSET} on")
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch)
-    _inline(graph)
+    write_out_functions(graph, converters().keys() | _CONTROL)
+    _refuse_unserved(graph, CHEAP)
     _check(graph)
     types = fold_constants(graph)
     if settle_values(graph, types):
         fold_constants(graph)
+    _refuse_unserved(graph, frozenset())
     importer = OnnxImporter(graph)
     with importing(where):
         module = importer.module()
@@ -95,35 +95,30 @@ def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
         graph.add_constant(name, value)
 
 
-def _inline(graph: OnnxGraph) -> None:
-    """Write out functions: the model's own, and standard operators that lack a converter but are defined by others."""
-    if graph.proto.functions:
-        graph.proto = inliner.inline_local_functions(graph.proto)
-    served = (converters().keys() | _CONTROL) - WRITTEN_OUT
-    lacking = {node.op_type for node in graph.graph.node if node.domain in ("", "ai.onnx")} - served
-    if lacking:
-        names = [("", name) for name in sorted(lacking)]
-        try:
-            graph.proto = inliner.inline_selected_functions(graph.proto, names, inline_schema_functions=True)
-        except Exception:
-            # Some definitions depend on types that are not known here: _check names what is left.
-            return
-
-
-def _check(graph: OnnxGraph) -> None:
-    """Every operator is served, and the graph is as ONNX demands."""
-    served = converters().keys() | _CONTROL
+def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
+    """Every operator has a converter, or is one of `folded`."""
+    served = converters().keys() | _CONTROL | folded
     refused: dict[str, list[str]] = {}
     for node in graph.graph.node:
         if node.op_type not in served or node.domain not in DOMAINS:
             operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            if node.op_type in CHEAP:
+                operator += ", except for constant inputs or inputs given as params={name: value}"
             refused.setdefault(operator, []).append(node_name(node))
     if refused:
         listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))
         raise UnsupportedOperator(f"{graph.where}: operators that are not served: {listed}")
+
+
+def _check(graph: OnnxGraph) -> None:
+    """The graph is as ONNX demands, but for shapes of outputs, which many files leave out."""
     if graph.proto.ByteSize() > MAX_MESSAGE:
         raise ModelFormatError(f"{graph.where}: the graph without its weights exceeds {MAX_MESSAGE} bytes")
     try:
-        checker.check_model(graph.proto)
+        checked = onnx.ModelProto()
+        checked.CopyFrom(graph.proto)
+        for value in (*checked.graph.output, *checked.graph.value_info):
+            value.type.tensor_type.shape.SetInParent()
+        checker.check_model(checked)
     except Exception as error:
         raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None

@@ -102,17 +102,17 @@ class Mod(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         left, right = inputs[0], inputs[1]
-        if not attr.get("fmod", 0):
-            return op.floor_mod(left, right)
+        truncated = attr.get("fmod", 0)
+        result = bb.emit((op.mod if truncated else op.floor_mod)(left, right))
         if "float" not in dtype_of(left):
-            return op.mod(left, right)
-
-        def remainder(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-            return topi.broadcast.mod(a, b)
-
-        result = bb.emit_te(remainder, left, right, primfunc_name_hint="fmod")
+            return result
+        zero = relax.const(0.0, dtype_of(left))
         whole = bb.emit(op.logical_and(op.isinf(right), op.isfinite(left)))
-        return op.where(whole, op.broadcast_to(left, result.ty.shape), result)
+        kept = bb.emit(op.broadcast_to(left, result.ty.shape))
+        if not truncated:
+            apart = bb.emit(op.less(op.sign(left) * op.sign(right), zero))
+            kept = bb.emit(op.where(apart, right, left))
+        return op.where(whole, kept, result)
 
 
 class IsInf(tvm_onnx.IsInf):
@@ -245,12 +245,39 @@ class Det(tvm_onnx.OnnxOpConverter):
         return op.reshape(result, outer)
 
 
+class Dropout(tvm_onnx.OnnxOpConverter):
+    """Nothing, in inference; the mask keeps everything."""
+
+    @classmethod
+    def _impl_v7(cls, bb, inputs, attr, params):
+        if attr["tvm_custom"]["num_outputs"] == 1:
+            return inputs[0]
+        return relax.Tuple([inputs[0], relax.const(np.ones(shape_of(inputs[0]), bool))])
+
+
 class Size(tvm_onnx.OnnxOpConverter):
     """The number of elements, as a tensor."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         return constant(math.prod(shape_of(inputs[0])))
+
+
+class Split(tvm_onnx.Split):
+    """With parts of no elements too."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        if inputs[1] is None:
+            return super()._impl_v13(bb, inputs, attr, params)
+        if not isinstance(inputs[1], tvm.ir.GenericConst):
+            raise ValueError("the sizes of the parts have to be known before the run")
+        sizes = [int(size) for size in inputs[1].value.numpy()]
+        if min(sizes) > 0:
+            return super()._impl_v13(bb, inputs, attr, params)
+        axis, ends = attr.get("axis", 0), np.cumsum(sizes)
+        parts = zip(ends - sizes, ends, strict=True)
+        return relax.Tuple([bb.emit(op.strided_slice(inputs[0], [axis], [int(a)], [int(b)])) for a, b in parts])
 
 
 class NonMaxSuppression(tvm_onnx.NonMaxSuppression):
@@ -295,6 +322,7 @@ CONVERTERS: dict[str, Any] = {
     "BitCast": BitCast,
     "CumProd": CumProd,
     "Det": Det,
+    "Dropout": Dropout,
     "EyeLike": EyeLike,
     "IsInf": IsInf,
     "LayerNormalization": LayerNormalization,
@@ -309,6 +337,7 @@ CONVERTERS: dict[str, Any] = {
     "Size": Size,
     "Slice": onnx_versions.Slice,
     "SpaceToDepth": SpaceToDepth,
+    "Split": Split,
     "TensorScatter": TensorScatter,
     "TopK": onnx_versions.TopK,
     "Upsample": onnx_versions.Upsample,

@@ -16,6 +16,10 @@ REDUCTIONS = frozenset([*_REDUCE.split(), "ReduceSumSquare"])
 # Places of the inputs whose values decide shapes or axes.
 VALUE_INPUTS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
     "CenterCropPad": (1,),
     "ConstantOfShape": (0,),
     "Col2Im": (1, 2),

@@ -1,0 +1,66 @@
+"""Some of the node tests that come with the onnx package; all of them are run by tests/slow/test_onnx_node_tests.py."""
+
+from __future__ import annotations
+
+import pytest
+from onnx_nodes import cases, check
+
+# One or two for what this package writes itself, and for what has to be known before the run.
+PLAIN = [
+    "add",
+    "attention_4d",
+    "attention_3d_causal",
+    "basic_conv_with_padding",
+    "batchnorm_epsilon",
+    "bitcast_float32_to_int32",
+    "celu",
+    "clip",
+    "convtranspose_output_shape",
+    "det_nd",
+    "dropout_default_mask",
+    "gelu_tanh_1",
+    "gemm_default_vector_bias",
+    "group_normalization_epsilon",
+    "gru_bidirectional",
+    "gru_seq_length",
+    "isinf_negative",
+    "l2normalization_axis_1",
+    "layer_normalization_4d_axis1",
+    "lstm_bidirectional",
+    "lstm_with_peepholes",
+    "maxpool_2d_ceil",
+    "maxpool_with_argmax_2d_precomputed_strides",
+    "mod_mixed_sign_float32",
+    "pow_types_float32_int64",
+    "qlinearconv",
+    "reshape_negative_dim",
+    "reversesequence_batch",
+    "rms_normalization_3d_axis1_epsilon",
+    "rnn_seq_length",
+    "rotary_embedding_interleaved",
+    "simple_rnn_batchwise",
+    "softmax_axis_1",
+    "swish",
+    "tensorscatter_circular",
+    "top_k",
+]
+WITH_PARAMS = [
+    "col2im_pads",
+    "onehot_with_negative_axis",
+    "resize_downsample_scales_cubic_antialias",
+    "resize_tf_crop_and_resize_extrapolation_value",
+    "resize_upsample_sizes_nearest_ceil_half_pixel",
+    "slice_neg_steps",
+    "dft_inverse",
+    "reduce_sum_negative_axes_keepdims_random",
+]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_node(name):
+    check(cases()[f"test_{name}"])
+
+
+@pytest.mark.parametrize("name", WITH_PARAMS)
+def test_node_with_values_given_before_the_run(name):
+    check(cases()[f"test_{name}"], params=True)

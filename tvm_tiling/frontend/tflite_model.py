@@ -1,0 +1,94 @@
+"""TFLite flatbuffers as Relax modules."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ModelFormatError, UnsupportedOperator
+from .imported import ImportedModel, first_line
+
+
+def import_tflite(data: bytes, shapes: Mapping[str, Sequence[int]], batch: int | None, *, where: str) -> ImportedModel:
+    """A TFLite file from its bytes; `shapes` and `batch` fix what it leaves open.
+
+    Raises ModelFormatError where the file is damaged, a shape stays open or the package tflite is missing,
+    UnsupportedOperator naming the operators that are not served.
+    """
+    try:
+        import tflite
+    except ImportError:
+        raise ModelFormatError(
+            f"{where} is a TFLite file, which takes a package that is not installed; accepted: pip install "
+            f"'tvm-tiling[tflite]'"
+        ) from None
+    from tvm.relax.frontend.tflite import from_tflite
+
+    try:
+        # The first four bytes are where the root table lies; a table starts with the place of its layout.
+        root = struct.unpack_from("<I", data)[0]
+        struct.unpack_from("<i", data, root)
+        model = tflite.Model.GetRootAsModel(data, 0)
+        fixed, names, outputs = _signature(model, shapes, batch, where)
+    except (struct.error, IndexError, ValueError, TypeError, AttributeError) as error:
+        if isinstance(error, ModelFormatError):
+            raise
+        raise ModelFormatError(f"{where}: a damaged TFLite file; accepted: a whole one") from None
+    try:
+        module = from_tflite(model, shape_dict=fixed)
+    except (struct.error, IndexError):
+        raise ModelFormatError(f"{where}: a damaged TFLite file; accepted: a whole one") from None
+    except Exception as error:
+        raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
+    return ImportedModel(
+        module=module,
+        input_names=tuple(names),
+        input_shapes=tuple(fixed[name] for name in names),
+        input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
+        output_names=tuple(outputs),
+        source="tflite",
+    )
+
+
+def _signature(
+    model: Any, shapes: Mapping[str, Sequence[int]], batch: int | None, where: str
+) -> tuple[dict[str, tuple[int, ...]], list[str], list[str]]:
+    """The fixed shape of each input by name, the inputs' names in order, and the outputs'."""
+    if model.SubgraphsLength() < 1:
+        raise ModelFormatError(f"{where}: holds no graph; accepted: a whole TFLite file")
+    graph = model.Subgraphs(0)
+    tensors = {
+        place: graph.Tensors(place) for place in (*_places(graph.InputsAsNumpy()), *_places(graph.OutputsAsNumpy()))
+    }
+    names = [tensors[place].Name().decode() for place in _places(graph.InputsAsNumpy())]
+    unknown = sorted(set(shapes) - set(names))
+    if unknown:
+        raise ModelFormatError(
+            f"{where}: shapes names {', '.join(map(repr, unknown))}; the inputs are {', '.join(map(repr, names))}"
+        )
+    fixed = {}
+    for name, place in zip(names, _places(graph.InputsAsNumpy()), strict=True):
+        tensor = tensors[place]
+        declared = _places(tensor.ShapeSignatureAsNumpy()) or _places(tensor.ShapeAsNumpy())
+        shape = list(declared)
+        if batch is not None and shape and shape[0] < 0:
+            shape[0] = batch
+        if name in shapes:
+            shape = list(shapes[name])
+            if len(shape) != len(declared) or any(
+                has >= 0 and has != new for has, new in zip(declared, shape, strict=True)
+            ):
+                raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(shape)}; the model has {tuple(declared)}")
+        if any(extent < 0 for extent in shape):
+            raise ModelFormatError(
+                f"{where}: the shape of input {name!r} {tuple(declared)} is open; accepted: shapes={{{name!r}: (...)}} "
+                f"with a number for each dimension, or batch=..."
+            )
+        fixed[name] = tuple(shape)
+    return fixed, names, [tensors[place].Name().decode() for place in _places(graph.OutputsAsNumpy())]
+
+
+def _places(numbers: Any) -> list[int]:
+    """A vector of a flatbuffer as a list; the reader gives 0 for an absent one."""
+    return [int(number) for number in numbers] if hasattr(numbers, "__len__") else []
