@@ -107,6 +107,16 @@ def test_every_operator_that_is_not_served_is_named_with_its_nodes():
         load_model(network(nodes, [value("x", [2])], [value("y", [2])]))
 
 
+def test_types_that_tvm_rounds_otherwise_are_refused():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["narrow"], to=TensorProto.FLOAT8E4M3FN, name="down"),
+        helper.make_node("Cast", ["narrow"], ["y"], to=FLOAT),
+    ]
+    model = network(nodes, [value("x", [2])], [value("y", [2])], opset=19)
+    with pytest.raises(UnsupportedOperator, match=r"node 'down' \(Cast\) has tensor 'narrow' of type FLOAT8E4M3FN"):
+        load_model(model)
+
+
 def test_values_that_are_not_known_before_the_run_are_asked_for():
     nodes = [
         helper.make_node("Identity", ["factors"], ["scales"]),
@@ -233,9 +243,10 @@ def test_forms_of_old_versions(name):
         np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_versions_before_7_are_refused():
-    model = network([helper.make_node("Relu", ["x"], ["y"])], [value("x", [1])], [value("y", [1])], opset=6)
-    with pytest.raises(ModelFormatError, match="operators of version 6; accepted: from 7 on"):
+@pytest.mark.parametrize("version", [6, 2**40])
+def test_versions_that_are_not_known_are_refused(version):
+    model = network([helper.make_node("Relu", ["x"], ["y"])], [value("x", [1])], [value("y", [1])], opset=version)
+    with pytest.raises(ModelFormatError, match=f"operators of version {version}; accepted: 7 to"):
         load_model(model)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 import tvm
-from default_build import run
-from torch_networks import Detector, Encoder, MaskedAttention, UNet
 
-from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
-from tvm_tiling.frontend import load_model
+torch = pytest.importorskip("torch")
+
+from default_build import run  # noqa: E402
+from torch_networks import Detector, Encoder, MaskedAttention, UNet  # noqa: E402
+
+from tvm_tiling.errors import ModelFormatError, UnsupportedOperator  # noqa: E402
+from tvm_tiling.frontend import load_model  # noqa: E402
 
 KEEP = torch.tensor([[True] * 7, [True] * 5 + [False] * 2])
 NETWORKS = {

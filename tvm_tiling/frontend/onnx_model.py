@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import checker
+from onnx import TensorProto, checker
 
 from ..errors import ModelFormatError, UnsupportedOperator
 from .imported import ImportedModel, first_line
@@ -23,6 +23,28 @@ from .onnx_values import settle_values
 OLDEST_OPSET = 7
 # Domains of operators that TVM has converters for.
 DOMAINS = frozenset(["", "ai.onnx", "com.microsoft"])
+# Types of tensors; what has none yet is left to the importer.
+SERVED_TYPES = frozenset(
+    getattr(TensorProto, name)
+    for name in (
+        [
+            "UNDEFINED",
+            "BOOL",
+            "INT8",
+            "INT16",
+            "INT32",
+            "INT64",
+            "UINT8",
+            "UINT16",
+            "UINT32",
+            "UINT64",
+            "FLOAT16",
+            "BFLOAT16",
+            "FLOAT",
+            "DOUBLE",
+        ]
+    )
+)
 # Served by the importer itself.
 _CONTROL = frozenset(["If", "Constant"])
 
@@ -47,8 +69,12 @@ def import_onnx(
         copied = onnx.ModelProto()
         copied.CopyFrom(model)
         graph = prepare_proto(copied, where, folder)
-    if graph.opset < OLDEST_OPSET:
-        raise ModelFormatError(f"{where}: operators of version {graph.opset}; accepted: from {OLDEST_OPSET} on")
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST_OPSET <= graph.opset <= newest:
+        raise ModelFormatError(
+            f"{where}: operators of version {graph.opset}; accepted: {OLDEST_OPSET} to {newest}, which is as far as the "
+            f"installed onnx {onnx.__version__} knows"
+        )
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch)
     write_out_functions(graph, converters().keys() | _CONTROL)
@@ -56,8 +82,9 @@ def import_onnx(
     _check(graph)
     types = fold_constants(graph)
     if settle_values(graph, types):
-        fold_constants(graph)
+        types = fold_constants(graph)
     _refuse_unserved(graph, frozenset())
+    _refuse_types(graph, types)
     importer = OnnxImporter(graph)
     with importing(where):
         module = importer.module()
@@ -108,6 +135,19 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
     if refused:
         listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))
         raise UnsupportedOperator(f"{graph.where}: operators that are not served: {listed}")
+
+
+def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Every tensor that is left has a type that TVM computes as ONNX does: narrower ones round otherwise there."""
+    names = {number: name for name, number in TensorProto.DataType.items()}
+    for node in graph.graph.node:
+        for name in (*node.input, *node.output):
+            kind = types[name].type.tensor_type.elem_type if name in types else TensorProto.UNDEFINED
+            if kind not in SERVED_TYPES:
+                raise UnsupportedOperator(
+                    f"{graph.where}: node {node_name(node)} ({node.op_type}) has tensor {name!r} of type "
+                    f"{names.get(kind, kind)}; accepted: floats from 16 bits, integers from 8 bits, bool"
+                )
 
 
 def _check(graph: OnnxGraph) -> None:

@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from . import onnx_versions
 from .onnx_quantized import CONVERTERS as QUANTIZED
 from .onnx_recurrent import CONVERTERS as RECURRENT
+from .onnx_reductions import CONVERTERS as REDUCTIONS
 from .onnx_signal import CONVERTERS as SIGNAL
 from .onnx_versions import constant
 from .onnx_windows import CONVERTERS as WINDOWS
@@ -343,6 +344,7 @@ CONVERTERS: dict[str, Any] = {
     "Upsample": onnx_versions.Upsample,
     **QUANTIZED,
     **RECURRENT,
+    **REDUCTIONS,
     **SIGNAL,
     **WINDOWS,
 }

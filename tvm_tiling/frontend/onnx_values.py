@@ -30,7 +30,7 @@ VALUE_INPUTS: dict[str, tuple[int, ...]] = {
     "MaxUnpool": (2,),
     "NonMaxSuppression": (2, 3, 4),
     "OneHot": (1,),
-    "Pad": (1, 3),
+    "Pad": (1, 2, 3),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (1, 2, 3),

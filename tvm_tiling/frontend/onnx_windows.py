@@ -199,10 +199,21 @@ class DeformConv(tvm_onnx.OnnxOpConverter):
         return result if bias is None else result + bb.emit(op.reshape(bias, (1, -1, 1, 1)))
 
 
+class RoiAlign(tvm_onnx.RoiAlign):
+    """Of averages; the largest sample is another thing in TVM than in ONNX."""
+
+    @classmethod
+    def _impl(cls, bb, inputs, attr, params, default_coordinate_transformation_mode):
+        if attr.get("mode", b"avg") != b"avg":
+            raise ValueError("mode is 'max'; accepted: 'avg'")
+        return super()._impl(bb, inputs, attr, params, default_coordinate_transformation_mode)
+
+
 CONVERTERS: dict[str, Any] = {
     "Col2Im": Col2Im,
     "ConvTranspose": ConvTranspose,
     "DeformConv": DeformConv,
     "MaxPool": MaxPool,
     "MaxUnpool": MaxUnpool,
+    "RoiAlign": RoiAlign,
 }

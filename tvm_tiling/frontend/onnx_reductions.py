@@ -1,0 +1,94 @@
+"""Largest and smallest elements of ONNX, right at infinities.
+
+TVM's reductions start from the outermost finite numbers, so the largest of nothing but -inf is finite there. Whether a
+row of a mask leaves out everything is asked in just this way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+
+class _Extreme(tvm_onnx.OnnxOpConverter):
+    """A reduction of floats from an infinity on; `plain` is TVM's, for integers."""
+
+    plain: Any
+    infinity = "inf"
+
+    @classmethod
+    def _combine(cls, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return cls._reduced(bb, inputs, attr, params, list(attr.get("axes", ())), "_impl_v11")
+
+    @classmethod
+    def _impl_v18(cls, bb, inputs, attr, params):
+        axes = []
+        if inputs[1] is not None:
+            if not isinstance(inputs[1], tvm.ir.GenericConst):
+                raise ValueError("the axes have to be known before the run")
+            axes = inputs[1].value.numpy().reshape(-1).tolist()
+        if not axes and attr.get("noop_with_empty_axes", 0):
+            return inputs[0]
+        return cls._reduced(bb, inputs, attr, params, axes, "_impl_v18")
+
+    @classmethod
+    def _reduced(
+        cls, bb: relax.BlockBuilder, inputs: list, attr: dict, params: Any, axes: list[int], form: str
+    ) -> relax.Expr:
+        data = inputs[0]
+        dtype, rank = str(data.ty.dtype), len(data.ty.shape)
+        if dtype not in ("float32", "float64", "float16"):
+            return getattr(cls.plain, form)(bb, inputs, attr, params)
+        reduced = sorted({axis % rank for axis in axes}) or list(range(rank))
+        keep = bool(attr.get("keepdims", 1))
+        if any(int(data.ty.shape[axis]) == 0 for axis in reduced):
+            empty = np.empty([int(extent) for extent in data.ty.shape], dtype).sum(axis=tuple(reduced), keepdims=keep)
+            return relax.const(np.full_like(empty, float(cls.infinity)), dtype)
+        reducer = te.comm_reducer(
+            lambda a, b: cls._combine(a, b), lambda kind: tirx.const(float(cls.infinity), kind), name="extreme"
+        )
+
+        def extreme(x: te.Tensor) -> te.Tensor:
+            walks = {axis: te.reduce_axis((0, x.shape[axis]), name=f"k{axis}") for axis in reduced}
+            shape = [1 if axis in walks else x.shape[axis] for axis in range(rank) if keep or axis not in walks]
+
+            def element(*at: Any) -> Any:
+                left = iter(at if not keep else [at[axis] for axis in range(rank) if axis not in walks])
+                places = [walks[axis] if axis in walks else next(left) for axis in range(rank)]
+                return reducer(x[tuple(places)], axis=list(walks.values()))
+
+            return te.compute(shape, element, name="extreme")
+
+        return bb.emit_te(extreme, data) if rank else data
+
+
+class ReduceMax(_Extreme):
+    """The largest element; -inf of none."""
+
+    plain = tvm_onnx.ReduceMax
+    infinity = "-inf"
+
+    @classmethod
+    def _combine(cls, a, b):
+        return tirx.max(a, b)
+
+
+class ReduceMin(_Extreme):
+    """The smallest element; inf of none."""
+
+    plain = tvm_onnx.ReduceMin
+
+    @classmethod
+    def _combine(cls, a, b):
+        return tirx.min(a, b)
+
+
+CONVERTERS: dict[str, Any] = {"ReduceMax": ReduceMax, "ReduceMin": ReduceMin}
