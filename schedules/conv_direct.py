@@ -107,7 +107,7 @@ class DirectNest:
             slack=engine.group if engine.group > 1 else 0,
         )
         # So are columns of taps, where a tile's pixels may all be within the border of one.
-        self.skips_columns = not tiling.merge_taps and not engine.offset and w.hides(self.tx)
+        self.skips_columns = not tiling.merge_taps and not engine.offset and shape.fold == 1 and w.hides(self.tx)
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 

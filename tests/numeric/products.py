@@ -235,7 +235,8 @@ def expected(p: Product, inputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarr
     order stay within that but for a chance of e^-k), and one rounding of each later type.
     """
     exact = np.float64 if p.dtype in EPSILON else np.int64
-    a, b = (x.astype(exact) for x in inputs[:2])
+    # The source converts both factors to the sum's type before it multiplies.
+    a, b = (x.astype(DTYPES[p.sum_type]).astype(exact) for x in inputs[:2])
     a = np.swapaxes(a, -1, -2) if p.trans_a and not p.strided else a
     b = np.swapaxes(b, -1, -2) if p.trans_b and not p.strided else b
     value, kind = np.matmul(a, b), p.sum_type

@@ -97,7 +97,7 @@ class ConvModel:
     def columns_inside(self, cut: ConvCut) -> float:
         """Share of the taps of a row that some pixel of a tile has in the image, in the mean over the row's tiles."""
         w = self.shape.w
-        if cut.merged or self.engine.offset or not w.hides(cut.columns):
+        if cut.merged or self.engine.offset or self.shape.fold > 1 or not w.hides(cut.columns):
             return 1.0
         inside = tiles = 0
         for x in range(0, w.points, cut.columns):

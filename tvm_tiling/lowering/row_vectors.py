@@ -49,9 +49,12 @@ class RowVectors:
             places.append((start, offset - start))
         starts = sorted({start for start, _ in places})
         vectors = [self._load(start, size) for start in starts]
+        zero = tirx.const(0, self.kind)
+        zeros = T.broadcast(zero, size) if size > 1 else zero
         if not all(covered):
-            zero = tirx.const(0, self.kind)
-            vectors.append(T.broadcast(zero, size) if size > 1 else zero)
+            vectors.append(zeros)
+        # TVM's Shuffle gives no more lanes than it is given.
+        vectors += [zeros] * (-(-len(offsets) // size) - len(vectors))
         taken = iter(places)
         picks = []
         for inside in covered:
