@@ -55,6 +55,7 @@ def prepare_proto(model: onnx.ModelProto, where: str, folder: Path | None = None
         raise ModelFormatError(f"{where}: holds no graph, so it is not an ONNX model; accepted: a whole .onnx file")
     if not model.graph.output:
         raise ModelFormatError(f"{where}: the graph has no output; accepted: a model with at least one")
+    _check_names(model, where)
     sparse = [graph for graph in all_graphs(model) if graph.sparse_initializer]
     if sparse or any(entry.HasField("sparse_tensor") for node in nodes_in(model) for entry in node.attribute):
         raise ModelFormatError(f"{where}: holds sparse weights; accepted: dense ones")
@@ -74,6 +75,18 @@ def prepare_proto(model: onnx.ModelProto, where: str, folder: Path | None = None
     # Functions came with version 8; before 4 every constant had to be declared as an input too.
     model.ir_version = max(model.ir_version, 8)
     return graph
+
+
+def _check_names(model: onnx.ModelProto, where: str) -> None:
+    """Names are text: protobuf gives those that are not as bytes."""
+    for graph in all_graphs(model):
+        named = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+        if any(isinstance(entry.name, bytes) for entry in named):
+            raise ModelFormatError(f"{where}: a tensor's name is not UTF-8 text, so the file is damaged")
+    for node in nodes_in(model):
+        texts = (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
+        if any(isinstance(text, bytes) for text in texts):
+            raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is damaged")
 
 
 def _take_constants(graph: OnnxGraph, external: dict[str, np.ndarray]) -> None:

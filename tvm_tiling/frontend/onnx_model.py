@@ -72,8 +72,8 @@ def import_onnx(
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= graph.opset <= newest:
         raise ModelFormatError(
-            f"{where}: operators of version {graph.opset}; accepted: {OLDEST_OPSET} to {newest}, which is as far as the "
-            f"installed onnx {onnx.__version__} knows"
+            f"{where}: operators of version {graph.opset}; accepted: {OLDEST_OPSET} to {newest}, "
+            f"which is as far as the installed onnx {onnx.__version__} knows"
         )
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch)
