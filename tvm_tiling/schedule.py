@@ -11,7 +11,7 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
 
-from .decide.conv_cpu import Source, decide_conv_on_cpu
+from .decide.conv_cpu import Source, as_product, decide_conv_on_cpu
 from .decide.conv_tiling import ConvTiling
 from .decide.dot_engine import DotEngine, dot_engine
 from .decide.gemm_cpu import decide_on_cpu
@@ -21,7 +21,7 @@ from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Cpu, Hardware
 from .lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from .lowering.threads import use_all_cores
-from .match import ConvProgram, GemmProgram, match, match_conv, match_gemm, prim_func_of
+from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
 from .schedules.conv import conv_nest
 from .schedules.gemm import GemmNest
 from .schedules.gemv import StreamNest
@@ -149,14 +149,8 @@ def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
 
 
 def _matched(func: tirx.PrimFunc, name: str, ahead: bool) -> GemmProgram | ConvProgram:
-    try:
-        conv = match_conv(func, name)
-    except UnsupportedOperator:
-        conv = None
-    if conv is not None and conv.has_taps:
-        return conv
     # The operand that is packed ahead is the source's second one, so it has to stay in its place.
-    return match(func, name, may_swap=not ahead)
+    return match(func, name, may_swap=not ahead, keep_taps=True)
 
 
 def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
@@ -228,7 +222,8 @@ def _schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: 
     weights = _packable(program, program.w, "the kernel") if options.ahead else None
     if options.microkernel is not None:
         raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
-    product = _product_of(program)
+    # Matched again as a product only where the convolution is one.
+    product = _product_of(program) if as_product(program.workload) is not None else None
     tiling = decide_conv_on_cpu(
         program.workload,
         hardware,

@@ -14,7 +14,7 @@ from ..hardware.description import Cpu
 from ..workload import GemmWorkload
 from .cache_conflict import is_bad_leading_dimension
 from .conv_shape import ConvShape
-from .cpu_cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel
+from .cpu_cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel, pieces
 from .dot_engine import DotEngine
 from .traffic import ceil_div
 
@@ -132,20 +132,20 @@ class ConvModel:
         taps = s.d.taps * s.h.taps * (1 if cut.merged else s.w.taps)
         run = s.ci * (s.w.taps if cut.merged else 1)
         groups = ceil_div(run, self.engine.group)
-        pieces = ceil_div(run, cut.block_run)
-        blocks = max(1, ceil_div(taps, 1 if pieces > 1 else cut.block_taps)) * pieces
+        parts = ceil_div(run, cut.block_run)
+        blocks = max(1, ceil_div(taps, 1 if parts > 1 else cut.block_taps)) * parts
         inside = (self.rows_inside if self.skips(cut.rows) else 1.0) * self.columns_inside(cut)
 
         kernel = 0.0
-        for tall, many in _pieces(s.h.points, cut.rows, units):
-            for wide, columns in _pieces(s.w.points, cut.columns, ceil_div(s.w.points, cut.columns)):
-                for width, count in _pieces(s.co, nr, my_panels if tn > 1 else panels):
+        for tall, many in pieces(s.h.points, cut.rows, units, alone=True):
+            for wide, columns in pieces(s.w.points, cut.columns, ceil_div(s.w.points, cut.columns), alone=True):
+                for width, count in pieces(s.co, nr, my_panels, alone=my_panels == panels):
                     vectors = ceil_div(width, self.lanes)
                     step = self._step(cut, tall * wide, vectors, taps * groups, blocks)
                     around = TILE_START + tall * wide * vectors * 2.0 * core.vector_load
                     if self.output_run < self.lanes:
                         around += tall * wide * width * SCATTER_ELEMENT / blocks
-                    tile = taps * inside * (groups * step + TAP_START * pieces) + blocks * around
+                    tile = taps * inside * (groups * step + TAP_START * parts) + blocks * around
                     kernel += many / units * my_units * columns * count * tile
         share = my_units / (s.planes * units)
         bands = max(1.0, my_units * cut.rows / cut.band)
@@ -202,11 +202,3 @@ class ConvModel:
             return positions * max(1.0, s.ci / self.lanes) * COPY_VECTOR
         turned = s.ci // self.lanes * (1 if s.w.taps > 1 or s.w.stride == 1 else 0)
         return positions * (turned * TURN_VECTOR + (s.ci - turned * self.lanes) * COPY_ELEMENT)
-
-
-def _pieces(extent: int, size: int, share: int) -> list[tuple[int, int]]:
-    """(size, count) of the pieces of range(extent) cut into pieces of `size`, in a share of so many pieces."""
-    whole, tail = divmod(extent, size)
-    if share < whole + (tail > 0):
-        return [(size, share)]
-    return [(length, count) for length, count in ((size, whole), (tail, 1)) if length and count]

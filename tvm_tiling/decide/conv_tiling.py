@@ -77,7 +77,6 @@ class ConvTiling(Decision):
     merge_taps: bool | None = None  # the taps of a row of the kernel are one run
     pitch: int | None = None  # elements from a position of the band, or of the input, to the next
     copy_input: bool | None = None
-    threads_batch: int | None = None
     threads_rows: int | None = None
     threads_columns: int | None = None
     pack_w: str | None = None  # "none", "run" (while it runs), "ahead" (when it is compiled)

@@ -129,8 +129,8 @@ class CpuModel:
 
         # The slowest core has whole tiles and panels only, unless it has them all.
         kernel = 0.0
-        for height, tall in _sizes(w.m, cut.rows, tiles, alone=tm == 1):
-            for width, wide in _sizes(w.n, nr, my_panels, alone=tn == 1):
+        for height, tall in pieces(w.m, cut.rows, tiles, alone=tm == 1):
+            for width, wide in pieces(w.n, nr, my_panels, alone=tn == 1):
                 kernel += tall * wide * self._tile(cut, height, ceil_div(width, self.lanes), groups, my_blocks)
         column_blocks = ceil_div(my_panels * nr, cut.columns)
         copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
@@ -247,7 +247,7 @@ class CpuModel:
         return self.lanes * self.w.d_s / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s * self.w.batch)
 
 
-def _sizes(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
+def pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
     """(size, count) of the pieces in the largest share of range(extent) cut into pieces of `size`."""
     whole, tail = divmod(extent, size)
     if alone or not whole:

@@ -27,7 +27,7 @@ from ..errors import WorkloadError
 from ..hardware.description import Cpu
 from ..workload import ConvWorkload, GemmWorkload
 from .cook_toom import PAIRS, CookToom, cook_toom
-from .cpu_cost import PARALLEL_START, TILE_START, CpuModel
+from .cpu_cost import PARALLEL_START, TILE_START, CpuModel, pieces
 from .dot_engine import DotEngine
 from .traffic import ceil_div
 
@@ -279,8 +279,8 @@ class WinogradModel:
         far = gemm.bytes_per_cycle(self.weight_bytes + inputs + sums)
         near = gemm.bytes_per_cycle(panel)
         total = 0.0
-        for rows, tall in _pieces(self.tiles, cut.rows, groups, alone=cut.threads_tiles == 1):
-            for columns, wide in _pieces(w.co, nr, panels, alone=cut.threads_channels == 1):
+        for rows, tall in pieces(self.tiles, cut.rows, groups, alone=cut.threads_tiles == 1):
+            for columns, wide in pieces(w.co, nr, panels, alone=cut.threads_channels == 1):
                 vectors = ceil_div(columns, self.lanes)
                 compute = gemm.step(rows, vectors)
                 left = 4.0 * rows / gemm.bytes_per_cycle(inputs)
@@ -298,11 +298,3 @@ class WinogradModel:
 def _within(count: int, m: int, before: int, a: int, size: int) -> int:
     """How many of `count` image tiles along one axis read nothing of the border."""
     return sum(1 for i in range(count) if i * m >= before and i * m - before + a <= size)
-
-
-def _pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
-    """(size, count) of the pieces in the largest share of range(extent) cut into pieces of `size`."""
-    whole, tail = divmod(extent, size)
-    if alone or not whole:
-        return [(length, count) for length, count in ((size, whole), (tail, 1)) if length and count]
-    return [(size, min(share, whole))]

@@ -10,12 +10,14 @@ from .function import sum_of_products
 from .gemm import GemmProgram, gemm_of
 
 
-def match(func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True) -> GemmProgram | ConvProgram:
+def match(
+    func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True, keep_taps: bool = False
+) -> GemmProgram | ConvProgram:
     """The convolution or matrix product in `func`; UnsupportedOperator says which condition is not met.
 
     A convolution that says no more than a matrix product (one tap, stride 1, no padding, one group; or windows that
     do not overlap and lie one behind the other) is one, provided that its operands can be read as matrices. `may_swap`
-    as in match_gemm.
+    as in match_gemm. `keep_taps`: what is written over taps stays a convolution even so.
     """
     found = sum_of_products(func, name)
     try:
