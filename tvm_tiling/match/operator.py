@@ -27,6 +27,8 @@ def match(
         if walks_over_images(found):
             raise
         return gemm_of(found, may_swap=may_swap)
+    if keep_taps and conv.has_taps:
+        return conv
     if not conv.has_taps or _is_computed_matrix(conv):
         return gemm_of(found, may_swap=may_swap)
     try:
