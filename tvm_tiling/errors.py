@@ -25,6 +25,15 @@ class ModelFormatError(TilingError, ValueError):
     """A model cannot be read: cut short, of another format, or not as its format demands."""
 
 
+class ProgramError(ModelFormatError):
+    """A program of the simulated accelerator is none: an impossible instruction or table, a damaged file or text."""
+
+
+class SimulationError(TilingError, RuntimeError):
+    """A program of the simulated accelerator cannot run as written: an address out of its memory, a read of what was
+    never written, two accesses in no order, queues that wait for each other."""
+
+
 class UnsupportedOperator(TilingError):
     """No schedule rule serves this operator."""
 
