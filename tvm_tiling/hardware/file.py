@@ -45,6 +45,18 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     return _parse(_read(PRESETS / f"{name}.toml"), f"{name}.toml", default_name=name)
 
 
+def from_dict(table: Any, place: str) -> Hardware:
+    """The machine of :meth:`Hardware.to_dict`'s table; HardwareError names `place` and the field."""
+    return _build(Hardware, _without_none(table), place, "")
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a field that is None is not there."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def toml_text(hardware: Hardware) -> str:
     """See :meth:`Hardware.to_toml`."""
     lines: list[str] = []

@@ -1,0 +1,174 @@
+"""Writing a program: instructions are appended with their operands, tokens follow from what they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ProgramError, nearest
+from ..hardware.description import Hardware
+from .access import OPERANDS, spans, uses
+from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
+from .program import STORAGE, Memory, Program, Region, Tensor, element_type
+from .tokens_from_data import place_tokens
+
+DEFAULT_QUEUES = ("load_a", "load_b", "matrix", "vector", "store")
+ALIGNMENT = 64  # bytes
+
+
+@dataclass(frozen=True)
+class At:
+    """An operand: where its first element lies (bytes in a memory) and how many elements each loop steps on. Fewer
+    strides than loops: the missing ones, the innermost, are 0."""
+
+    memory: str
+    address: int
+    stride: tuple[int, ...]
+    dtype: str
+
+
+class ProgramBuilder:
+    """Collects tables and instructions; :meth:`build` gives the program with its tokens.
+
+    Instructions are appended in an order in which running one after the other is right. Each goes to the in-order
+    queue of that name; across queues the builder puts the tokens that the data ask for and no others.
+    """
+
+    def __init__(self, hardware: Hardware, queues: Sequence[str] = DEFAULT_QUEUES) -> None:
+        if not 0 < len(queues) <= QUEUES:
+            raise ProgramError(f"program: {len(queues)} queues, accepted: 1 to {QUEUES}")
+        self.hardware = hardware
+        self.queues = tuple(queues)
+        self._memories: dict[str, int] = {}  # name -> bytes that tensors and declarations take
+        self._free: dict[str, int] = {}  # name -> first byte behind the tensors
+        self._tensors: dict[str, Tensor] = {}
+        self._regions: list[Region] = []
+        self._constants: dict[str, np.ndarray] = {}
+        self._rows: list[tuple[object, ...]] = []
+
+    def memory(self, name: str, size: int = 0) -> int:
+        """The number of a memory, which is there from its first mention, with at least `size` bytes in use."""
+        self._memories[name] = max(self._memories.get(name, 0), size)
+        return list(self._memories).index(name)
+
+    def tensor(
+        self,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        *,
+        role: str,
+        operand: str,
+        memory: str = "external",
+        address: int | None = None,
+    ) -> Tensor:
+        """A new tensor; without an address it lies behind the tensors that are there, aligned to 64 bytes."""
+        if name in self._tensors:
+            raise ProgramError(f"program: tensor {name!r} is there already, accepted: another name")
+        element_type(dtype)
+        if address is None:
+            address = -(-self._free.get(memory, 0) // ALIGNMENT) * ALIGNMENT
+        extents = tuple(int(extent) for extent in shape)
+        tensor = Tensor(name, dtype, extents, memory, address, role, operand)
+        self._tensors[name] = tensor
+        self._free[memory] = max(self._free.get(memory, 0), address + tensor.bytes)
+        self.memory(memory, address + tensor.bytes)
+        return tensor
+
+    def constant(
+        self, name: str, values: np.ndarray, *, operand: str, dtype: str | None = None, memory: str = "external"
+    ) -> Tensor:
+        """A new constant tensor with its values; `dtype` "bfloat16" takes them as uint16 bits."""
+        dtype = dtype or str(values.dtype)
+        tensor = self.tensor(name, dtype, values.shape, role="constant", operand=operand, memory=memory)
+        if values.dtype != STORAGE[dtype]:
+            raise ProgramError(f"constant {name!r}: values of {values.dtype}, accepted: {STORAGE[dtype]} for {dtype}")
+        self._constants[name] = np.ascontiguousarray(values, dtype=STORAGE[dtype]).reshape(values.shape)
+        return tensor
+
+    def region(self, name: str, workload: str = "", decision: str = "") -> int:
+        """Begin a region: instructions from here on belong to it. Gives its number."""
+        self._regions.append(Region(name, workload, decision))
+        return len(self._regions) - 1
+
+    def append(
+        self,
+        op: Opcode,
+        queue: str,
+        extent: Sequence[int] = (),
+        *,
+        a: At | None = None,
+        b: At | None = None,
+        c: At | None = None,
+        function: Function = Function.COPY,
+        accumulate: bool = False,
+        immediate: Sequence[float] | None = None,
+        pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+    ) -> int:
+        """Append an instruction and give its number. Its loops are those of isa.py for its `op`, the missing innermost
+        ones once round. An ALU without `b` takes immediate[0] for it where its function has two operands."""
+        if queue not in self.queues:
+            raise ProgramError(f"unknown queue {queue!r}: {nearest(queue, self.queues)}")
+        flags = Flag.ACCUMULATE if accumulate else Flag(0)
+        if op is Opcode.ALU and b is None and immediate is not None:
+            flags |= Flag.IMMEDIATE
+        first = a or b or c
+        kind = element_type(first.dtype) if first else 0
+        result = element_type(c.dtype) if c else kind
+        given = [operand or At("", 0, (), "int8") for operand in (a, b, c)]
+        numbers = [self.memory(at.memory) if at.memory else 0 for at in given]
+        values = tuple(immediate or ())
+        self._rows.append(
+            (
+                op,
+                self.queues.index(queue),
+                function,
+                flags,
+                kind,
+                result,
+                max(len(self._regions) - 1, 0),
+                (0,) * QUEUES,
+                (0,) * QUEUES,
+                *numbers,
+                0,
+                *(at.address for at in given),
+                _loops(extent, 1),
+                *(_loops(at.stride, 0) for at in given),
+                pad,
+                values + (0.0,) * (2 - len(values)),
+            )
+        )
+        return len(self._rows) - 1
+
+    def build(self) -> Program:
+        """The program. Memories are as large as tensors, declarations and instructions reach."""
+        instructions = np.array(self._rows, dtype=INSTRUCTION)
+        program = Program(
+            hardware=self.hardware,
+            memories=tuple(Memory(name, size) for name, size in self._sizes(instructions).items()),
+            queues=self.queues,
+            tensors=tuple(self._tensors.values()),
+            regions=tuple(self._regions),
+            instructions=instructions,
+            constants=self._constants,
+        )
+        place_tokens(instructions)
+        return program
+
+    def _sizes(self, instructions: np.ndarray) -> dict[str, int]:
+        sizes = dict(self._memories)
+        used = uses(instructions)
+        for operand in OPERANDS:
+            rows = instructions[used.of(operand)]
+            _, ends = spans(rows, operand)
+            for number, name in enumerate(sizes):
+                sizes[name] = max(sizes[name], int(ends[rows[f"{operand}_memory"] == number].max(initial=0)))
+        return sizes
+
+
+def _loops(values: Sequence[int], missing: int) -> tuple[int, ...]:
+    if len(values) > LOOPS:
+        raise ProgramError(f"instruction: {len(values)} loops, accepted: at most {LOOPS}")
+    return (*values, *(missing,) * (LOOPS - len(values)))
