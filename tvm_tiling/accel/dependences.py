@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from .access import OPERANDS, Footprint, footprints, spans, uses
+from .access import OPERANDS, Footprint, footprints, spans, under, uses
 from .isa import QUEUES
 
 
@@ -63,11 +63,11 @@ def dependences(instructions: np.ndarray) -> Dependences:
             here = forms[form, piece] = _in_pieces(accesses.forms[form], piece)
         if reads:
             _latest(extent.writers, queue, place, here, data[number])
-            _view(extent.readers[queue], place, here)[...] = number
+            under(extent.readers[queue], place, here)[...] = number
         if writes:
             _latest(extent.writers, queue, place, here, space[number])
             _latest(extent.readers, queue, place, here, space[number])
-            _view(extent.writers[queue], place, here)[...] = number
+            under(extent.writers[queue], place, here)[...] = number
     return Dependences(data, space)
 
 
@@ -148,19 +148,10 @@ def _in_pieces(form: Footprint, piece: int) -> Footprint:
     return Footprint(form.run // piece, tuple((step // piece, count) for step, count in form.loops))
 
 
-def _view(marks: np.ndarray, place: int, form: Footprint) -> np.ndarray:
-    """The marks under a footprint that starts at `place`, in pieces."""
-    if not form.loops:
-        return marks[place : place + form.run]
-    shape = (*(count for _, count in reversed(form.loops)), form.run)
-    strides = (*(step * marks.itemsize for step, _ in reversed(form.loops)), marks.itemsize)
-    return np.ndarray(shape, marks.dtype, marks, place * marks.itemsize, strides)
-
-
 def _latest(marks: dict[int, np.ndarray], queue: int, place: int, form: Footprint, found: np.ndarray) -> None:
     """Raise found[q] to the latest mark of every other queue q under the footprint."""
     for other, mark in marks.items():
         if other != queue:
-            latest = _view(mark, place, form).max()
+            latest = under(mark, place, form).max()
             if latest > found[other]:
                 found[other] = latest
