@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import psutil
 
 from ..errors import SimulationError
 from .access import OPERANDS, Footprint, footprints, spans, uses
@@ -36,12 +37,9 @@ def run(
     """
     check_bounds(program)
     numbers = legal_order(program, order)
-    try:
-        data = [np.zeros(memory.bytes, np.uint8) for memory in program.memories]
-        written = WrittenBytes(program) if check else None
-    except MemoryError:
-        sizes = ", ".join(f"{memory.name} {memory.bytes}" for memory in program.memories)
-        raise SimulationError(f"memories of {sizes} bytes do not fit into this computer's memory") from None
+    _check_room(program)
+    data = [np.zeros(memory.bytes, np.uint8) for memory in program.memories]
+    written = WrittenBytes(program) if check else None
     place_tensors(program, inputs, data, written)
     for start in range(0, len(numbers), _CHUNK):
         chunk = numbers[start : start + _CHUNK]
@@ -57,6 +55,16 @@ def run(
             if touched is not None:
                 touched.mark_writes(place)
     return read_outputs(program, data, written)
+
+
+def _check_room(program: Program) -> None:
+    """SimulationError if the memories and their marks are more than this computer has."""
+    needed, there = 2 * sum(memory.bytes for memory in program.memories), psutil.virtual_memory().total
+    if needed > there:
+        largest = max(program.memories, key=lambda memory: memory.bytes)
+        raise SimulationError(
+            f"memory {largest.name!r} of {largest.bytes} bytes: {needed} bytes to run, this computer has {there}"
+        )
 
 
 class _Touched:
