@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tvm_tiling.errors import HardwareError, TilingError
 from tvm_tiling.hardware import Cache, Cpu, Hardware, NearTile, WFold
+from tvm_tiling.hardware.fields import with_field
 from tvm_tiling.hardware.file import preset_names
 
 L1 = Cache(level=1, size=32768, ways=8, line=64)
@@ -189,6 +190,7 @@ def test_presets_load_and_come_back_from_toml(name, tmp_path):
 def test_presets_of_this_package():
     assert {"neartile", "icelake-server-2c", "icelake-server-16c", "zen4-server-8c"} <= set(preset_names())
     assert {"skylake-desktop-8c", "neoverse-v1-16c", "wfold16"} <= set(preset_names())
+    assert {"vta", "dla3", "rnn16k", "rnn64k"} <= set(preset_names())
 
 
 def test_neartile_preset_is_in_balance_as_its_comment_says():
@@ -289,3 +291,31 @@ def test_fingerprint_is_stable_and_tells_machines_apart():
         other = Hardware(name="a", cpu=dataclasses.replace(cpu, **change))
         assert other.fingerprint() != machine.fingerprint(), change
     assert len({Hardware.load(name).fingerprint() for name in preset_names()}) == len(preset_names())
+
+
+@pytest.mark.parametrize(
+    ("machine", "fingerprint"),
+    [
+        ("neartile", "aa3febc224508457"),
+        ("wfold16", "476d86ced306d352"),
+        ("icelake-server-2c", "74841d1d7384c0fc"),
+        ("neoverse-v1-16c", "ee1613b572b4bf27"),
+    ],
+)
+def test_fingerprints_outlast_units_and_fields_that_came_later(machine, fingerprint):
+    assert Hardware.load(machine).fingerprint() == fingerprint
+
+
+def test_what_came_later_counts_where_it_is_set():
+    machine = Hardware.load("neartile")
+    assert with_field(machine, "near_tile.fill", 0).fingerprint() == machine.fingerprint()
+    for path, value in {
+        "near_tile.fill": 1,
+        "near_tile.partial_blocks": "padded",
+        "near_tile.macs_of_bytes.1": 9,
+        "queues.depth": 2,
+        "memories.external.latency": 3,
+        "energy.vector_pj": 1.0,
+    }.items():
+        assert with_field(machine, path, value).fingerprint() != machine.fingerprint(), path
+    assert with_field(machine, "clock_mhz", 1.0).fingerprint() == machine.fingerprint()

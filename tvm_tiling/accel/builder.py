@@ -9,12 +9,12 @@ import numpy as np
 
 from ..errors import ProgramError, nearest
 from ..hardware.description import Hardware
+from ..hardware.machine import Machine
 from .access import OPERANDS, spans, uses
 from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
 from .program import STORAGE, Memory, Program, Region, Tensor, element_type
 from .tokens_from_data import place_tokens
 
-DEFAULT_QUEUES = ("load_a", "load_b", "matrix", "vector", "store")
 ALIGNMENT = 64  # bytes
 
 
@@ -33,14 +33,15 @@ class ProgramBuilder:
     """Collects tables and instructions; :meth:`build` gives the program with its tokens.
 
     Instructions are appended in an order in which running one after the other is right. Each goes to the in-order
-    queue of that name; across queues the builder puts the tokens that the data ask for and no others.
+    queue of its engine; across queues the builder puts the tokens that the data ask for and no others. `queues` None
+    are those of the machine; with others, each is an engine of its own. HardwareError where the hardware is none.
     """
 
-    def __init__(self, hardware: Hardware, queues: Sequence[str] = DEFAULT_QUEUES) -> None:
-        if not 0 < len(queues) <= QUEUES:
-            raise ProgramError(f"program: {len(queues)} queues, accepted: 1 to {QUEUES}")
-        self.hardware = hardware
-        self.queues = tuple(queues)
+    def __init__(self, hardware: Hardware, queues: Sequence[str] | None = None) -> None:
+        self.machine = Machine(hardware)
+        self.queues = self.machine.queues if queues is None else tuple(queues)
+        if not 0 < len(self.queues) <= QUEUES:
+            raise ProgramError(f"program: {len(self.queues)} queues, accepted: 1 to {QUEUES}")
         self._memories: dict[str, int] = {}  # name -> bytes that tensors and declarations take
         self._free: dict[str, int] = {}  # name -> first byte behind the tensors
         self._tensors: dict[str, Tensor] = {}
@@ -96,7 +97,7 @@ class ProgramBuilder:
     def append(
         self,
         op: Opcode,
-        queue: str,
+        engine: str,
         extent: Sequence[int] = (),
         *,
         a: At | None = None,
@@ -107,10 +108,9 @@ class ProgramBuilder:
         immediate: Sequence[float] | None = None,
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
     ) -> int:
-        """Append an instruction and give its number. Its loops are those of isa.py for its `op`, the missing innermost
-        ones once round. An ALU without `b` takes immediate[0] for it where its function has two operands."""
-        if queue not in self.queues:
-            raise ProgramError(f"unknown queue {queue!r}: {nearest(queue, self.queues)}")
+        """Append an instruction of an engine and give its number. Its loops are those of isa.py for its `op`, the
+        missing innermost ones once round. An ALU without `b` takes immediate[0] for it where its function has two
+        operands."""
         flags = Flag.ACCUMULATE if accumulate else Flag(0)
         if op is Opcode.ALU and b is None and immediate is not None:
             flags |= Flag.IMMEDIATE
@@ -123,7 +123,7 @@ class ProgramBuilder:
         self._rows.append(
             (
                 op,
-                self.queues.index(queue),
+                self._queue_number(engine),
                 function,
                 flags,
                 kind,
@@ -146,7 +146,7 @@ class ProgramBuilder:
         """The program. Memories are as large as tensors, declarations and instructions reach."""
         instructions = np.array(self._rows, dtype=INSTRUCTION)
         program = Program(
-            hardware=self.hardware,
+            hardware=self.machine.hardware,
             memories=tuple(Memory(name, size) for name, size in self._sizes(instructions).items()),
             queues=self.queues,
             tensors=tuple(self._tensors.values()),
@@ -156,6 +156,15 @@ class ProgramBuilder:
         )
         place_tokens(instructions)
         return program
+
+    def _queue_number(self, engine: str) -> int:
+        queue = engine
+        if self.queues == self.machine.queues and engine in self.machine.engines:
+            queue = self.machine.queue_of(engine)
+        if queue not in self.queues:
+            known = {*self.queues, *self.machine.engines} if self.queues == self.machine.queues else self.queues
+            raise ProgramError(f"unknown engine {engine!r}: {nearest(engine, known)}")
+        return self.queues.index(queue)
 
     def _sizes(self, instructions: np.ndarray) -> dict[str, int]:
         sizes = dict(self._memories)

@@ -84,21 +84,31 @@ def _record(machine: Hardware) -> dict[str, Any]:
 def _rows(machine: Hardware) -> Iterator[tuple[str, str]]:
     """Field and value of everything but the name, one row per cache."""
     for unit, fields in machine.to_dict().items():
-        if unit == "name":
-            continue
-        for field, value in fields.items():
-            if field == "caches":
-                yield from ((f"{unit}.caches.l{c['level']}", _cache_text(Cache(**c))) for c in value)
-            elif value is not None:
-                yield f"{unit}.{field}", _cell(value)
+        if unit != "name":
+            yield from _cells(unit, fields)
     yield "fingerprint", machine.fingerprint()
+
+
+def _cells(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """A row for every plain value in `value`, tables and lists of tables opened up; what is None is left out."""
+    if name == "cpu.caches":
+        yield from ((f"{name}.l{cache['level']}", _cache_text(Cache(**cache))) for cache in value)
+    elif isinstance(value, dict) and ("." not in name or name.startswith("memories")):
+        for key, item in value.items():
+            yield from _cells(f"{name}.{key}", item)
+    elif name == "levels":
+        for level in value:
+            own = {key: item for key, item in level.items() if key != "name"}
+            yield from ((f"levels.{level['name']}.{key}", _cell(item)) for key, item in own.items() if item is not None)
+    elif value is not None:
+        yield name, _cell(value)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(map(str, value)) or "-"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item:g}" for key, item in value.items()) or "-"
+        return ", ".join(f"{key} {_cell(item)}" for key, item in value.items()) or "-"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -122,4 +132,12 @@ def _summary(machine: Hardware) -> str:
         buffers = f"{folder.first_buffer_rows}/{folder.second_buffer_rows} rows"
         engine = f"{folder.sub_units} x {folder.units} units of {folder.row_bytes}-byte rows"
         parts.append(f"W-fold engine, {engine}, buffers input/weights {buffers}")
+    if machine.column is not None:
+        column = machine.column
+        tree = f"a tree of {column.tree_inputs}" if column.tree_inputs else "a full tree"
+        parts.append(f"column engine, {column.engines} x {column.multipliers} multipliers, {tree}")
+    if machine.vector is not None:
+        parts.append(f"vector engine of {machine.vector.lanes} lanes")
+    if machine.levels:
+        parts.append(f"levels {' / '.join(level.name for level in machine.levels)}")
     return "; ".join(parts)

@@ -247,7 +247,7 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
         bw_b=bw_b,
         bytes_a=bytes_a,
         bytes_b=bytes_b,
-        gemm_cycles=m * n * k / tile.macs_per_cycle,
+        gemm_cycles=m * n * k / tile.macs(d_s),
         load_a_cycles=bytes_a / bw_a,
         load_b_cycles=bytes_b / bw_b,
         window=window,

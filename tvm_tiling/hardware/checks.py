@@ -10,6 +10,23 @@ from typing import Any
 
 from ..errors import HardwareError, nearest
 
+OPERAND_TYPES = ("int8", "uint8", "int16", "float16", "bfloat16", "float32")
+
+
+def put(record: Any, name: str, value: Any) -> None:
+    """Store a checked value in its canonical type while a frozen record is being made."""
+    object.__setattr__(record, name, value)
+
+
+ADDED = {"added": True}
+"""Marks a field that descriptions did not have at first: at its default it is no part of a fingerprint, so that those
+of older descriptions stay."""
+
+
+def added(default: Any) -> Any:
+    """A dataclass field with that default, marked as ADDED."""
+    return dataclasses.field(default=default, metadata=ADDED)
+
 
 def whole(unit: str, field: str, value: Any, least: int = 1) -> int:
     """`value` if it is a whole number (a bool is none) of at least `least`."""
@@ -25,6 +42,28 @@ def number(unit: str, field: str, value: Any, *, above: float = 0.0, most: float
         limit = f" and at most {most:g}" if most < math.inf else ""
         raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a finite number above {above:g}{limit}")
     return float(value)
+
+
+def at_least_zero(unit: str, field: str, value: Any) -> float:
+    """`value` as a float if it is finite and not negative."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
+        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a finite number of at least 0")
+    return float(value)
+
+
+def truth(unit: str, field: str, value: Any) -> bool:
+    """`value` if it is true or false."""
+    if not isinstance(value, bool):
+        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: true or false")
+    return value
+
+
+def table(unit: str, field: str, value: Any) -> dict[str, Any]:
+    """`value` if it is a dictionary whose keys are strings."""
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a table")
+    return value
 
 
 def text(unit: str, field: str, value: Any) -> str:
@@ -47,6 +86,13 @@ def one_of(unit: str, field: str, value: Any, accepted: Iterable[Any]) -> Any:
     if isinstance(value, bool) or value not in accepted:
         raise HardwareError(f"{unit}: {field} = {value!r}, {nearest(str(value), map(str, accepted))}")
     return value
+
+
+def operand_types(unit: str, value: Any) -> tuple[str, ...]:
+    """`value` as a tuple if it is a list or tuple of names of types that the simulated engines multiply."""
+    for name in words(unit, "dtypes", value):
+        one_of(unit, "dtypes", name, OPERAND_TYPES)
+    return tuple(value)
 
 
 def known_fields(unit: str, given: Iterable[str], kind: type) -> None:

@@ -1,6 +1,6 @@
 """Machines as TOML files: one table per unit, one key per field, nothing else.
 
-The dataclasses of description.py are the schema: their fields are the known keys, those without default the required
+The dataclasses of the units are the schema: their fields are the known keys, those without default the required
 ones, and their own checks the accepted ranges. To add a machine, write a file; to add a unit, add its dataclass.
 """
 
@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import HardwareError, nearest
 from .description import Hardware
@@ -102,6 +102,10 @@ def _build(kind: type[T], table: Any, file: str, where: str) -> T:
         record = next((arg for arg in get_args(hints[key]) if dataclasses.is_dataclass(arg)), None)
         if not isinstance(record, type):
             values[key] = value
+        elif get_origin(hints[key]) is dict:
+            if not isinstance(value, dict):
+                raise HardwareError(f"{file}: [{below}]: {value!r}, accepted: a table of tables")
+            values[key] = {name: _build(record, item, file, f"{below}.{name}") for name, item in value.items()}
         elif isinstance(value, list):
             values[key] = tuple(_build(record, item, file, f"{below}[{i}]") for i, item in enumerate(value))
         else:
@@ -118,9 +122,13 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 def _write_table(lines: list[str], where: str, record: Any) -> None:
     """Append `record` (a dataclass or a dict): its plain fields first, then its tables, as TOML demands."""
-    items = (
-        record if isinstance(record, dict) else {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    )
+    if isinstance(record, dict):
+        items = record
+    else:
+        # A list or table that is empty by default need not be said.
+        empty = {f.name for f in dataclasses.fields(record) if f.default == () or f.default_factory is dict}
+        items = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+        items = {name: item for name, item in items.items() if item or name not in empty}
     tables = []
     for key, value in items.items():
         if value is None:
@@ -137,6 +145,8 @@ def _write_table(lines: list[str], where: str, record: Any) -> None:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, tuple):
         return f"[{', '.join(map(_plain, value))}]"
     # A JSON string is a TOML basic string as long as characters outside ASCII are left as they are.

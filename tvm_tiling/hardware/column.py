@@ -1,0 +1,61 @@
+"""The column engine of recurrent layers (page 04)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import HardwareError
+from . import checks
+
+LATENCIES = ("mul", "add", "acc", "tail")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """Page 04's engine: `multipliers` (NPE) as EP columns by VP rows, whose products an adder tree sums.
+
+    The tree was built for `tree_inputs` columns (None: a tree that serves every number); with a tail of `tree_tail`
+    (CAT-N) its last levels feed 1 to `tree_tail` accumulators, so that fewer columns are served too. Latencies in
+    cycles: of a multiplication, of one level of the tree, of the accumulation, of the gates behind it. `threads`
+    sequences share an engine, switched where one waits; there are `engines` of them.
+    """
+
+    multipliers: int
+    tree_inputs: int | None = None
+    tree_tail: int = 1
+    mul_latency: int = 3
+    add_latency: int = 1
+    acc_latency: int = 1
+    tail_latency: int = 16
+    threads: int = 1
+    engines: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("multipliers", "tree_tail", "threads", "engines"):
+            checks.whole("column", name, getattr(self, name))
+        for name in LATENCIES:
+            checks.whole("column", f"{name}_latency", getattr(self, f"{name}_latency"), least=0)
+        if self.tree_inputs is not None:
+            checks.whole("column", "tree_inputs", self.tree_inputs)
+            if self.tree_inputs & (self.tree_inputs - 1) or self.tree_inputs > self.multipliers:
+                raise HardwareError(
+                    f"column: tree_inputs = {self.tree_inputs}, accepted: a power of two of at most multipliers = "
+                    f"{self.multipliers}"
+                )
+        most = self.multipliers if self.tree_inputs is None else self.tree_inputs
+        if self.tree_tail & (self.tree_tail - 1) or self.tree_tail > most:
+            raise HardwareError(
+                f"column: tree_tail = {self.tree_tail}, accepted: a power of two of at most {most}, the tree's inputs"
+            )
+
+    @property
+    def column_counts(self) -> tuple[int, ...]:
+        """The numbers of columns (EP) that the tree serves, the smallest first: powers of two."""
+        most = self.tree_inputs or self.multipliers
+        least = 1 if self.tree_inputs is None else most // self.tree_tail
+        return tuple(1 << power for power in range(most.bit_length()) if least <= 1 << power <= most)
+
+    def latency(self, columns: int) -> int:
+        """Cycles from a product's last column to its result, with `columns` (EP) summed at once."""
+        depth = (columns - 1).bit_length()
+        return self.mul_latency + depth * self.add_latency + self.acc_latency + self.tail_latency

@@ -1,0 +1,159 @@
+"""The simulated accelerator that a description means: every part that it leaves out, filled in (page 06).
+
+What is left out costs nothing, as pages 01, 04 and 05 have it:
+
+- memories and buffers have no latency, a port for every queue, and room without limit where no engine limits it. The
+  buffers of A and B hold twice what `near_tile` says where it is double-buffered;
+- transfers of A and B run at `near_tile`'s bandwidths, those of results without limit, and all transfers of machines
+  without it, unless `memories` gives a rate;
+- the vector engine has every function, and as many lanes as the engine beside it has multipliers: it is never slower;
+- queues hold any number of instructions, one for each engine; issue and tokens cost no cycles;
+- energy is that of a published 45 nm process (:mod:`tvm_tiling.hardware.energy`).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+from ..errors import HardwareError, nearest
+from .description import Hardware
+from .energy import Energy
+from .memory import BUFFERS, MEMORIES, Level, Memory
+from .queues import MOST_QUEUES, Queues
+from .vector import Vector
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The accelerator of `hardware`. HardwareError where it has none, or more queues than an instruction can name."""
+
+    hardware: Hardware
+
+    def __post_init__(self) -> None:
+        if not self._computing and self.hardware.vector is None:
+            raise HardwareError(
+                f"{self.hardware.name} is no accelerator; accepted: a description with at least one of near_tile, "
+                "w_fold, column, vector"
+            )
+        if len(self.queues) > MOST_QUEUES:
+            raise HardwareError(
+                f"{self.hardware.name} has {len(self.queues)} queues, {', '.join(self.queues)}; accepted: at most "
+                f"{MOST_QUEUES}, engines may share one by queues.of_engine"
+            )
+
+    @functools.cached_property
+    def _computing(self) -> tuple[str, ...]:
+        machine = self.hardware
+        column = machine.column.engines if machine.column else 0
+        return (
+            *(("matrix",) if machine.near_tile else ()),
+            *(("wfold",) if machine.w_fold else ()),
+            *(("column",) if column == 1 else (f"column{number}" for number in range(column))),
+        )
+
+    @functools.cached_property
+    def engines(self) -> tuple[str, ...]:
+        """Its engines: load_a, load_b, of matrix, wfold and column those that are there, vector, store. Several column
+        engines are column0, column1, ..."""
+        return ("load_a", "load_b", *self._computing, "vector", "store")
+
+    @functools.cached_property
+    def queues(self) -> tuple[str, ...]:
+        """The names of its queues, in the order of their engines, each once."""
+        return tuple(dict.fromkeys(self.queue_of(engine) for engine in self.engines))
+
+    @property
+    def issue(self) -> Queues:
+        """Depth of the queues, cycles of issue and of tokens."""
+        return self.hardware.queues or Queues()
+
+    def queue_of(self, engine: str) -> str:
+        """The queue that an engine's instructions go to. HardwareError for an engine that the machine has not."""
+        if engine not in self.engines:
+            raise HardwareError(f"{self.hardware.name} has no engine {engine!r}: {nearest(engine, self.engines)}")
+        kind = engine if engine in self.issue.of_engine else engine.rstrip("0123456789")
+        return self.issue.of_engine.get(kind, engine)
+
+    def macs(self, element_bytes: int) -> float:
+        """Multiply-accumulates per cycle at peak of all its engines, on elements of that size."""
+        machine = self.hardware
+        total = 0.0
+        if machine.near_tile is not None:
+            total += machine.near_tile.macs(element_bytes) * math.prod(level.instances for level in machine.levels)
+        if machine.w_fold is not None:
+            total += machine.w_fold.bytes_per_cycle / element_bytes
+        if machine.column is not None:
+            total += machine.column.multipliers * machine.column.engines
+        return total
+
+    @functools.cached_property
+    def vector(self) -> Vector:
+        """Its vector engine."""
+        return self.hardware.vector or Vector(lanes=math.ceil(self.macs(1)))
+
+    @property
+    def energy(self) -> Energy:
+        """What operations and bytes cost."""
+        return self.hardware.energy or Energy()
+
+    @functools.cached_property
+    def memories(self) -> tuple[str, ...]:
+        """The names of its memories and buffers; those of a level are level.a, level.b, level.out."""
+        of_levels = (f"{level.name}.{operand}" for level in self.hardware.levels for operand in ("a", "b", "out"))
+        return (*MEMORIES, *BUFFERS, *of_levels)
+
+    def memory(self, name: str) -> Memory:
+        """A memory or buffer: its room, latency and ports (banks). HardwareError for a name that is none."""
+        if name not in self.memories:
+            raise HardwareError(f"{self.hardware.name} has no memory {name!r}: {nearest(name, self.memories)}")
+        level = self._level(name)
+        if level is not None:
+            own = level.capacity(name.rpartition(".")[2])
+            return Memory(bytes=own, bytes_per_cycle=level.bytes_per_cycle, latency=level.latency)
+        given = self.hardware.memories.get(name, Memory())
+        room = given.bytes if given.bytes is not None else self._room(name)
+        return Memory(bytes=room, bytes_per_cycle=given.bytes_per_cycle, latency=given.latency, ports=given.ports)
+
+    def capacity(self, name: str) -> int | None:
+        """Bytes that a memory or buffer holds, 0 where the machine has none of it, None without limit. A level whose
+        operands share its bytes gives all of them for each."""
+        tile = self.hardware.near_tile
+        if name == "acc" and tile is not None and tile.acc_max == 0 and name not in self.hardware.memories:
+            return 0
+        return self.memory(name).bytes
+
+    def _room(self, name: str) -> int | None:
+        tile = self.hardware.near_tile
+        if tile is None:
+            return None
+        copies = 2 if tile.double_buffer else 1
+        rooms = {"a": copies * tile.buf_a, "b": copies * tile.buf_b, "acc": tile.acc_max or None, "out": tile.out_bytes}
+        return rooms.get(name)
+
+    def _level(self, name: str) -> Level | None:
+        owner, dot, _ = name.rpartition(".")
+        return next((level for level in self.hardware.levels if dot and level.name == owner), None)
+
+    def rate(self, memory: str, operand: str) -> float | None:
+        """Bytes per cycle of a transfer between `memory` (external or internal) and the chip of operand "a", "b" or
+        "out"; None without limit. HardwareError where page 01's engine has no bandwidth for it."""
+        given = self.memory(memory).bytes_per_cycle
+        tile = self.hardware.near_tile
+        if tile is None:
+            return given
+        if operand == "out":
+            return tile.bw_out or given
+        rate = {"a": tile.bw_a, "b": tile.bw_b}[operand] or tile.bandwidth.get(memory) or given
+        if rate is None:
+            raise HardwareError(
+                f"{self.hardware.name}: {operand.upper()} in memory {memory!r} has no bandwidth; accepted: near_tile."
+                f"bw_{operand}, near_tile.bandwidth.{memory} or memories.{memory}.bytes_per_cycle"
+            )
+        return rate
+
+    def byte_pj(self, name: str) -> float:
+        """pJ of one byte read from or written to a memory or buffer."""
+        level = self._level(name)
+        return level.byte_pj if level is not None else self.energy.byte_pj[name]

@@ -1,0 +1,86 @@
+"""Memories and buffers of an accelerator as transfers see them, and its storage levels (pages 02 and 06)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import HardwareError
+from ..workload import MEMORIES
+from . import checks
+
+__all__ = ["BUFFERS", "MEMORIES", "OPERANDS", "Level", "Memory"]
+
+BUFFERS = ("a", "b", "acc", "out")
+OPERANDS = ("a", "b", "out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """A memory ("external", "internal") or a buffer on the chip ("a", "b", "acc", "out").
+
+    `bytes` is how many it holds, `bytes_per_cycle` what one transfer gets, `latency` the cycles from the end of a
+    transfer to its result, `ports` (banks of a buffer) how many instructions it serves at once. None: without limit,
+    or as the engine's own table says.
+    """
+
+    bytes: int | None = None
+    bytes_per_cycle: float | None = None
+    latency: int = 0
+    ports: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bytes", "ports"):
+            if getattr(self, name) is not None:
+                checks.whole("memory", name, getattr(self, name))
+        checks.whole("memory", "latency", self.latency, least=0)
+        if self.bytes_per_cycle is not None:
+            rate = checks.number("memory", "bytes_per_cycle", self.bytes_per_cycle)
+            checks.put(self, "bytes_per_cycle", rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """One level of a storage hierarchy (page 02), such as a cluster, a unit or a multiplier array.
+
+    There are `instances` of it in each instance of the level above it. It holds `bytes_a`, `bytes_b` and `bytes_out`
+    of the left operand, the right one and the result, or `bytes` of the three together. Each instance gets
+    `bytes_per_cycle` from the level above (None: without limit) after `latency` cycles. Blocks are padded up to
+    multiples of `unit_m`, `unit_n` and `unit_k`. `byte_pj` is the energy of one byte read or written, in pJ.
+    """
+
+    name: str
+    bytes: int | None = None
+    bytes_a: int | None = None
+    bytes_b: int | None = None
+    bytes_out: int | None = None
+    instances: int = 1
+    bytes_per_cycle: float | None = None
+    latency: int = 0
+    unit_m: int = 1
+    unit_n: int = 1
+    unit_k: int = 1
+    byte_pj: float = 2.5
+
+    def __post_init__(self) -> None:
+        if not checks.text("level", "name", self.name).isidentifier():
+            raise HardwareError(f"level: name = {self.name!r}, accepted: a word of letters, digits and underscores")
+        unit = f"level {self.name!r}"
+        own = [f"bytes_{operand}" for operand in OPERANDS]
+        given = [name for name in own if getattr(self, name) is not None]
+        if given != ([] if self.bytes is not None else own):
+            raise HardwareError(f"{unit}: accepted: either bytes, or all of {', '.join(own)}")
+        for name in ("bytes", *own):
+            if getattr(self, name) is not None:
+                checks.whole(unit, name, getattr(self, name))
+        for name in ("instances", "unit_m", "unit_n", "unit_k"):
+            checks.whole(unit, name, getattr(self, name))
+        checks.whole(unit, "latency", self.latency, least=0)
+        if self.bytes_per_cycle is not None:
+            checks.put(self, "bytes_per_cycle", checks.number(unit, "bytes_per_cycle", self.bytes_per_cycle))
+        checks.put(self, "byte_pj", checks.at_least_zero(unit, "byte_pj", self.byte_pj))
+
+    def capacity(self, operand: str) -> int:
+        """Bytes for an operand: "a", "b" or "out"; those of all three together where they share."""
+        own: int | None = getattr(self, f"bytes_{operand}")
+        assert self.bytes is not None or own is not None
+        return self.bytes if own is None else own  # type: ignore[return-value]

@@ -1,0 +1,82 @@
+"""The matrix engine with its buffers (page 01)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import HardwareError
+from ..workload import MEMORIES
+from . import checks
+
+PARTIAL_BLOCKS = ("skipped", "padded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearTile:
+    """Page 01's accelerator: input buffers for A and B, a matrix engine, an accumulation buffer.
+
+    `bandwidth` maps a memory's name to the bytes per cycle it delivers; `bw_a`/`bw_b`, where given, override it for
+    that operand. `macs_per_cycle` is the peak at the workload's element size; `macs_of_bytes` overrides it for elements
+    of 1, 2 or 4 bytes. `dtypes` are the operand types it takes, none named: all. Buffers are what double buffering
+    leaves: with `double_buffer` the chip has A and B twice. `acc_max` = 0 is a machine without accumulation buffer.
+
+    The rest is of the simulated engine. It takes `fill` cycles before its first block and gives results `drain` cycles
+    after its last one. Blocks that are not full cost their products only (`partial_blocks` "skipped": page 01 counts
+    m*n*k unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k. Results leave through an
+    output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never the bottleneck).
+    """
+
+    buf_a: int
+    buf_b: int
+    acc_max: int
+    macs_per_cycle: float
+    block_m: int = 1
+    block_n: int = 1
+    sync_granularity: int = 8
+    acc_bytes_per_element: int | None = None  # None: the accumulator type of the workload
+    bw_a: float | None = None
+    bw_b: float | None = None
+    bandwidth: dict[str, float] = field(default_factory=dict, hash=False)
+    block_k: int = checks.added(1)
+    fill: int = checks.added(0)
+    drain: int = checks.added(0)
+    out_bytes: int | None = checks.added(None)
+    bw_out: float | None = checks.added(None)
+    partial_blocks: str = checks.added("skipped")
+    double_buffer: bool = checks.added(True)
+    dtypes: tuple[str, ...] = checks.added(())
+    macs_of_bytes: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
+
+    def __post_init__(self) -> None:
+        for name in ("buf_a", "buf_b", "block_m", "block_n", "block_k", "sync_granularity"):
+            checks.whole("near_tile", name, getattr(self, name))
+        for name in ("acc_max", "fill", "drain"):
+            checks.whole("near_tile", name, getattr(self, name), least=0)
+        for name in ("acc_bytes_per_element", "out_bytes"):
+            if getattr(self, name) is not None:
+                checks.whole("near_tile", name, getattr(self, name))
+        checks.put(self, "macs_per_cycle", checks.number("near_tile", "macs_per_cycle", self.macs_per_cycle))
+        for name in ("bw_a", "bw_b", "bw_out"):
+            if getattr(self, name) is not None:
+                checks.put(self, name, checks.number("near_tile", name, getattr(self, name)))
+        checks.one_of("near_tile", "partial_blocks", self.partial_blocks, PARTIAL_BLOCKS)
+        checks.truth("near_tile", "double_buffer", self.double_buffer)
+        checks.put(self, "dtypes", checks.operand_types("near_tile", self.dtypes))
+        for name, key, known in (("bandwidth", "memory", MEMORIES), ("macs_of_bytes", "bytes", ("1", "2", "4"))):
+            given = getattr(self, name)
+            if not isinstance(given, dict):
+                kind = "memories" if key == "memory" else "element bytes"
+                raise HardwareError(f"near_tile: {name} = {given!r}, accepted: a table of {kind}")
+            for word in given:
+                checks.one_of(f"near_tile.{name}", key, word, known)
+            values = {word: checks.number(f"near_tile.{name}", word, given[word]) for word in sorted(given)}
+            checks.put(self, name, values)
+        if not self.bandwidth and (self.bw_a is None or self.bw_b is None):
+            raise HardwareError(
+                "near_tile: no bandwidth is given, accepted: both bw_a and bw_b, or a bandwidth for at least one of "
+                f"{', '.join(MEMORIES)}"
+            )
+
+    def macs(self, element_bytes: int) -> float:
+        """Multiply-accumulates per cycle at peak, of elements of that size."""
+        return self.macs_of_bytes.get(str(element_bytes), self.macs_per_cycle)

@@ -1,0 +1,45 @@
+"""The vector engine of an accelerator (page 06): element by element, and the sums of a split K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import HardwareError, nearest
+from . import checks
+
+FUNCTIONS = (
+    "copy",
+    "add",
+    "sub",
+    "mul",
+    "max",
+    "min",
+    "shift",
+    "clip",
+    "relu",
+    "sigmoid",
+    "tanh",
+    "scale",
+    "div",
+    "exp",
+    "sqrt",
+)
+"""What a vector engine may be able to do, in the order of the instruction set's numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector:
+    """`lanes` elements per cycle, whatever their type; a result is there `latency` cycles after its last element went
+    in. `functions` are those it has."""
+
+    lanes: int
+    latency: int = 0
+    functions: tuple[str, ...] = FUNCTIONS
+
+    def __post_init__(self) -> None:
+        checks.whole("vector", "lanes", self.lanes)
+        checks.whole("vector", "latency", self.latency, least=0)
+        for name in checks.words("vector", "functions", self.functions):
+            if name not in FUNCTIONS:
+                raise HardwareError(f"vector: functions with {name!r}: {nearest(name, FUNCTIONS)}")
+        checks.put(self, "functions", tuple(name for name in FUNCTIONS if name in self.functions))

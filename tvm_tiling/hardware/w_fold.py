@@ -1,0 +1,80 @@
+"""The W-fold engine (page 05)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import HardwareError
+from . import checks
+
+FOLD_PLACES = ("load", "local", "in place")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WFold:
+    """Page 05's accelerator: a main unit that broadcasts rows of input to sub-units, each with kernels of its own.
+
+    A row is what is read, written and multiplied at once. Every sub-unit has `units` multiply-accumulate units of a row
+    each, a first buffer for input rows and a second one for rows of weights, loaded in a circle. Rates are rows per
+    cycle in steady state: of the main unit's broadcast, of each sub-unit's own weights, of results on the way out.
+    """
+
+    row_bytes: int = 64  # M
+    sub_units: int = 16  # Ns
+    units: int = 4  # Ncu
+    first_buffer_rows: int = 8  # L1
+    second_buffer_rows: int = 9  # L2
+    least_granularity: int = 8  # bytes, the smallest PCI and PCO; the others are twice it, four times, up to a row
+    padding_slack: int = 16  # bytes; granularities that pad less than so much more than the least are as good
+    co_block_factor: int = 4  # output channels of a sub-unit in a block; more only where the second buffer holds them
+    input_rows_per_cycle: float = 1.0
+    weight_rows_per_cycle: float = 1.0
+    output_rows_per_cycle: float = 1.0
+    output_element_bytes: int | None = None  # None: as the operands, which is what the next layer reads
+    staging_bytes: int = 0  # registers that strided picks are taken from; 0: strided reads instead
+    result_buffer_rows: int | None = checks.added(None)  # of each sub-unit; None: never full
+    dtypes: tuple[str, ...] = checks.added(())  # operand types it takes; none named: all
+    fold_place: str = "load"  # where stride-fold pads rows: "load" to the chip, to a "local" buffer, or "in place"
+
+    def __post_init__(self) -> None:
+        for name in (
+            "row_bytes",
+            "sub_units",
+            "units",
+            "first_buffer_rows",
+            "second_buffer_rows",
+            "least_granularity",
+            "padding_slack",
+            "co_block_factor",
+        ):
+            checks.whole("w_fold", name, getattr(self, name))
+        checks.whole("w_fold", "staging_bytes", self.staging_bytes, least=0)
+        for name in ("output_element_bytes", "result_buffer_rows"):
+            if getattr(self, name) is not None:
+                checks.whole("w_fold", name, getattr(self, name))
+        for name in ("input_rows_per_cycle", "weight_rows_per_cycle", "output_rows_per_cycle"):
+            checks.put(self, name, checks.number("w_fold", name, getattr(self, name)))
+        checks.put(self, "dtypes", checks.operand_types("w_fold", self.dtypes))
+        checks.one_of("w_fold", "fold_place", self.fold_place, FOLD_PLACES)
+        folds, rest = divmod(self.row_bytes, self.least_granularity)
+        if rest or folds & (folds - 1) or not folds:
+            raise HardwareError(
+                f"w_fold: least_granularity = {self.least_granularity}, accepted: row_bytes = {self.row_bytes} divided "
+                "by a power of two"
+            )
+        if self.first_buffer_rows < self.units:
+            raise HardwareError(
+                f"w_fold: first_buffer_rows = {self.first_buffer_rows}, accepted: at least a row for each of units = "
+                f"{self.units}"
+            )
+
+    @property
+    def granularities(self) -> tuple[int, ...]:
+        """Bytes that channels may be cut by, the largest first: a row, half of it, ..."""
+        folds = (self.row_bytes // self.least_granularity).bit_length()
+        return tuple(self.row_bytes >> i for i in range(folds))
+
+    @property
+    def bytes_per_cycle(self) -> int:
+        """Bytes of operand that all units multiply in a cycle; over the element size, multiply-adds at peak."""
+        return self.sub_units * self.units * self.row_bytes
