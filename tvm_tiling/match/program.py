@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
+from ..lowering.vector_math import with_vector_math
 from ..workload import ACCUMULATOR
 from .access import Index, bind, substitute
 from .function import refuse
@@ -51,8 +52,12 @@ class MatchedProgram:
         return [substitute(e, mapping) for e in self.out_indices]
 
     def result(self, accumulator: tirx.Expr, *indices: Index) -> tirx.Expr:
-        """What is stored at fused `indices`: the epilogue of the finished accumulator, in the output's type."""
+        """What is stored at fused `indices`: the epilogue of the finished accumulator, in the output's type.
+
+        Functions are written out: kernels store vectors, and a vector of calls would be made one by one.
+        """
         value = substitute(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
+        value = with_vector_math(value)
         return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
 
 
