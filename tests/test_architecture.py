@@ -22,7 +22,7 @@ ROOMS = (
     ("errors",),
     ("workload", "hardware"),
     ("decide",),
-    ("match", "lowering", "measure", "peak"),
+    ("match", "lowering", "measure", "peak", "target"),
     ("schedules", "schedule"),
     ("accel",),
     ("frontend", "model"),

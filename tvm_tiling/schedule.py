@@ -25,6 +25,7 @@ from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
 from .schedules.conv import conv_nest
 from .schedules.gemm import GemmNest
 from .schedules.gemv import StreamNest
+from .target import vsim_hardware
 
 Target: TypeAlias = str | Hardware | tvm.target.Target
 Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
@@ -52,13 +53,19 @@ def this_cpu() -> Hardware:
 
 
 def hardware_of(target: Target) -> Hardware:
-    """The machine that a target means: "llvm" is this CPU; a Hardware is itself."""
+    """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
+    TVM targets of these names likewise; a Hardware is itself. HardwareError for anything else."""
     if isinstance(target, Hardware):
         return target
+    if isinstance(target, str | tvm.target.Target) and (machine := vsim_hardware(target)) is not None:
+        return machine
     kind = str(target.kind.name) if isinstance(target, tvm.target.Target) else target
     if kind == "llvm":
         return this_cpu()
-    raise HardwareError(f"target {kind!r} is not served; accepted: 'llvm', a Hardware, or an llvm tvm.target.Target")
+    raise HardwareError(
+        f"target {kind!r} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
+        "tvm.target.Target of kind llvm"
+    )
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
