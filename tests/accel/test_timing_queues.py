@@ -280,7 +280,7 @@ def test_equal_to_a_walk_cycle_by_cycle_and_between_the_bounds(case):
     order = ordering(program)
     timing = time_queues(program, order, cost, compiled=False)
     assert (timing.start.tolist(), timing.cycles) == walk(program, cost)
-    lower, upper = bounds(order, cost)
+    lower, upper, _ = bounds(program, order, cost)
     assert lower <= timing.cycles <= upper
     rest = timing.cycles - queue_busy(order, cost)[: len(QUEUES)] - timing.stalls.sum(axis=1)  # idle
     assert (timing.stalls >= 0).all() and (rest >= 0).all()

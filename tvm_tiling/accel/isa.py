@@ -10,7 +10,8 @@ loops over operands that are walked with fixed strides, so that one record fits 
     GEMM, WCONV,  c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2]; loops in the order
     COLMV         m, n0, n1, k0, k1, k2; adds to c where the flag ACCUMULATE is set, else overwrites it. The three
                   differ in the engine that does it and so in time: the matrix engine of page 01, the rows of page 05
-                  (m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels),
+                  (m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels;
+                  immediate = (PCI, PCO) in bytes, PCI 0: the one of fewest cycles, PCO 0: results stay on the chip),
                   the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP))
     ALU           c = function(a, b) over d0..d3; b is the number immediate[0] where the flag IMMEDIATE is set. A loop
                   whose stride in c is 0 reduces: c = function(c, a), c being read first

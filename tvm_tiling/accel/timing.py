@@ -140,18 +140,20 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
     )
 
 
-def bounds(order: Ordering, costs: Costs) -> tuple[int, int]:
-    """Cycles that no order of the queues can beat, and cycles that none needs more than.
+def bounds(program: Program, order: Ordering, costs: Costs) -> tuple[int, int, str]:
+    """Cycles that no order of the queues can beat, cycles that none needs more than, and what the first ones are of.
 
-    The lower one is the roofline: the busiest of the queues, the ports and the front end. The upper one has everything
-    in series: each instruction dispatched, its token travelled, executed and its result there before the next."""
-    count = len(order.queue)
-    lower = [int(busy) for busy in queue_busy(order, costs)] + [count * costs.issue]
-    for port, servers in enumerate(costs.servers):
-        lower.append(-(-port_busy(costs, port) // servers))
+    The lower bound is the roofline: the busiest of the queues, the ports and the front end. The upper one has all in
+    series: each instruction dispatched, its token travelled, executed and its result there before the next.
+    """
+    busy = queue_busy(order, costs).tolist()
+    lower = {name: busy[queue] for queue, name in enumerate(program.queues)}
+    lower |= {f"port {name}": -(-port_busy(costs, p) // costs.servers[p]) for p, name in enumerate(costs.ports)}
+    lower["dispatch"] = len(program) * costs.issue
+    bound = max(lower, key=lambda name: lower[name])
     waiting = int(np.count_nonzero(np.diff(order.first)))
-    upper = int(costs.busy.sum() + costs.latency.sum()) + count * costs.issue + waiting * costs.token
-    return max(lower), upper
+    upper = int(costs.busy.sum() + costs.latency.sum()) + len(program) * costs.issue + waiting * costs.token
+    return lower[bound], upper, bound
 
 
 def queue_busy(order: Ordering, costs: Costs) -> np.ndarray:

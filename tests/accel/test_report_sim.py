@@ -1,0 +1,230 @@
+"""The simulator's report: figures that add up, bytes and energy by hand, one program on many machines, the timeline."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accel_programs import MACHINE, product
+from hypothesis import given, settings
+from random_machines import machines, programs
+
+from tvm_tiling.accel.builder import At, ProgramBuilder
+from tvm_tiling.accel.dependences import dependences
+from tvm_tiling.accel.event_loop import DATA, SPACE
+from tvm_tiling.accel.isa import Opcode
+from tvm_tiling.accel.simulate import Simulation, simulate
+from tvm_tiling.accel.timing import ordering
+from tvm_tiling.hardware.energy import Energy
+
+EXACT = settings(max_examples=60, deadline=None)
+
+
+@EXACT
+@given(programs())
+def test_bounds_hold_and_every_engines_cycles_add_up(program):
+    report = simulate(program)
+    assert report.lower_bound <= report.cycles <= report.upper_bound
+    for engine in report.engines.values():
+        assert engine.busy + engine.idle + sum(engine.stalls.values()) == report.cycles
+        assert min(engine.busy, engine.idle, *engine.stalls.values()) >= 0
+    assert 0 <= report.utilisation <= 1 and 0 <= report.overlap <= 1 and 0 <= report.roofline <= 1
+    for memory in report.memories.values():
+        assert memory.peak <= (memory.capacity or memory.peak)
+
+
+@EXACT
+@given(programs(), machines())
+def test_a_program_is_timed_on_another_machine_as_if_made_for_it(program, other):
+    simulation = Simulation(program)
+    assert simulation.on(other) == simulate(replace(program, hardware=other))
+    assert simulation.on() == simulate(program)
+
+
+@EXACT
+@given(programs())
+def test_a_wait_is_for_data_where_the_latest_that_it_needs_wrote_what_it_reads(program):
+    """By the bytes at both ends of a token, as by all the bytes of the program walked in order."""
+    order = ordering(program)
+    depends = dependences(program.instructions)
+    taker = np.repeat(np.arange(len(program)), np.diff(order.first))
+    source = order.queue[order.producer]
+    by_data, by_space = depends.data[taker, source], depends.space[taker, source]
+    assert (np.maximum(by_data, by_space) == order.producer).all()
+    assert order.kind.tolist() == np.where(by_data >= by_space, DATA, SPACE).tolist()
+
+
+def tokens(program, moved):
+    """The program with its tokens taken away and those of `moved`, pairs of instructions, put in."""
+    rows = program.instructions.copy()
+    rows["wait"], rows["signal"] = 0, 0
+    for giver, taker in moved:
+        rows["signal"][giver, rows["queue"][taker]] += 1
+        rows["wait"][taker, rows["queue"][giver]] += 1
+    return replace(program, instructions=rows)
+
+
+def test_nops_that_carry_tokens_leave_the_cause_as_it_is():
+    """A token given by a NOP behind two loads, taken by a NOP in front of the product; space the same way."""
+    build = ProgramBuilder(MACHINE, queues=("load_a", "matrix"))
+    vectors = {"a": At("a", 0, (0, 0, 0, 0, 0, 1), "int8"), "b": At("b", 0, (0, 0, 0, 0, 0, 1), "int8")}
+    for _ in range(2):
+        for buffer in ("a", "b"):
+            build.append(
+                Opcode.LOAD, "load_a", (160,), a=At("external", 0, (1,), "int8"), c=At(buffer, 0, (1,), "int8")
+            )
+        build.append(Opcode.NOP, "load_a")
+        build.append(Opcode.NOP, "matrix")
+        build.append(Opcode.GEMM, "matrix", (1, 1, 1, 1, 1, 160), **vectors, c=At("acc", 0, (), "int32"))
+    program = tokens(build.build(), [(2, 3), (4, 5), (7, 8)])
+    report = simulate(program)
+    assert report.timing.start.tolist() == [0, 10, 20, 20, 20, 21, 31, 41, 41, 41]
+    assert report.stalls["matrix"] == {"data": 40, "space": 0, "token": 0, "port": 0, "dispatch": 0}
+    assert report.stalls["load_a"] == {"data": 0, "space": 1, "token": 0, "port": 0, "dispatch": 0}
+    # A token that no bytes ask for is a wait for a token.
+    apart = simulate(tokens(build.build(), [(2, 3), (4, 5), (7, 8), (4, 6)])).stalls["load_a"]
+    assert apart["space"] == 1
+    nothing = ProgramBuilder(MACHINE, queues=("load_a", "matrix"))
+    nothing.append(Opcode.LOAD, "load_a", (160,), a=At("external", 0, (1,), "int8"), c=At("a", 0, (1,), "int8"))
+    nothing.append(Opcode.NOP, "matrix")
+    assert simulate(tokens(nothing.build(), [(0, 1)])).stalls["matrix"]["token"] == 10
+
+
+def test_tiles_that_interleave_are_told_apart():
+    """The left half of a matrix is read while the right one is loaded: its rows lie between, no byte in common."""
+    build = ProgramBuilder(MACHINE, queues=("load_a", "vector"))
+    half = lambda column: At("a", column, (16, 1), "int8")  # noqa: E731
+    source = At("external", 0, (8, 1), "int8")
+    build.append(Opcode.LOAD, "load_a", (8, 8), a=source, c=half(0))
+    build.append(Opcode.LOAD, "load_a", (8, 8), a=source, c=half(8))
+    build.append(Opcode.ALU, "vector", (8, 8), a=half(0), c=At("acc", 0, (8, 1), "int8"))
+    build.append(Opcode.LOAD, "load_a", (8, 8), a=source, c=half(0))
+    build.append(Opcode.ALU, "vector", (8, 8), a=half(8), c=half(8))
+    program = tokens(build.build(), [(0, 2), (2, 3), (1, 4)])
+    order = ordering(program)
+    assert order.kind.tolist() == [DATA, SPACE, DATA]
+
+
+def test_bytes_are_those_that_cross_to_the_chip_by_operand():
+    report = simulate(product(m=32, n=16, k=24, slots=2, block=8))
+    assert report.bytes == {"a": 32 * 24, "b": 24 * 16, "out": 32 * 16 * 4}
+    assert report.memories["external"].read == 32 * 24 + 24 * 16
+    assert report.memories["external"].written == 32 * 16 * 4
+    assert report.memories["a"].peak == 2 * 8 * 24
+    assert report.memories["a"].capacity == 2 * 4096
+    assert report.intensity == pytest.approx(report.macs / sum(report.bytes.values()))
+
+
+def test_what_is_loaded_beside_the_operands_counts_as_its_tensor():
+    build = ProgramBuilder(MACHINE)
+    build.tensor("x", "int8", (64,), role="input", operand="a")
+    scale = build.tensor("scale", "int8", (64,), role="input", operand="b")
+    sums = build.tensor("sums", "int32", (16,), role="scratch", operand="out")
+    for tensor, count in ((scale, 8), (sums, 4)):
+        build.append(
+            Opcode.LOAD,
+            "load_a",
+            (count,),
+            a=At("external", tensor.address + tensor.bytes // 2, (1,), tensor.dtype),
+            c=At("acc", 0, (1,), tensor.dtype),
+        )
+    assert simulate(build.build()).bytes == {"a": 0, "b": 8, "out": 16}
+
+
+def test_energy_by_hand():
+    energy = Energy(mac_pj={"1": 2.0}, byte_pj={"external": 100.0, "a": 1.0, "b": 3.0, "acc": 5.0}, vector_pj=7.0)
+    tile = replace(MACHINE.near_tile, block_m=4, block_n=8, block_k=6)
+    report = simulate(product(m=8, n=16, k=24, slots=1, block=8), replace(MACHINE, near_tile=tile, energy=energy))
+    blocks_m, blocks_n, blocks_k = 2, 2, 4
+    assert report.energy == {
+        "mac": 8 * 16 * 24 * 2.0,
+        "vector": 8 * 16 * 7.0,
+        "external": (8 * 24 + 24 * 16 + 8 * 16 * 4) * 100.0,
+        "b": (24 * 16) * (1 + blocks_m) * 3.0,
+        "a": (8 * 24) * (1 + blocks_n) * 1.0,
+        "acc": (8 * 16 * 4) * (2 * blocks_k + 2 + 1) * 5.0,  # sums of each block, ReLU in place, the store
+    }
+    assert report.energy_pj == pytest.approx(sum(report.energy.values()))
+
+
+def test_utilisation_nears_page_01s_prediction_and_the_fill_shows():
+    """Loads of A are the bottleneck: 24 cycles a block where products take 12. What is above it is the pipeline's."""
+    machine = replace(MACHINE, near_tile=replace(MACHINE.near_tile, bw_a=8.0))
+    shares = []
+    for blocks in (1, 4, 16, 64):
+        report = simulate(product(m=8 * blocks, n=16, k=24, slots=2, block=8), machine)
+        predicted = 0.5
+        shares.append(report.utilisation / predicted)
+        assert report.cycles == 24 * blocks + 12 + 1  # the last product and its ReLU
+    assert shares == sorted(shares) and shares[0] < 0.7 and shares[-1] > 0.99
+
+
+def test_regions_are_from_their_first_start_to_their_last_result():
+    build = ProgramBuilder(MACHINE)
+    for name in ("first", "second"):
+        build.region(name, workload=f"copy {name}")
+        near = At("a", 0, (1,), "int8")
+        build.append(Opcode.LOAD, "load_a", (160,), a=At("external", 0, (1,), "int8"), c=near)
+        build.append(Opcode.ALU, "vector", (256,), a=near, c=At("acc", 0, (1,), "int8"))
+    first, second = simulate(build.build()).regions
+    assert (first.start, first.end, second.start, second.end) == (0, 11, 11, 22)
+    assert (first.name, first.workload, first.instructions) == ("first", "copy first", 2)
+    assert first.busy == {"load_a": 10, "load_b": 0, "matrix": 0, "vector": 1, "store": 0}
+
+
+def test_overlap_is_the_share_of_busy_cycles_with_two_engines():
+    build = ProgramBuilder(MACHINE)
+    for operand, size in (("a", 320), ("b", 160)):
+        source, near = At("external", 0, (1,), "int8"), At(operand, 0, (1,), "int8")
+        build.append(Opcode.LOAD, f"load_{operand}", (size,), a=source, c=near)
+    assert simulate(build.build()).overlap == 0.5
+
+
+def test_the_report_as_text_and_json():
+    report = simulate(product())
+    text = report.summary()
+    for word in (f"{report.cycles} cycles", "waits: space", "load_a", "external", "mac"):
+        assert word in text
+    plain = json.loads(json.dumps(report.to_dict()))
+    assert plain["cycles"] == report.cycles
+    assert plain["engines"]["matrix"]["stalls"] == report.stalls["matrix"]
+    assert plain["regions"][0]["workload"] == "gemm 32 24 16"
+    assert report.seconds is None
+    timed = simulate(product(), replace(MACHINE, clock_mhz=500.0))
+    assert timed.seconds == pytest.approx(timed.cycles / 500e6)
+
+
+@EXACT
+@given(program=programs())
+def test_no_two_intervals_of_an_engine_overlap_in_the_timeline(program, tmp_path_factory):
+    path = tmp_path_factory.mktemp("trace") / "t.json"
+    report = simulate(program)
+    report.save_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    shown = [event for event in events if event["ph"] == "X" and event["cat"] == "instruction"]
+    assert len(shown) == len(program)
+    for queue in range(len(program.queues)):
+        own = [event for event in shown if event["tid"] == queue]
+        assert [event["args"]["instruction"] for event in own] == np.flatnonzero(
+            program.instructions["queue"] == queue
+        ).tolist()
+        for earlier, later in itertools.pairwise(own):
+            assert earlier["ts"] + earlier["dur"] <= later["ts"]
+    busy = {name: engine.busy for name, engine in report.engines.items()}
+    assert busy == {
+        name: sum(event["dur"] for event in shown if event["tid"] == queue) for queue, name in enumerate(program.queues)
+    }
+
+
+def test_the_timeline_names_engines_and_operators(tmp_path):
+    simulate(product()).save_trace(tmp_path / "t.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["ph"] == "M" and "name" in event["args"]]
+    assert names == ["neartile", "load_a", "load_b", "matrix", "vector", "store", "operators", "product"]
+    (operator,) = [event for event in events if event.get("cat") == "operator"]
+    assert (operator["name"], operator["ts"], operator["args"]["workload"]) == ("product", 0, "gemm 32 24 16")
+    assert {event["name"] for event in events if event.get("cat") == "instruction"} == {"LOAD", "GEMM", "RELU", "STORE"}

@@ -1,0 +1,87 @@
+"""What a program costs in energy, by where it goes (page 06).
+
+Counted are multiply-accumulates, elements of the vector engine, and every byte that an instruction reads from or writes
+to a memory or a buffer. A matrix engine reads, for each of its blocks of block_m x block_n x block_k, both operands of
+the block, and reads and writes its sums; a W-fold engine reads the rows that page 05 counts; a column engine reads the
+matrix once and the vector for every VP rows. Leakage is not modelled, nor what the front end takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from ..hardware.energy import MAC_PJ
+from ..hardware.machine import Machine
+from .access import element_bytes, uses
+from .cost import fold_walks
+from .isa import Opcode
+from .work import Products, Work
+
+
+def energy_by_level(work: Work, machine: Machine) -> dict[str, float]:
+    """pJ by name: "mac", "vector", and each memory and buffer that is touched."""
+    spent: dict[str, float] = {}
+    by_bytes = machine.energy.mac_pj
+    if work.products:
+        spent["mac"] = sum(
+            float(own.macs[own.element == element].sum()) * by_bytes[_mac_bytes(element)]
+            for own in work.products.values()
+            for element in np.unique(own.element).tolist()
+        )
+    if len(work.vector):
+        spent["vector"] = float(work.elements[work.vector].sum()) * machine.energy.vector_pj
+    for name, count in bytes_touched(work, machine).items():
+        spent[name] = count * machine.byte_pj(name)
+    return spent
+
+
+def bytes_touched(work: Work, machine: Machine) -> dict[str, int]:
+    """Bytes read and written of each memory and buffer that is touched, by name, in the order of the table."""
+    totals: dict[int, int] = defaultdict(int)
+    rows = work.program.instructions
+    moves = work.transfers
+    _add(totals, rows["c_memory"][moves.number], moves.bytes)
+    copies = rows["op"][moves.number] != Opcode.FILL
+    _add(totals, rows["a_memory"][moves.number[copies]], moves.bytes[copies])
+    own = rows[work.vector]
+    used = uses(own)
+    for operand, touched in (("a", used.reads_a), ("b", used.reads_b), ("c", used.reads_c), ("c", used.writes_c)):
+        count = work.elements[work.vector] * element_bytes(own, operand)  # type: ignore[arg-type]
+        _add(totals, own[f"{operand}_memory"][touched], count[touched])
+    for kind, products in work.products.items():
+        for operand, count in zip("abc", _product_bytes(kind, work, products, machine), strict=True):
+            _add(totals, rows[f"{operand}_memory"][products.number], count)
+    return {memory.name: totals[number] for number, memory in enumerate(work.program.memories) if totals[number]}
+
+
+def _product_bytes(
+    kind: Opcode, work: Work, own: Products, machine: Machine
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bytes that each product reads of a and of b, and reads and writes of c."""
+    sums = own.m * own.n * own.result
+    if kind == Opcode.WCONV:
+        assert machine.hardware.w_fold is not None  # else it had no cost
+        distinct, which = fold_walks(work, own, machine.hardware.w_fold)
+        weights = np.array([walk.weight_rows * walk.pci for walk, _ in distinct], dtype=np.int64)
+        reads = np.array([walk.reads * walk.unit.row_bytes for walk, _ in distinct], dtype=np.int64)
+        return weights[which], reads[which], 2 * sums
+    if kind == Opcode.COLMV:
+        lines = work.program.instructions["immediate"][own.number, 1].astype(np.int64)
+        return own.m * own.k * own.n * own.element, own.k * own.n * own.element * -(-own.m // lines), 2 * sums
+    tile = machine.hardware.near_tile
+    assert tile is not None
+    down, across, deep = (
+        -(-size // block) for size, block in ((own.m, tile.block_m), (own.n, tile.block_n), (own.k, tile.block_k))
+    )
+    return own.m * own.k * own.element * across, own.k * own.n * own.element * down, 2 * sums * deep
+
+
+def _mac_bytes(element: int) -> str:
+    return str(element) if str(element) in MAC_PJ else max(MAC_PJ)
+
+
+def _add(totals: dict[int, int], memory: np.ndarray, count: np.ndarray) -> None:
+    for number in np.unique(memory).tolist():
+        totals[number] += int(count[memory == number].sum())
