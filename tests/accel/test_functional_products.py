@@ -49,6 +49,15 @@ def test_int32_sums_wrap_round():
     assert gemm(one, one, c=top, accumulate=True)[0, 0] == np.iinfo(np.int32).min
 
 
+def test_sums_may_be_kept_in_int16_and_wrap_round_there():
+    rng = np.random.default_rng(8)
+    a, b = random_values(rng, "int8", (6, 40)), random_values(rng, "int8", (5, 40))
+    before = random_values(rng, "int16", (6, 5))
+    exact = a.astype(np.int64) @ b.astype(np.int64).T
+    np.testing.assert_array_equal(gemm(a, b, "int16"), exact.astype(np.int16))
+    np.testing.assert_array_equal(gemm(a, b, "int16", c=before, accumulate=True), (exact + before).astype(np.int16))
+
+
 def test_a_product_adds_to_what_is_there_or_overwrites_it():
     rng = np.random.default_rng(1)
     a, b = random_values(rng, "int8", (5, 9)), random_values(rng, "int8", (4, 9))
@@ -144,9 +153,9 @@ def test_colmv_is_a_product_with_a_vector_of_fixed_point_numbers():
 def test_products_of_whole_numbers_are_summed_in_int32_and_of_floats_in_floats():
     ones = np.ones((2, 2), np.int8)
     with pytest.raises(
-        SimulationError, match=r"instruction 0 \(GEMM.* a product of int8 summed in int16, accepted: int32"
+        SimulationError, match=r"instruction 0 \(GEMM.* a product of int8 summed in int8, accepted: int32"
     ):
-        gemm(ones, ones, "int16")
+        gemm(ones, ones, "int8")
     with pytest.raises(SimulationError, match="float32 summed in int32, accepted: a float type"):
         gemm(ones.astype(np.float32), ones.astype(np.float32), "int32")
 

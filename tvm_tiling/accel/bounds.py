@@ -15,6 +15,7 @@ from .program import Program
 
 _OF_PRODUCTS: dict[Operand, tuple[int, ...]] = {"a": (0, 3, 4, 5), "b": (1, 2, 3, 4, 5), "c": (0, 1, 2)}
 """The loops of a product that each operand walks."""
+_SUMS = (ElementType.INT32, ElementType.INT16)
 
 
 def check_bounds(program: Program) -> None:
@@ -40,17 +41,17 @@ def check_bounds(program: Program) -> None:
 
 
 def _check_products(program: Program) -> None:
-    """Products walk their own loops only; whole numbers are summed in int32, floats in floats."""
+    """Products walk their own loops only; whole numbers are summed in int32 or int16, floats in floats."""
     instructions = program.instructions
     products = np.isin(instructions["op"], PRODUCTS)
     whole, result = np.isin(instructions["dtype"], tuple(BOUNDS)), instructions["result_dtype"]
-    wrong = products & np.where(whole, result != ElementType.INT32, np.isin(result, tuple(BOUNDS)))
+    wrong = products & np.where(whole, ~np.isin(result, _SUMS), np.isin(result, tuple(BOUNDS)))
     if wrong.any():
         number = int(wrong.argmax())
         kinds = (ElementType(int(instructions[name][number])).name.lower() for name in ("dtype", "result_dtype"))
         raise SimulationError(
             f"{instruction_name(program, number)}: a product of {next(kinds)} summed in {next(kinds)}, accepted: "
-            f"{'int32' if whole[number] else 'a float type'}"
+            f"{'int32 or int16' if whole[number] else 'a float type'}"
         )
     for operand, loops in _OF_PRODUCTS.items():
         others = [loop for loop in range(LOOPS) if loop not in loops]

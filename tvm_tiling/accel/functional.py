@@ -13,16 +13,15 @@ import numpy as np
 import psutil
 
 from ..errors import SimulationError
-from .access import OPERANDS, Footprint, footprints, spans, uses
 from .bounds import check_bounds
 from .carry_out import Steps
 from .instruction_name import instruction_name
 from .program import Program
 from .tensor_values import place_tensors, read_outputs
 from .tokens import legal_order
-from .written import WrittenBytes
+from .written import WrittenBytes, WrittenSteps
 
-_CHUNK = 4096  # instructions whose columns are turned into Python numbers at a time
+_CHUNK = 4096  # instructions whose columns are made into views at a time
 
 
 def run(
@@ -41,19 +40,19 @@ def run(
     data = [np.zeros(memory.bytes, np.uint8) for memory in program.memories]
     written = WrittenBytes(program) if check else None
     place_tensors(program, inputs, data, written)
+    instructions = program.instructions[numbers]
+    marks = None if written is None else WrittenSteps(program, numbers, instructions, written)
     for start in range(0, len(numbers), _CHUNK):
-        chunk = numbers[start : start + _CHUNK]
-        steps = Steps(program.instructions[chunk], data)
-        touched = None if written is None else _Touched(program, chunk, written)
-        for place, number in enumerate(chunk.tolist()):
-            if touched is not None:
-                touched.check_reads(place)
+        steps = Steps(instructions[start : start + _CHUNK], data)
+        for place in range(start, min(start + _CHUNK, len(numbers))):
+            if marks is not None:
+                marks.before(place)
             try:
-                steps.carry_out(place)
+                steps.carry_out(place - start)
             except SimulationError as error:
-                raise SimulationError(f"{instruction_name(program, number)}: {error}") from None
-            if touched is not None:
-                touched.mark_writes(place)
+                raise SimulationError(f"{instruction_name(program, int(numbers[place]))}: {error}") from None
+            if marks is not None:
+                marks.after(place)
     return read_outputs(program, data, written)
 
 
@@ -65,43 +64,3 @@ def _check_room(program: Program) -> None:
         raise SimulationError(
             f"memory {largest.name!r} of {largest.bytes} bytes: {needed} bytes to run, this computer has {there}"
         )
-
-
-class _Touched:
-    """What each instruction of a chunk reads and writes, as the marks of written bytes need it."""
-
-    def __init__(self, program: Program, chunk: np.ndarray, written: WrittenBytes) -> None:
-        self._program, self._chunk, self._written = program, chunk, written
-        rows = program.instructions[chunk]
-        used = uses(rows)
-        self._reads: list[list[tuple[str, tuple[int, int, int, Footprint]]]] = [[] for _ in range(len(rows))]
-        self._writes: list[tuple[int, int, int, Footprint] | None] = [None] * len(rows)
-        for operand, reads in zip(OPERANDS, (used.reads_a, used.reads_b, used.reads_c), strict=True):
-            touching = np.flatnonzero(used.of(operand))
-            own = rows[touching]
-            low, high = (bound.tolist() for bound in spans(own, operand))
-            forms, number = footprints(own, operand)
-            memory, read = own[f"{operand}_memory"].tolist(), reads[touching].tolist()
-            for at, place in enumerate(touching.tolist()):
-                where = (memory[at], low[at], high[at], forms[number[at]])
-                if read[at]:
-                    self._reads[place].append((operand, where))
-                if operand == "c":
-                    self._writes[place] = where
-
-    def check_reads(self, place: int) -> None:
-        """SimulationError if the instruction reads a byte that was never written."""
-        for operand, where in self._reads[place]:
-            if not self._written.all_written(*where):
-                memory, low, _, form = where
-                raise SimulationError(
-                    f"{instruction_name(self._program, int(self._chunk[place]))}: operand {operand} reads byte "
-                    f"{self._written.first_missing(memory, low, form)} of memory "
-                    f"{self._program.memories[memory].name!r}, which was never written"
-                )
-
-    def mark_writes(self, place: int) -> None:
-        """Mark what the instruction has written."""
-        where = self._writes[place]
-        if where is not None:
-            self._written.write(*where)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .elements import narrowed, widened
 
 
-def copy(a: np.ndarray, c: np.ndarray, kinds: tuple[int, int], pad: tuple[int, int, int, int], border: float) -> None:
-    """c = a inside a border of `pad` = (before d1, after d1, before d2, after d2) of the value `border`.
+def copy(a: np.ndarray, c: np.ndarray, kinds: tuple[int, int], pad: Sequence[int] | None, border: float) -> None:
+    """c = a, where there is a `pad` inside a border of `pad` = (before d1, after d1, before d2, after d2) of the value `border`.
 
     a[d0, d1, d2, d3] and c, larger by the border, are views of stored elements of the two `kinds`. All of `a` is read
     before anything is written.
     """
     kind, result = kinds
     values = a if kind == result else narrowed(widened(a, kind), result)
-    if any(pad):
+    if pad is not None:
         if values is a:
             values = a.copy()
         fill(c, result, border)

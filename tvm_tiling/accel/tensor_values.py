@@ -31,7 +31,7 @@ def place_tensors(
         number = program.memory_number(tensor.memory)
         _tensor_view(tensor, data[number])[...] = values
         if written is not None:
-            written.write(number, tensor.address, tensor.address + tensor.bytes, Footprint(tensor.bytes, ()))
+            written.write(number, tensor.address, Footprint(tensor.bytes, ()))
 
 
 def read_outputs(program: Program, data: list[np.ndarray], written: WrittenBytes | None) -> dict[str, np.ndarray]:
