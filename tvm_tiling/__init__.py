@@ -1,6 +1,6 @@
 """tvm_tiling: fast TVM kernels without tuning. Tilings are decided from formulas and written as TVM schedules.
 
-Decisions need no TVM: it is imported when a name of the schedule layer is first used.
+Decisions need no TVM: it is imported when a name of the schedule layer is first used. The simulator needs NumPy only.
 """
 
 from __future__ import annotations
@@ -14,26 +14,40 @@ from .decide.decide import decide
 from .decide.microkernel import Microkernel, microkernel
 from .decide.stride_fold import StrideFold
 from .decide.tiling import GemmTiling, Reason
-from .errors import HardwareError, ModelFormatError, TilingError, UnsupportedOperator, WorkloadError
+from .errors import (
+    HardwareError,
+    ModelFormatError,
+    ProgramError,
+    SimulationError,
+    TilingError,
+    UnsupportedOperator,
+    WorkloadError,
+)
 from .hardware import Cache, Cpu, Hardware, NearTile, WFold
 from .workload import ConvWorkload, GemmWorkload
 
 if TYPE_CHECKING:
+    from .accel.program import Program
+    from .accel.report import SimReport
+    from .accel.simulate import simulate
     from .model.compile import compile_model as compile
     from .model.executable import Executable, load
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
 
 __version__ = "0.1.0"
 
-# Names imported on first use, because they bring TVM with them: where they are, and what they are called there.
-_WITH_TVM = {
+# Names imported on first use, because they bring TVM or NumPy with them: where they are, and their names there.
+_ON_FIRST_USE = {
     "ApplyTiling": (".schedule", "ApplyTiling"),
     "Executable": (".model.executable", "Executable"),
     "PackedOperator": (".schedule", "PackedOperator"),
     "compile": (".model.compile", "compile_model"),
+    "Program": (".accel.program", "Program"),
+    "SimReport": (".accel.report", "SimReport"),
     "llvm_target": (".schedule", "llvm_target"),
     "load": (".model.executable", "load"),
     "packed_operator": (".schedule", "packed_operator"),
+    "simulate": (".accel.simulate", "simulate"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
 }
 
@@ -53,7 +67,11 @@ __all__ = [
     "ModelFormatError",
     "NearTile",
     "PackedOperator",
+    "Program",
+    "ProgramError",
     "Reason",
+    "SimReport",
+    "SimulationError",
     "StrideFold",
     "TilingError",
     "UnsupportedOperator",
@@ -66,12 +84,13 @@ __all__ = [
     "load",
     "microkernel",
     "packed_operator",
+    "simulate",
     "tiling_schedule",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_TVM:
+    if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _WITH_TVM[name]
+    module, attribute = _ON_FIRST_USE[name]
     return getattr(importlib.import_module(module, __name__), attribute)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -228,3 +230,16 @@ def test_the_timeline_names_engines_and_operators(tmp_path):
     (operator,) = [event for event in events if event.get("cat") == "operator"]
     assert (operator["name"], operator["ts"], operator["args"]["workload"]) == ("product", 0, "gemm 32 24 16")
     assert {event["name"] for event in events if event.get("cat") == "instruction"} == {"LOAD", "GEMM", "RELU", "STORE"}
+
+
+def test_the_public_names_need_no_tvm(tmp_path):
+    path = tmp_path / "p.vsim"
+    product().save(path)
+    code = (
+        "import sys, tvm_tiling as tt\n"
+        f"program = tt.Program.load({str(path)!r})\n"
+        "print(tt.simulate(program).cycles, tt.simulate(program, hardware='neartile').hardware)\n"
+        "assert not {'tvm', 'numba'} & {name.split('.')[0] for name in sys.modules}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == (f"{simulate(product()).cycles} neartile\n", "")
