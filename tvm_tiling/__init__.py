@@ -15,6 +15,7 @@ from .decide.microkernel import Microkernel, microkernel
 from .decide.stride_fold import StrideFold
 from .decide.tiling import GemmTiling, Reason
 from .errors import (
+    DatabaseError,
     HardwareError,
     ModelFormatError,
     ProgramError,
@@ -58,6 +59,7 @@ __all__ = [
     "ConvTiling",
     "ConvWorkload",
     "Cpu",
+    "DatabaseError",
     "Executable",
     "GemmTiling",
     "GemmWorkload",

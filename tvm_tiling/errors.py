@@ -38,6 +38,10 @@ class UnsupportedOperator(TilingError):
     """No schedule rule serves this operator."""
 
 
+class DatabaseError(TilingError):
+    """A database of measured cuts cannot be used."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The tail of an error sentence: the known names, led by the one most like `name`."""
     names = sorted(known)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import signal
+import subprocess
+import sys
 import tarfile
 import threading
 
@@ -12,6 +16,7 @@ from networks import Network, default, residual_network
 
 import tvm_tiling as tt
 from tvm_tiling.errors import ModelFormatError, WorkloadError
+from tvm_tiling.model import saved
 
 SHAPE = (1, 3, 33, 33)
 
@@ -58,28 +63,38 @@ def test_the_report_names_every_operator_its_decision_and_its_share(compiled):
     decided = [record for record in report.operators if record.kind == "convolution"]
     assert decided and all(record.form and record.predicted_seconds and record.decision for record in decided)
     assert all(record.measured_seconds is not None for record in report.operators)
-    assert str(report).count("\n") == len(report.operators)
+    assert str(report).count("\n") == len(report.operators) + 3
+    outside = [record for record in report.operators if record.kind not in ("convolution", "product")]
+    assert report.outside == pytest.approx(sum(report.share(record) for record in outside))
+    assert f"outside convolutions and products: {report.outside:.1%} of the time" in str(report)
 
 
-def test_several_threads_at_once(compiled):
+def test_eight_threads_at_once(compiled, tmp_path):
     exe, x, want = compiled
-    results, failures = [], []
+    exe.save(tmp_path / "model.tar")
+    # Loaded anew, so that every thread makes its machine while the others do.
+    again = tt.load(tmp_path / "model.tar")
+    together, results, failures = threading.Barrier(8), [], []
 
-    def work():
+    def work(number):
         try:
-            for _ in range(20):
-                results.append(exe.run(x))
+            together.wait()
+            for turn in range(10):
+                scale = np.float32(1 + (number + turn) % 3)
+                results.append((scale, again.run(x * scale)))
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not failures and len(results) == 80
-    for result in results:
-        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-5)
+    expected = {scale: exe.run(x * scale) for scale in (np.float32(1), np.float32(2), np.float32(3))}
+    np.testing.assert_allclose(expected[np.float32(1)], want, rtol=1e-4, atol=1e-5)
+    for scale, result in results:
+        np.testing.assert_array_equal(result, expected[scale])
 
 
 def test_saved_and_loaded(compiled, tmp_path):
@@ -93,24 +108,82 @@ def test_saved_and_loaded(compiled, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again.tar", "model.tar"]
 
 
+def test_running_saving_and_loading_print_nothing(compiled, tmp_path, capfd):
+    exe, x, _ = compiled
+    exe.run(x)
+    exe.save(tmp_path / "model.tar")
+    again = tt.load(tmp_path / "model.tar")
+    again.run(x)
+    again.save(tmp_path / "again.tar")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_loading_needs_no_part_that_reads_decides_or_schedules(compiled, tmp_path):
+    exe, x, _ = compiled
+    exe.save(tmp_path / "model.tar")
+    np.savez(tmp_path / "x.npz", x=x, want=exe.run(x))
+    code = (
+        "import sys, numpy as np, tvm_tiling as tt\n"
+        "exe = tt.load('model.tar')\n"
+        "with np.load('x.npz') as arrays: np.testing.assert_array_equal(exe.run(arrays['x']), arrays['want'])\n"
+        "loaded = {'.'.join(name.split('.')[1:3]) for name in sys.modules if name.startswith('tvm_tiling.')}\n"
+        "parts = {name for name in loaded if name.split('.')[0] in ('frontend', 'match', 'schedules', 'schedule')}\n"
+        "parts |= loaded & {f'model.{n}' for n in ('compile', 'build', 'pipeline', 'operators', 'dataflow', 'cache')}\n"
+        "assert not parts and not {'onnx', 'tflite'} & set(sys.modules), parts\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(compiled, tmp_path, monkeypatch):
     exe = compiled[0]
     target = tmp_path / "model.tar"
     target.write_bytes(b"old")
-    monkeypatch.setattr(tarfile.TarFile, "add", lambda *_: (_ for _ in ()).throw(OSError("no space left")))
+
+    def full(_, entry, *rest):
+        if entry.name == "constants.bin":
+            raise OSError("no space left")
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", full)
     with pytest.raises(OSError, match="no space left"):
         exe.save(target)
     assert target.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["model.tar"]
+
+
+def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path):
+    exe, x, _ = compiled
+    exe.save(tmp_path / "model.tar")
+    before = (tmp_path / "model.tar").read_bytes()
+    code = (
+        "import os, signal, tarfile, tvm_tiling as tt\n"
+        "exe = tt.load('model.tar')\n"
+        "write = tarfile.TarFile.addfile\n"
+        "def killed(archive, entry, content):\n"
+        "    write(archive, entry, content)\n"
+        "    if entry.name == 'model_0.so':\n"
+        "        archive.fileobj.flush()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "tarfile.TarFile.addfile = killed\n"
+        "exe.save('model.tar')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, timeout=300)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "model.tar").read_bytes() == before
+    np.testing.assert_array_equal(tt.load(tmp_path / "model.tar").run(x), exe.run(x))
 
 
 def tar(**members: bytes) -> bytes:
     memory = io.BytesIO()
     with tarfile.open(fileobj=memory, mode="w") as archive:
         for name, content in members.items():
-            entry = tarfile.TarInfo(name.replace("_", "."))
+            entry = tarfile.TarInfo(name.replace("_", ".").replace("=", "_"))
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     return memory.getvalue()
+
+
+def description(**fields) -> bytes:
+    return json.dumps({"format": "tvm-tiling-executable", "version": 2, "libraries": [], **fields}).encode()
 
 
 @pytest.mark.parametrize(
@@ -119,9 +192,14 @@ def tar(**members: bytes) -> bytes:
         (b"", "is no saved executable"),
         (b"\x7fELF" * 300, "is no saved executable"),
         (tar(other=b"x"), "holds no model.json"),
-        (tar(model_json=b"{}"), "holds no model.so"),
-        (tar(model_json=b"{}", model_so=b"x"), "its description is damaged"),
-        (tar(model_json=b'{"format": "tvm-tiling-executable", "version": 9}', model_so=b"x"), "is of version 9"),
+        (tar(model_json=b"{}", constants_bin=b""), "its description is damaged"),
+        (tar(model_json=b"[1", constants_bin=b""), "its description is damaged"),
+        (tar(model_json=description(version=9)), "is of version 9; accepted: 2"),
+        (tar(model_json=description(format="other")), "its description is damaged"),
+        (tar(model_json=description(libraries=["0"])), "holds no model_0.so"),
+        (tar(model_json=description()), "holds no constants.bin"),
+        (tar(model_json=description(), constants_bin=b""), "its description is damaged"),
+        (tar(model_json=description(libraries=["0"]), **{"model=0_so": b"x"}, constants_bin=b""), "library is damaged"),
     ],
 )
 def test_what_is_no_executable_is_refused_before_it_is_loaded(content, said, tmp_path):
@@ -130,6 +208,27 @@ def test_what_is_no_executable_is_refused_before_it_is_loaded(content, said, tmp
     with pytest.raises(ModelFormatError) as refused:
         tt.load(path)
     assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_file_cut_short_anywhere_is_refused(compiled, tmp_path):
+    compiled[0].save(tmp_path / "model.tar")
+    whole = (tmp_path / "model.tar").read_bytes()
+    with tarfile.open(tmp_path / "model.tar") as archive:
+        ends = [member.offset_data + member.size for member in archive.getmembers()]
+    for end in (511, *(end - 1 for end in ends), ends[0] // 2):
+        (tmp_path / "cut.tar").write_bytes(whole[:end])
+        with pytest.raises(ModelFormatError, match=r"cut\.tar"):
+            tt.load(tmp_path / "cut.tar")
+
+
+def test_a_constant_outside_of_its_block_is_refused(compiled, tmp_path):
+    exe = compiled[0]
+    places = exe._constants.describe()
+    for wrong in ({"offset": exe._constants.block.nbytes}, {"offset": 1}, {"shape": [1 << 40]}, {"dtype": "wide"}):
+        description = {**exe.describe(), "fingerprint": "", "cores": 1, "places": [{**places[0], **wrong}, *places[1:]]}
+        saved.write(tmp_path / "bad.tar", description, [exe.variants[0].library], exe._constants.block)
+        with pytest.raises(ModelFormatError, match="its description is damaged"):
+            tt.load(tmp_path / "bad.tar")
 
 
 def test_a_missing_file_is_named(tmp_path):

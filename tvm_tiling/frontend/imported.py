@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
 from tvm import relax
+
+from ..errors import ModelFormatError
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,19 @@ class ImportedModel:
     input_dtypes: tuple[str, ...]
     output_names: tuple[str, ...]
     source: str
+
+
+def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> None:
+    """ModelFormatError where `dims` names a dimension that the model does not leave open, or gives no size."""
+    unknown = sorted(set(dims) - set(known))
+    if unknown:
+        raise ModelFormatError(
+            f"{where}: dims names {', '.join(map(repr, unknown))}; the open dimensions with a name are "
+            f"{', '.join(map(repr, known)) or 'none'}"
+        )
+    for name, size in dims.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ModelFormatError(f"{where}: dims[{name!r}] = {size!r}; accepted: a number from 1")
 
 
 def output_count(main: relax.Function) -> int:

@@ -54,14 +54,16 @@ def import_onnx(
     *,
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
+    dims: Mapping[str, int],
     params: Mapping[str, Any],
     where: str,
     folder: Path | None = None,
 ) -> ImportedModel:
     """An ONNX model, from the bytes of its file or as a ModelProto (which is left as it is).
 
-    `shapes` and `batch` fix what the model leaves open, `params` gives inputs by name a constant value, `where` names
-    the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, UnsupportedOperator.
+    `shapes`, `batch` and `dims` fix what the model leaves open, `params` gives inputs by name a constant value, `where`
+    names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError,
+    UnsupportedOperator.
     """
     if isinstance(model, bytes):
         graph = parse_onnx(model, where, folder)
@@ -76,7 +78,7 @@ def import_onnx(
             f"which is as far as the installed onnx {onnx.__version__} knows"
         )
     _bind_params(graph, params)
-    bind_shapes(graph, shapes, batch)
+    bind_shapes(graph, shapes, batch, dims)
     write_out_functions(graph, converters().keys() | _CONTROL)
     _refuse_unserved(graph, CHEAP)
     _check(graph)

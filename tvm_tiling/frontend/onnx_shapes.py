@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 from onnx import shape_inference
 
 from ..errors import ModelFormatError
-from .imported import first_line
+from .imported import check_dims, first_line
 from .onnx_graph import OnnxGraph, static_shape
 
 
-def bind_shapes(graph: OnnxGraph, shapes: Mapping[str, Sequence[int]], batch: int | None) -> None:
+def bind_shapes(
+    graph: OnnxGraph, shapes: Mapping[str, Sequence[int]], batch: int | None, dims: Mapping[str, int]
+) -> None:
     """Give every input a fixed shape.
 
     `shapes` maps names of inputs to whole shapes; `batch` stands for the first dimension of every input that leaves it
-    open. A symbol that gets a number has it everywhere. Raises ModelFormatError for what does not fit or stays open.
+    open; `dims` maps names of dimensions to sizes. A name that gets a number has it everywhere. Raises
+    ModelFormatError for what does not fit or stays open.
     """
     inputs = {value.name: value for value in graph.inputs()}
     for name, value in inputs.items():
@@ -29,14 +32,17 @@ def bind_shapes(graph: OnnxGraph, shapes: Mapping[str, Sequence[int]], batch: in
             f"{graph.where}: shapes names {', '.join(map(repr, unknown))}; the inputs are "
             f"{', '.join(map(repr, inputs)) or 'none'}"
         )
-    symbols: dict[str, int] = {}
+    open_names = _open_names(inputs.values())
+    check_dims(dims, open_names, graph.where)
+    symbols = dict(dims)
     for name, shape in shapes.items():
         _bind_whole(graph, inputs[name], tuple(shape), symbols)
     if batch is not None:
-        for value in inputs.values():
-            dims = value.type.tensor_type.shape.dim
-            if dims and not dims[0].HasField("dim_value"):
-                _settle(graph, value, 0, batch, symbols)
+        leading = [value for value in inputs.values() if _leads_open(value)]
+        if not leading:
+            raise ModelFormatError(f"{graph.where}: batch given, but no input leaves its first dimension open")
+        for value in leading:
+            _settle(graph, value, 0, batch, symbols)
     for value in (*graph.graph.input, *graph.graph.output, *graph.graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in symbols:
@@ -44,10 +50,23 @@ def bind_shapes(graph: OnnxGraph, shapes: Mapping[str, Sequence[int]], batch: in
     open_inputs = [_described(value) for value in inputs.values() if static_shape(value) is None]
     if open_inputs:
         example = next(value.name for value in inputs.values() if static_shape(value) is None)
+        left = [name for name in open_names if name not in symbols]
+        named = f", dims={{{left[0]!r}: ...}} for a dimension by name" if left else ""
         raise ModelFormatError(
-            f"{graph.where}: the shape of {', '.join(open_inputs)} is open; "
-            f"accepted: shapes={{{example!r}: (...)}} with a number for each dimension, or batch=..."
+            f"{graph.where}: the shape of {', '.join(open_inputs)} is open; accepted: batch=... for first "
+            f"dimensions{named}, or shapes={{{example!r}: (...)}} with a number for each dimension"
         )
+
+
+def _leads_open(value: onnx.ValueInfoProto) -> bool:
+    sizes = value.type.tensor_type.shape.dim
+    return bool(sizes) and not sizes[0].HasField("dim_value")
+
+
+def _open_names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    """Names of dimensions that have no size, in order."""
+    sizes = [dim for value in values for dim in value.type.tensor_type.shape.dim]
+    return list(dict.fromkeys(dim.dim_param for dim in sizes if dim.dim_param))
 
 
 def _bind_whole(graph: OnnxGraph, value: onnx.ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:

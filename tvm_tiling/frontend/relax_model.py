@@ -10,12 +10,15 @@ import tvm
 from tvm import relax, tirx
 
 from ..errors import ModelFormatError
-from .imported import ImportedModel, output_count
+from .imported import ImportedModel, check_dims, output_count
 
 
-def import_relax(module: tvm.IRModule, params: Mapping[str, Any], *, where: str) -> ImportedModel:
+def import_relax(
+    module: tvm.IRModule, params: Mapping[str, Any], *, batch: int | None, dims: Mapping[str, int], where: str
+) -> ImportedModel:
     """A copy of a Relax module whose function "main" is the model; `params` become constants, by name.
 
+    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name.
     Raises ModelFormatError where there is no such function, a name is not its parameter, a value does not fit, or a
     shape is open.
     """
@@ -29,16 +32,16 @@ def import_relax(module: tvm.IRModule, params: Mapping[str, Any], *, where: str)
     copy = tvm.IRModule(dict(module.functions), attrs=module.attrs)
     if params:
         copy = relax.transform.BindParams("main", _fitting(main, params, where))(copy)
-    inputs = copy["main"].params
-    for variable in inputs:
+    for variable in copy["main"].params:
         if not isinstance(variable.ty, relax.TensorType):
             raise ModelFormatError(f"{where}: parameter {variable.name!r} is {variable.ty}; accepted: tensors")
-    open_inputs = [f"{variable.name!r} {variable.ty}" for variable in inputs if _fixed_shape(variable) is None]
+    copy = _settled(copy, batch, dims, where)
+    inputs = copy["main"].params
+    open_inputs = [_described(variable) for variable in inputs if _fixed_shape(variable) is None]
     if open_inputs:
-        raise ModelFormatError(
-            f"{where}: the shape of parameter {', '.join(open_inputs)} is open; accepted: fixed shapes, as by "
-            f"relax.transform.BindSymbolicVars"
-        )
+        left = _open_variables(copy["main"])
+        named = f"batch=... for first dimensions, or dims={{{left[0].name!r}: ...}} by name" if left else "fixed shapes"
+        raise ModelFormatError(f"{where}: the shape of parameter {', '.join(open_inputs)} is open; accepted: {named}")
     count = output_count(copy["main"])
     return ImportedModel(
         module=copy,
@@ -48,6 +51,42 @@ def import_relax(module: tvm.IRModule, params: Mapping[str, Any], *, where: str)
         output_names=("output",) if count == 1 else tuple(f"output_{place}" for place in range(count)),
         source="relax",
     )
+
+
+def _extents(variable: relax.Var) -> list[tirx.PrimExpr]:
+    shape = variable.ty.shape
+    return list(shape) if isinstance(shape, relax.ShapeExpr) else []
+
+
+def _described(variable: relax.Var) -> str:
+    if not isinstance(variable.ty.shape, relax.ShapeExpr):
+        return f"{variable.name!r} (of any shape)"
+    extents = (str(e.value) if isinstance(e, tirx.IntImm) else str(e) for e in _extents(variable))
+    return f"{variable.name!r} ({', '.join(extents)})"
+
+
+def _open_variables(main: relax.Function) -> list[tirx.Var]:
+    """What stands for the open dimensions of the inputs, in order."""
+    extents = [extent for variable in main.params for extent in _extents(variable)]
+    return list(dict.fromkeys(extent for extent in extents if isinstance(extent, tirx.Var)))
+
+
+def _settled(module: tvm.IRModule, batch: int | None, dims: Mapping[str, int], where: str) -> tvm.IRModule:
+    """`module` with sizes for open dimensions."""
+    known = {variable.name: variable for variable in _open_variables(module["main"])}
+    check_dims(dims, list(known), where)
+    sizes = {known[name]: size for name, size in dims.items()}
+    if batch is not None:
+        first = [extents[0] for variable in module["main"].params if (extents := _extents(variable))]
+        leading = [extent for extent in first if isinstance(extent, tirx.Var)]
+        if not leading:
+            raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
+        for variable in leading:
+            if sizes.setdefault(variable, batch) != batch:
+                raise ModelFormatError(
+                    f"{where}: the first dimension {variable.name!r} is {batch} as batch and {sizes[variable]} in dims"
+                )
+    return relax.transform.BindSymbolicVars(sizes, "main")(module) if sizes else module
 
 
 def _fixed_shape(variable: relax.Var) -> tuple[int, ...] | None:

@@ -36,6 +36,7 @@ def load_model(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
     params: Mapping[str, Any] | None = None,
     example_inputs: Sequence[Any] | None = None,
 ) -> ImportedModel:
@@ -44,14 +45,20 @@ def load_model(
     model: a path or the bytes of an .onnx or .tflite file, told by content; an onnx.ModelProto; a
     torch.export.ExportedProgram; a torch.nn.Module with `example_inputs` (the tuple of its arguments); a Relax
     IRModule. shapes: whole shapes of inputs by name, in elements, where the model leaves them open. batch: the first
-    dimension of every input that leaves it open. params: constant values of inputs by name.
+    dimension of every input that leaves it open. dims: sizes of open dimensions by name. params: constant values of
+    inputs by name.
 
     Raises ModelFormatError for what cannot be read or leaves shapes open, UnsupportedOperator naming every operator
     that is not served.
     """
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise ModelFormatError(f"batch = {batch!r}; accepted: a number from 1")
-    options: dict[str, Any] = {"shapes": dict(shapes or {}), "batch": batch, "params": dict(params or {})}
+    options: dict[str, Any] = {
+        "shapes": dict(shapes or {}),
+        "batch": batch,
+        "dims": dict(dims or {}),
+        "params": dict(params or {}),
+    }
     if isinstance(model, str | Path):
         return _from_file(Path(model), options)
     if isinstance(model, bytes | bytearray | memoryview):
@@ -64,17 +71,16 @@ def load_model(
     if kind == "relax":
         from .relax_model import import_relax
 
-        _refuse_options(options, ("shapes", "batch"), "a Relax module has its shapes inside")
-        return import_relax(model, options["params"], where=_GIVEN)
+        _refuse_options(options, ("shapes",), "a Relax module has the ranks of its inputs and names what is open")
+        return import_relax(model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN)
     if kind in ("module", "program"):
         from . import torch_model
 
-        _refuse_options(
-            options, ("shapes", "batch", "params"), "a PyTorch model is exported with its shapes and weights"
-        )
+        _refuse_options(options, ("shapes", "params"), "a PyTorch model is exported with its shapes and weights")
         if kind == "module":
+            _refuse_options(options, ("batch", "dims"), "a torch.nn.Module is exported for its example_inputs")
             return torch_model.import_module(model, example_inputs, where=_GIVEN)
-        return torch_model.import_program(model, where=_GIVEN)
+        return torch_model.import_program(model, batch=batch, dims=options["dims"], where=_GIVEN)
     raise ModelFormatError(f"the model is a {type(model).__name__}; accepted: {ACCEPTED}")
 
 
@@ -103,7 +109,7 @@ def _from_bytes(data: bytes, where: str, folder: Path | None, options: dict[str,
     if data[4:8] == b"TFL3":
         from .tflite_model import import_tflite
 
-        _refuse_options(options, ("params",), "a TFLite file holds its weights")
+        _refuse_options(options, ("params", "dims"), "a TFLite file holds its weights and names no dimensions")
         return import_tflite(data, options["shapes"], options["batch"], where=where)
     for start, what in _FOREIGN.items():
         if data.startswith(start):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import OutputKind, TensorArgument
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ..errors import ModelFormatError, UnsupportedOperator
 from .imported import ImportedModel, first_line
 from .torch_operators import CONVERTERS
+from .torch_shapes import input_values, refuse_open, settled
 
 
 def import_module(module: torch.nn.Module, example_inputs: Sequence[Any] | None, *, where: str) -> ImportedModel:
@@ -31,15 +32,19 @@ def import_module(module: torch.nn.Module, example_inputs: Sequence[Any] | None,
             program = torch.export.export(module, tuple(example_inputs))
         except Exception as error:
             raise ModelFormatError(f"{where}: torch.export cannot export it: {first_line(error)}") from error
-    return import_program(program, where=where)
+    return import_program(program, batch=None, dims={}, where=where)
 
 
-def import_program(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:
-    """An exported program of fixed shapes; its parameters become constants.
+def import_program(
+    program: torch.export.ExportedProgram, *, batch: int | None, dims: Mapping[str, int], where: str
+) -> ImportedModel:
+    """An exported program; its parameters become constants.
 
-    Raises ModelFormatError for open shapes and for programs that change their buffers, UnsupportedOperator naming every
-    operator that is not served.
+    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name.
+    Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
+    naming every operator that is not served.
     """
+    program = settled(program, batch, dims, where)
     with _quiet():
         program = program.run_decompositions()
     inputs = _inputs(program, where)
@@ -73,24 +78,9 @@ _CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 def _inputs(program: torch.export.ExportedProgram, where: str) -> dict[str, tuple[int, ...]]:
     """Shapes of what a caller passes, by name."""
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    shapes, open_inputs = {}, []
-    for spec in program.graph_signature.input_specs:
-        if spec.kind is not InputKind.USER_INPUT or isinstance(spec.arg, ConstantArgument):
-            continue
-        value = nodes[spec.arg.name].meta["val"]
-        if not isinstance(value, torch.Tensor):
-            raise ModelFormatError(f"{where}: input {spec.arg.name!r} is a {type(value).__name__}; accepted: tensors")
-        if all(isinstance(extent, int) for extent in value.shape):
-            shapes[spec.arg.name] = tuple(value.shape)
-        else:
-            open_inputs.append(f"{spec.arg.name!r} ({', '.join(map(str, value.shape))})")
-    if open_inputs:
-        raise ModelFormatError(
-            f"{where}: the shape of input {', '.join(open_inputs)} is open; accepted: a program that was exported "
-            f"without dynamic_shapes"
-        )
-    return shapes
+    values = input_values(program, where)
+    refuse_open(values, where)
+    return {name: tuple(value.shape) for name, value in values.items()}
 
 
 def _refuse_unserved(program: torch.export.ExportedProgram, where: str) -> None:

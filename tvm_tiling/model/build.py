@@ -6,8 +6,10 @@ compiled in as many groups as there are cores, each in a thread of its own, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -15,7 +17,15 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 
 
-def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Any:
+@dataclass(frozen=True)
+class Built:
+    """`library`: what relax.build makes. `activations`: bytes of the storage that is planned for a run."""
+
+    library: Any
+    activations: int
+
+
+def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     """The executable of `mod`, whose operators are scheduled; as relax.build makes it, but on `workers` cores."""
     with target:
         mod = relax.get_pipeline("default")(mod)
@@ -25,7 +35,20 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Any:
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
     libraries = build_functions(functions, target, workers)
-    return vm_build._vmlink(builder, target, None, ext_libs=libraries, params=constants)
+    library = vm_build._vmlink(builder, target, None, ext_libs=libraries, params=constants)
+    return Built(library, _planned(mod))
+
+
+def _planned(mod: tvm.IRModule) -> int:
+    """Bytes of all storages that "main" allocates: what lives at different times shares one."""
+    sizes = []
+
+    def storage(expr: object) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name == "relax.vm.alloc_storage":
+            sizes.append(math.prod(int(extent) for extent in expr.args[0].values))
+
+    relax.analysis.post_order_visit(mod["main"], storage)
+    return sum(sizes)
 
 
 def build_functions(

@@ -7,13 +7,18 @@ read counts as absent, and a cache that cannot be written costs nothing but the 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 
@@ -22,8 +27,12 @@ from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..schedule import Options
 from .executable import Executable, load
+from .open_sizes import Setting
 
 SUFFIX = ".tar"
+PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "onnx", "tflite")
+# How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
+EXTERNAL = b"\n\x08location"
 
 
 def cache_folder() -> Path:
@@ -40,20 +49,28 @@ class CompileCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or cache_folder()
 
-    def key(self, imported: ImportedModel, hardware: Hardware, options: Options) -> str:
-        """64 hexadecimal digits that change with anything the executable depends on."""
+    def key(self, model: bytes | Sequence[ImportedModel], hardware: Hardware, options: Options) -> str:
+        """64 hexadecimal digits that change with anything the executable depends on.
+
+        `model`: what model_digest() makes of it, or where that is nothing, its variants.
+        """
         digest = hashlib.sha256()
         known = {
-            "names": [imported.input_names, imported.output_names],
             "fingerprint": hardware.fingerprint(),
             "mcpu": hardware.cpu.mcpu if hardware.cpu else "",
             "options": asdict(options),
-            "versions": {name: _version(name) for name in ("tvm-tiling", "apache-tvm", "apache-tvm-ffi")},
+            "versions": {name: _version(name) for name in PACKAGES},
+            "sources": _sources(),
         }
         digest.update(json.dumps(known, sort_keys=True).encode())
-        for variable, func in sorted(imported.module.functions.items(), key=lambda item: str(item[0].name_hint)):
-            digest.update(variable.name_hint.encode())
-            _hash_function(digest, func)
+        if isinstance(model, bytes):
+            digest.update(model)
+        else:
+            for imported in model:
+                digest.update(json.dumps([imported.input_names, imported.output_names]).encode())
+                for variable, func in sorted(imported.module.functions.items(), key=lambda item: item[0].name_hint):
+                    digest.update(variable.name_hint.encode())
+                    _hash_function(digest, func)
         return digest.hexdigest()
 
     def get(self, key: str) -> Executable | None:
@@ -71,6 +88,54 @@ class CompileCache:
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             executable.save(self.folder / f"{key}{SUFFIX}")
+
+
+def model_digest(
+    model: Any,
+    settings: Sequence[Setting],
+    shapes: Mapping[str, Sequence[int]] | None,
+    params: Mapping[str, Any] | None,
+) -> bytes | None:
+    """A digest of a model that is all in one piece of bytes, and of how its open dimensions are settled.
+
+    None for models that are no bytes, and for files whose weights lie beside them: those are known when they are read.
+    """
+    content = _bytes_of(model)
+    if content is None or EXTERNAL in content:
+        return None
+    digest = hashlib.sha256(content)
+    digest.update(json.dumps([asdict(setting) for setting in settings], sort_keys=True).encode())
+    digest.update(repr(sorted((shapes or {}).items())).encode())
+    for name, value in sorted((params or {}).items()):
+        array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def _bytes_of(model: Any) -> bytes | None:
+    if isinstance(model, str | Path):
+        path = Path(model)
+        return path.read_bytes() if path.is_file() else None
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model)
+    # An onnx.ModelProto; no framework is imported to find out.
+    if type(model).__name__ == "ModelProto" and hasattr(model, "SerializeToString"):
+        try:
+            written: bytes = model.SerializeToString()
+        except ValueError:  # larger than a message may be
+            return None
+        return written
+    return None
+
+
+@functools.lru_cache(maxsize=1)
+def _sources() -> list[tuple[str, int, int]]:
+    """This package's own files: an edit of them changes what they compile."""
+    packages = (importlib.import_module(name) for name in ("tvm_tiling", "tvm_tiling.schedules"))
+    folders = {Path(str(package.__file__)).parent for package in packages}
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return [(path.name, status.st_size, status.st_mtime_ns) for path in files for status in (path.stat(),)]
 
 
 def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..decide.winograd import TOLERANCE
-from ..errors import HardwareError
+from ..errors import DatabaseError, HardwareError
 from ..frontend import ImportedModel, load_model
+from ..hardware.description import Hardware
 from ..schedule import Options, Target, hardware_of, llvm_target
 from .build import build
-from .cache import CompileCache
-from .executable import Executable, OperatorRecord, Signature
+from .cache import CompileCache, model_digest
+from .constants import Collection
+from .executable import Executable
+from .lift import lift_constants
+from .open_sizes import Sizes, settings_of
+from .operators import Operator
 from .pipeline import lower
+from .report import MULTIPLYING, Memory, OperatorRecord
+from .saved import Library
+from .signature import Signature
+from .variant import Variant
 
 
 def compile_model(
@@ -21,47 +32,133 @@ def compile_model(
     params: Mapping[str, Any] | None = None,
     database: Any = None,
     *,
+    batch: Sizes | None = None,
+    dims: Mapping[str, Sizes] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
     cache: bool = True,
 ) -> Executable:
     """Compile a model with no trial runs.
 
-    model: a path, bytes, onnx.ModelProto, torch.export.ExportedProgram, (torch.nn.Module, example inputs), or a Relax
-    IRModule; `shapes` fixes dimensions that it leaves open, `params` binds weights of a Relax module. `winograd` and
+    model: a path, bytes, onnx.ModelProto, torch.export.ExportedProgram, torch.nn.Module with `example_inputs` (the
+    tuple of its arguments), or a Relax IRModule. `params` gives inputs by name a constant value, such as the weights of
+    a Relax module.
+
+    Dimensions that the model leaves open get their sizes here. `batch`: the first dimension of the inputs. `dims`: any
+    dimension by its name, as in dims={"seq": 128}. Either may be several sizes, as in batch=(1, 4, 8): then every
+    combination is compiled, and each run takes the one that its inputs have. `shapes`: whole shapes of inputs by name,
+    for dimensions without a name.
+
+    `database`: a ShapeDatabase whose measured cuts are taken where it knows an operator; not served yet. `winograd` and
     `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or put it there.
-    ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted.
+
+    ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
+    what is no size.
     """
     hardware = hardware_of(target)
     if database is not None:
-        raise HardwareError("database: tuned cuts are not served yet; accepted: None")
+        raise DatabaseError("database: measured cuts are not served yet; accepted: None, decisions from formulas")
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; models are compiled for CPUs")
-    imported = load_model(model, shapes=shapes, params=params)
+    settings = settings_of(batch, dims)
     options = Options(winograd=winograd, tolerance=tolerance)
-    store = CompileCache() if cache else None
-    key = store.key(imported, hardware, options) if store else ""
-    if store is not None and (found := store.get(key)) is not None:
+
+    def load() -> Iterator[ImportedModel]:
+        for setting in settings:
+            yield load_model(
+                model,
+                shapes=shapes,
+                batch=setting.batch,
+                dims=setting.dims,
+                params=params,
+                example_inputs=example_inputs,
+            )
+
+    if not cache:
+        return _built(load(), hardware, options)
+    store = CompileCache()
+    start = time.perf_counter()
+    digest = model_digest(model, settings, shapes, params)
+    imported = list(load()) if digest is None else []
+    key = store.key(imported if digest is None else digest, hardware, options)
+    if (found := store.get(key)) is not None:
         return found
-    executable = _built(imported, hardware, options)
-    if store is not None:
-        store.put(key, executable)
+    executable = _built(imported or load(), hardware, options, start)
+    store.put(key, executable)
     return executable
 
 
-def _built(imported: ImportedModel, hardware: Any, options: Options) -> Executable:
-    scheduled, operators = lower(imported.module, hardware, options)
-    library = build(scheduled, llvm_target(hardware), workers=hardware.cpu.cores)
+def _built(
+    models: Iterable[ImportedModel], hardware: Hardware, options: Options, start: float | None = None
+) -> Executable:
+    """An executable of one variant for each of the models; `start` is when the compilation began."""
+    start = time.perf_counter() if start is None else start
+    cores = hardware.cpu.cores if hardware.cpu else 1
+    collection = Collection()
+    parts = [_part(imported, hardware, options, collection) for imported in models]
+    constants = collection.together()
+    variants = [
+        Variant(
+            library,
+            signature,
+            operators,
+            memory=memory,
+            constants=numbers,
+            tensors=constants.tensors(numbers),
+            cores=cores,
+        )
+        for library, signature, operators, memory, numbers in parts
+    ]
     return Executable(
-        library,
-        Signature(
-            input_names=imported.input_names,
-            input_shapes=imported.input_shapes,
-            input_dtypes=imported.input_dtypes,
-            output_names=imported.output_names,
-        ),
-        [OperatorRecord.of(operator) for operator in operators],
+        variants,
+        constants,
         fingerprint=hardware.fingerprint(),
-        cores=hardware.cpu.cores,
+        cores=cores,
+        compile_seconds=time.perf_counter() - start,
+    )
+
+
+def _part(
+    imported: ImportedModel, hardware: Hardware, options: Options, collection: Collection
+) -> tuple[Library, Signature, list[OperatorRecord], Memory, list[int]]:
+    """What a variant is made of; its constants go to the collection, and their numbers come back."""
+    scheduled, operators = lower(imported.module, hardware, options)
+    lifted, constants = lift_constants(scheduled)
+    built = build(lifted, llvm_target(hardware), workers=hardware.cpu.cores if hardware.cpu else 1)
+    numbers = [collection.add(constant.value) for constant in constants]
+    multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
+    weights = {
+        number
+        for number, constant in zip(numbers, constants, strict=True)
+        if any(reader.removesuffix("_packed") in multiplying for reader in constant.readers)
+    }
+    signature = Signature(
+        input_names=imported.input_names,
+        input_shapes=imported.input_shapes,
+        input_dtypes=imported.input_dtypes,
+        output_names=imported.output_names,
+    )
+    memory = Memory(
+        activations=built.activations,
+        weights=sum(collection.size(number) for number in weights),
+        constants=sum(collection.size(number) for number in set(numbers) - weights),
+    )
+    return Library(built.library), signature, [_record(operator) for operator in operators], memory, numbers
+
+
+def _record(operator: Operator) -> OperatorRecord:
+    """What the executable keeps of an operator."""
+    tiling = operator.tiling
+    predicted = tiling.predicted_seconds if tiling is not None else None
+    return OperatorRecord(
+        name=operator.name,
+        kind=operator.kind,
+        calls=operator.calls,
+        flops=operator.flops * operator.calls,
+        form=tiling.form if tiling is not None else None,
+        why=tiling.why("form") if tiling is not None else "",
+        predicted_seconds=None if predicted is None else predicted * operator.calls,
+        decision=json.loads(tiling.to_json()) if tiling is not None else None,
     )

@@ -1,0 +1,113 @@
+"""The constants of a compiled model in one piece of memory, each given to the model's function as an argument.
+
+A virtual machine that holds constants of its own has them twice while it is loaded, each variant of a model has them
+again, and TVM notes a memory scope for each when a machine is made and logs a warning for every scope that it writes or
+reads afterwards. As arguments they are read from a file in one go, and variants share them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+
+ALIGNMENT = 64  # bytes; kernels read whole vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a constant lies in the block: bytes from its start, shape in elements, TVM's name of the type."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return _bytes(self.shape, self.dtype)
+
+
+def _bytes(shape: Sequence[int], dtype: str) -> int:
+    kind = tvm.DataType(dtype)
+    return int(np.prod(shape, dtype=np.int64)) * (-(-kind.bits // 8))
+
+
+class Constants:
+    """A block of bytes and the places of the constants in it."""
+
+    def __init__(self, block: np.ndarray, places: Sequence[Place]) -> None:
+        """`block`: as aligned() makes it."""
+        self.block, self.places = block, tuple(places)
+        self._tensors = [_tensor(block, place) for place in self.places]
+
+    def tensors(self, numbers: Sequence[int]) -> list[tvm.runtime.Tensor]:
+        """The constants of these numbers; they share the block's memory."""
+        return [self._tensors[number] for number in numbers]
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The places as plain values; places_of() reads them."""
+        return [asdict(place) for place in self.places]
+
+
+def places_of(plain: Sequence[dict[str, Any]], size: int) -> list[Place]:
+    """What describe() wrote of a block of `size` bytes. ValueError where a place is outside of it."""
+    places = [Place(offset=int(p["offset"]), shape=tuple(map(int, p["shape"])), dtype=str(p["dtype"])) for p in plain]
+    for place in places:
+        if place.offset % ALIGNMENT or place.offset < 0 or min(place.shape, default=0) < 0:
+            raise ValueError(f"a constant at {place.offset} of shape {place.shape}")
+        if place.offset + place.size > size:
+            raise ValueError(f"a constant ends at {place.offset + place.size} of {size} bytes")
+    return places
+
+
+def aligned(size: int) -> np.ndarray:
+    """`size` uninitialised bytes that start at a multiple of ALIGNMENT."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size]
+
+
+class Collection:
+    """Constants as they are gathered from one variant of a model after the other; equal ones are kept once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+        self._values: list[np.ndarray] = []
+        self._places: list[Place] = []
+        self._end = 0
+
+    def add(self, value: tvm.runtime.Tensor) -> int:
+        """The number of that constant from now on."""
+        shape, dtype = tuple(int(extent) for extent in value.shape), str(value.dtype)
+        # As bytes, for NumPy lacks some of the types.
+        content = value._create_view((_bytes(shape, dtype),), "uint8").numpy()
+        key = (dtype, shape, hashlib.sha256(memoryview(content)).digest())
+        if key not in self._found:
+            self._found[key] = len(self._values)
+            self._values.append(content)
+            self._places.append(Place(offset=self._end, shape=shape, dtype=dtype))
+            self._end += -(-content.nbytes // ALIGNMENT) * ALIGNMENT
+        return self._found[key]
+
+    def size(self, number: int) -> int:
+        """Bytes of a constant."""
+        return self._values[number].nbytes
+
+    def together(self) -> Constants:
+        """All of them in one block."""
+        block = aligned(self._end)
+        for place, value in zip(self._places, self._values, strict=True):
+            block[place.offset : place.offset + value.nbytes] = value
+        return Constants(block, self._places)
+
+
+def _tensor(block: np.ndarray, place: Place) -> tvm.runtime.Tensor:
+    content = block[place.offset : place.offset + place.size]
+    if not content.size:
+        return tvm.runtime.empty(place.shape, place.dtype)
+    return tvm.runtime.from_dlpack(content)._create_view(place.shape, place.dtype)

@@ -1,0 +1,125 @@
+"""What is told of a compiled model: its operators with their decisions and times, and the memory it takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+# Operators whose work is multiply-adds; the rest moves data.
+MULTIPLYING = ("convolution", "product", "attention")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRecord:
+    """One operator of a model: times are seconds of all its calls in one run, None where unknown or not measured."""
+
+    name: str
+    kind: str
+    calls: int
+    flops: int
+    form: str | None = None
+    why: str = ""
+    predicted_seconds: float | None = None
+    measured_seconds: float | None = None
+    decision: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Seconds of a run, median and interquartile range, and of each operator, all its calls together."""
+
+    median: float
+    spread: float
+    runs: int
+    operators: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes that a model takes while it runs: activations as planned when it was compiled, and its constants.
+
+    `weights` are the constants that convolutions and products read, in packed form; `constants` are the others.
+    """
+
+    activations: int
+    weights: int
+    constants: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.activations + self.weights + self.constants
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain values for JSON, with the total."""
+        return {**asdict(self), "total": self.total}
+
+    def __str__(self) -> str:
+        return (
+            f"{mebibytes(self.total)}: activations {mebibytes(self.activations)}, weights {mebibytes(self.weights)}, "
+            f"other constants {mebibytes(self.constants)}"
+        )
+
+
+def mebibytes(size: int) -> str:
+    """Bytes as people read them."""
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
+
+    `compile_seconds` is how long the compilation took whose result this is, be it taken from the cache since.
+    """
+
+    operators: tuple[OperatorRecord, ...]
+    seconds: float | None
+    memory: Memory
+    compile_seconds: float
+
+    def share(self, record: OperatorRecord) -> float | None:
+        """Part of the measured time that an operator takes."""
+        total = sum(o.measured_seconds or 0.0 for o in self.operators)
+        return None if not total or record.measured_seconds is None else record.measured_seconds / total
+
+    @property
+    def outside(self) -> float | None:
+        """Part of the measured time that is spent outside convolutions and products; None if nothing was measured."""
+        shares = [self.share(o) or 0.0 for o in self.operators if o.kind not in MULTIPLYING]
+        return sum(shares) if any(o.measured_seconds is not None for o in self.operators) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "seconds": self.seconds,
+            "compile_seconds": self.compile_seconds,
+            "memory": self.memory.to_dict(),
+            "share_outside": self.outside,
+            "operators": [{**asdict(o), "share": self.share(o)} for o in self.operators],
+        }
+
+    def lines(self) -> list[str]:
+        """What concerns the model as a whole: time outside convolutions and products, memory, compile time."""
+        outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
+        return [*outside, f"memory: {self.memory}", f"compiled in {self.compile_seconds:.1f} s"]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'operator':<44} {'kind':<12} {'form':<12} {'calls':>5} {'predicted':>12} {'measured':>12} {'share':>6}"
+        ]
+        for o in self.operators:
+            share = self.share(o)
+            lines.append(
+                f"{o.name[:44]:<44} {o.kind:<12} {o.form or '-':<12} {o.calls:>5} {_us(o.predicted_seconds):>12} "
+                f"{_us(o.measured_seconds):>12} {'-' if share is None else f'{share:.1%}':>6}"
+            )
+        return "\n".join([*lines, *self.lines()])
+
+
+def _us(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e6:.0f} us"

@@ -1,0 +1,96 @@
+"""What a compiled model takes and gives, and whether given arrays are that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import WorkloadError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What a model takes and gives: names in graph order, shapes in elements, TVM's names of types."""
+
+    input_names: tuple[str, ...]
+    input_shapes: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Signature:
+        """What asdict() made of one, as JSON gives it back."""
+        return cls(
+            input_names=tuple(plain["input_names"]),
+            input_shapes=tuple(tuple(int(size) for size in shape) for shape in plain["input_shapes"]),
+            input_dtypes=tuple(plain["input_dtypes"]),
+            output_names=tuple(plain["output_names"]),
+        )
+
+    def lines(self) -> list[str]:
+        """One line for each input, and one for the outputs."""
+        inputs = [
+            f"input {name}: {' x '.join(map(str, shape)) or 'scalar'} {dtype}"
+            for name, shape, dtype in zip(self.input_names, self.input_shapes, self.input_dtypes, strict=True)
+        ]
+        return [*inputs, f"outputs: {', '.join(self.output_names)}"]
+
+    def arrays(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
+        """Inputs by order and by name as arrays in the order of the graph, their types checked, their shapes not.
+
+        WorkloadError says which input is missing, unknown, given twice or of another type.
+        """
+        if len(given) > len(self.input_names):
+            raise WorkloadError(
+                f"{len(given)} inputs are given, the model takes {len(self.input_names)}: {_list(self.input_names)}"
+            )
+        values = dict(zip(self.input_names, given, strict=False))
+        for name, value in named.items():
+            known = name if name in self.input_names else _as_keyword(name, self.input_names)
+            if known is None:
+                raise WorkloadError(f"the model has no input {name!r}: {nearest(name, self.input_names)}")
+            if known in values:
+                raise WorkloadError(f"input {known!r} is given twice, accepted: once")
+            values[known] = value
+        if missing := [name for name in self.input_names if name not in values]:
+            raise WorkloadError(f"input {missing[0]!r} is missing; the model takes {_list(self.input_names)}")
+        checked = []
+        for name, dtype in zip(self.input_names, self.input_dtypes, strict=True):
+            value = np.asarray(values[name])
+            if str(value.dtype) != dtype:
+                raise WorkloadError(f"input {name!r} is {value.dtype}, the model takes {dtype}")
+            checked.append(value)
+        return checked
+
+
+def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int:
+    """The number of the signature whose shapes the arrays have; WorkloadError names the input that has another."""
+    shapes = tuple(array.shape for array in arrays)
+    for number, signature in enumerate(signatures):
+        if signature.input_shapes == shapes:
+            return number
+    place = next(
+        (i for i, shape in enumerate(shapes) if all(s.input_shapes[i] != shape for s in signatures)),
+        None,
+    )
+    if place is None:
+        sets = "; ".join(", ".join(map(str, s.input_shapes)) for s in signatures)
+        raise WorkloadError(
+            f"the inputs have shapes {', '.join(map(str, shapes))} together; the model was compiled for {sets}"
+        )
+    accepted = " or ".join(map(str, dict.fromkeys(s.input_shapes[place] for s in signatures)))
+    name = signatures[0].input_names[place]
+    raise WorkloadError(f"input {name!r} has shape {shapes[place]}, the model was compiled for {accepted}")
+
+
+def _as_keyword(name: str, names: Sequence[str]) -> str | None:
+    """The one input that `name` stands for where its own name is no Python identifier."""
+    found = [n for n in names if "".join(c if c.isalnum() else "_" for c in n) == name]
+    return found[0] if len(found) == 1 else None
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

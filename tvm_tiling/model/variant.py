@@ -1,0 +1,109 @@
+"""A model compiled for one set of shapes: run by a virtual machine, one for each thread; timed operator by operator."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from ..lowering.threads import own_core, use_all_cores
+from ..measure import interquartile_range
+from .report import Benchmark, Memory, OperatorRecord
+from .saved import Library
+from .signature import Signature
+
+ENTRY = "main"
+LEAST_RUNS = 5
+OPERATOR_RUNS = 50  # at most; each operator's time is their median
+
+
+class Variant:
+    """`run` and `benchmark` may be called from several threads at once; each has a state of its own."""
+
+    def __init__(
+        self,
+        library: Library,
+        signature: Signature,
+        operators: Sequence[OperatorRecord],
+        *,
+        memory: Memory,
+        constants: Sequence[int],
+        tensors: Sequence[tvm.runtime.Tensor],
+        cores: int,
+    ) -> None:
+        """`tensors`: constants of the model that its function takes behind the inputs; `constants`: their numbers among
+        those of the model. `cores`: how many the kernels were made for."""
+        self.library, self.signature, self.operators = library, signature, tuple(operators)
+        self.memory, self.constants, self.cores = memory, tuple(constants), cores
+        self._tensors = tuple(tensors)
+        self._state = threading.local()
+
+    def run(self, arrays: Sequence[np.ndarray]) -> Any:
+        """Outputs for inputs that the signature says; several come as a tuple."""
+        result = self._function()(*self._arguments(arrays))
+        if isinstance(result, tvm.runtime.Tensor):
+            return result.numpy()
+        outputs = tuple(tensor.numpy() for tensor in result)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _arguments(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
+        return [*(tvm.runtime.tensor(np.asarray(array, order="C")) for array in arrays), *self._tensors]
+
+    def _function(self) -> Callable[..., Any]:
+        """The model's function in this thread's machine."""
+        if not hasattr(self._state, "function"):
+            self._state.function = self._machine()[ENTRY]
+        function: Callable[..., Any] = self._state.function
+        return function
+
+    def _machine(self) -> Any:
+        use_all_cores(self.cores)
+        return tvm.runtime.vm.VirtualMachine(self.library.module, tvm.cpu())
+
+    def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
+        """Time runs on these inputs for about so many seconds, then each operator."""
+        arguments, call = self._arguments(arrays), self._function()
+        samples: list[float] = []
+        with own_core():
+            call(*arguments)
+            until = time.perf_counter() + seconds
+            while len(samples) < LEAST_RUNS or time.perf_counter() < until:
+                start = time.perf_counter()
+                call(*arguments)
+                samples.append(time.perf_counter() - start)
+            operators = self._operator_times(arguments, max(LEAST_RUNS, min(OPERATOR_RUNS, len(samples) // 4)))
+        return Benchmark(
+            median=statistics.median(samples),
+            spread=interquartile_range(samples),
+            runs=len(samples),
+            operators=operators,
+        )
+
+    def _operator_times(self, arguments: Sequence[tvm.runtime.Tensor], runs: int) -> dict[str, float]:
+        """Median seconds of each operator's calls together; what else the virtual machine does is named "runtime"."""
+        known = {o.name for o in self.operators}
+        totals: list[dict[str, float]] = []
+        started = 0.0
+
+        def instrument(_func: Any, symbol: str, before: bool, _result: Any, *_: Any) -> None:
+            nonlocal started
+            if before:
+                started = time.perf_counter()
+                return
+            name = symbol.removesuffix("_packed")
+            name = name if name in known else "runtime"
+            totals[-1][name] = totals[-1].get(name, 0.0) + time.perf_counter() - started
+
+        # A machine cannot be rid of its instrument, so this one is not used for anything else.
+        machine = self._machine()
+        machine.set_instrument(instrument)
+        for _ in range(runs):
+            totals.append({})
+            machine[ENTRY](*arguments)
+        names = dict.fromkeys(name for run in totals for name in run)
+        return {name: statistics.median(run.get(name, 0.0) for run in totals) for name in names}
