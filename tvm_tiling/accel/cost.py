@@ -80,7 +80,7 @@ def instances(machine: Machine, name: str) -> int:
 
 def check_room(work: Work, machine: Machine) -> None:
     """HardwareError, naming memory and bytes, where a program takes more than the machine has."""
-    for name, reach in work.extent_of.items():
+    for name, reach in work.peak.items():
         room = capacity(machine, name)
         if room is not None and reach > room:
             raise HardwareError(
@@ -96,15 +96,12 @@ def ceil_quotient(amount: np.ndarray, rate: float) -> np.ndarray:
 
 
 def _transfer_costs(work: Work, machine: Machine, busy: np.ndarray, latency: np.ndarray) -> None:
-    moves = work.transfers
-    for lane, (source, target, operand) in enumerate(moves.lanes):
-        own = moves.lane == lane
-        number = moves.number[own]
-        ends = [name for name in (source, target) if name]
-        rates = [rate for name in ends if (rate := _rate(machine, name, operand)) is not None]
+    for lane in work.lanes:
+        ends = [name for name in (lane.source, lane.target) if name]
+        rates = [rate for name in ends if (rate := _rate(machine, name, lane.operand)) is not None]
         if rates:
-            busy[number] = ceil_quotient(moves.bytes[own], min(rates))
-        latency[number] = sum(machine.memory(name).latency for name in ends)
+            busy[lane.number] = ceil_quotient(lane.bytes, min(rates))
+        latency[lane.number] = sum(machine.memory(name).latency for name in ends)
 
 
 def _rate(machine: Machine, name: str, operand: str) -> float | None:
@@ -116,23 +113,17 @@ def _rate(machine: Machine, name: str, operand: str) -> float | None:
 
 
 def _vector_costs(work: Work, machine: Machine, busy: np.ndarray, latency: np.ndarray) -> None:
-    rows = work.program.instructions
-    for function in np.unique(rows["function"][work.vector]).tolist():
+    for function, own in work.vectors.items():
         if FUNCTIONS[function] not in machine.vector.functions:
-            first = work.vector[rows["function"][work.vector] == function][0]
             raise HardwareError(
                 f"{machine.hardware.name}: its vector engine has no {FUNCTIONS[function]!r}, which "
-                f"{instruction_name(work.program, int(first))} takes; accepted: {', '.join(machine.vector.functions)}"
+                f"{instruction_name(work.program, int(own.number[0]))} takes; accepted: "
+                f"{', '.join(machine.vector.functions)}"
             )
-    queue = machine.queue_of("vector")
-    fills = np.flatnonzero(rows["op"] == Opcode.FILL)
-    if queue in work.program.queues:
-        fills = fills[rows["queue"][fills] == work.program.queue_number(queue)]
-    else:
-        fills = fills[:0]
-    for number in (work.vector, fills):
-        busy[number] = -(-work.elements[number] // machine.vector.lanes)
-        latency[number] = machine.vector.latency
+    fills = work.fills.get(machine.queue_of("vector"))
+    for own in (*work.vectors.values(), *((fills,) if fills else ())):
+        busy[own.number] = -(-own.elements // machine.vector.lanes)
+        latency[own.number] = machine.vector.latency
 
 
 def _gemm_costs(work: Work, own: Products, machine: Machine, busy: np.ndarray, latency: np.ndarray) -> None:
@@ -227,7 +218,8 @@ def _ports(work: Work, machine: Machine) -> tuple[tuple[str, ...], tuple[int, ..
         if machine.memory(memory.name).ports is not None
     }
     servers = tuple(machine.memory(name).ports or 0 for name in limited.values())
+    if not limited:
+        return (), (), np.full(work.touched.shape, -1, dtype=np.int64)
     port_of = np.full(len(work.program.memories) + 1, -1, dtype=np.int64)  # the last is that of memory -1
     port_of[list(limited)] = np.arange(len(limited))
-    port = port_of[work.touched]
-    return tuple(limited.values()), servers, -np.sort(-port, axis=1)
+    return tuple(limited.values()), servers, -np.sort(-port_of[work.touched], axis=1)

@@ -8,13 +8,10 @@ matrix once and the vector for every VP rows. Leakage is not modelled, nor what 
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from ..hardware.energy import MAC_PJ
 from ..hardware.machine import Machine
-from .access import element_bytes, uses
 from .cost import fold_walks
 from .isa import Opcode
 from .work import Products, Work
@@ -30,8 +27,9 @@ def energy_by_level(work: Work, machine: Machine) -> dict[str, float]:
             for own in work.products.values()
             for element in np.unique(own.element).tolist()
         )
-    if len(work.vector):
-        spent["vector"] = float(work.elements[work.vector].sum()) * machine.energy.vector_pj
+    if work.vectors:
+        elements = sum(int(own.elements.sum()) for own in work.vectors.values())
+        spent["vector"] = elements * machine.energy.vector_pj
     for name, count in bytes_touched(work, machine).items():
         spent[name] = count * machine.byte_pj(name)
     return spent
@@ -39,21 +37,12 @@ def energy_by_level(work: Work, machine: Machine) -> dict[str, float]:
 
 def bytes_touched(work: Work, machine: Machine) -> dict[str, int]:
     """Bytes read and written of each memory and buffer that is touched, by name, in the order of the table."""
-    totals: dict[int, int] = defaultdict(int)
-    rows = work.program.instructions
-    moves = work.transfers
-    _add(totals, rows["c_memory"][moves.number], moves.bytes)
-    copies = rows["op"][moves.number] != Opcode.FILL
-    _add(totals, rows["a_memory"][moves.number[copies]], moves.bytes[copies])
-    own = rows[work.vector]
-    used = uses(own)
-    for operand, touched in (("a", used.reads_a), ("b", used.reads_b), ("c", used.reads_c), ("c", used.writes_c)):
-        count = work.elements[work.vector] * element_bytes(own, operand)  # type: ignore[arg-type]
-        _add(totals, own[f"{operand}_memory"][touched], count[touched])
-    for kind, products in work.products.items():
-        for operand, count in zip("abc", _product_bytes(kind, work, products, machine), strict=True):
-            _add(totals, rows[f"{operand}_memory"][products.number], count)
-    return {memory.name: totals[number] for number, memory in enumerate(work.program.memories) if totals[number]}
+    total = dict(work.bytes)
+    for kind, own in work.products.items():
+        for memory, count in zip(own.memory, _product_bytes(kind, work, own, machine), strict=True):
+            for number, name in enumerate(total):
+                total[name] += int(count[memory == number].sum())
+    return {name: count for name, count in total.items() if count}
 
 
 def _product_bytes(
@@ -80,8 +69,3 @@ def _product_bytes(
 
 def _mac_bytes(element: int) -> str:
     return str(element) if str(element) in MAC_PJ else max(MAC_PJ)
-
-
-def _add(totals: dict[int, int], memory: np.ndarray, count: np.ndarray) -> None:
-    for number in np.unique(memory).tolist():
-        totals[number] += int(count[memory == number].sum())

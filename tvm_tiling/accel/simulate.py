@@ -93,22 +93,19 @@ def _peak_cycles(work: Work, machine: Machine) -> float:
 def _moved(work: Work) -> dict[str, int]:
     """Bytes between the chip and the memories off it, by operand."""
     moved = dict.fromkeys(CLASSES, 0)
-    moves = work.transfers
-    for lane, (source, target, operand) in enumerate(moves.lanes):
-        if source in OFF_CHIP or target in OFF_CHIP:
-            moved[operand] += int(moves.bytes[moves.lane == lane].sum())
+    for lane in work.lanes:
+        if lane.source in OFF_CHIP or lane.target in OFF_CHIP:
+            moved[lane.operand] += lane.total
     return moved
 
 
 def _memories(work: Work, machine: Machine, cost: Costs) -> dict[str, MemoryUse]:
-    moves = work.transfers
-    read = dict.fromkeys(work.extent_of, 0)
-    written = dict.fromkeys(work.extent_of, 0)
-    for lane, (source, target, _) in enumerate(moves.lanes):
-        count = int(moves.bytes[moves.lane == lane].sum())
-        written[target] += count
-        if source:
-            read[source] += count
+    read = dict.fromkeys(work.peak, 0)
+    written = dict.fromkeys(work.peak, 0)
+    for lane in work.lanes:
+        written[lane.target] += lane.total
+        if lane.source:
+            read[lane.source] += lane.total
     return {
         name: MemoryUse(
             read=read[name],
@@ -117,5 +114,5 @@ def _memories(work: Work, machine: Machine, cost: Costs) -> dict[str, MemoryUse]
             capacity=capacity(machine, name),
             busy=port_busy(cost, cost.ports.index(name)) if name in cost.ports else None,
         )
-        for name, peak in work.extent_of.items()
+        for name, peak in work.peak.items()
     }

@@ -16,81 +16,104 @@ from .program import Program
 
 
 @dataclass(frozen=True)
-class Transfers:
-    """Copies and fills: their `number`s, `bytes` of what they move without borders, and the `lane` of each, a number
-    into `lanes`: (from, to, operand), names of memories, from "" for a fill, and what is moved, "a", "b" or "out"."""
+class Lane:
+    """Copies and fills that are alike: their `number`s and the `bytes` that each moves without its border; from where
+    to where (names of memories, from "" for fills), and which operand it is, "a", "b" or "out"."""
 
+    source: str
+    target: str
+    operand: str
     number: np.ndarray
     bytes: np.ndarray
-    lane: np.ndarray
-    lanes: tuple[tuple[str, str, str], ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all of them."""
+        return int(self.bytes.sum())
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Instructions of the vector engine of one function, or fills of one queue: their `number`s and `elements`."""
+
+    number: np.ndarray
+    elements: np.ndarray
 
 
 @dataclass(frozen=True)
 class Products:
-    """Instructions of one product opcode: their `number`s, the size of each (m, n, k), bytes of an element in and
-    out."""
+    """Instructions of one product opcode: their `number`s, the size of each (m, n, k), bytes of an element in and out,
+    and the memories of a, b and c by number, int64[3, products]."""
 
     number: np.ndarray
     m: np.ndarray
     n: np.ndarray
     k: np.ndarray
+    macs: np.ndarray
     element: np.ndarray
     result: np.ndarray
-
-    @property
-    def macs(self) -> np.ndarray:
-        """Multiply-accumulates of each."""
-        macs: np.ndarray = self.m * self.n * self.k
-        return macs
+    memory: np.ndarray
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a program has to do. `vector` are the numbers of the vector engine's instructions (without fills),
-    `elements` how many elements every instruction of the program walks. `touched` int64[instructions, 3] are the
-    numbers of the memories that it touches, each once, then -1. `extent_of` is the first byte behind all that is
-    touched of each memory, by name."""
+    """What a program has to do: `lanes` of copies and fills, `products` by opcode, `vectors` by the number of their
+    function, `fills` by queue (they are in a lane too). `touched` int64[instructions, 3] are the numbers of the
+    memories that each touches, each once, then -1. `peak` is the first byte behind all that is touched of each memory,
+    by name, `bytes` how many copies, fills and vector instructions read and write of it."""
 
     program: Program
-    transfers: Transfers
+    lanes: tuple[Lane, ...]
     products: dict[Opcode, Products]
-    vector: np.ndarray
-    elements: np.ndarray
+    vectors: dict[int, Vectors]
+    fills: dict[str, Vectors]
     touched: np.ndarray
-    extent_of: dict[str, int]
+    peak: dict[str, int]
+    bytes: dict[str, int]
 
 
 def work(program: Program) -> Work:
     """The work of a program."""
     rows = program.instructions
-    op = rows["op"]
-    walked = rows["extent"].astype(np.int64)
+    op, function = rows["op"], rows["function"]
+    elements = rows["extent"][:, :4].astype(np.int64).prod(axis=1)
+
+    def vectors(which: np.ndarray) -> Vectors:
+        number = np.flatnonzero(which)
+        return Vectors(number, elements[number])
+
+    alu, fill = op == Opcode.ALU, op == Opcode.FILL
+    lanes = _lanes(program, elements)
     return Work(
         program=program,
-        transfers=_transfers(program),
+        lanes=lanes,
         products={kind: _products(rows, kind) for kind in PRODUCTS if (op == kind).any()},
-        vector=np.flatnonzero(op == Opcode.ALU),
-        elements=walked[:, :4].prod(axis=1),
+        vectors={number: vectors(alu & (function == number)) for number in np.unique(function[alu]).tolist()},
+        fills={
+            program.queues[queue]: vectors(fill & (rows["queue"] == queue))
+            for queue in np.unique(rows["queue"][fill]).tolist()
+        },
         touched=_touched(rows),
-        extent_of=_extents(program),
+        peak=_peak(program),
+        bytes=_bytes(program, lanes, elements),
     )
 
 
-def _transfers(program: Program) -> Transfers:
+def _lanes(program: Program, elements: np.ndarray) -> tuple[Lane, ...]:
     rows = program.instructions
     number = np.flatnonzero(np.isin(rows["op"], (*COPIES, Opcode.FILL)))
     own = rows[number]
     fill = own["op"] == Opcode.FILL
-    size = element_bytes(own, "a")
-    size[fill] = element_bytes(own[fill], "c")
-    moved = own["extent"][:, :4].astype(np.int64).prod(axis=1) * size
+    moved = elements[number] * np.where(fill, element_bytes(own, "c"), element_bytes(own, "a"))
     source = np.where(fill, -1, own["a_memory"].astype(np.int64))
     keys = np.stack([source, own["c_memory"].astype(np.int64), _classes(program, own)], axis=1)
     distinct, lane = np.unique(keys, axis=0, return_inverse=True)
     name = [memory.name for memory in program.memories]
-    lanes = tuple((name[a] if a >= 0 else "", name[c], CLASSES[operand]) for a, c, operand in distinct.tolist())
-    return Transfers(number, moved, lane.reshape(-1), lanes)
+    found = []
+    for place, (a, c, operand) in enumerate(distinct.tolist()):
+        mine = np.flatnonzero(lane.reshape(-1) == place)
+        found.append(Lane(name[a] if a >= 0 else "", name[c], CLASSES[operand], number[mine], moved[mine]))
+    return tuple(found)
 
 
 def _classes(program: Program, own: np.ndarray) -> np.ndarray:
@@ -124,13 +147,16 @@ def _products(rows: np.ndarray, kind: Opcode) -> Products:
     number = np.flatnonzero(rows["op"] == kind)
     own = rows[number]
     extent = own["extent"].astype(np.int64)
+    m, n, k = extent[:, 0], extent[:, 1:3].prod(axis=1), extent[:, 3:].prod(axis=1)
     return Products(
         number=number,
-        m=extent[:, 0],
-        n=extent[:, 1:3].prod(axis=1),
-        k=extent[:, 3:].prod(axis=1),
+        m=m,
+        n=n,
+        k=k,
+        macs=m * n * k,
         element=element_bytes(own, "a"),
         result=element_bytes(own, "c"),
+        memory=np.stack([own[f"{operand}_memory"].astype(np.int64) for operand in OPERANDS]),
     )
 
 
@@ -144,13 +170,30 @@ def _touched(rows: np.ndarray) -> np.ndarray:
     return -np.sort(-touched, axis=1)
 
 
-def _extents(program: Program) -> dict[str, int]:
+def _peak(program: Program) -> dict[str, int]:
     rows = program.instructions
     used = uses(rows)
     reach = dict.fromkeys((memory.name for memory in program.memories), 0)
     for operand in OPERANDS:
-        own = rows[used.of(operand)]
-        _, ends = spans(own, operand)
+        _, ends = spans(rows, operand)
         for number, name in enumerate(reach):
-            reach[name] = max(reach[name], int(ends[own[f"{operand}_memory"] == number].max(initial=0)))
+            here = used.of(operand) & (rows[f"{operand}_memory"] == number)
+            reach[name] = max(reach[name], int(ends[here].max(initial=0)))
     return reach
+
+
+def _bytes(program: Program, lanes: tuple[Lane, ...], elements: np.ndarray) -> dict[str, int]:
+    total = dict.fromkeys((memory.name for memory in program.memories), 0)
+    for lane in lanes:
+        for name in (lane.source, lane.target):
+            if name:
+                total[name] += lane.total
+    rows = program.instructions
+    alu = rows["op"] == Opcode.ALU
+    own, elements = rows[alu], elements[alu]
+    used = uses(own)
+    for operand, touches in (("a", used.reads_a), ("b", used.reads_b), ("c", used.reads_c), ("c", used.writes_c)):
+        count = elements * element_bytes(own, operand) * touches  # type: ignore[arg-type]
+        for number, name in enumerate(total):
+            total[name] += int(count[own[f"{operand}_memory"] == number].sum())
+    return total
