@@ -97,8 +97,8 @@ class Program:
         for table in ("memories", "queues", "tensors", "regions"):
             object.__setattr__(self, table, tuple(getattr(self, table)))
         object.__setattr__(self, "constants", dict(self.constants))
-        _check_names("queue", self.queues, most=QUEUES)
-        _check_names("memory", [memory.name for memory in self.memories], most=256)
+        _check_names("queue", self.queues, most=QUEUES, plain=True)
+        _check_names("memory", [memory.name for memory in self.memories], most=256, plain=True)
         _check_names("tensor", [tensor.name for tensor in self.tensors])
         if len(self.regions) > 1 << 16:
             raise ProgramError(f"program: {len(self.regions)} regions, accepted: at most {1 << 16}")
@@ -210,11 +210,13 @@ def _number(kind: str, name: str, known: tuple[str, ...] | list[str]) -> int:
     return known.index(name)
 
 
-def _check_names(kind: str, names: tuple[str, ...] | list[str], most: int | None = None) -> None:
+def _check_names(kind: str, names: tuple[str, ...] | list[str], most: int | None = None, plain: bool = False) -> None:
     if most is not None and len(names) > most:
         raise ProgramError(f"program: {len(names)} of the kind {kind}, accepted: at most {most}")
     seen = set()
     for name in names:
         if not isinstance(name, str) or not name or not name.isprintable() or name in seen:
             raise ProgramError(f"program: {kind} {name!r}, accepted: names that are not empty, printable, each once")
+        if plain and not name.replace(".", "_").isidentifier():
+            raise ProgramError(f"program: {kind} {name!r}, accepted: names of letters, digits, underscores and dots")
         seen.add(name)

@@ -37,8 +37,9 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
     used = uses(instructions)
     for operand in ("a", "b", "c"):
         touched = used.of(operand)  # type: ignore[arg-type]
-        wrong = touched & (instructions[f"{operand}_memory"] >= memories)
-        _refuse(instructions, f"{operand}_memory", wrong, f"0 to {memories - 1}")
+        memory = instructions[f"{operand}_memory"]
+        named = touched | (memory > 0) | (instructions[operand] != 0) | instructions[f"{operand}_stride"].any(axis=1)
+        _refuse(instructions, f"{operand}_memory", named & (memory >= memories), f"0 to {memories - 1}")
         _refuse(instructions, operand, touched & (np.abs(instructions[operand].astype(float)) > MOST_SPAN), "2^53")
         # In float64, where nothing can wrap round.
         steps = (extents(instructions, operand) - 1).astype(float) * instructions[f"{operand}_stride"]  # type: ignore[arg-type]

@@ -45,6 +45,11 @@ def load(name_or_path: str | os.PathLike[str]) -> Hardware:
     return _parse(_read(PRESETS / f"{name}.toml"), f"{name}.toml", default_name=name)
 
 
+def from_toml(text: str, place: str) -> Hardware:
+    """The machine that TOML text describes; HardwareError names `place`, the line or the field."""
+    return _parse(text, place, default_name=place)
+
+
 def from_dict(table: Any, place: str) -> Hardware:
     """The machine of :meth:`Hardware.to_dict`'s table; HardwareError names `place` and the field."""
     return _build(Hardware, _without_none(table), place, "")

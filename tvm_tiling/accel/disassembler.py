@@ -1,0 +1,112 @@
+"""Programs as text, for reading and for writing by hand in tests. One line per instruction:
+
+    3: matrix GEMM extent=8x1x16x1x1x24 type=int8>int32 a=a+0/24,0,0,0,0,1 b=b+0/0,0,1,0,0,16 c=acc+0/16,0,1
+       wait=load_a,load_b signal=vector                                                       (all on one line)
+
+number, queue, what it does, then what is not at its default: `extent`, loop by loop; `type` of a and b > of c; operands
+as memory + byte address / strides in elements, trailing ones or zeros left out; `function`; `accumulate`; `immediate`;
+`values`, the two immediate numbers; `pad`; tokens as queue*number. A semicolon begins a comment.
+
+Tables are directives before the code: .machine (TOML up to .end), .queues, .memory name bytes, .tensor name type shape
+memory address role operand, .region name workload decision; .in number is the region of the instructions behind it,
+.constant name and lines in base64 the values of a tensor.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .access import OPERANDS, Uses, uses
+from .isa import ElementType, Flag, Function, Opcode
+
+if TYPE_CHECKING:
+    from .program import Program
+
+_LINE = 72  # bytes of a constant on a line
+
+
+def disassemble(program: Program) -> str:
+    """See :meth:`Program.disassemble`."""
+    return "\n".join(_lines(program)) + "\n"
+
+
+def instruction_text(program: Program, number: int) -> str:
+    """One instruction as a line of text, its number left out."""
+    one = program.instructions[number : number + 1]
+    return _instruction(program, one[0], uses(one), 0)
+
+
+def _lines(program: Program) -> Iterator[str]:
+    yield f"; {len(program)} instructions for {program.hardware.name}"
+    yield ".machine"
+    yield program.hardware.to_toml().rstrip("\n")
+    yield ".end"
+    yield f".queues {' '.join(program.queues)}"
+    for memory in program.memories:
+        yield f".memory {memory.name} {memory.bytes}"
+    for tensor in program.tensors:
+        shape = ",".join(map(str, tensor.shape)) or "-"
+        place = f"{tensor.memory} {tensor.address} {tensor.role} {tensor.operand}"
+        yield f".tensor {json.dumps(tensor.name)} {tensor.dtype} {shape} {place}"
+    for region in program.regions:
+        yield f".region {' '.join(json.dumps(text) for text in (region.name, region.workload, region.decision))}"
+    used = uses(program.instructions)
+    inside = 0
+    for number, instruction in enumerate(program.instructions):
+        if instruction["region"] != inside:
+            inside = int(instruction["region"])
+            yield f".in {inside}"
+        yield f"{number}: {_instruction(program, instruction, used, number)}"
+    for name, values in program.constants.items():
+        yield f".constant {json.dumps(name)}"
+        content = np.ascontiguousarray(values).tobytes()
+        for start in range(0, len(content), _LINE):
+            yield base64.b64encode(content[start : start + _LINE]).decode()
+
+
+def _instruction(program: Program, instruction: np.void, used: Uses, number: int) -> str:
+    words = [program.queues[instruction["queue"]], Opcode(instruction["op"]).name]
+    if instruction["function"] or instruction["op"] == Opcode.ALU:
+        words.append(f"function={Function(instruction['function']).name.lower()}")
+    words += [flag.name.lower() for flag in Flag if instruction["flags"] & flag and flag.name]
+    if extent := _trimmed(instruction["extent"], 1):
+        words.append(f"extent={'x'.join(map(str, extent))}")
+    kinds = [ElementType(instruction[name]).name.lower() for name in ("dtype", "result_dtype")]
+    if instruction["dtype"] or instruction["result_dtype"]:
+        words.append(f"type={'>'.join(dict.fromkeys(kinds))}")
+    for operand in OPERANDS:
+        memory, address = instruction[f"{operand}_memory"], instruction[operand]
+        strides = _trimmed(instruction[f"{operand}_stride"], 0)
+        if used.of(operand)[number] or memory or address or strides:
+            walk = f"/{','.join(map(str, strides))}" if strides else ""
+            words.append(f"{operand}={program.memories[memory].name}{address:+d}{walk}")
+    if instruction["pad"].any():
+        words.append(f"pad={','.join(map(str, instruction['pad']))}")
+    if any(instruction["immediate"].tobytes()):
+        words.append(f"values={','.join(map(number_text, instruction['immediate'].tolist()))}")
+    for name in ("wait", "signal"):
+        tokens = [(queue, int(count)) for queue, count in zip(program.queues, instruction[name], strict=False) if count]
+        if tokens:
+            texts = (queue if count == 1 else f"{queue}*{count}" for queue, count in tokens)
+            words.append(f"{name}={','.join(texts)}")
+    return " ".join(words)
+
+
+def _trimmed(values: np.ndarray, missing: int) -> list[int]:
+    found: list[int] = values.tolist()
+    while found and found[-1] == missing:
+        found.pop()
+    return found
+
+
+def number_text(value: float) -> str:
+    """A float64 as text: as short as its bits allow, in full where text has no word for it (a NaN's bits)."""
+    text = repr(value)
+    bits = struct.pack(">d", value)
+    return text if struct.pack(">d", float(text)) == bits else f"0x{bits.hex()}"
