@@ -17,6 +17,7 @@ _LOOPS: dict[Operand, tuple[list[int], list[int]]] = {
     "c": ([0, 1, 2], [0, 2]),
 }
 _PLAIN = [0, 1, 2, 3]
+_NOTHING = np.empty(0, np.uint8)  # in the place of an operand that is not there
 # As plain numbers, which compare faster than members of an enumeration.
 _NOP, _FILL, _ALU = int(Opcode.NOP), int(Opcode.FILL), int(Opcode.ALU)
 _OF_PRODUCTS = frozenset(map(int, PRODUCTS))
@@ -43,9 +44,9 @@ class Steps:
         self._reduces = (used.reads_c & (op == _ALU)).tolist()
         product = np.isin(op, PRODUCTS)
         short = product & (instructions["extent"][:, [1, 3, 4]] == 1).all(axis=1)
-        views = {}
+        views: dict[Operand, list[np.ndarray]] = {}
         for operand, (all_loops, short_loops) in _LOOPS.items():
-            views[operand] = found = [data[0]] * len(instructions)
+            found = views[operand] = [_NOTHING] * len(instructions)
             for group, loops in ((short, short_loops), (product & ~short, all_loops), (~product, _PLAIN)):
                 places = np.flatnonzero(group & used.of(operand))
                 own = _views(instructions[places], operand, loops, data)

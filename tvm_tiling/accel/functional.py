@@ -35,12 +35,12 @@ def run(
     that have been run before. SimulationError names the instruction, its operand and what is wrong.
     """
     check_bounds(program)
-    numbers = legal_order(program, order)
     _check_room(program)
+    numbers = legal_order(program, order)
+    instructions = program.instructions[numbers]
     data = [np.zeros(memory.bytes, np.uint8) for memory in program.memories]
     written = WrittenBytes(program) if check else None
     place_tensors(program, inputs, data, written)
-    instructions = program.instructions[numbers]
     marks = None if written is None else WrittenSteps(program, numbers, instructions, written)
     for start in range(0, len(numbers), _CHUNK):
         steps = Steps(instructions[start : start + _CHUNK], data)

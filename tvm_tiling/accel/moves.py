@@ -10,7 +10,7 @@ from .elements import narrowed, widened
 
 
 def copy(a: np.ndarray, c: np.ndarray, kinds: tuple[int, int], pad: Sequence[int] | None, border: float) -> None:
-    """c = a, where there is a `pad` inside a border of `pad` = (before d1, after d1, before d2, after d2) of the value `border`.
+    """c = a, where `pad` = (before d1, after d1, before d2, after d2) is given inside a border of the value `border`.
 
     a[d0, d1, d2, d3] and c, larger by the border, are views of stored elements of the two `kinds`. All of `a` is read
     before anything is written.
