@@ -50,9 +50,13 @@ def test_a_removed_token_names_both_instructions_and_the_bytes():
     assert giver == 7
     with pytest.raises(SimulationError) as caught:
         check_hazards(broken)
-    assert str(caught.value) == (
+    sentence, first, second = str(caught.value).split("\n")
+    assert sentence == (
         "hazard: no token orders instruction 7 (ALU RELU, queue 'vector', of 'product') and instruction 8 (STORE, "
         "queue 'store', of 'product'): the first writes and the second reads bytes 512 to 1023 of memory 'acc'"
+    )
+    assert first.startswith("  7: vector ALU function=relu extent=8x16") and second.startswith(
+        "  8: store STORE extent="
     )
 
 

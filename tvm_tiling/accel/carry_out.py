@@ -36,8 +36,7 @@ class Steps:
         self._op = op.tolist()
         self._function = instructions["function"].tolist()
         self._kinds = list(zip(instructions["dtype"].tolist(), instructions["result_dtype"].tolist(), strict=True))
-        self._pad = instructions["pad"].tolist()
-        self._bordered = instructions["pad"].any(axis=1).tolist()
+        self._pad = [pad if any(pad) else None for pad in instructions["pad"].tolist()]
         self._immediate = instructions["immediate"].tolist()
         self._accumulate = ((instructions["flags"] & Flag.ACCUMULATE) != 0).tolist()
         self._has_b = used.reads_b.tolist()
@@ -65,8 +64,8 @@ class Steps:
         elif op == _FILL:
             moves.fill(self._c[place], self._kinds[place][1], self._immediate[place][0])
         elif op != _NOP:
-            pad = self._pad[place] if self._bordered[place] else None
-            moves.copy(self._a[place], self._c[place], self._kinds[place], pad, self._immediate[place][0])
+            a, c = self._a[place], self._c[place]
+            moves.copy(a, c, self._kinds[place], self._pad[place], self._immediate[place][0])
 
     def _apply(self, place: int) -> None:
         a, c = self._a[place], self._c[place]

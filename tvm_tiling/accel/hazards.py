@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import SimulationError
 from .access import OPERANDS, footprints, spans, under, uses
 from .dependences import dependences
+from .disassembler import instruction_text
 from .instruction_name import instruction_name
 from .program import Program
 from .tokens import channels, done_before, legal_order
@@ -22,7 +23,7 @@ from .tokens import channels, done_before, legal_order
 
 def check_hazards(program: Program) -> None:
     """SimulationError, naming both instructions and the bytes, if tokens leave two conflicting accesses in no order; a
-    deadlock is one too."""
+    deadlock is one too. The text of both instructions stands in the lines behind."""
     order = legal_order(program)
     found = channels(program.instructions)
     ordered = program.instructions[order]
@@ -39,6 +40,7 @@ def check_hazards(program: Program) -> None:
     raise SimulationError(
         f"hazard: no token orders {instruction_name(program, one)} and {instruction_name(program, other)}: "
         f"{_conflict(program, one, other)}"
+        + "".join(f"\n  {number}: {instruction_text(program, number)}" for number in (one, other))
     )
 
 

@@ -12,13 +12,15 @@ loops over operands that are walked with fixed strides, so that one record fits 
                   differ in the engine that does it and so in time: the matrix engine of page 01, the rows of page 05
                   (m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels;
                   immediate = (PCI, PCO) in bytes, PCI 0: the one of fewest cycles, PCO 0: results stay on the chip),
-                  the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP))
+                  the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP)). Integers are summed in the type
+                  of c, int32 or int16, and wrap round there; floats in float32, rounded once
     ALU           c = function(a, b) over d0..d3; b is the number immediate[0] where the flag IMMEDIATE is set. A loop
                   whose stride in c is 0 reduces: c = function(c, a), c being read first
     NOP           nothing but its tokens
 
-Addresses are bytes within a memory, strides are elements of the operand's type (`dtype` of a and b, `result_dtype` of
-c), extents are at least 1. Memories, queues and regions are numbers into the program's tables.
+All operands are read before c is written. Addresses are bytes within a memory, strides are elements of the operand's
+type (`dtype` of a and b, `result_dtype` of c), extents are at least 1. Memories, queues and regions are numbers into
+the program's tables.
 """
 
 from __future__ import annotations
@@ -52,7 +54,12 @@ class Flag(enum.IntFlag):
 
 
 class Function(enum.IntEnum):
-    """Functions of the vector engine, computed in the type of `a` and cast to that of `c`, integers saturating.
+    """Functions of the vector engine, of elements of one type, the results elements of c.
+
+    Integers are computed exactly and saturate once, when they become elements of c; floats are computed in float32 and
+    rounded once. A float becomes an integer by dropping its fraction, and saturates. Reductions are ADD, SUB, MUL, MAX
+    and MIN; their partial results are kept as exactly until their end, and floats are added in the order of the loops.
+    DIV of integers drops the fraction.
 
     SHIFT is a shift to the right by b, to the left where b is negative, rounding halves away from zero upwards
     (floor(x / 2^b + 1/2)). SCALE is requantisation in one step: round(a * immediate[0]) with halves to even, plus

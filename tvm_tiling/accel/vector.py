@@ -7,7 +7,7 @@ rounded once. The sums of a reduction are kept as exactly until its end. Divisio
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ _SMOOTH: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def apply(
-    function: int, a: np.ndarray, b: np.ndarray | float | None, kinds: tuple[int, int], immediate: tuple[float, float]
+    function: int, a: np.ndarray, b: np.ndarray | float | None, kinds: tuple[int, int], immediate: Sequence[float]
 ) -> np.ndarray:
     """function(a, b) as stored elements of kinds[1]; `a` and an array `b` are stored elements of kinds[0].
 
