@@ -214,7 +214,7 @@ def programs(draw):
 
 
 @given(programs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_program_comes_back_from_its_text(program):
     assert assemble(program.disassemble()) == program
 

@@ -16,6 +16,8 @@ from .program import STORAGE, Memory, Program, Region, Tensor, element_type
 from .tokens_from_data import place_tokens
 
 ALIGNMENT = 64  # bytes
+_TYPES = {name: int(element_type(name)) for name in STORAGE}
+_NO_TOKENS, _ONCE, _STAY = (0,) * QUEUES, (1,) * LOOPS, (0,) * LOOPS
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class ProgramBuilder:
         if not 0 < len(self.queues) <= QUEUES:
             raise ProgramError(f"program: {len(self.queues)} queues, accepted: 1 to {QUEUES}")
         self._memories: dict[str, int] = {}  # name -> bytes that tensors and declarations take
+        self._numbers: dict[str, int] = {}
+        self._engines: dict[str, int] = {}  # engine -> number of its queue
         self._free: dict[str, int] = {}  # name -> first byte behind the tensors
         self._tensors: dict[str, Tensor] = {}
         self._regions: list[Region] = []
@@ -52,7 +56,7 @@ class ProgramBuilder:
     def memory(self, name: str, size: int = 0) -> int:
         """The number of a memory, which is there from its first mention, with at least `size` bytes in use."""
         self._memories[name] = max(self._memories.get(name, 0), size)
-        return list(self._memories).index(name)
+        return self._numbers.setdefault(name, len(self._numbers))
 
     def tensor(
         self,
@@ -111,36 +115,42 @@ class ProgramBuilder:
         """Append an instruction of an engine and give its number. Its loops are those of isa.py for its `op`, the
         missing innermost ones once round. An ALU without `b` takes immediate[0] for it where its function has two
         operands."""
-        flags = Flag.ACCUMULATE if accumulate else Flag(0)
-        if op is Opcode.ALU and b is None and immediate is not None:
+        flags = int(Flag.ACCUMULATE) if accumulate else 0
+        if b is None and immediate is not None and op is Opcode.ALU:
             flags |= Flag.IMMEDIATE
         first = a or b or c
-        kind = element_type(first.dtype) if first else 0
-        result = element_type(c.dtype) if c else kind
-        given = [operand or At("", 0, (), "int8") for operand in (a, b, c)]
-        numbers = [self.memory(at.memory) if at.memory else 0 for at in given]
-        values = tuple(immediate or ())
+        kind = _type(first.dtype) if first else 0
+        memories, addresses, strides = zip(*(self._operand(at) for at in (a, b, c)), strict=True)
+        values = (*(immediate or ()), 0.0, 0.0)[:2]
         self._rows.append(
             (
-                op,
+                int(op),
                 self._queue_number(engine),
-                function,
+                int(function),
                 flags,
                 kind,
-                result,
+                _type(c.dtype) if c else kind,
                 max(len(self._regions) - 1, 0),
-                (0,) * QUEUES,
-                (0,) * QUEUES,
-                *numbers,
+                _NO_TOKENS,
+                _NO_TOKENS,
+                *memories,
                 0,
-                *(at.address for at in given),
-                _loops(extent, 1),
-                *(_loops(at.stride, 0) for at in given),
+                *addresses,
+                _loops(extent, _ONCE),
+                *strides,
                 pad,
-                values + (0.0,) * (2 - len(values)),
+                values,
             )
         )
         return len(self._rows) - 1
+
+    def _operand(self, at: At | None) -> tuple[int, int, tuple[int, ...]]:
+        """Memory, address and strides as an instruction has them."""
+        if at is None:
+            return 0, 0, _STAY
+        if at.memory not in self._numbers:
+            self.memory(at.memory)
+        return self._numbers[at.memory], at.address, _loops(at.stride, _STAY)
 
     def build(self) -> Program:
         """The program. Memories are as large as tensors, declarations and instructions reach."""
@@ -158,13 +168,14 @@ class ProgramBuilder:
         return program
 
     def _queue_number(self, engine: str) -> int:
-        queue = engine
-        if self.queues == self.machine.queues and engine in self.machine.engines:
-            queue = self.machine.queue_of(engine)
-        if queue not in self.queues:
-            known = {*self.queues, *self.machine.engines} if self.queues == self.machine.queues else self.queues
-            raise ProgramError(f"unknown engine {engine!r}: {nearest(engine, known)}")
-        return self.queues.index(queue)
+        if engine not in self._engines:
+            own = self.queues == self.machine.queues
+            queue = self.machine.queue_of(engine) if own and engine in self.machine.engines else engine
+            if queue not in self.queues:
+                known = {*self.queues, *self.machine.engines} if own else self.queues
+                raise ProgramError(f"unknown engine {engine!r}: {nearest(engine, known)}")
+            self._engines[engine] = self.queues.index(queue)
+        return self._engines[engine]
 
     def _sizes(self, instructions: np.ndarray) -> dict[str, int]:
         sizes = dict(self._memories)
@@ -177,7 +188,12 @@ class ProgramBuilder:
         return sizes
 
 
-def _loops(values: Sequence[int], missing: int) -> tuple[int, ...]:
+def _type(name: str) -> int:
+    found = _TYPES.get(name)
+    return int(element_type(name)) if found is None else found  # which refuses it
+
+
+def _loops(values: Sequence[int], missing: tuple[int, ...]) -> tuple[int, ...]:
     if len(values) > LOOPS:
         raise ProgramError(f"instruction: {len(values)} loops, accepted: at most {LOOPS}")
-    return (*values, *(missing,) * (LOOPS - len(values)))
+    return (*values, *missing[len(values) :])

@@ -24,6 +24,9 @@ class Dependences:
     space: np.ndarray
 
 
+Marks = dict[int, np.ndarray]  # queue -> of each piece, the last instruction of that queue that touched it
+
+
 @dataclass
 class _Extent:
     """Bytes [first, end) of one memory whose accesses overlap each other, kept by pieces of `piece` bytes."""
@@ -31,44 +34,66 @@ class _Extent:
     first: int
     end: int
     piece: int
-    writers: dict[int, np.ndarray] = field(default_factory=dict)  # queue -> last instruction that wrote each piece
-    readers: dict[int, np.ndarray] = field(default_factory=dict)
+    writers: Marks = field(default_factory=dict)
+    readers: Marks = field(default_factory=dict)
+    seen: dict[tuple[int, int], tuple[Marks, Marks]] = field(default_factory=dict)
 
     def pieces(self) -> int:
         return (self.end - self.first) // self.piece
+
+    def look(self, place: int, number: int, form: Footprint) -> tuple[Marks, Marks]:
+        """The marks of writers and of readers under form `number` at `place`: views, kept since tiles come again."""
+        found = self.seen.get((place, number))
+        if found is None:
+            start = (place - self.first) // self.piece
+            here = Footprint(form.run // self.piece, tuple((step // self.piece, count) for step, count in form.loops))
+            writers, readers = (
+                {queue: under(marks, start, here) for queue, marks in kind.items()}
+                for kind in (self.writers, self.readers)
+            )
+            found = self.seen[place, number] = (writers, readers)
+        return found
+
+
+class _Latest:
+    """The latest instruction of other queues, of those that something was asked for."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []  # instruction, other queue, its latest instruction
+
+    def add(self, number: int, queue: int, marks: Marks) -> None:
+        for other, view in marks.items():
+            if other != queue:
+                self.rows.append((number, other, int(np.maximum.reduce(view, axis=None))))
+
+    def table(self, count: int) -> np.ndarray:
+        found = np.full((count, QUEUES), -1, dtype=np.int64)
+        if self.rows:
+            number, other, latest = np.array(self.rows, dtype=np.int64).T
+            np.maximum.at(found, (number, other), latest)
+        return found
 
 
 def dependences(instructions: np.ndarray) -> Dependences:
     """The dependences of an INSTRUCTION array between different queues. Overlap is decided byte by byte, so two tiles
     of one matrix do not depend on each other."""
-    data = np.full((len(instructions), QUEUES), -1, dtype=np.int64)
-    space = data.copy()
+    data, space = _Latest(), _Latest()
     accesses = _accesses(instructions)
     extents, lies_in = _extents(accesses)
     watched = np.flatnonzero(lies_in >= 0)
-    if not extents:
-        return Dependences(data, space)
-    pieces = np.array([extent.piece for extent in extents])[lies_in]
-    firsts = np.array([extent.first for extent in extents])[lies_in]
-    forms: dict[tuple[int, int], Footprint] = {}
-    for number, queue, where, place, piece, form, reads, writes in zip(
-        *(column[watched].tolist() for column in (accesses.instruction, accesses.queue, lies_in)),
-        ((accesses.low - firsts) // pieces)[watched].tolist(),
-        *(column[watched].tolist() for column in (pieces, accesses.form, accesses.reads, accesses.writes)),
-        strict=True,
+    columns = (accesses.instruction, accesses.queue, lies_in, accesses.low, accesses.form, accesses.reads)
+    for number, queue, where, place, form, reads, writes in zip(
+        *(column[watched].tolist() for column in (*columns, accesses.writes)), strict=True
     ):
-        extent = extents[where]
-        here = forms.get((form, piece))
-        if here is None:
-            here = forms[form, piece] = _in_pieces(accesses.forms[form], piece)
+        writers, readers = extents[where].look(place, form, accesses.forms[form])
         if reads:
-            _latest(extent.writers, queue, place, here, data[number])
-            under(extent.readers[queue], place, here)[...] = number
+            data.add(number, queue, writers)
+            readers[queue][...] = number
         if writes:
-            _latest(extent.writers, queue, place, here, space[number])
-            _latest(extent.readers, queue, place, here, space[number])
-            under(extent.writers[queue], place, here)[...] = number
-    return Dependences(data, space)
+            space.add(number, queue, writers)
+            space.add(number, queue, readers)
+            writers[queue][...] = number
+    return Dependences(data.table(len(instructions)), space.table(len(instructions)))
 
 
 @dataclass(frozen=True)
@@ -142,16 +167,3 @@ def _extents(accesses: _Accesses) -> tuple[list[_Extent], np.ndarray]:
             lies_in[group] = len(extents)
             extents.append(extent)
     return extents, lies_in
-
-
-def _in_pieces(form: Footprint, piece: int) -> Footprint:
-    return Footprint(form.run // piece, tuple((step // piece, count) for step, count in form.loops))
-
-
-def _latest(marks: dict[int, np.ndarray], queue: int, place: int, form: Footprint, found: np.ndarray) -> None:
-    """Raise found[q] to the latest mark of every other queue q under the footprint."""
-    for other, mark in marks.items():
-        if other != queue:
-            latest = under(mark, place, form).max()
-            if latest > found[other]:
-                found[other] = latest

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import ProgramError, nearest
 from ..hardware.description import Hardware
+from .elements import STORED
 from .isa import INSTRUCTION, QUEUES, ElementType
 from .validity import check_instructions
 
@@ -22,16 +23,8 @@ ROLES = ("input", "output", "constant", "scratch")
 OPERAND_CLASSES = ("a", "b", "out")
 MOST_BYTES = 1 << 40  # of a memory
 
-# How arrays hold the element types in NumPy, which has no bfloat16: its bits, the upper half of a float32.
-STORAGE: dict[str, np.dtype[Any]] = {
-    "int8": np.dtype("<i1"),
-    "int16": np.dtype("<i2"),
-    "int32": np.dtype("<i4"),
-    "float32": np.dtype("<f4"),
-    "bfloat16": np.dtype("<u2"),
-    "uint8": np.dtype("<u1"),
-    "float16": np.dtype("<f2"),
-}
+# How arrays and files hold the element types; bfloat16, which NumPy has not, as its bits.
+STORAGE: dict[str, np.dtype[Any]] = {kind.name.lower(): STORED[kind].newbyteorder("<") for kind in ElementType}
 
 
 @dataclass(frozen=True)
