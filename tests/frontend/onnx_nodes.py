@@ -1,4 +1,4 @@
-"""The node tests that come with the onnx package, run through load_model and TVM's default build."""
+"""The node tests that come with the onnx package, run through load_model and TVM's default build, or tt.compile."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import functools
 import os
 import signal
 import warnings
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from default_build import run
+from default_build import run as run_default
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
@@ -17,6 +18,7 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.frontend import load_model
 from tvm_tiling.frontend.onnx_model import import_onnx  # noqa: F401  loaded once, before the processes part
 from tvm_tiling.frontend.onnx_values import VALUE_INPUTS
+from tvm_tiling.model.compile import compile_model
 
 FLOAT = onnx.TensorProto.FLOAT
 # Results that are random, and operators of training.
@@ -52,16 +54,31 @@ def array(value) -> np.ndarray:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
-def check(case, *, params: bool = False) -> None:
-    """One case: imported, built, compared. `params`: integer and small vector inputs given before the run if needed."""
+Arrays = Mapping[str, np.ndarray]
+# (model, values given before the run, inputs by name) -> outputs
+Run = Callable[[onnx.ModelProto, Arrays, Arrays], list[np.ndarray]]
+
+
+def by_default_build(model: onnx.ModelProto, params: Arrays, given: Arrays) -> list[np.ndarray]:
+    """Outputs by TVM's default build."""
+    imported = load_model(model, params=params)
+    return run_default(imported, [given[name] for name in imported.input_names])
+
+
+def by_compile(model: onnx.ModelProto, params: Arrays, given: Arrays) -> list[np.ndarray]:
+    """Outputs by this package's passes, schedules and executable."""
+    executable = compile_model(model, params=params, cache=False)
+    result = executable.run(*(given[name] for name in executable.signature.input_names))
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def check(case, run: Run, *, params: bool = False) -> None:
+    """One case run and compared. `params`: inputs that decide shapes or axes given before the run."""
     inputs, expected = ([array(value) for value in values] for values in case.data_sets[0])
     names = [value.name for value in case.model.graph.input]
-    fixed: dict[str, np.ndarray] = {}
-    if params:
-        fixed = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True) if _decides(case, name)}
-    model = load_model(case.model, params=fixed)
     given = dict(zip(names, inputs, strict=True))
-    results = run(model, [given[name] for name in model.input_names])
+    fixed = {name: value for name, value in given.items() if params and _decides(case, name)}
+    results = run(case.model, fixed, given)
     assert len(results) == len(expected)
     for result, value in zip(results, expected, strict=True):
         assert result.shape == value.shape and result.dtype == value.dtype, (
@@ -75,7 +92,7 @@ def _decides(case, name: str) -> bool:
     return any(place < len(node.input) and node.input[place] == name for place in VALUE_INPUTS.get(node.op_type, ()))
 
 
-def outcome(case, *, params: bool = False, seconds: int = 60) -> str:
+def outcome(case, run: Run, *, params: bool = False, seconds: int = 60) -> str:
     """ "ok", or what went wrong, in a process of its own: a crash counts as a failure and ends nothing else."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -87,7 +104,7 @@ def outcome(case, *, params: bool = False, seconds: int = 60) -> str:
         os.dup2(null, 1)
         os.dup2(null, 2)
         try:
-            check(case, params=params)
+            check(case, run, params=params)
             said = "ok"
         except TilingError as error:
             said = f"refused: {error}"
@@ -104,24 +121,12 @@ def outcome(case, *, params: bool = False, seconds: int = 60) -> str:
     return said or f"crash: signal {status & 127}"
 
 
-def outcomes(names: list[str]) -> dict[str, str]:
+def outcomes(names: list[str], run: Run) -> dict[str, str]:
     """The outcome of each case: "ok", "ok with params" where values had to be given before the run, or why not."""
     found = {}
     for name in names:
-        found[name] = outcome(cases()[name])
+        found[name] = outcome(cases()[name], run)
         if "params={" in found[name]:
-            second = outcome(cases()[name], params=True)
+            second = outcome(cases()[name], run, params=True)
             found[name] = "ok with params" if second == "ok" else second
     return found
-
-
-if __name__ == "__main__":
-    import json
-    import sys
-
-    chosen = [name for name in cases() if any(part in name for part in sys.argv[2:] or [""])]
-    kept: dict[str, str] = {}
-    for name in chosen:
-        kept |= outcomes([name])
-        with open(sys.argv[1], "w") as file:
-            json.dump(kept, file, indent=1)

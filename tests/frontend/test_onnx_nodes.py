@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from onnx_nodes import cases, check
+from onnx_nodes import by_default_build, cases, check
 
 # One or two for what this package writes itself, and for what has to be known before the run.
 PLAIN = [
@@ -60,9 +60,9 @@ WITH_PARAMS = [
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_node(name):
-    check(cases()[f"test_{name}"])
+    check(cases()[f"test_{name}"], by_default_build)
 
 
 @pytest.mark.parametrize("name", WITH_PARAMS)
 def test_node_with_values_given_before_the_run(name):
-    check(cases()[f"test_{name}"], params=True)
+    check(cases()[f"test_{name}"], by_default_build, params=True)

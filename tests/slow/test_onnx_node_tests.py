@@ -14,9 +14,9 @@ pytest.importorskip("onnx")
 
 @pytest.mark.slow
 def test_85_percent_of_the_node_tests_pass():
-    from onnx_nodes import cases, outcomes
+    from onnx_nodes import by_compile, cases, outcomes
 
-    found = outcomes(list(cases()))
+    found = outcomes(list(cases()), by_compile)
     assert len(found) > 900
     failed = {name: said for name, said in found.items() if not said.startswith("ok")}
     given = sum(said == "ok with params" for said in found.values())

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import UnsupportedOperator
@@ -126,6 +126,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             raise self._refusal(node, error) from error
         if node.op_type in _MAKE_SEQUENCES:
             return [result]
+        if node.op_type in VALUE_INPUTS and _is_open(result) and (unknown := self._unknown_values(node)):
+            raise self._value_refusal(node, unknown)
         if not isinstance(result, relax.Tuple) and isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, place)) for place in range(len(result.ty.fields))]
         results = list(result) if isinstance(result, relax.Tuple) else [result]
@@ -143,17 +145,23 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _refusal(self, node: onnx.NodeProto, error: Exception) -> UnsupportedOperator:
         """What to say of a node that cannot be imported."""
+        if unknown := self._unknown_values(node):
+            return self._value_refusal(node, unknown)
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
-        open_inputs = self._inputs_behind(
+        return UnsupportedOperator(f"{where} is not served in this form: {first_line(error)}")
+
+    def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
+        """The inputs of the model that decide what has to be known of a node before the run."""
+        return self._inputs_behind(
             node.input[place] for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)
         )
-        if open_inputs:
-            names = ", ".join(map(repr, open_inputs))
-            return UnsupportedOperator(
-                f"{where}: it takes the value of {names}, which is not known before the run; "
-                f"accepted: params={{{open_inputs[0]!r}: value}}"
-            )
-        return UnsupportedOperator(f"{where} is not served in this form: {first_line(error)}")
+
+    def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
+        return UnsupportedOperator(
+            f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it takes the value of "
+            f"{', '.join(map(repr, unknown))}, which is not known before the run; "
+            f"accepted: params={{{unknown[0]!r}: value}}"
+        )
 
     def _inputs_behind(self, names: Iterable[str]) -> list[str]:
         """The inputs of the model that tensors are computed from."""
@@ -165,6 +173,14 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 seen.add(name)
                 left += makers[name].input if name in makers else []
         return [value.name for value in self._prepared.inputs() if value.name in seen]
+
+
+def _is_open(result: relax.Expr) -> bool:
+    """Whether the shape of a tensor is known at run time only."""
+    shape = getattr(result.ty, "shape", None)
+    if not isinstance(result.ty, relax.TensorType):
+        return False
+    return not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values)
 
 
 @contextlib.contextmanager

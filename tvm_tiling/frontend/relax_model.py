@@ -107,7 +107,7 @@ def _fitting(main: relax.Function, params: Mapping[str, Any], where: str) -> dic
         )
     values = {}
     for name, given in params.items():
-        value = given if isinstance(given, tvm.runtime.Tensor) else tvm.runtime.tensor(np.ascontiguousarray(given))
+        value = given if isinstance(given, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(given, order="C"))
         shape, dtype = _fixed_shape(declared[name]), str(declared[name].ty.dtype)
         if str(value.dtype) != dtype or (shape is not None and tuple(value.shape) != shape):
             raise ModelFormatError(

@@ -46,11 +46,14 @@ def _any(node: torch.fx.Node, importer: Importer) -> relax.Var:
     return builder.emit(op.greater(count, relax.const(0, "int32")))
 
 
-def _smallest_along(node: torch.fx.Node, importer: Importer) -> relax.Var:
-    data, axis, keep = _arguments(node, importer, 0, False)
-    builder = importer.block_builder
-    places = builder.emit(op.argmin(data, axis, keep))
-    return builder.emit(relax.Tuple([builder.emit(op.min(data, axis, keep)), places]))
+def _extreme_along(reduce: Callable, place: Callable) -> Converter:
+    def convert(node: torch.fx.Node, importer: Importer) -> relax.Var:
+        data, axis, keep = _arguments(node, importer, 0, False)
+        builder = importer.block_builder
+        places = builder.emit(place(data, axis, keep))
+        return builder.emit(relax.Tuple([builder.emit(reduce(data, axis, keep)), places]))
+
+    return convert
 
 
 def _product_along(node: torch.fx.Node, importer: Importer) -> relax.Var:
@@ -116,7 +119,8 @@ CONVERTERS: dict[str, Converter] = {
     "any.default": _any,
     "clamp.default": _clamp,
     "div.Scalar_mode": _divide,
-    "min.dim": _smallest_along,
+    "max.dim": _extreme_along(op.max, op.argmax),
+    "min.dim": _extreme_along(op.min, op.argmin),
     "prod.dim_int": _product_along,
     "scatter_add.default": _scatter_add,
     "select_scatter.default": _select_scatter,

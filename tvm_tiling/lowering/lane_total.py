@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from tvm import tirx
@@ -12,8 +13,8 @@ from .registers import register
 Expr: TypeAlias = tirx.Expr
 
 
-def lane_total(operation: type, vectors: list[tirx.Var], lanes: int, dtype: str) -> tirx.Var:
-    """A register of one element: `operation`, a TIR node such as Add, over every lane of `vectors`, which it changes.
+def lane_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var], lanes: int, dtype: str) -> tirx.Var:
+    """A register of one element: `operation`, such as tirx.Add, over every lane of `vectors`, which it changes.
 
     Halves are taken together until one lane is left; of an odd number the middle one joins the first.
     """

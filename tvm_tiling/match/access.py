@@ -34,7 +34,17 @@ class Access:
     def at(self, *indices: Index, dtype: str | None = None) -> tirx.Expr:
         """The element at fused `indices`, one per axis, cast to `dtype`."""
         value = substitute(self.expr, bind(self.axes, self.extents, indices))
+        value = tvm_ffi.structural_map(value, ((tirx.EQ, tirx.NE), _of_one_type))
         return value if dtype is None or str(value.ty) == dtype else tirx.Cast(dtype, value)
+
+
+def _of_one_type(comparison: tirx.EQ | tirx.NE) -> tirx.Expr:
+    """An element compared with an index, which may have got another type: TVM refuses to compare the two."""
+    a, b = comparison.a, comparison.b
+    if str(a.ty) == str(b.ty) or not (loads(a) or loads(b)):
+        return comparison
+    kind = str((a if loads(a) else b).ty)
+    return type(comparison)(*(side if str(side.ty) == kind else tirx.Cast(kind, side) for side in (a, b)))
 
 
 def substitute(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:

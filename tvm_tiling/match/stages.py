@@ -106,15 +106,22 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
 
 
 def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ...]:
-    """The stages without those whose results nobody reads."""
+    """The stages without those whose results nobody reads; of several results at once only those that are read."""
     needed: list[Stage] = []
     read: list[tirx.Buffer] = []
+
+    def wanted(write: Write) -> bool:
+        own = any(write.buffer.same_as(k) for k in kept)
+        return not own or any(write.buffer.same_as(r) for r in read)
+
     for stage in reversed(stages):
-        own = all(any(w.buffer.same_as(k) for k in kept) for w in stage.writes)
-        if own and not any(w.buffer.same_as(r) for w in stage.writes for r in read):
+        writes = tuple(w for w in stage.writes if wanted(w))
+        if not writes:
             continue
-        needed.insert(0, stage)
-        read += [load.source for load in stage.reads()]
+        # What reduces reads all that it writes.
+        part = stage if stage.reduced else replace(stage, writes=writes)
+        needed.insert(0, part)
+        read += [load.source for load in part.reads()]
     return tuple(needed)
 
 

@@ -7,8 +7,10 @@ border.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import tvm_ffi
@@ -17,7 +19,10 @@ from tvm.ir import TensorLoad
 
 from .access import loads, variables
 from .evaluate import conditional, evaluate
+from .extreme import extreme, plain
 from .stages import Stage
+
+Operation: TypeAlias = Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,11 @@ def window_of(stage: Stage) -> Window:
     return Window(replace(stage, writes=(replace(write, value=value),)), tuple(bounds))
 
 
-def accumulated(stage: Stage, number: int = 0) -> tuple[type, tirx.Expr] | None:
+def accumulated(stage: Stage, number: int = 0) -> tuple[Operation, tirx.Expr] | None:
     """(operation, what is added) where a write is its element so far, added to by an associative operation."""
     write = stage.writes[number]
-    value = write.value
+    exact = plain(write.value)
+    value = write.value if exact is None else exact
     if not isinstance(value, (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)):
         return None
     own = [isinstance(p, TensorLoad) and p.source.same_as(write.buffer) for p in (value.a, value.b)]
@@ -91,7 +97,7 @@ def accumulated(stage: Stage, number: int = 0) -> tuple[type, tirx.Expr] | None:
     term = value.b if own[0] else value.a
     if any(load.source.same_as(w.buffer) for load in loads(term) for w in stage.writes):
         return None
-    return type(value), term
+    return (type(value) if exact is None else partial(extreme, type(value))), term
 
 
 def _choices(value: tirx.Expr) -> list[tirx.Expr]:

@@ -53,7 +53,7 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite, name: str = "main") -> tvm.IRM
     rewriter = Rewriter(builder)
     for block in func.body.blocks:
         for binding in block.bindings:
-            if not isinstance(binding, relax.VarBinding) or isinstance(binding.value, relax.If | relax.Function):
+            if isinstance(binding.value, relax.If | relax.Function):
                 raise UnsupportedOperator(f"{name}: control flow at {binding.var.name}; accepted: straight lines")
             for variable in relax.analysis.free_vars(binding.value):
                 rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
@@ -63,6 +63,11 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite, name: str = "main") -> tvm.IRM
         with builder.dataflow():
             for block in func.body.blocks:
                 for binding in block.bindings:
+                    if isinstance(binding, relax.MatchCast):
+                        # A shape that the data decides has its name from here on.
+                        source = replace_operands(binding.value, rewriter.renamed)
+                        rewriter.renamed[binding.var] = builder.match_cast(source, binding.ty)
+                        continue
                     value = builder.normalize(replace_operands(binding.value, rewriter.renamed))
                     new = rewrites(rewriter, binding.var, value)
                     rewriter.renamed[binding.var] = rewriter.emit(value if new is None else new)
@@ -105,7 +110,7 @@ def array(expr: Expr) -> np.ndarray | None:
 
 
 def constant(value: np.ndarray) -> tvm.ir.GenericConst:
-    return relax.const(np.ascontiguousarray(value), str(value.dtype))
+    return relax.const(np.asarray(value, order="C"), str(value.dtype))
 
 
 def shape_of(expr: Expr) -> tuple[int, ...] | None:

@@ -2,7 +2,8 @@
 
 simplify         constants, batch norm into weights, operators that do nothing
 channels_last    regions around convolutions
-legalise, fuse   TVM's own: operators to TIR, element-wise ones into the write-back of what they follow
+legalise         operators to TIR, TVM's own but for extremes of floats
+fuse             TVM's own: element-wise operators into the write-back of what they follow
 schedule         a decision for every operator, constant weights packed
 """
 
@@ -15,6 +16,7 @@ from tvm import relax
 
 from ..hardware.description import Hardware
 from ..schedule import Options
+from .extremes import legalised
 from .layout import channels_last
 from .operators import Operator, schedule_operators
 from .simplify import simplify
@@ -22,7 +24,6 @@ from .simplify import simplify
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
 
 FUSION = (
-    relax.transform.LegalizeOps,
     relax.transform.AnnotateTIROpPattern,
     relax.transform.FuseOps,
     relax.transform.FuseTIR,
@@ -35,6 +36,7 @@ def lower(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None)
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
     mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
     mod = simplify(channels_last(mod))
+    mod = legalised(mod)
     for step in FUSION:
         mod = step()(mod)
     return schedule_operators(mod, hardware, options or Options())

@@ -39,9 +39,11 @@ def _call(rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
 
 
 def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
-    """The same by fewer operators: a broadcast that changes nothing, a sum of stacked tensors."""
+    """The same by fewer operators: a broadcast that changes nothing, a sum of stacked tensors, nothing put beside."""
     if is_op(call, "broadcast_to", "reshape") and shape_of(call.args[0]) == shape_of(call):
         return call.args[0] if shape_of(call) is not None else None
+    if is_op(call, "concat"):
+        return _without_empty(rewriter, call)
     if not is_op(call, "sum") or call.attrs.axis is None or ints(call.attrs.axis) != (0,) or call.attrs.keepdims:
         return None
     stacked = rewriter.value(call.args[0])
@@ -54,6 +56,17 @@ def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     for term in terms.fields[1:]:
         total = rewriter.emit(relax.op.add(total, term))
     return total
+
+
+def _without_empty(rewriter: Rewriter, call: relax.Call) -> Expr | None:
+    """A concatenation without operands that have no elements, of which TVM cannot keep constants."""
+    parts = rewriter.value(call.args[0])
+    if not isinstance(parts, relax.Tuple):
+        return None
+    filled = [part for part in parts.fields if 0 not in (shape_of(part) or ())]
+    if len(filled) == len(parts.fields) or not filled:
+        return None
+    return filled[0] if len(filled) == 1 else relax.op.concat(filled, call.attrs.axis)
 
 
 def folded(call: relax.Call) -> tvm.ir.GenericConst | None:

@@ -1,0 +1,38 @@
+"""The larger or smaller of two floats, NaN where either is, as an expression that is made and recognised here.
+
+TIR's max(a, b) is a if a > b, else b: it forgets a NaN in a and keeps one in b. No NaN is at least minus infinity.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tvm_ffi
+from tvm import tirx
+
+
+def extreme(kind: type, first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
+    """`kind` (tirx.Max or tirx.Min) of two expressions of one type; of floats NaN where either is."""
+    dtype = str(first.ty)
+    if "float" not in dtype:
+        return kind(first, second)
+    for constant, other in ((first, second), (second, first)):
+        if isinstance(constant, tirx.FloatImm) and not math.isnan(constant.value):
+            return kind(constant, other)
+    lanes = dtype.partition("x")
+    least: tirx.Expr = tirx.const(-math.inf, lanes[0])
+    if lanes[2]:
+        least = tirx.Broadcast(least, int(lanes[2]))
+    return tirx.Select(first >= least, kind(first, second), first)
+
+
+def plain(expr: tirx.Expr) -> tirx.Max | tirx.Min | None:
+    """The TIR max or min within what extreme() makes of two variable operands; None for anything else."""
+    if not isinstance(expr, tirx.Select) or not isinstance(expr.true_value, tirx.Max | tirx.Min):
+        return None
+    condition, inner = expr.condition, expr.true_value
+    same = isinstance(condition, tirx.GE) and all(
+        tvm_ffi.structural_equal(inner.a, other) for other in (condition.a, expr.false_value)
+    )
+    infinite = same and isinstance(condition.b, tirx.FloatImm) and condition.b.value == -math.inf
+    return inner if infinite else None
