@@ -1,0 +1,33 @@
+"""The accelerator's benchmark on cases small enough to be no measurement."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from benchmarks.accel import least_seconds, measure_functional, table
+from benchmarks.accel_cases import convolution, product
+from tvm_tiling.accel.check import check
+
+
+@pytest.mark.parametrize("case", [product(32, 16, 48, 16, 8, 24), convolution(9, 8, 3, 3)], ids=["product", "conv"])
+def test_a_case_is_checked_measured_and_shown(case):
+    check(case.program)
+    row = measure_functional(case, 0)
+    assert row["instructions"] == len(case.program)
+    assert row["gmacs_unchecked"] * row["microseconds_unchecked"] * len(case.program) == pytest.approx(case.macs / 1e3)
+    text = table([row | {"gmacs_unchecked": 5.5}, row | {"gmacs_unchecked": 4.5}])
+    assert case.name in text and "1 of 2 reach 5 GMAC/s" in text
+
+
+def test_a_wrong_result_is_not_measured():
+    case = product(32, 16, 48, 16, 8, 24)
+    with pytest.raises(AssertionError):
+        measure_functional(dataclasses.replace(case, output=case.output + np.int32(1)), 0)
+
+
+def test_the_least_time_of_two_calls_and_more():
+    calls = []
+    assert least_seconds(lambda: calls.append(1), 0) >= 0 and len(calls) == 2
