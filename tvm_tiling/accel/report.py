@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .page import write_page
 from .program import Program
 from .region_time import RegionTime, region_times
 from .timing import Timing
@@ -46,7 +47,8 @@ class SimReport:
     `utilisation` is the cycles that the multiplier arrays need at peak over the cycles taken. `bytes` are those moved
     between the chip and the external and internal memory, by operand: a, b, out. `lower_bound` is the roofline, the
     cycles of whatever is busiest (`bound`: an engine, "port NAME" or "dispatch"); `upper_bound` has everything in
-    series. `energy` in pJ by where it goes. `clock_mhz` None: unknown.
+    series; `transfer_cycles` are those of the queue or port that is busiest with transfers. `energy` in pJ by where it
+    goes. `clock_mhz` None: unknown.
     """
 
     hardware: str
@@ -58,6 +60,7 @@ class SimReport:
     lower_bound: int
     upper_bound: int
     bound: str
+    transfer_cycles: int
     engines: dict[str, EngineTime]
     bytes: dict[str, int]
     memories: dict[str, MemoryUse]
@@ -122,6 +125,7 @@ class SimReport:
             "lower_bound": self.lower_bound,
             "upper_bound": self.upper_bound,
             "bound": self.bound,
+            "transfer_cycles": self.transfer_cycles,
             "roofline": self.roofline,
             "intensity": self.intensity,
             "overlap": self.overlap,
@@ -132,6 +136,12 @@ class SimReport:
             "energy": self.energy,
             "regions": [vars(region) for region in self.regions],
         }
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one HTML file, with plots where the plotly package is installed (extra `plots`)."""
+        from .report_page import report_page  # which needs this class
+
+        write_page(path, report_page(self))
 
     def summary(self) -> str:
         """The report as text: a headline and what limits it, then engines, memories and energy as tables."""

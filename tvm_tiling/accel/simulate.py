@@ -58,6 +58,7 @@ class Simulation:
             lower_bound=lower,
             upper_bound=upper,
             bound=bound,
+            transfer_cycles=self._transfer_cycles(cost),
             engines=self._engines(cost, timing),
             bytes=_moved(self._work),
             memories=_memories(self._work, machine, cost),
@@ -65,6 +66,13 @@ class Simulation:
             program=self.program,
             timing=timing,
         )
+
+    def _transfer_cycles(self, cost: Costs) -> int:
+        busy = np.zeros(len(self.program.queues))
+        for lane in self._work.lanes:
+            busy += np.bincount(self._order.queue[lane.number], cost.busy[lane.number], len(busy))
+        ports = (port_busy(cost, port) // servers for port, servers in enumerate(cost.servers))
+        return max(0, *busy.astype(np.int64).tolist(), *ports)
 
     def _engines(self, cost: Costs, timing: Timing) -> dict[str, EngineTime]:
         busy = queue_busy(self._order, cost).tolist()

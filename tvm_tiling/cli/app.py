@@ -19,7 +19,7 @@ from ..errors import TilingError
 
 class Command(NamedTuple):
     """A row of the table. `module` is loaded when the command is called; its `command` is a function, or a typer.Typer
-    that groups several commands."""
+    that groups several commands. A function's words are parsed by the module's `Parsing` where it has one."""
 
     name: str
     module: str
@@ -27,12 +27,16 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("explain", "tvm_tiling.cli.explain", "Show how an operator is cut on a machine, and why."),
+    Command(
+        "explain", "tvm_tiling.cli.explain", "Show how an operator, or all of a model, is cut on a machine, and why."
+    ),
     Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
     Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
     Command("report", "tvm_tiling.cli.report", "Time a model and show where its time goes, operator by operator."),
     Command("demo", "tvm_tiling.cli.demo", "Decide, compile and run three matrix products beside TVM and libraries."),
-    Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries on suites of shapes."),
+    Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, of a model or on suites of shapes."),
+    Command("simulate", "tvm_tiling.cli.simulate", "Time a program or an operator on the simulated accelerator."),
+    Command("sweep", "tvm_tiling.cli.sweep", "Time it while one field of the accelerator takes several values."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
     Command(
         "doctor", "tvm_tiling.cli.doctor", "Check versions, threads, caches and optional parts; say how to mend them."
@@ -79,11 +83,12 @@ def _frame(words: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     called = next((word for word in words if not word.startswith("-")), None)
     for row in COMMANDS:
-        command = importlib.import_module(row.module).command if row.name == called else _not_loaded
+        module = importlib.import_module(row.module) if row.name == called else None
+        command = module.command if module else _not_loaded
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=row.name, help=row.help)
         else:
-            app.command(row.name, help=row.help)(command)
+            app.command(row.name, help=row.help, cls=getattr(module, "Parsing", None))(command)
     return app
 
 

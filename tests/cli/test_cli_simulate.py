@@ -1,0 +1,115 @@
+"""`tvm-tiling simulate` and `tvm-tiling sweep` on a program's file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tvm_tiling.accel.builder import At, ProgramBuilder
+from tvm_tiling.accel.isa import Opcode
+from tvm_tiling.accel.program import Program
+from tvm_tiling.accel.simulate import simulate
+from tvm_tiling.cli import main
+from tvm_tiling.cli.sweep import gathered, parse_values
+from tvm_tiling.errors import HardwareError
+from tvm_tiling.hardware import Hardware
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """p.vsim in the working folder: a load of 4096 bytes."""
+    monkeypatch.chdir(tmp_path)
+    machine = Hardware.neartile(buf_a=4096, buf_b=64, acc_max=64, bw_a=16, bw_b=16, macs_per_cycle=256, name="mine")
+    build = ProgramBuilder(machine)
+    near = At("a", 0, (1,), "int8")
+    build.append(Opcode.LOAD, "load_a", (4096,), a=At("external", 0, (1,), "int8"), c=near)
+    build.build().save("p.vsim")
+    return "p.vsim"
+
+
+def test_a_program_on_its_own_machine_and_on_another(capsys, program):
+    code, out, err = run(capsys, "simulate", program)
+    assert (code, err) == (0, "") and "mine: 256 cycles" in out and "load_a" in out
+    code, out, err = run(capsys, "simulate", program, "--hardware", "neartile", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads(json.dumps(simulate(Program.load(program), "neartile").to_dict()))
+
+
+def test_timeline_report_and_program_are_written(capsys, program, tmp_path):
+    code, _, err = run(capsys, "simulate", program, "--trace", "t.json", "-o", "r.html", "--save", "q.vsim")
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.vsim", "q.vsim", "r.html", "t.json"]
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert Program.load("q.vsim") == Program.load(program)
+
+
+def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_path):
+    code, out, err = run(capsys, "simulate", "q.vsim")
+    assert (code, out) == (1, "") and "'q.vsim' is no file and no operator" in err and err.count("\n") == 1
+    (tmp_path / "bad.vsim").write_bytes(b"no program")
+    code, _, err = run(capsys, "simulate", "bad.vsim")
+    assert code == 1 and err.startswith("error: ") and "bad.vsim" in err and "defect" not in err
+    code, _, err = run(capsys, "simulate", "gemm", "64", "x", "64")
+    assert code == 1 and "word 3" in err
+    code, _, err = run(capsys, "simulate", program, "--hardware", "zen4-server-8c")
+    assert code == 1 and "no accelerator" in err
+
+
+def test_a_sweep_takes_values_one_behind_the_other(capsys, program):
+    words = ("sweep", program, "--json", "--field", "near_tile.bw_a", "--values", "8", "16..64*2")
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["hardware"], found["field"]) == ("mine", "near_tile.bw_a")
+    cycles = [(point["value"], point["report"]["cycles"]) for point in found["points"]]
+    assert cycles == [(8, 512), (16, 256), (32, 128), (64, 64)]
+
+
+def test_a_sweep_prints_a_table_and_writes_a_page(capsys, program, tmp_path):
+    words = ("sweep", program, "-o", "s.html", "--hardware", "neartile", "--values", "64", "4096", "--field")
+    code, out, err = run(capsys, *words, "near_tile.buf_a")
+    assert (code, err) == (0, "") and "near_tile.buf_a" in out
+    assert "has 128" in " ".join(out.split())  # the buffers of A are doubled, and too small
+    assert "near_tile.buf_a of neartile" in (tmp_path / "s.html").read_text()
+
+
+def test_a_sweep_in_which_nothing_runs_fails(capsys, program):
+    code, out, err = run(capsys, "sweep", program, "--field", "near_tile.buf_a", "--values", "1,2")
+    assert code == 1 and "no value of near_tile.buf_a" in err and out
+    code, _, err = run(capsys, "sweep", program, "--field", "near_tile.buf_c", "--values", "1")
+    assert code == 1 and "unknown field 'buf_c'" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2.5,true,padded", [1, 2.5, True, "padded"]),
+        ("8..64*2", [8, 16, 32, 64]),
+        ("8..63*2", [8, 16, 32]),
+        ("1..2+0.5", [1, 1.5, 2.0]),
+        ("4,8..16+4,100", [4, 8, 12, 16, 100]),
+    ],
+)
+def test_values_and_ranges(text, values):
+    assert parse_values(text) == values
+
+
+@pytest.mark.parametrize("text", ["", "1,,2", "8..", "8..64", "64..8*2", "8..64*1", "0..8*2", "1..5+0", "1.2.3..9*2"])
+def test_what_is_no_value_or_range(text):
+    with pytest.raises(HardwareError, match="accepted"):
+        parse_values(text)
+
+
+def test_words_behind_values_are_gathered_up_to_the_next_option():
+    words = ["gemm", "64", "--values", "1", "2", "--json", "x"]
+    assert gathered(words) == ["gemm", "64", "--values", "1,2", "--json", "x"]
+    assert gathered(["--values", "--json"]) == ["--values", "--json"]
+    assert gathered(["gemm"]) == ["gemm"]

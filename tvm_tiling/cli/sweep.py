@@ -1,0 +1,115 @@
+"""`tvm-tiling sweep`: one field of an accelerator over a range of values."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from ..accel.page import write_page
+from ..accel.sweep import SweepPoint, sweep, sweep_page, sweep_table
+from ..errors import HardwareError
+from .output import print_json, print_table
+from .simulated import subject_of
+
+OPTION = "--values"
+
+
+class Parsing(TyperCommand):
+    """Takes every word behind --values, up to the next option, for a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, gathered(args))
+
+
+def gathered(words: Sequence[str]) -> list[str]:
+    """The words with those behind --values put together as one, with commas."""
+    if OPTION not in words:
+        return list(words)
+    first = words.index(OPTION) + 1
+    last = next((place for place in range(first, len(words)) if words[place].startswith("-")), len(words))
+    return [*words[:first], *([",".join(words[first:last])] if last > first else []), *words[last:]]
+
+
+def command(
+    subject: list[str] = typer.Argument(  # noqa: B008
+        metavar="PROGRAM|OPERATOR",
+        help="A program's file, which stays as it is, or an operator such as gemm 512 512 512 dtype=int8, which is cut "
+        "anew for each value.",
+    ),
+    field: str = typer.Option(..., "--field", help="A dotted path, as `hardware show` prints it: near_tile.bw_a."),
+    values: str = typer.Option(
+        ..., OPTION, help="Values one behind the other, or FIRST..LAST*FACTOR, or FIRST..LAST+STEP. As the last option."
+    ),
+    hardware: str = typer.Option(
+        "", "--hardware", help="A preset or a TOML file; left out: the program's own machine, for operators neartile."
+    ),
+    output: str = typer.Option("", "--output", "-o", help="Write plots and table to this HTML file."),
+    as_json: bool = typer.Option(False, "--json", help="Print every figure of every value as JSON."),
+) -> None:
+    """Cycles, utilisation and energy against a field of the machine, e.g. tvm-tiling sweep gemm 512 512 512 dtype=int8
+    --hardware vta -o sweep.html --field near_tile.buf_a --values 4096..65536*2"""
+    found = subject_of(subject, hardware)
+    wanted = parse_values(values)
+    points = list(_with_progress(sweep(found.program, found.hardware, field, wanted), len(wanted)))
+    if output:
+        write_page(output, sweep_page(points, found.name, found.hardware, field))
+    if as_json:
+        print_json({"hardware": found.hardware.name, "field": field, "points": [point.to_dict() for point in points]})
+    else:
+        table = sweep_table(points, field)
+        print(f"{found.name} on {found.hardware.name}\n")
+        print_table(table.headings, table.rows)
+    if all(point.report is None for point in points):
+        raise HardwareError(f"{found.hardware.name}: no value of {field} gives a machine that it runs on")
+
+
+def parse_values(text: str) -> list[Any]:
+    """Numbers, truth values and words of "64,128,256", "8..64*2", "8..64+8" or "skipped,padded"; HardwareError quotes
+    what is none."""
+    values: list[Any] = []
+    for word in text.split(","):
+        word = word.strip()
+        number = r"([0-9.]+?(?:e[0-9]+)?)"
+        span = re.fullmatch(rf"{number}\.\.{number}([*+]){number}", word)
+        if span:
+            first, last, step = (_value(span[group]) for group in (1, 2, 4))
+            values += _range(word, first, last, span[3], step)
+        elif not word or ".." in word:
+            raise HardwareError(
+                f"--values {text}: {word!r} is no value; accepted: 64,128,256 or 64..1024*2 or 64..1024+64"
+            )
+        else:
+            values.append(_value(word))
+    return values
+
+
+def _range(word: str, first: Any, last: Any, how: str, step: Any) -> Iterator[Any]:
+    numbers = all(isinstance(number, (int, float)) for number in (first, last, step))
+    if not numbers or first > last or (how == "*" and (step <= 1 or first <= 0)) or (how == "+" and step <= 0):
+        raise HardwareError(f"--values {word}: no range; accepted: FIRST..LAST*FACTOR or FIRST..LAST+STEP that rises")
+    while first <= last:
+        yield first
+        first = first * step if how == "*" else first + step
+
+
+def _value(word: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(word.lower(), word)
+
+
+def _with_progress(points: Iterable[SweepPoint], total: int) -> Iterator[SweepPoint]:
+    """The points, with a bar on standard error where it is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(points, "sweep", total=total, console=console, transient=True, disable=not sys.stderr.isatty())
