@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 .PHONY: demo test bench lint clean
 .DELETE_ON_ERROR:
 
-demo: $(VENV)/with-base
+demo: $(VENV)/with-onnx
 	$(BIN)/tvm-tiling demo
 
 test: $(VENV)/with-test
@@ -37,7 +37,7 @@ $(VENV)/with-base: $(VENV)/made
 	@$(PIP) --editable .
 	@touch $@
 
-# Extras of pyproject.toml: test, lint, bench.
+# Extras of pyproject.toml: onnx, test, lint, bench.
 $(VENV)/with-%: $(VENV)/with-base
 	@echo "Installing what '$*' needs ..."
 	@$(PIP) --editable '.[$*]'

@@ -1,15 +1,19 @@
-"""`tvm-tiling demo`, on small products."""
+"""`tvm-tiling demo`, on a small network and small products."""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import math
 
 import numpy as np
 import pytest
 
-from tvm_tiling.cli import demo, main
+from tvm_tiling.cli import bench_model, demo, demo_network, demo_products, demo_rival, main
 from tvm_tiling.measure import Condition, Paired, Side, Timing
+
+demo_resnet = pytest.importorskip("tvm_tiling.cli.demo_resnet", reason="onnx writes the demo's network")
 
 
 def run(capsys, *words):
@@ -21,21 +25,34 @@ def run(capsys, *words):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A few samples of each rival, and no PyTorch, which takes seconds to load."""
-    rule = demo.StopRule
-    monkeypatch.setattr(demo, "StopRule", lambda **_: rule(most_pairs=3))
-    monkeypatch.setattr(demo, "_libraries", lambda: {"NumPy": demo._numpy})
+    """A few samples of each rival, no PyTorch, which takes seconds to load, and a network of few channels."""
+    few = demo_products.StopRule(most_pairs=3)
+    for module in (demo_products, demo_network):
+        monkeypatch.setattr(module, "StopRule", lambda **_: few)
+    monkeypatch.setattr(bench_model, "StopRule", lambda **_: few)
+    monkeypatch.setattr(demo_network, "MEASURED", 0.01)
+    monkeypatch.setattr(demo_products, "_libraries", lambda: {"NumPy": demo_products._numpy})
+    monkeypatch.setattr(demo_resnet, "BLOCKS", (1, 1))
+    small = functools.partial(demo_resnet.resnet_bytes, image=32, channels=8)
+    monkeypatch.setattr(demo_resnet, "resnet_bytes", small)
+
+
+@pytest.fixture
+def without_network(monkeypatch):
+    """As on a machine without the onnx package."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnx" else find(name))
 
 
 def test_full_size_products():
-    dense, decoding, primes = demo.demo_products(1024)
+    dense, decoding, primes = demo_products.demo_products(1024)
     assert (dense.m, dense.k, dense.n, dense.dense) == (1024, 1024, 1024, True)
     assert (decoding.m, decoding.k, decoding.n, decoding.dense) == (1, 4096, 4096, False)
     assert (primes.m, primes.k, primes.n) == (1013, 1019, 1021)
     assert dense.flops == 2 * 1024**3
 
 
-def test_text(capsys, quick):
+def test_text(capsys, quick, without_network):
     code, out, err = run(capsys, "--size", "48")
     assert code == 0
     assert out.count("tvm-tiling ") == out.count("TVM default ") == out.count("NumPy  ") == 3
@@ -44,13 +61,15 @@ def test_text(capsys, quick):
     assert "GFLOP/s" in out and "no trial runs" in out and " cores; TVM 0." in out
     assert "Geometric mean of the three: " in out and " times NumPy." in out
     assert "prime sizes, 41 x 43 x 47: measuring beside TVM default\n" in err
+    assert "the network was left out, for the onnx package is not installed" in out
 
 
-def test_json(capsys, quick):
+def test_json(capsys, quick, without_network):
     code, out, _ = run(capsys, "--size", "32", "--json")
     result = json.loads(out)
     assert code == 0
     assert {"cpu", "cores", "versions", "date"} <= set(result["machine"])
+    assert result["networks"] == []
     sizes = [(p["m"], p["k"], p["n"], p["bias_relu"]) for p in result["products"]]
     assert sizes == [(32, 32, 32, True), (1, 128, 128, False), (23, 29, 31, False)]
     for product in result["products"]:
@@ -58,6 +77,40 @@ def test_json(capsys, quick):
         assert product["decision"]["mr"] >= 1 and product["gflops"] > 0
         assert all(0 <= error < 1e-4 for error in product["largest_error"].values())
         assert all(pair["status"] == "ok" and pair["ratio"] > 0 for pair in product["runs"].values())
+
+
+def test_a_network_given_as_a_file(capsys, quick, tmp_path):
+    file = tmp_path / "small.onnx"
+    file.write_bytes(demo_resnet.resnet_bytes())
+    code, out, err = run(capsys, str(file), "--json")
+    result = json.loads(out)
+    assert code == 0 and result["products"] == []
+    (network,) = result["networks"]
+    assert network["title"] == str(file) and 0 <= network["largest_difference"] <= 1e-3
+    assert network["checked_by"] in ("onnxruntime", "TVM default")
+    assert {"TVM default"} <= set(network["runs"]) <= {"TVM default", "onnxruntime"}
+    assert all(pair["status"] == "ok" and pair["ratio"] > 0 for pair in network["runs"].values())
+    convolutions = [o for o in network["report"]["operators"] if o["kind"] == "convolution"]
+    assert sum(o["calls"] for o in convolutions) == 6 and all(o["decision"] and o["why"] for o in convolutions)
+    assert f"{file}: measuring beside TVM default\n" in err
+
+
+def test_a_network_of_its_own(capsys, quick, monkeypatch):
+    monkeypatch.setattr(demo, "demo_products", lambda _: [])
+    monkeypatch.setattr(demo_network, "_has_onnxruntime", lambda: False)
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert f"{demo.SMALL_RESNET}: " in out and "equal to TVM default within" in out
+    assert "fused_conv2d" in out and "ours: times as fast" in out
+
+
+def test_the_network_is_the_same_every_time():
+    bytes_of = functools.partial(demo_resnet.resnet_bytes, image=32, channels=4)
+    assert bytes_of() == bytes_of() != bytes_of(seed=1)
+
+
+def test_a_missing_file_is_one_line(capsys):
+    assert run(capsys, "none.onnx") == (1, "", "error: none.onnx is no file; accepted: an ONNX model\n")
 
 
 @pytest.mark.parametrize("size", ["0", "15", "1025"])
@@ -70,13 +123,13 @@ def test_a_size_that_is_no_number_is_wrong_usage(capsys):
     assert code == 2 and out == "" and "--size" in err and "Traceback" not in err
 
 
-def test_a_wrong_result_is_never_timed(capsys, quick, monkeypatch):
+def test_a_wrong_result_is_never_timed(capsys, quick, without_network, monkeypatch):
     def wrong(arrays):
-        rival = demo._numpy(arrays)
-        return demo.Rival("NumPy", rival.side, lambda: rival.output() + 0.5)
+        rival = demo_products._numpy(arrays)
+        return demo_products.Rival("NumPy", rival.side, lambda: rival.output() + 0.5)
 
-    monkeypatch.setattr(demo, "_libraries", lambda: {"NumPy": wrong})
-    monkeypatch.setattr(demo, "paired", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr(demo_products, "_libraries", lambda: {"NumPy": wrong})
+    monkeypatch.setattr(demo_products, "paired", lambda *_: pytest.fail("timed"))
     code, out, err = run(capsys, "--size", "16")
     assert (code, out) == (1, "")
     error = err.splitlines()[-1]
@@ -84,20 +137,18 @@ def test_a_wrong_result_is_never_timed(capsys, quick, monkeypatch):
 
 
 def test_not_a_number_is_wrong():
-    product = demo.Product("thing", 1, 4, 1)
-    rival = demo.Rival("it", Side(lambda: None), lambda: np.full((1, 1), math.nan))
-    with pytest.raises(demo.DemoError, match="differs from NumPy by nan"):
-        demo._error(rival, np.zeros((1, 1)), product)
+    product = demo_products.Product("thing", 1, 4, 1)
+    rival = demo_products.Rival("it", Side(lambda: None), lambda: np.full((1, 1), math.nan))
+    with pytest.raises(demo_rival.DemoError, match="differs from NumPy by nan"):
+        demo_products._error(rival, np.zeros((1, 1)), product)
 
 
 @pytest.mark.parametrize(("seconds", "pairs"), [(0.6, 2), (5.0, 1)])
 def test_a_slow_rival_runs_few_times(monkeypatch, seconds, pairs):
-    monkeypatch.setattr(demo, "Condition", lambda: Condition(switches=lambda: 0))  # no sample is disturbed
+    monkeypatch.setattr(demo_rival, "Condition", lambda: Condition(switches=lambda: 0))  # no sample is disturbed
     calls = []
-    ours, slow = (
-        demo.Rival(name, Side(lambda name=name: calls.append(name)), lambda: None) for name in ("ours", "slow")
-    )
-    pair = demo._few(ours, slow, seconds)
+    ours, slow = (Side(lambda name=name: calls.append(name)) for name in ("ours", "slow"))
+    pair = demo_rival.few_pairs(ours, slow, seconds)
     assert calls == ["ours", "slow"] * pairs
     assert len(pair.ours.seconds) == len(pair.peer.seconds) == pairs
 
@@ -106,8 +157,8 @@ def test_the_middle_half_of_one_pair_is_none():
     def pairs(*seconds):
         return Paired(ours=Timing(seconds=(1.0,) * len(seconds)), peer=Timing(seconds=seconds))
 
-    assert demo._middle_half(pairs(2.0)) == "one pair"
-    assert demo._middle_half(pairs(1.0, 2.0, 3.0, 4.0, 5.0)) == "2.00 to 4.00"
+    assert demo_rival.middle_half(pairs(2.0)) == "one pair"
+    assert demo_rival.middle_half(pairs(1.0, 2.0, 3.0, 4.0, 5.0)) == "2.00 to 4.00"
 
 
 def test_summary_takes_the_faster_library(monkeypatch):
@@ -116,9 +167,9 @@ def test_summary_takes_the_faster_library(monkeypatch):
             name: Paired(ours=Timing(seconds=(1.0,)), peer=Timing(seconds=(ratio,)))
             for name, ratio in (("NumPy", numpy), ("PyTorch", torch), ("TVM default", tvm))
         }
-        return demo.Demonstration(demo.Product("p", 1, 1, 1), None, 0.0, 0.0, {}, runs)
+        return demo_products.Demonstration(demo_products.Product("p", 1, 1, 1), None, 0.0, 0.0, {}, runs)
 
-    monkeypatch.setattr(demo, "_libraries", lambda: dict.fromkeys(("NumPy", "PyTorch")))
-    assert demo._summary([result(2.0, 8.0, 10.0), result(9.0, 4.5, 1000.0)]) == (
+    monkeypatch.setattr(demo_products, "_libraries", lambda: dict.fromkeys(("NumPy", "PyTorch")))
+    assert demo_products._summary([result(2.0, 8.0, 10.0), result(9.0, 4.5, 1000.0)]) == (
         "Geometric mean of the three: 100 times TVM's default pipeline, 3.00 times the faster of NumPy and PyTorch."
     )

@@ -1,14 +1,15 @@
-"""compile, run and report: an ONNX file to an executable, its outputs, its report; and what bad input is told."""
+"""Commands on a model: compile, run, report, bench and explain an ONNX file, and what bad input is told."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import numpy as np
 import pytest
 
-from tvm_tiling.cli import main
-from tvm_tiling.cli.model_options import shapes_of
+from tvm_tiling.cli import bench_model, main
+from tvm_tiling.cli.model_options import OpenSizes
 from tvm_tiling.errors import WorkloadError
 
 onnx = pytest.importorskip("onnx")
@@ -83,7 +84,130 @@ def test_a_missing_file_is_one_line(words, capsys):
     assert (code, out) == (1, "") and words[1] in err and err.count("\n") == 1
 
 
+@pytest.fixture(scope="module")
+def compiled(files):
+    """The model of one convolution, compiled and saved."""
+    import tvm_tiling as tt
+
+    path = files / "compiled.tar"
+    tt.compile(str(files / "net.onnx"), cache=False).save(path)
+    return str(path)
+
+
+def test_compile_tells_time_and_memory(files, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path / "cache"))
+    words = ("compile", str(files / "net.onnx"), "-o", str(tmp_path / "net.tar"))
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "operators compiled in" in out and "MiB of memory at most" in out and "memory: " in out
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "from the cache (first: " in out
+    code, out, _ = run(capsys, *words, "--json")
+    told = json.loads(out)
+    assert code == 0 and told["peak_memory"] > 1 << 20 and told["seconds"] > 0 and told["compile_seconds"] > 0
+    (variant,) = told["variants"]
+    assert variant["memory"]["weights"] > 0 and variant["signature"]["input_names"] == ["x"]
+
+
+def test_a_batch_of_several_sizes(files, capsys, tmp_path):
+    target = str(tmp_path / "net.tar")
+    code, out, _ = run(capsys, "compile", str(files / "open.onnx"), "-o", target, "--no-cache", "--batch", "1,2")
+    assert code == 0 and "input x: 1 x 3 x 9 x 9 float32" in out and "input x: 2 x 3 x 9 x 9 float32" in out
+    code, out, _ = run(capsys, "run", target, "--input", str(files / "x.npz"), "--json")
+    assert code == 0 and json.loads(out)["outputs"][0]["shape"] == [1, 8, 9, 9]
+    code, out, _ = run(capsys, "explain", str(files / "open.onnx"), "--dim", "batch=2", "--json")
+    assert code == 0 and json.loads(out)["variants"][0]["signature"]["input_shapes"] == [[2, 3, 9, 9]]
+
+
+def test_report_tells_shares_memory_and_compile_time(compiled, capsys):
+    code, out, _ = run(capsys, "report", compiled, "--seconds", "0.02")
+    assert code == 0
+    assert "outside convolutions and products: " in out and "memory: " in out and "compiled in " in out
+
+
+def test_bench_beside_onnxruntime(files, capsys):
+    pytest.importorskip("onnxruntime")
+    code, out, _ = run(capsys, "bench", str(files / "net.onnx"), "--seconds", "0.02", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["seconds"] > 0 and told["runs"] >= 5
+    assert told["onnxruntime"]["status"] == "ok" and told["onnxruntime"]["ratio"] > 0
+    assert any(operator["measured_seconds"] for operator in told["report"]["operators"])
+
+
+def test_bench_of_a_compiled_model_has_nobody_beside_it(compiled, capsys):
+    code, out, _ = run(capsys, "bench", compiled, "--seconds", "0.02")
+    assert code == 0 and "ms a run, median of" in out and "onnxruntime: skipped, for it takes the ONNX file" in out
+
+
+def test_bench_where_onnxruntime_is_not_installed(files, capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnxruntime" else find(name))
+    code, out, _ = run(capsys, "bench", str(files / "net.onnx"), "--seconds", "0.02", "--json")
+    assert code == 0 and json.loads(out)["onnxruntime"] == {"status": "skipped", "reason": "for it is not installed"}
+
+
+def test_a_wrong_result_is_never_timed(files, capsys, monkeypatch):
+    shape = (1, 8, 9, 9)
+    monkeypatch.setattr(bench_model, "onnxruntime_run", lambda *_: lambda: [np.full(shape, np.nan)])
+    monkeypatch.setattr(bench_model, "without_onnxruntime", lambda _: "")
+    monkeypatch.setattr(bench_model, "paired", lambda *_: pytest.fail("timed"))
+    code, out, err = run(capsys, "bench", str(files / "net.onnx"), "--seconds", "0.02")
+    assert (code, out) == (1, "") and "error: output 'z' differs from onnxruntime's by nan" in err
+
+
+def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
+    for name in ("tvm_tiling.model.build.build", "tvm_tiling.model.operators.build_functions"):
+        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("compiled"))
+    code, out, _ = run(capsys, "explain", str(files / "net.onnx"))
+    assert code == 0
+    assert "predicted of convolutions and products together: " in out and "us predicted" in out
+    assert "decided" in out and "compared" in out and "winograd" in out and "refused" in out
+    code, out, _ = run(capsys, "explain", str(files / "net.onnx"), "--hardware", "zen4-server-8c", "--json")
+    other = json.loads(out)
+    assert code == 0 and other["hardware"] == "zen4-server-8c"
+    (variant,) = other["variants"]
+    (convolution,) = [operator for operator in variant["operators"] if operator["kind"] == "convolution"]
+    assert convolution["decision"]["candidates"] and variant["predicted_seconds"] == convolution["predicted_seconds"]
+    # What a compiled model keeps is what is decided for this machine.
+    code, out, _ = run(capsys, "explain", compiled, "--json")
+    kept = json.loads(out)["variants"]
+    code, out, _ = run(capsys, "explain", str(files / "net.onnx"), "--json")
+    assert code == 0 and json.loads(out)["variants"] == kept
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("explain", "net.onnx", "--form", "direct"), "--mode, --prefer and --form are for an operator"),
+        (("explain", "gemm 4 4 4", "--batch", "2"), "--batch, --dim and --shape are for models"),
+        (("explain", "net.onnx", "--hardware", "neartile"), "neartile has no cpu"),
+        (("explain", "compiled.tar", "--hardware", "neartile"), "compiled.tar is compiled already"),
+        (("report", "compiled.tar", "--batch", "2"), "compiled.tar is compiled already"),
+        (("bench", "net.onnx", "--short"), "of a suite's options a model takes --json alone"),
+        (("bench", "gemm", "--batch", "2"), "--input, --batch, --dim and --shape are for models"),
+        (("bench", "none.onnx"), "none.onnx is no file"),
+        (("explain", "none.tar"), "none.tar is no file"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(words, said, files, compiled, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "") and said in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("text", ["x", "x=", "=1,2", "x=1,b", "x=1,0"])
 def test_what_is_no_shape_is_quoted(text):
-    with pytest.raises(WorkloadError, match="accepted: name=1,3,224,224"):
-        shapes_of([text])
+    with pytest.raises(WorkloadError, match=f"--shape {text}: .*accepted: name=1,3,224,224"):
+        OpenSizes(shapes=[text]).settled()
+    with pytest.raises(WorkloadError, match=f"--dim {text}: .*accepted: seq=128"):
+        OpenSizes(dims=[text]).settled()
+
+
+@pytest.mark.parametrize("text", ["x", "0", "1,", "-4", "1.5"])
+def test_what_is_no_batch_is_quoted(text):
+    with pytest.raises(WorkloadError, match=f"--batch {text}: no sizes, accepted: 4, or 1,4,8"):
+        OpenSizes(batch=text).settled()
+
+
+def test_sizes_as_compile_takes_them():
+    settled = OpenSizes("1,4", ["seq=128"], ["x=1,3,9,9"]).settled()
+    assert settled == {"batch": (1, 4), "dims": {"seq": (128,)}, "shapes": {"x": (1, 3, 9, 9)}}

@@ -1,6 +1,6 @@
-"""`tvm-tiling bench`: compare speed with other libraries on suites of shapes.
+"""`tvm-tiling bench`: compare speed with other libraries, of a model or on suites of shapes.
 
-The suites and the driver are the folder benchmarks/ of a checkout; an installed package has none.
+The suites and their driver are the folder benchmarks/ of a checkout; an installed package has none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from ..errors import TilingError
+from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, is_model
 from .output import print_json
 
 CHECKOUT = Path(__file__).parents[2]
@@ -24,7 +25,12 @@ class BenchError(TilingError):
 
 
 def command(
-    suite: str = typer.Argument("", help="A suite; left out: the short set of every suite, with reports in results/."),
+    suite: str = typer.Argument(
+        "",
+        metavar="MODEL|SUITE",
+        help="A model file, or what `tvm-tiling compile` wrote; or a suite; left out: the short set of every suite, "
+        "with reports in results/.",
+    ),
     peers: str = typer.Option("", help="Names with commas; left out: all but the slow ones."),
     short: bool = typer.Option(False, "--short", help="Only the short set."),
     match: str = typer.Option("", "--filter", help="Only cases whose name contains this."),
@@ -33,9 +39,27 @@ def command(
     output: Path = typer.Option(None, "--output", "-o", help="Write the result here, after every case."),  # noqa: B008
     html: Path = typer.Option(None, "--html", help="Write a report here."),  # noqa: B008
     resume: bool = typer.Option(False, "--resume", help="Keep the cases that --output already has."),
+    input_file: str = INPUT,
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
+    seconds: float = typer.Option(2.0, min=0.01, help="A model: how long to measure, and again beside onnxruntime."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
-    """Compare speed on a suite."""
+    """Time a model, beside onnxruntime where it is an ONNX file and that is installed; or compare speed on a suite.
+
+    e.g. tvm-tiling bench resnet50.onnx, tvm-tiling bench gemm --short
+    """
+    sizes = OpenSizes(batch, dim, shape)
+    if is_model(suite):
+        if peers or short or match or dtype or cold or output or html or resume:
+            raise BenchError("of a suite's options a model takes --json alone")
+        from .bench_model import bench
+
+        bench(suite, sizes, input_file, seconds, as_json)
+        return
+    if input_file or sizes.given:
+        raise BenchError("--input, --batch, --dim and --shape are for models")
     run = _driver("run")
     known = _driver("suite").suite_names()
     chosen = {

@@ -7,29 +7,50 @@ from pathlib import Path
 
 import typer
 
-from .model_options import shapes_of
+from .model_options import BATCH, DIM, SHAPE, OpenSizes
 from .output import print_json
 
 
 def command(
     model: str = typer.Argument(metavar="MODEL", help="A model file: .onnx or .tflite, told by its content."),
     output: Path = typer.Option(Path("model.tar"), "--output", "-o", help="Where the executable goes."),  # noqa: B008
-    shape: list[str] = typer.Option([], "--shape", help="A shape that the model leaves open: name=1,3,224,224."),  # noqa: B008
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
     winograd: bool = typer.Option(True, help="Whether Winograd's form may be taken, with errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
     as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
 ) -> None:
     """Compile a model with no trial runs, e.g. tvm-tiling compile resnet50.onnx -o resnet50.tar"""
     from ..model.compile import compile_model
+    from ..model.report import mebibytes
 
+    sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
-    executable = compile_model(model, shapes=shapes_of(shape), winograd=winograd, cache=cache)
+    executable = compile_model(model, winograd=winograd, cache=cache, **sizes)
     seconds = time.perf_counter() - start
+    peak = _peak_memory()
     executable.save(output)
-    operators = sum(operator.calls for operator in executable.operators)
     if as_json:
-        print_json({"output": str(output), "seconds": seconds, **executable.describe()})
+        print_json({"output": str(output), "seconds": seconds, "peak_memory": peak, **executable.describe()})
         return
-    print(f"{model}: {operators} operators compiled in {seconds:.1f} s, written to {output}")
-    for line in executable.signature_lines():
-        print(line)
+    operators = sum(operator.calls for variant in executable.variants for operator in variant.operators)
+    from_cache = f" from the cache (first: {executable.compile_seconds:.1f} s)" if executable.from_cache else ""
+    at_most = "" if peak is None else f", {mebibytes(peak)} of memory at most"
+    print(f"{model}: {operators} operators compiled in {seconds:.1f} s{from_cache}{at_most}, written to {output}")
+    for variant in executable.variants:
+        for line in variant.signature.lines():
+            print(line)
+        print(f"memory: {variant.memory}")
+
+
+def _peak_memory() -> int | None:
+    """Bytes that this process has held at most; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,297 +1,69 @@
-"""`tvm-tiling demo`: three matrix products, decided, compiled, checked and measured beside TVM and libraries.
+"""`tvm-tiling demo`: a network and three matrix products, compiled, checked and measured beside TVM and libraries.
 
-No tuning and no download; under a minute on two cores. Ours and each rival run in turns on the same data (page 10).
+No tuning and no download; about a minute on two cores.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import math
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from ..decide.explain import explained
-from ..decide.tiling import GemmTiling
-from ..errors import TilingError
-from ..lowering.threads import bind_workers, own_core, usable_core_count, use_all_cores
-from ..measure import Condition, Paired, Side, StopRule, Timing, machine_record, paired
-from .output import print_json, print_table
+from ..errors import ModelFormatError
+from ..measure import machine_record
+from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
+from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
+from .demo_rival import DemoError, Progress
+from .output import print_json
 
-SMALLEST, LARGEST = 16, 1024  # TVM's default takes seconds for one product of 1024 cubed
-SETTLE = 0.15  # seconds; idle threads spin before they sleep, OpenBLAS's for 26 ms and TVM's for some 100 ms
-SLOW = 0.5  # seconds a call; such a rival runs once or twice more, not until its ratio is settled
-VERY_SLOW = 3.0  # seconds a call; once more
-UNIT_ROUNDOFF = 2.0**-24  # float32
-SHOWN = ("form", "mr", "nr", "partition_n", "partition_k", "threads_m", "threads_n", "pack_b")
-
-Progress = Callable[[str], None]
-
-
-class DemoError(TilingError):
-    """The demonstration cannot be given: its option is wrong, or a result is."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """C (m x n) = A (m x k) * B (k x n) of float32, with max(C + bias, 0) behind it where `dense`."""
-
-    title: str
-    m: int
-    k: int
-    n: int
-    dense: bool = False
-
-    @property
-    def where(self) -> str:
-        """The product's name for progress and errors."""
-        return f"{self.title}, {self.m} x {self.k} x {self.n}"
-
-    @property
-    def flops(self) -> int:
-        """Operations of the product alone."""
-        return 2 * self.m * self.k * self.n
-
-
-@dataclass(frozen=True)
-class Rival:
-    """Someone to compare with: what it computes, how it is run, and where its result is found."""
-
-    name: str
-    side: Side
-    output: Callable[[], Any]
-    settle: float = 0.0
-
-
-Maker = Callable[[list[Any]], Rival]  # from A, B and perhaps the bias
+SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
 
 
 def command(
+    model: str = typer.Argument("", metavar="[MODEL]", help="An ONNX file; left out: a network of the demo's own."),
     size: int = typer.Option(LARGEST, help=f"Length of the products' edges, {SMALLEST} to {LARGEST}."),
     as_json: bool = typer.Option(False, "--json", help="Print decisions and measurements as JSON."),
 ) -> None:
-    """Decide, compile and run three matrix products beside TVM's default pipeline, NumPy and PyTorch."""
+    """Compile and run a network, and three matrix products, beside TVM's default pipeline, onnxruntime, NumPy, PyTorch.
+
+    With a MODEL, that network alone.
+    """
     if not SMALLEST <= size <= LARGEST:
         raise DemoError(f"--size {size}, accepted: {SMALLEST} to {LARGEST}")
-    products = demo_products(size)
-    with _progress(steps=len(products) * (2 + len(_libraries()) + 1) + 1) as step:
+    if model and not Path(model).is_file():
+        raise ModelFormatError(f"{model} is no file; accepted: an ONNX model")
+    products = [] if model else demo_products(size)
+    network = bool(model) or importlib.util.find_spec("onnx") is not None
+    with _progress(network * network_steps() + product_steps(products) + 1) as step:
         step("loading TVM")
+        networks = [_network(model, step)] if network else []
         results = [demonstrate(product, step) for product in products]
     machine = machine_record()
     if as_json:
-        print_json({"machine": machine, "products": [result.to_dict() for result in results]})
-    else:
-        _print(machine, results)
+        print_json(
+            {
+                "machine": machine,
+                "networks": [result.to_dict() for result in networks],
+                "products": [result.to_dict() for result in results],
+            }
+        )
+        return
+    _print(machine, networks, results)
+    if not network:
+        print("the network was left out, for the onnx package is not installed: pip install 'tvm-tiling[onnx]'")
 
 
-def demo_products(size: int) -> list[Product]:
-    """A dense layer with bias and ReLU, a decoding step (one row), and sizes that are three primes below `size`."""
-    m, k, n = [p for p in range(2, size) if all(p % d for d in range(2, math.isqrt(p) + 1))][-3:]
-    return [
-        Product("dense layer", size, size, size, dense=True),
-        Product("decoding step", 1, 4 * size, 4 * size),
-        Product("prime sizes", m, k, n),
-    ]
+def _network(model: str, step: Progress) -> NetworkDemonstration:
+    if model:
+        return demonstrate_network(model, model, step)
+    from .demo_resnet import resnet_bytes
 
-
-# ---- computing -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """One product: the decision, how long it took to make and to compile, and the rivals' paired runs."""
-
-    product: Product
-    tiling: GemmTiling
-    decide_seconds: float
-    compile_seconds: float
-    errors: dict[str, float]  # the largest of any element, beside a float64 product; all within tolerance
-    runs: dict[str, Paired]
-
-    @property
-    def seconds(self) -> float:
-        """Our time: the median of all samples."""
-        return statistics.median(s for run in self.runs.values() for s in run.ours.seconds)
-
-    def gflops(self, seconds: float) -> float:
-        return self.product.flops / seconds / 1e9
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        p = self.product
-        return {
-            "title": p.title,
-            "m": p.m,
-            "k": p.k,
-            "n": p.n,
-            "bias_relu": p.dense,
-            "decision": self.tiling.to_dict(),
-            "decide_seconds": self.decide_seconds,
-            "compile_seconds": self.compile_seconds,
-            "gflops": self.gflops(self.seconds),
-            "largest_error": self.errors,
-            "runs": {
-                name: {**run.to_dict(), "gflops": self.gflops(run.peer.median)} for name, run in self.runs.items()
-            },
-        }
-
-
-def demonstrate(product: Product, step: Progress) -> Demonstration:
-    """Decide, compile, compare with NumPy, and only then measure. DemoError where a result is wrong."""
-    import numpy as np
-    import tvm
-
-    from ..schedule import llvm_target, schedule_operator, this_cpu
-
-    where = product.where
-    step(f"{where}: deciding and compiling")
-    func = tir(product)
-    start = time.perf_counter()
-    scheduled = schedule_operator(func, "main", this_cpu())
-    decided = time.perf_counter()
-    assert isinstance(scheduled.tiling, GemmTiling)
-    kernel = tvm.compile(tvm.IRModule({"main": scheduled.main}), target=llvm_target())["main"]
-    compiled = time.perf_counter()
-
-    generator = np.random.default_rng(0)
-    shapes = ((product.m, product.k), (product.k, product.n), (product.n,))
-    arrays = [generator.random(shape, dtype=np.float32) * 2 - 1 for shape in shapes[: 2 + product.dense]]
-    expected = _expected(arrays)
-    ours = _of_tvm("tvm-tiling", kernel, arrays)
-    ours.side.run()
-    errors = {ours.name: _error(ours, expected, product)}
-    runs = {}
-    makers: list[Maker] = [*_libraries().values(), functools.partial(_tvm_default, func)]
-    for make in makers:
-        rival = make(arrays)
-        step(f"{where}: measuring beside {rival.name}")
-        before = time.perf_counter()
-        rival.side.run()
-        first = time.perf_counter() - before
-        bind_workers()
-        errors[rival.name] = _error(rival, expected, product)
-        runs[rival.name] = _few(ours, rival, first) if first > SLOW else _settled(ours, rival)
-        if runs[rival.name].reason:
-            raise DemoError(f"{where}, beside {rival.name}: {runs[rival.name].reason}")
-    step(f"{where}: done")
-    return Demonstration(product, scheduled.tiling, decided - start, compiled - decided, errors, runs)
-
-
-def _settled(ours: Rival, rival: Rival) -> Paired:
-    return paired(ours.side, rival.side, StopRule(most_seconds=2.0), Condition(settle=rival.settle))
-
-
-def _few(ours: Rival, rival: Rival, seconds: float) -> Paired:
-    """One or two pairs, for a rival whose call takes so many seconds."""
-    condition, pairs = Condition(), 1 if seconds > VERY_SLOW else 2
-    taken = [(condition.sample(ours.side, 1)[0], condition.sample(rival.side, 1)[0]) for _ in range(pairs)]
-    return Paired(ours=Timing(seconds=tuple(o for o, _ in taken)), peer=Timing(seconds=tuple(p for _, p in taken)))
-
-
-def tir(product: Product) -> Any:
-    """The product as TVM gets it from te: unscheduled TIR of A, B, the bias if there is one, and the output."""
-    from tvm import te, tirx
-
-    m, k, n = product.m, product.k, product.n
-    a, b = te.placeholder((m, k), name="A"), te.placeholder((k, n), name="B")
-    r = te.reduce_axis((0, k), name="k")
-    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
-    if not product.dense:
-        return te.create_prim_func([a, b, c])
-    bias, zero = te.placeholder((n,), name="bias"), tirx.const(0, "float32")
-    layer = te.compute((m, n), lambda i, j: tirx.max(c[i, j] + bias[j], zero), name="layer")
-    return te.create_prim_func([a, b, bias, layer])
-
-
-def _expected(arrays: list[Any]) -> Any:
-    """The answer in float64."""
-    import numpy as np
-
-    a, b, *bias = (array.astype(np.float64) for array in arrays)
-    return np.maximum(a @ b + bias[0], 0) if bias else a @ b
-
-
-def _error(rival: Rival, expected: Any, product: Product) -> float:
-    """The largest difference of any element; DemoError if it is not explained by rounding.
-
-    Of values in [-1, 1), 4*k*2^-24 is allowed: the rounding errors of k sums grow like k*2^-24/3, and a product that is
-    left out or counted twice differs by a third.
-    """
-    error, allowed = float(abs(rival.output() - expected).max()), 4 * product.k * UNIT_ROUNDOFF
-    if not error <= allowed:
-        raise DemoError(f"{product.where}: {rival.name} differs from NumPy by {error:.3g}, accepted: {allowed:.3g}")
-    return error
-
-
-# ---- rivals ----------------------------------------------------------------------------------------------------------
-
-
-def _of_tvm(name: str, kernel: Any, arrays: list[Any]) -> Rival:
-    import tvm
-
-    use_all_cores()
-    output = tvm.runtime.empty((arrays[0].shape[0], arrays[1].shape[1]), "float32")
-    arguments = [*(tvm.runtime.tensor(array) for array in arrays), output]
-    return Rival(name, Side(lambda: kernel(*arguments), own_core), output.numpy)
-
-
-def _tvm_default(func: Any, arrays: list[Any]) -> Rival:
-    """What a model gets that nobody tunes."""
-    import tvm
-
-    from ..schedule import llvm_target
-
-    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-    return _of_tvm("TVM default", tvm.compile(module, target=llvm_target())["main"], arrays)
-
-
-def _numpy(arrays: list[Any]) -> Rival:
-    import numpy as np
-
-    a, b, *bias = arrays
-    out = np.empty((a.shape[0], b.shape[1]), np.float32)
-
-    def run() -> None:
-        np.matmul(a, b, out=out)
-        if bias:
-            np.add(out, bias[0], out=out)
-            np.maximum(out, 0, out=out)
-
-    return Rival("NumPy", Side(run, own_core), lambda: out, SETTLE)
-
-
-def _torch(arrays: list[Any]) -> Rival:
-    import torch
-
-    torch.set_num_threads(usable_core_count())
-    a, b, *bias = (torch.from_numpy(array) for array in arrays)
-    out = torch.empty(a.shape[0], b.shape[1])
-
-    def run() -> None:
-        if bias:
-            torch.addmm(bias[0], a, b, out=out).relu_()
-        else:
-            torch.matmul(a, b, out=out)
-
-    return Rival("PyTorch", Side(run, own_core), out.numpy, SETTLE)
-
-
-def _libraries() -> dict[str, Maker]:
-    """The libraries that are installed, each with what makes a rival of it."""
-    found: dict[str, Maker] = {"NumPy": _numpy}
-    if importlib.util.find_spec("torch") is not None:
-        found["PyTorch"] = _torch
-    return found
-
-
-# ---- showing ---------------------------------------------------------------------------------------------------------
+    return demonstrate_network(SMALL_RESNET, resnet_bytes(), step)
 
 
 @contextmanager
@@ -310,59 +82,14 @@ def _progress(steps: int) -> Iterator[Progress]:
         yield lambda text: bar.update(task, description=text, advance=1)
 
 
-def _print(machine: dict[str, Any], results: list[Demonstration]) -> None:
+def _print(machine: dict[str, Any], networks: list[NetworkDemonstration], products: list[Demonstration]) -> None:
     versions = machine["versions"]
     print(f"{machine['cpu']}, {machine['cores']} cores; TVM {versions['apache-tvm']}, NumPy {versions['numpy']}\n")
-    for result in results:
-        p = result.product
-        behind = ", then bias and ReLU" if p.dense else ""
-        print(f"{p.title}: ({p.m} x {p.k}) * ({p.k} x {p.n}), float32{behind}")
-        print(
-            f"decided and written in {result.decide_seconds * 1e3:.0f} ms, compiled in "
-            f"{result.compile_seconds * 1e3:.0f} ms, no trial runs"
-        )
-        print_table(("choice", "value", "why"), _choices(result.tiling))
-        print_table(("", "ms", "GFLOP/s", "ours: times as fast", "middle half", "largest error"), _speeds(result))
+    for result in networks:
+        print_network(result)
         print()
-    print(_summary(results))
-    if any(run.doubtful for result in results for run in result.runs.values()):
+    if products:
+        print_products(products)
+    measured = [*(result.runs for result in networks), *(result.runs for result in products)]
+    if any(run.doubtful for runs in measured for run in runs.values()):
         print("doubtful: other work kept threads off their cores in most samples; repeat this on an idle machine")
-
-
-def _choices(tiling: GemmTiling) -> Iterator[tuple[str, str, str]]:
-    """The choices that matter most, as far as they have reasons, each reason once."""
-    told = set()
-    for row in explained(tiling):
-        if row.name in SHOWN and row.why and row.why not in told:
-            told.add(row.why)
-            yield row.name, row.value, row.why
-
-
-def _speeds(result: Demonstration) -> Iterator[tuple[str, ...]]:
-    def row(name: str, seconds: float, *ratio: str) -> tuple[str, ...]:
-        return name, f"{seconds * 1e3:.3g}", f"{result.gflops(seconds):.3g}", *ratio, f"{result.errors[name]:.1g}"
-
-    yield row("tvm-tiling", result.seconds, "", "")
-    for name, run in result.runs.items():
-        yield row(name, run.peer.median, f"{run.ratio:.2f}", _middle_half(run) + ", doubtful" * run.doubtful)
-
-
-def _middle_half(run: Paired) -> str:
-    """Where the middle half of the ratios lies."""
-    if len(run.ratios) < 2:
-        return "one pair"
-    low, _, high = statistics.quantiles(run.ratios, n=4, method="inclusive")
-    return f"{low:.2f} to {high:.2f}"
-
-
-def _summary(results: list[Demonstration]) -> str:
-    """Geometric means over the products, against TVM and against the faster library of each."""
-    tvm = _mean([result.runs["TVM default"].ratio for result in results])
-    library = _mean([min(result.runs[name].ratio for name in _libraries()) for result in results])
-    names = " and ".join(_libraries())
-    which = names if len(_libraries()) == 1 else f"the faster of {names}"
-    return f"Geometric mean of the three: {tvm:.0f} times TVM's default pipeline, {library:.2f} times {which}."
-
-
-def _mean(ratios: list[float]) -> float:
-    return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))

@@ -1,4 +1,7 @@
-"""`tvm-tiling explain`: how an operator is cut on a machine, and why. Loads no TVM."""
+"""`tvm-tiling explain`: how an operator, or every operator of a model, is cut on a machine, and why.
+
+Loads no TVM for an operator.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,19 @@ import typer
 from ..decide.decide import decide
 from ..decide.explain import explained, headline
 from ..decide.tiling import Decision
-from ..errors import HardwareError
+from ..errors import HardwareError, WorkloadError
 from ..hardware import Hardware
 from ..workload import GemmWorkload
+from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model
 from .operator_text import Workload, parse_operator
 from .output import print_json, print_table
 
 
 def command(
     operator: list[str] = typer.Argument(  # noqa: B008
-        metavar="OPERATOR",
-        help='"gemm M K N", sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); or with keys, as in '
+        metavar="OPERATOR|MODEL",
+        help="A model file, or what `tvm-tiling compile` wrote; or an operator: "
+        '"gemm M K N", sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); or with keys, as in '
         '"gemm m=64 k=16384 n=64 dtype=int8 trans_b=1 batch=4 lda=16400". '
         '"conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3" (top, left, bottom, right). '
         "The quotation marks may be left out.",
@@ -34,9 +39,25 @@ def command(
     form: str = typer.Option(
         "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold for page 05's machine."
     ),
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
     as_json: bool = typer.Option(False, "--json", help="Print workload, machine and decision as JSON."),
 ) -> None:
-    """Show how an operator is cut, and why. Sizes of a product are in the order m k n."""
+    """Show how an operator, or every operator of a model, is cut, and why. Sizes of a product are in the order m k n.
+
+    e.g. tvm-tiling explain "gemm 64 16384 64", tvm-tiling explain resnet50.onnx
+    """
+    sizes = OpenSizes(batch, dim, shape)
+    if len(operator) == 1 and is_model(operator[0]):
+        if (mode, prefer, form) != ("best", "utilisation", ""):
+            raise WorkloadError("--mode, --prefer and --form are for an operator; a model's are all decided as best")
+        from .explain_model import explain
+
+        explain(operator[0], hardware, sizes, as_json)
+        return
+    if sizes.given:
+        raise WorkloadError("--batch, --dim and --shape are for models; an operator has its sizes in its text")
     workload = parse_operator(" ".join(operator))
     machine = Hardware.load(hardware) if hardware else Hardware.detect()
     if machine.near_tile is None and prefer != "utilisation":

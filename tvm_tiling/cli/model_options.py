@@ -1,38 +1,88 @@
-"""What the commands that take a model have in common: shapes as text, inputs from files, a model or an executable."""
+"""What the commands that take a model have in common: their options, inputs from files, a model or an executable."""
 
 from __future__ import annotations
 
 import tarfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from ..errors import ModelFormatError, WorkloadError
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
 
-
-def shapes_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """{"data": (1, 3, 224, 224)} of ["data=1,3,224,224"]; WorkloadError quotes what is no shape."""
-    shapes = {}
-    for text in texts:
-        name, equals, sizes = text.rpartition("=")
-        parts = sizes.split(",")
-        if not equals or not name or not all(part.strip().isdigit() and int(part) for part in parts):
-            raise WorkloadError(f"--shape {text}: no shape, accepted: name=1,3,224,224")
-        shapes[name] = tuple(int(part) for part in parts)
-    return shapes
+MODEL = typer.Argument(metavar="MODEL", help="A model file, or what `tvm-tiling compile` wrote.")
+INPUT = typer.Option("", "--input", help="Inputs by name in an .npz file; left out: random numbers.")
+BATCH = typer.Option("", "--batch", help="Size of the first dimension where the model leaves it open: 4, or 1,4,8.")
+DIM = typer.Option([], "--dim", help="Size of an open dimension by its name: seq=128, or seq=64,128.")
+SHAPE = typer.Option([], "--shape", help="Whole shape of an input that leaves it open: name=1,3,224,224.")
 
 
-def opened(path: str, shapes: Sequence[str] = ()) -> Executable:
+@dataclass(frozen=True)
+class OpenSizes:
+    """--batch, --dim and --shape as they were typed."""
+
+    batch: str = ""
+    dims: Sequence[str] = ()
+    shapes: Sequence[str] = ()
+
+    @property
+    def given(self) -> bool:
+        """Whether any was typed."""
+        return bool(self.batch or self.dims or self.shapes)
+
+    def settled(self) -> dict[str, Any]:
+        """The arguments of compile(); WorkloadError quotes what is no size."""
+        dims = [_named("--dim", text, "seq=128") for text in self.dims]
+        shapes = [_named("--shape", text, "name=1,3,224,224") for text in self.shapes]
+        return {
+            "batch": _sizes("--batch", self.batch, self.batch, "4, or 1,4,8") if self.batch else None,
+            "dims": dict(dims),
+            "shapes": dict(shapes),
+        }
+
+
+def _named(option: str, text: str, example: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, sizes = text.rpartition("=")
+    if not equals or not name:
+        raise WorkloadError(f"{option} {text}: no sizes with a name, accepted: {example}")
+    return name, _sizes(option, text, sizes, example)
+
+
+def _sizes(option: str, text: str, sizes: str, example: str) -> tuple[int, ...]:
+    parts = sizes.split(",")
+    if not all(part.strip().isdigit() and int(part) for part in parts):
+        raise WorkloadError(f"{option} {text}: no sizes, accepted: {example}")
+    return tuple(int(part) for part in parts)
+
+
+def is_model(text: str) -> bool:
+    """Whether a word names a file, or would if it were there, and neither a suite nor an operator."""
+    return Path(text).is_file() or "/" in text or Path(text).suffix in (".onnx", ".tflite", ".tar")
+
+
+def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
     """A saved executable, or a model, which is compiled."""
-    from ..model.compile import compile_model
     from ..model.executable import load
 
+    if not is_executable(path):
+        from ..model.compile import compile_model
+
+        return compile_model(path, cache=cache, **sizes.settled())
+    if sizes.given:
+        raise WorkloadError(f"{path} is compiled already; --batch, --dim and --shape are for models")
+    return load(path)
+
+
+def is_executable(path: str) -> bool:
+    """Whether the file is a saved executable, by its content; ModelFormatError where there is none."""
     if not Path(path).is_file():
         raise ModelFormatError(f"{path} is no file; accepted: a model, or what `tvm-tiling compile` wrote")
-    return load(path) if tarfile.is_tarfile(path) else compile_model(path, shapes=shapes_of(shapes))
+    return tarfile.is_tarfile(path)
 
 
 def inputs_of(executable: Executable, file: str) -> dict[str, Any]:

@@ -6,21 +6,23 @@ from pathlib import Path
 
 import typer
 
-from .model_options import inputs_of, opened
+from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
 from .output import print_json, print_table
 
 
 def command(
-    model: str = typer.Argument(metavar="MODEL", help="A model file, or what `tvm-tiling compile` wrote."),
-    input_file: str = typer.Option("", "--input", help="Inputs by name in an .npz file; left out: random numbers."),
+    model: str = MODEL,
+    input_file: str = INPUT,
     output: str = typer.Option("", "--output", "-o", help="Write the outputs to this .npz file."),
-    shape: list[str] = typer.Option([], "--shape", help="A shape that the model leaves open: name=1,3,224,224."),  # noqa: B008
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
     as_json: bool = typer.Option(False, "--json", help="Print shape, type, least and largest value of each output."),
 ) -> None:
     """Run a model once, e.g. tvm-tiling run resnet50.tar --input x.npz -o y.npz"""
     import numpy as np
 
-    executable = opened(model, shape)
+    executable = opened(model, OpenSizes(batch, dim, shape))
     result = executable.run(**inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)

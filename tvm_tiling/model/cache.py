@@ -79,9 +79,11 @@ class CompileCache:
         if not path.is_file():
             return None
         try:
-            return load(path)
+            found = load(path)
         except ModelFormatError:
             return None
+        found.from_cache = True
+        return found
 
     def put(self, key: str, executable: Executable) -> None:
         """Keep an executable; where that is not possible, do without."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from .constants import Collection
 from .executable import Executable
 from .lift import lift_constants
 from .open_sizes import Sizes, settings_of
-from .operators import Operator
+from .operators import record_of
 from .pipeline import lower
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .saved import Library
@@ -134,31 +133,15 @@ def _part(
         for number, constant in zip(numbers, constants, strict=True)
         if any(reader.removesuffix("_packed") in multiplying for reader in constant.readers)
     }
-    signature = Signature(
-        input_names=imported.input_names,
-        input_shapes=imported.input_shapes,
-        input_dtypes=imported.input_dtypes,
-        output_names=imported.output_names,
-    )
     memory = Memory(
         activations=built.activations,
         weights=sum(collection.size(number) for number in weights),
         constants=sum(collection.size(number) for number in set(numbers) - weights),
     )
-    return Library(built.library), signature, [_record(operator) for operator in operators], memory, numbers
-
-
-def _record(operator: Operator) -> OperatorRecord:
-    """What the executable keeps of an operator."""
-    tiling = operator.tiling
-    predicted = tiling.predicted_seconds if tiling is not None else None
-    return OperatorRecord(
-        name=operator.name,
-        kind=operator.kind,
-        calls=operator.calls,
-        flops=operator.flops * operator.calls,
-        form=tiling.form if tiling is not None else None,
-        why=tiling.why("form") if tiling is not None else "",
-        predicted_seconds=None if predicted is None else predicted * operator.calls,
-        decision=json.loads(tiling.to_json()) if tiling is not None else None,
+    return (
+        Library(built.library),
+        Signature.of(imported),
+        [record_of(operator) for operator in operators],
+        memory,
+        numbers,
     )

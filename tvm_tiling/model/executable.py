@@ -26,7 +26,7 @@ class Executable:
         """`constants`: what the variants' functions take behind their inputs. `fingerprint`, `cores`: the machine that
         the kernels were made for."""
         self.variants, self.fingerprint, self.cores = tuple(variants), fingerprint, cores
-        self.compile_seconds = compile_seconds
+        self.compile_seconds, self.from_cache = compile_seconds, False
         self._constants = constants
         self._measured: tuple[Variant, Benchmark] | None = None
 

@@ -6,6 +6,7 @@ packed weights; they are packed here, once, and the calls take the packed consta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from ..schedule import Options, llvm_target, schedule_for_weights
 from ..schedules.other import schedule_other
 from .build import build_functions
 from .dataflow import Rewriter, is_op, rewrite
+from .report import OperatorRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,30 @@ def schedule_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) 
     order = {variable.name_hint: place for place, variable in enumerate(calls)}
     operators.sort(key=lambda operator: order.get(operator.name, len(order)))
     return _with_packed(updated, packed, hardware), operators
+
+
+def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> list[Operator]:
+    """The same operators, with nothing compiled or packed."""
+    return [
+        _schedule(mod[variable], variable.name_hint, made, hardware, options)[1]
+        for variable, made in _calls(mod["main"]).items()
+    ]
+
+
+def record_of(operator: Operator) -> OperatorRecord:
+    """What an executable keeps of an operator."""
+    tiling = operator.tiling
+    predicted = tiling.predicted_seconds if tiling is not None else None
+    return OperatorRecord(
+        name=operator.name,
+        kind=operator.kind,
+        calls=operator.calls,
+        flops=operator.flops * operator.calls,
+        form=tiling.form if tiling is not None else None,
+        why=tiling.why("form") if tiling is not None else "",
+        predicted_seconds=None if predicted is None else predicted * operator.calls,
+        decision=json.loads(tiling.to_json()) if tiling is not None else None,
+    )
 
 
 def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:

@@ -18,7 +18,7 @@ from ..hardware.description import Hardware
 from ..schedule import Options
 from .extremes import legalised
 from .layout import channels_last
-from .operators import Operator, schedule_operators
+from .operators import Operator, decide_operators, schedule_operators
 from .simplify import simplify
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
@@ -33,10 +33,20 @@ FUSION = (
 
 def lower(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> Scheduled:
     """`mod`, whose function "main" takes inputs and holds weights, ready for relax.build; and its operators."""
+    return schedule_operators(fused(mod), hardware, options or Options())
+
+
+def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> list[Operator]:
+    """The operators that lower() would schedule, with their decisions; nothing is compiled."""
+    return decide_operators(fused(mod), hardware, options or Options())
+
+
+def fused(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with a PrimFunc for every group of operators that become one kernel."""
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
     mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
     mod = simplify(channels_last(mod))
     mod = legalised(mod)
     for step in FUSION:
         mod = step()(mod)
-    return schedule_operators(mod, hardware, options or Options())
+    return mod

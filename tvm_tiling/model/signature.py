@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import WorkloadError, nearest
+
+if TYPE_CHECKING:
+    from ..frontend import ImportedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,16 @@ class Signature:
     input_shapes: tuple[tuple[int, ...], ...]
     input_dtypes: tuple[str, ...]
     output_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, imported: ImportedModel) -> Signature:
+        """That of a model as a frontend gives it."""
+        return cls(
+            input_names=imported.input_names,
+            input_shapes=imported.input_shapes,
+            input_dtypes=imported.input_dtypes,
+            output_names=imported.output_names,
+        )
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Signature:

@@ -1,0 +1,132 @@
+"""The demo's network: compiled, checked, timed beside TVM's default pipeline and onnxruntime, decisions shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..lowering.threads import own_core
+from ..measure import Paired, Side, StopRule, paired
+from .bench_model import beside_onnxruntime, check, onnxruntime_run
+from .demo_rival import SLOW, Progress, few_pairs, middle_half
+from .model_options import inputs_of
+from .operator_table import print_slowest
+from .output import print_table
+
+if TYPE_CHECKING:
+    from ..model.executable import Executable
+    from ..model.report import Report
+
+MEASURED = 2.0  # seconds, for the report and for each rival
+SHOWN = 12  # operators
+
+
+@dataclass(frozen=True)
+class NetworkDemonstration:
+    """One network: how long it took to compile, by whom it was checked, and the rivals' paired runs."""
+
+    title: str
+    compile_seconds: float
+    default_compile_seconds: float
+    checked_by: str
+    largest_difference: float  # beside the largest output
+    report: Report
+    runs: dict[str, Paired]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "title": self.title,
+            "compile_seconds": self.compile_seconds,
+            "default_compile_seconds": self.default_compile_seconds,
+            "checked_by": self.checked_by,
+            "largest_difference": self.largest_difference,
+            "report": self.report.to_dict(),
+            "runs": {name: run.to_dict() for name, run in self.runs.items()},
+        }
+
+
+def network_steps() -> int:
+    """How many steps demonstrate_network() tells of."""
+    return 4 + _has_onnxruntime()
+
+
+def demonstrate_network(title: str, model: str | bytes, step: Progress) -> NetworkDemonstration:
+    """Compile, compare outputs, and only then measure. `model`: the path or the bytes of an ONNX file."""
+    from ..model.compile import compile_model
+
+    step(f"{title}: compiling")
+    start = time.perf_counter()
+    executable = compile_model(model, cache=False)
+    compiled = time.perf_counter() - start
+    inputs = inputs_of(executable, "")
+    step(f"{title}: compiling with TVM's default pipeline")
+    start = time.perf_counter()
+    default = _tvm_default(model, inputs)
+    default_compiled = time.perf_counter() - start
+    step(f"{title}: comparing outputs")
+    checked_by = "onnxruntime" if _has_onnxruntime() else "TVM default"
+    reference = onnxruntime_run(model, inputs) if _has_onnxruntime() else default
+    difference = check(reference(), executable, inputs, checked_by)
+    executable.benchmark(seconds=MEASURED, **inputs)
+    runs = {}
+    if _has_onnxruntime():
+        step(f"{title}: measuring beside onnxruntime")
+        runs["onnxruntime"] = beside_onnxruntime(model, executable, inputs, MEASURED)
+    step(f"{title}: measuring beside TVM default")
+    runs["TVM default"] = _beside(executable, inputs, default)
+    return NetworkDemonstration(title, compiled, default_compiled, checked_by, difference, executable.report(), runs)
+
+
+def _has_onnxruntime() -> bool:
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def _tvm_default(model: str | bytes, inputs: Mapping[str, Any]) -> Callable[[], list[Any]]:
+    """What a model gets that nobody tunes: a callable that runs it and returns its outputs."""
+    import numpy as np
+    import tvm
+
+    from ..frontend import load_model
+    from ..schedule import llvm_target
+
+    imported = load_model(model)
+    machine = tvm.runtime.vm.VirtualMachine(tvm.compile(imported.module, target=llvm_target()), tvm.cpu())
+    arguments = [tvm.runtime.tensor(np.ascontiguousarray(inputs[name])) for name in imported.input_names]
+
+    def run() -> list[Any]:
+        result = machine["main"](*arguments)
+        outputs = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+        return [output.numpy() for output in outputs]
+
+    return run
+
+
+def _beside(executable: Executable, inputs: Mapping[str, Any], rival: Callable[[], Any]) -> Paired:
+    ours, theirs = Side(lambda: executable.run(**inputs), own_core), Side(rival, own_core)
+    start = time.perf_counter()
+    rival()
+    first = time.perf_counter() - start
+    return few_pairs(ours, theirs, first) if first > SLOW else paired(ours, theirs, StopRule(most_seconds=MEASURED))
+
+
+def print_network(result: NetworkDemonstration) -> None:
+    """Speeds, the slowest operators with their decisions, and what concerns the network as a whole."""
+    report = result.report
+    forms = Counter(operator.form or operator.kind for operator in report.operators for _ in range(operator.calls))
+    print(f"{result.title}: {', '.join(f'{count} {form}' for form, count in forms.most_common())}")
+    print(
+        f"compiled in {result.compile_seconds:.1f} s, no trial runs (TVM default: {result.default_compile_seconds:.1f} "
+        f"s); equal to {result.checked_by} within {result.largest_difference:.1g} of the largest output"
+    )
+    print_slowest(report, SHOWN)
+    rows = [("tvm-tiling", f"{(report.seconds or 0.0) * 1e3:.3g}", "", "")]
+    rows += [
+        (name, f"{run.peer.median * 1e3:.3g}", f"{run.ratio:.2f}", middle_half(run) + ", doubtful" * run.doubtful)
+        for name, run in result.runs.items()
+    ]
+    print_table(("", "ms", "ours: times as fast", "middle half"), rows)

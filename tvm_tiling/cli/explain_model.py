@@ -1,0 +1,97 @@
+"""`tvm-tiling explain MODEL`: every operator of a model with its decision, and why. Nothing is compiled or run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..errors import WorkloadError
+from ..hardware import Hardware
+from .model_options import OpenSizes, is_executable
+from .operator_table import print_decided
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from ..model.explain import Explanation
+    from ..model.report import OperatorRecord
+
+
+def explain(model: str, machine: str, sizes: OpenSizes, as_json: bool) -> None:
+    """Print the decisions on a model file, or those that a compiled one keeps; `machine` is a preset or a TOML file,
+    empty for this CPU."""
+    start = time.perf_counter()
+    if is_executable(model):
+        if machine or sizes.given:
+            raise WorkloadError(f"{model} is compiled already; --hardware, --batch, --dim and --shape are for models")
+        explanations, where = _kept(model), "the machine it was compiled for"
+    else:
+        from ..model.explain import explain_model
+
+        hardware = Hardware.load(machine) if machine else Hardware.detect()
+        explanations, where = explain_model(model, hardware, **sizes.settled()), hardware.name
+    seconds = time.perf_counter() - start
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "hardware": where,
+                "seconds": seconds,
+                "variants": [explanation.to_dict() for explanation in explanations],
+            }
+        )
+        return
+    for explanation in explanations:
+        _print(model, where, explanation, seconds)
+
+
+def _kept(path: str) -> list[Explanation]:
+    from ..model.executable import load
+    from ..model.explain import Explanation
+
+    return [Explanation(variant.signature, variant.operators) for variant in load(path).variants]
+
+
+def _print(model: str, where: str, explanation: Explanation, seconds: float) -> None:
+    calls = sum(operator.calls for operator in explanation.operators)
+    print(f"{model} on {where}: {calls} operators, decided in {seconds:.1f} s")
+    for line in explanation.signature.lines():
+        print(line)
+    print(f"predicted of convolutions and products together: {explanation.predicted_seconds * 1e3:.3g} ms\n")
+    print_decided(explanation.operators)
+    for operator in explanation.operators:
+        if operator.decision is not None:
+            print(f"\n{_headline(operator)}")
+            print_table(("", "choice", "value", "why"), list(_rows(operator.decision)))
+    print()
+
+
+def _headline(operator: OperatorRecord) -> str:
+    predicted = operator.predicted_seconds or 0.0
+    times = f", called {operator.calls} times" if operator.calls > 1 else ""
+    return f"{operator.name}: {operator.kind}{times}, {predicted / max(1, operator.calls) * 1e6:.0f} us predicted"
+
+
+def _rows(decision: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Every choice that has a reason, those of the product within it too; then the forms that were compared."""
+    yield from _reasons("decided", decision)
+    if decision.get("product"):
+        yield from _reasons("as a product", decision["product"])
+    section = "compared"
+    for form, seconds, why in decision.get("candidates", ()):
+        yield section, form, "refused" if seconds is None else f"{seconds * 1e6:.0f} us", why
+        section = ""
+
+
+def _reasons(section: str, decision: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    for field, value, why in decision["reasons"]:
+        yield section, field, _text(value), why
+        section = ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

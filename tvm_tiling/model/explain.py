@@ -1,0 +1,62 @@
+"""What a model's operators would be compiled to, and why, without compiling or running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..decide.winograd import TOLERANCE
+from ..errors import HardwareError
+from ..frontend import load_model
+from ..schedule import Options, Target, hardware_of
+from .open_sizes import Sizes, settings_of
+from .operators import record_of
+from .pipeline import decided
+from .report import OperatorRecord
+from .signature import Signature
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One variant of a model: what it takes and gives, and its operators with their decisions, in order."""
+
+    signature: Signature
+    operators: tuple[OperatorRecord, ...]
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Of one run: what is predicted of its convolutions and products together; nothing is of the others."""
+        return sum(operator.predicted_seconds or 0.0 for operator in self.operators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "predicted_seconds": self.predicted_seconds,
+            "signature": asdict(self.signature),
+            "operators": [asdict(operator) for operator in self.operators],
+        }
+
+
+def explain_model(
+    model: Any,
+    target: Target = "llvm",
+    params: Mapping[str, Any] | None = None,
+    *,
+    batch: Sizes | None = None,
+    dims: Mapping[str, Sizes] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    winograd: bool = True,
+    tolerance: float = TOLERANCE,
+) -> list[Explanation]:
+    """Decide on every operator of a model, for each of its variants; arguments and errors as of compile()."""
+    hardware = hardware_of(target)
+    if hardware.cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; models are compiled for CPUs")
+    options = Options(winograd=winograd, tolerance=tolerance)
+    explanations = []
+    for setting in settings_of(batch, dims):
+        imported = load_model(model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params)
+        operators = decided(imported.module, hardware, options)
+        explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
+    return explanations
