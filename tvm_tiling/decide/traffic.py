@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import HardwareError
-from ..hardware.description import Hardware, NearTile
+from ..hardware.description import Hardware, NearTile, WFold
 from ..workload import ConvWorkload, GemmWorkload
 
 
@@ -215,11 +215,13 @@ class Cut(NamedTuple):
 def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Product:
     """The quantities of page 01 for a workload on `hardware.near_tile`.
 
-    Raises HardwareError if the machine has no such unit or no bandwidth for the memory of an operand.
+    Raises HardwareError if the machine has no such unit, one for other types, or no bandwidth for the memory of an
+    operand.
     """
     tile = hardware.near_tile
     if tile is None:
         raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit, which the cut of a product needs")
+    refuse_type(hardware, tile, workload.dtype)
     bw_a = _bandwidth(hardware.name, tile, "a", tile.bw_a, workload.memory_a)
     bw_b = _bandwidth(hardware.name, tile, "b", tile.bw_b, workload.memory_b)
     d_s = workload.d_s
@@ -252,6 +254,12 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
         load_b_cycles=bytes_b / bw_b,
         window=window,
     )
+
+
+def refuse_type(hardware: Hardware, unit: NearTile | WFold, dtype: str) -> None:
+    """HardwareError unless an engine takes operands of that type."""
+    if unit.dtypes and dtype not in unit.dtypes:
+        raise HardwareError(f"hardware {hardware.name!r}: operands of {dtype}, accepted: {', '.join(unit.dtypes)}")
 
 
 def _bandwidth(hardware: str, tile: NearTile, operand: str, own: float | None, memory: str) -> float:

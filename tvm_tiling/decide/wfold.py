@@ -15,7 +15,7 @@ from ..workload import ConvWorkload
 from .conv_tiling import ConvTiling
 from .granularity import granularity
 from .stride_fold import StrideFold
-from .traffic import ceil_div
+from .traffic import ceil_div, refuse_type
 from .wfold_reasons import wfold_reasons
 from .wfold_walk import Layer, Walk
 
@@ -28,14 +28,15 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
     mode "seed" takes PCI and PCO by the padding rule and output channels in the machine's usual blocks; mode "best"
     takes the choices of fewest predicted cycles, then fewest input rows, then the largest granularity.
 
-    HardwareError where the unit is absent or a row is shorter than an element; UnsupportedOperator for transposed
-    convolutions and for a stride along W with groups; TilingError for an unknown mode.
+    HardwareError where the unit is absent or for other types, or a row is shorter than an element; UnsupportedOperator
+    for transposed convolutions and for a stride along W with groups; TilingError for an unknown mode.
     """
     if mode not in ("best", "seed"):
         raise TilingError(f"decide: mode = {mode!r}, accepted: 'best', 'seed'")
     unit = hardware.w_fold
     if unit is None:
         raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
+    refuse_type(hardware, unit, workload.dtype)
     fold = _fold(workload)
     layer = _layer(fold, unit)
     if not _admissible(unit, layer.w, layer.d_s) or not _admissible(unit, layer.wo, layer.d_out):

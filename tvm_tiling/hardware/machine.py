@@ -88,6 +88,12 @@ class Machine:
             total += machine.column.multipliers * machine.column.engines
         return total
 
+    def takes(self, dtype: str) -> bool:
+        """Whether one of its engines multiplies operands of that type; page 04's takes every one."""
+        machine = self.hardware
+        units = [unit.dtypes for unit in (machine.near_tile, machine.w_fold) if unit is not None]
+        return machine.column is not None or any(not dtypes or dtype in dtypes for dtypes in units)
+
     @functools.cached_property
     def vector(self) -> Vector:
         """Its vector engine."""
