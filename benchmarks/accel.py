@@ -1,8 +1,9 @@
-"""How fast programs of the simulated accelerator run for their results, on one core: python -m benchmarks.accel
+"""How fast programs of the simulated accelerator run for their results and are timed, on one core: python -m
+benchmarks.accel
 
 The aim is 5 GMAC/s of int8 (page 06). Every output is compared with NumPy's first. `checked` looks for reads of bytes
 that were never written, `unchecked` does not; both find operands that lie outside. The least time of several runs
-counts, since what else the computer does can only add to it.
+counts. What is measured of the timing run is said in accel_timing.py.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,12 @@ from tvm_tiling.accel.check import check
 from tvm_tiling.accel.functional import run
 
 from .accel_cases import CASES, Case
+from .accel_timing import measure_timing, timing_table
+from .least_time import least_seconds
 
 AIM = 5.0  # GMAC/s
 # Read by the libraries that NumPy may multiply with when they are loaded.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-
-def least_seconds(work: Callable[[], Any], seconds: float) -> float:
-    """The least time that `work` takes, called at least twice and for `seconds` in all."""
-    least, calls, end = float("inf"), 0, time.perf_counter() + seconds
-    while calls < 2 or time.perf_counter() < end:
-        start = time.perf_counter()
-        work()
-        least = min(least, time.perf_counter() - start)
-        calls += 1
-    return least
 
 
 def measure_functional(case: Case, seconds: float) -> dict[str, Any]:
@@ -74,7 +65,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure in a process whose libraries were told to take one thread, on one core where that can be asked for."""
-    parser = argparse.ArgumentParser(description="Speed of functional runs (page 06).")
+    parser = argparse.ArgumentParser(description="Speed of functional and timing runs (page 06).")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each figure")
     parser.add_argument("--json", action="store_true", help="figures as JSON on standard output")
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -85,7 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows = [measure_functional(case(), options.seconds) for case in CASES]
-    print(json.dumps(rows, indent=2) if options.json else table(rows))
+    timing = measure_timing(options.seconds)
+    if options.json:
+        print(json.dumps({"functional": rows, "timing": timing}, indent=2))
+    else:
+        print(table(rows), timing_table(timing), sep="\n\n")
     return 0
 
 

@@ -7,8 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from benchmarks.accel import least_seconds, measure_functional, table
+from benchmarks.accel import measure_functional, table
 from benchmarks.accel_cases import convolution, product
+from benchmarks.accel_timing import measure_timing, network, timing_table
+from benchmarks.least_time import least_seconds
 from tvm_tiling.accel.check import check
 
 
@@ -31,3 +33,11 @@ def test_a_wrong_result_is_not_measured():
 def test_the_least_time_of_two_calls_and_more():
     calls = []
     assert least_seconds(lambda: calls.append(1), 0) >= 0 and len(calls) == 2
+
+
+def test_timing_is_measured_and_shown():
+    figures = measure_timing(0, instructions=2000, descriptions=3)
+    assert figures["instructions"] == len(network(2000)) > 1000
+    assert figures["plain"] > 0 and figures["sweep_seconds"] > 0 and figures["descriptions"] == 3
+    assert f"{figures['plain']:.2f}" in timing_table(figures)
+    assert "numba is not installed" in timing_table(figures | {"compiled": None})
