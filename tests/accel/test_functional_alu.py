@@ -136,6 +136,12 @@ def test_smooth_functions_of_fixed_point_numbers(function, real, fraction):
     np.testing.assert_array_equal(alu(function, a, "int16", immediate=(fraction,)), np.array(expected, np.int16))
 
 
+@pytest.mark.parametrize("fraction", [-1, 0.5, 16, 1e300, math.nan])
+def test_fixed_point_numbers_have_up_to_15_fraction_bits(fraction):
+    with pytest.raises(SimulationError, match="fraction bits, accepted: a whole number from 0 to 15"):
+        alu("TANH", np.ones(2, np.int16), "int16", immediate=(fraction,))
+
+
 def reduced(function, a, axes, c, c_dtype, **options):
     """`a` reduced along `axes`, starting from c, which has them once."""
     stride = tuple(0 if axis in axes else step for axis, step in enumerate(row_major(c.shape)))

@@ -7,6 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 from accel_programs import MACHINE, product
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tvm_tiling.accel.builder import At, ProgramBuilder
 from tvm_tiling.accel.functional import run
@@ -44,6 +46,16 @@ def changed(program, number, **fields):
 def test_operands_lie_inside_their_memories(number, fields, sentence):
     with pytest.raises(SimulationError, match=sentence):
         run(changed(product(), number, **fields), {"a": A})
+
+
+def test_strides_of_0_do_not_make_more_than_a_computer_holds():
+    row = product().instructions[2]
+    extent, stride = row["extent"].tolist(), row["a_stride"].tolist()
+    extent[3], stride[3] = 2**26, 0
+    with pytest.raises(
+        SimulationError, match=r"operand a is walked over 1.28849e[+]10 elements, accepted: at most 268435456"
+    ):
+        run(changed(product(), 2, extent=extent, a_stride=stride), {"a": A})
 
 
 def test_a_memory_may_be_read_to_its_last_byte_and_no_further():
@@ -166,3 +178,31 @@ def test_bfloat16_inputs_are_values_or_bits():
     assert run(program, {"x": np.array([0x3F80, 0xC020, 0x4040], np.uint16)})["y"].tolist() == expected
     with pytest.raises(SimulationError, match=r"accepted: bfloat16\[3\]"):
         run(program, {"x": near.astype(np.float64)})
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_damaged_instructions_run_or_are_refused(data):
+    """Whatever a field holds, there is a result or an error that users catch."""
+    rows = product(m=16).instructions.copy()
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(rows.dtype.names))
+        number = data.draw(st.integers(0, len(rows) - 1))
+        if rows[name].dtype.kind == "f":
+            value = data.draw(st.floats(width=64))
+        else:
+            limits = np.iinfo(rows[name].dtype)
+            near = st.integers(max(-20, int(limits.min)), 20)
+            value = data.draw(st.one_of(near, st.integers(int(limits.min), int(limits.max))))
+        places = rows[name][number]
+        if np.ndim(places):
+            rows[name][number, data.draw(st.integers(0, len(places) - 1))] = value
+        else:
+            rows[name][number] = value
+    try:
+        program = dataclasses.replace(product(m=16), instructions=rows)
+        outputs = run(program, {"a": A[:16]})
+    except TilingError as error:
+        assert len(str(error).splitlines()) == 1
+    else:
+        assert outputs["c"].shape == (16, 16)

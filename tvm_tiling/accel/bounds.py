@@ -15,16 +15,19 @@ from .program import Program
 
 _OF_PRODUCTS: dict[Operand, tuple[int, ...]] = {"a": (0, 3, 4, 5), "b": (1, 2, 3, 4, 5), "c": (0, 1, 2)}
 """The loops of a product that each operand walks."""
+MOST_ELEMENTS = 1 << 28
+"""Of an operand of one instruction; strides of 0 could make more of few bytes than any computer holds."""
 _SUMS = (ElementType.INT32, ElementType.INT16)
 
 
 def check_bounds(program: Program) -> None:
     """SimulationError, naming the instruction, its operand, the bytes and the size of the memory, for an operand that
-    lies outside; likewise for a loop that an operand of a product does not have, and for a result that writes the same
-    byte twice, so that it would depend on the order of its loops."""
+    lies outside; likewise for an operand of too many elements, for a loop that an operand of a product does not have,
+    and for a result that writes the same byte twice, so that it would depend on the order of its loops."""
     instructions = program.instructions
     used = uses(instructions)
     sizes = np.array([memory.bytes for memory in program.memories] or [0], dtype=np.int64)
+    products = np.isin(instructions["op"], PRODUCTS)
     for operand in OPERANDS:
         low, high = spans(instructions, operand)
         numbers = np.minimum(instructions[f"{operand}_memory"], len(sizes) - 1)
@@ -35,6 +38,16 @@ def check_bounds(program: Program) -> None:
             raise SimulationError(
                 f"{instruction_name(program, number)}: operand {operand} takes bytes {low[number]} to "
                 f"{high[number] - 1} of memory {memory.name!r}, which has {memory.bytes} bytes"
+            )
+        loops = extents(instructions, operand).astype(np.float64)
+        own = np.isin(np.arange(LOOPS), _OF_PRODUCTS[operand])
+        loops[products[:, None] & ~own] = 1
+        elements = loops.prod(axis=1)
+        if (used.of(operand) & (elements > MOST_ELEMENTS)).any():
+            number = int((used.of(operand) & (elements > MOST_ELEMENTS)).argmax())
+            raise SimulationError(
+                f"{instruction_name(program, number)}: operand {operand} is walked over {elements[number]:g} elements, "
+                f"accepted: at most {MOST_ELEMENTS}"
             )
     _check_products(program)
     _check_results(program)

@@ -42,7 +42,11 @@ def apply(
     if function == Function.COPY and kind == result:
         return a
     if function in (Function.SIGMOID, Function.TANH) and kind == ElementType.INT16:
-        return narrowed(_table(function, immediate[0])[a.astype(np.int64) + (1 << 15)], result)
+        if immediate[0] not in range(16):
+            raise SimulationError(
+                f"{Function(function).name} with {immediate[0]:g} fraction bits, accepted: a whole number from 0 to 15"
+            )
+        return narrowed(_table(function, int(immediate[0]))[a.astype(np.int64) + (1 << 15)], result)
     x = widened(a, kind)
     with np.errstate(all="ignore"):
         if function in _BINARY:
@@ -126,10 +130,10 @@ def _saturating_product(start: np.ndarray, steps: np.ndarray, kind: int) -> np.n
     return start
 
 
-@functools.lru_cache(maxsize=16)
-def _table(function: int, fraction: float) -> np.ndarray:
+@functools.lru_cache(maxsize=32)
+def _table(function: int, fraction: int) -> np.ndarray:
     """The value of a function at every 16-bit number with so many fraction bits, in that format, -2^15 first."""
     x = np.arange(-(1 << 15), 1 << 15)
-    unit = 2.0**fraction
+    unit = float(1 << fraction)
     with np.errstate(over="ignore"):
         return np.clip(np.rint(_SMOOTH[function](x / unit) * unit), *BOUNDS[ElementType.INT16]).astype(np.int64)
