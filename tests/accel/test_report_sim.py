@@ -136,11 +136,12 @@ def test_what_is_loaded_beside_the_operands_counts_as_its_tensor():
     assert simulate(build.build()).bytes == {"a": 0, "b": 8, "out": 16}
 
 
-def test_energy_by_hand():
+@pytest.mark.parametrize(("block_k", "blocks_k"), [(12, 2), (1, 3)])  # 256 multipliers reach 8 deep
+def test_energy_by_hand(block_k, blocks_k):
     energy = Energy(mac_pj={"1": 2.0}, byte_pj={"external": 100.0, "a": 1.0, "b": 3.0, "acc": 5.0}, vector_pj=7.0)
-    tile = replace(MACHINE.near_tile, block_m=4, block_n=8, block_k=6)
+    tile = replace(MACHINE.near_tile, block_m=4, block_n=8, block_k=block_k)
     report = simulate(product(m=8, n=16, k=24, slots=1, block=8), replace(MACHINE, near_tile=tile, energy=energy))
-    blocks_m, blocks_n, blocks_k = 2, 2, 4
+    blocks_m, blocks_n = 2, 2
     assert report.energy == {
         "mac": 8 * 16 * 24 * 2.0,
         "vector": 8 * 16 * 7.0,

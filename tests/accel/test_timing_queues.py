@@ -307,3 +307,24 @@ def test_without_numba_plain_python_runs_and_machine_code_is_refused(monkeypatch
     assert timed(program, costs(program, 5), compiled=None).cycles == 20
     with pytest.raises(ImportError, match="sim"):
         timed(program, costs(program, 5), compiled=True)
+
+
+def test_machine_code_is_kept_nowhere_where_no_folder_can_be_written(monkeypatch):
+    numba = pytest.importorskip("numba")
+    kept = []
+
+    def njit(function=None, cache=False):
+        if cache:
+            kept.append(True)
+            raise RuntimeError("cannot cache function 'run_queues': no locator available")
+        return lambda *arguments: function(*arguments)
+
+    monkeypatch.setattr(
+        numba, "njit", lambda function=None, **options: (lambda f: njit(f, **options)) if options else njit(function)
+    )
+    event_loop._compiled.cache_clear()
+    try:
+        program = pipeline(3, 2)
+        assert timed(program, costs(program, 5), compiled=True).cycles == 20 and kept
+    finally:
+        event_loop._compiled.cache_clear()

@@ -1,9 +1,10 @@
 """What a program costs in energy, by where it goes (page 06).
 
 Counted are multiply-accumulates, elements of the vector engine, and every byte that an instruction reads from or writes
-to a memory or a buffer. A matrix engine reads, for each of its blocks of block_m x block_n x block_k, both operands of
-the block, and reads and writes its sums; a W-fold engine reads the rows that page 05 counts; a column engine reads the
-matrix once and the vector for every VP rows. Leakage is not modelled, nor what the front end takes.
+to a memory or a buffer. A matrix engine reads, for each cycle's block of block_m x block_n sums, both operands of the
+block, and reads and writes the sums; the block is block_k deep, or as deep as its multipliers reach. A W-fold engine
+reads the rows that page 05 counts; a column engine the matrix once and the vector for every VP rows. Leakage is not
+modelled, nor what the front end takes.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def _product_bytes(
         return own.m * own.k * own.n * own.element, own.k * own.n * own.element * -(-own.m // lines), 2 * sums
     tile = machine.hardware.near_tile
     assert tile is not None
-    down, across, deep = (
-        -(-size // block) for size, block in ((own.m, tile.block_m), (own.n, tile.block_n), (own.k, tile.block_k))
-    )
+    across, down = -(-own.n // tile.block_n), -(-own.m // tile.block_m)
+    reach = np.array([tile.macs(element) for element in own.element.tolist()]) / (tile.block_m * tile.block_n)
+    deep = -(-own.k // np.maximum(reach, tile.block_k).astype(np.int64))
     return own.m * own.k * own.element * across, own.k * own.n * own.element * down, 2 * sums * deep
 
 
