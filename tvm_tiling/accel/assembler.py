@@ -21,6 +21,9 @@ from .program import STORAGE, Memory, Program, Region, Tensor, element_type
 _DIRECTIVES = (".machine", ".queues", ".memory", ".tensor", ".region", ".in", ".constant")
 _FLAGS = {flag.name.lower(): flag for flag in Flag if flag.name}
 _KEYS = ("function", "extent", "type", "a", "b", "c", "pad", "values", "wait", "signal", *_FLAGS)
+_LIMITS = {name: np.iinfo(INSTRUCTION[name].base) for name in INSTRUCTION.names or () if name != "immediate"}
+_WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_WORD = re.compile(r'("(?:[^"\\]|\\.)*")|([^\s;"][^\s;]*)|(")|;.*')
 _OPERAND = re.compile(r"(?P<memory>[^+\-/\s]+)(?P<address>[+-]\d+)(/(?P<strides>[-\d,]+))?")
 
 
@@ -75,23 +78,16 @@ class _Reader:
 
     def _words(self, line: str) -> Iterator[str]:
         """The words of a line; a string in double quotes is one, as JSON has it. A semicolon ends the line."""
-        place = 0
-        while True:
-            while place < len(line) and line[place].isspace():
-                place += 1
-            if place == len(line) or line[place] == ";":
-                return
-            if line[place] == '"':
+        for quoted, plain, rest in _WORD.findall(line):
+            if rest:
+                raise self._error("a string without its end; accepted: as JSON has it")
+            if plain:
+                yield plain
+            elif quoted:
                 try:
-                    word, place = json.JSONDecoder().raw_decode(line, place)
+                    yield json.loads(quoted)
                 except ValueError:
-                    raise self._error("a string without its end; accepted: as JSON has it") from None
-            else:
-                end = place
-                while end < len(line) and not line[end].isspace() and line[end] != ";":
-                    end += 1
-                word, place = line[place:end], end
-            yield word
+                    raise self._error(f"string {quoted}, accepted: as JSON has it") from None
 
     # ---- directives --------------------------------------------------------------------------------------------------
 
@@ -237,13 +233,13 @@ class _Reader:
 
     def _whole(self, what: str, text: str, field: str | None = None) -> int:
         """A whole number, and one that the `field` of an instruction can hold."""
-        if not re.fullmatch(r"[+-]?\d{1,19}", text):
+        if not _WHOLE.fullmatch(text):
             raise self._error(f"{what} = {text!r}, accepted: a whole number")
         return self._within(what, int(text), field)
 
     def _within(self, what: str, value: int, field: str | None) -> int:
         if field is not None:
-            limits = np.iinfo(INSTRUCTION[field].base)
+            limits = _LIMITS[field]
             if not limits.min <= value <= limits.max:
                 raise self._error(f"{what} = {value}, accepted: {limits.min} to {limits.max}")
         return value

@@ -17,18 +17,22 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .access import OPERANDS, Uses, uses
+from .access import OPERANDS, uses
 from .isa import ElementType, Flag, Function, Opcode
 
 if TYPE_CHECKING:
     from .program import Program
 
 _LINE = 72  # bytes of a constant on a line
+_OPCODES = [op.name for op in Opcode]
+_FUNCTIONS = [function.name.lower() for function in Function]
+_TYPES = [kind.name.lower() for kind in ElementType]
+_FLAGS = [(int(flag), flag.name.lower()) for flag in Flag if flag.name]
 
 
 def disassemble(program: Program) -> str:
@@ -38,8 +42,7 @@ def disassemble(program: Program) -> str:
 
 def instruction_text(program: Program, number: int) -> str:
     """One instruction as a line of text, its number left out."""
-    one = program.instructions[number : number + 1]
-    return _instruction(program, one[0], uses(one), 0)
+    return next(_instructions(program, program.instructions[number : number + 1]))[1]
 
 
 def _lines(program: Program) -> Iterator[str]:
@@ -54,15 +57,14 @@ def _lines(program: Program) -> Iterator[str]:
         shape = ",".join(map(str, tensor.shape)) or "-"
         place = f"{tensor.memory} {tensor.address} {tensor.role} {tensor.operand}"
         yield f".tensor {json.dumps(tensor.name)} {tensor.dtype} {shape} {place}"
-    for region in program.regions:
-        yield f".region {' '.join(json.dumps(text) for text in (region.name, region.workload, region.decision))}"
-    used = uses(program.instructions)
+    for row in program.regions:
+        yield f".region {' '.join(json.dumps(text) for text in (row.name, row.workload, row.decision))}"
     inside = 0
-    for number, instruction in enumerate(program.instructions):
-        if instruction["region"] != inside:
-            inside = int(instruction["region"])
+    for number, (region, text) in enumerate(_instructions(program, program.instructions)):
+        if region != inside:
+            inside = region
             yield f".in {inside}"
-        yield f"{number}: {_instruction(program, instruction, used, number)}"
+        yield f"{number}: {text}"
     for name, values in program.constants.items():
         yield f".constant {json.dumps(name)}"
         content = np.ascontiguousarray(values).tobytes()
@@ -70,36 +72,45 @@ def _lines(program: Program) -> Iterator[str]:
             yield base64.b64encode(content[start : start + _LINE]).decode()
 
 
-def _instruction(program: Program, instruction: np.void, used: Uses, number: int) -> str:
-    words = [program.queues[instruction["queue"]], Opcode(instruction["op"]).name]
-    if instruction["function"] or instruction["op"] == Opcode.ALU:
-        words.append(f"function={Function(instruction['function']).name.lower()}")
-    words += [flag.name.lower() for flag in Flag if instruction["flags"] & flag and flag.name]
-    if extent := _trimmed(instruction["extent"], 1):
+def _instructions(program: Program, instructions: np.ndarray) -> Iterator[tuple[int, str]]:
+    """Region and text of each instruction."""
+    names = instructions.dtype.names or ()
+    touched = np.stack([uses(instructions).of(operand) for operand in OPERANDS], axis=1).tolist()
+    for row, used in zip(zip(*(instructions[name].tolist() for name in names), strict=True), touched, strict=True):
+        fields = dict(zip(names, row, strict=True))
+        yield fields["region"], _instruction(program, fields, used)
+
+
+def _instruction(program: Program, fields: dict[str, Any], used: list[bool]) -> str:
+    words = [program.queues[fields["queue"]], _OPCODES[fields["op"]]]
+    if fields["function"] or fields["op"] == Opcode.ALU:
+        words.append(f"function={_FUNCTIONS[fields['function']]}")
+    words += [name for flag, name in _FLAGS if fields["flags"] & flag]
+    if extent := _trimmed(fields["extent"], 1):
         words.append(f"extent={'x'.join(map(str, extent))}")
-    kinds = [ElementType(instruction[name]).name.lower() for name in ("dtype", "result_dtype")]
-    if instruction["dtype"] or instruction["result_dtype"]:
-        words.append(f"type={'>'.join(dict.fromkeys(kinds))}")
-    for operand in OPERANDS:
-        memory, address = instruction[f"{operand}_memory"], instruction[operand]
-        strides = _trimmed(instruction[f"{operand}_stride"], 0)
-        if used.of(operand)[number] or memory or address or strides:
+    if fields["dtype"] or fields["result_dtype"]:
+        words.append(f"type={'>'.join(dict.fromkeys(_TYPES[fields[name]] for name in ('dtype', 'result_dtype')))}")
+    for operand, touched in zip(OPERANDS, used, strict=True):
+        memory, address = fields[f"{operand}_memory"], fields[operand]
+        strides = _trimmed(fields[f"{operand}_stride"], 0)
+        if touched or memory or address or strides:
             walk = f"/{','.join(map(str, strides))}" if strides else ""
             words.append(f"{operand}={program.memories[memory].name}{address:+d}{walk}")
-    if instruction["pad"].any():
-        words.append(f"pad={','.join(map(str, instruction['pad']))}")
-    if any(instruction["immediate"].tobytes()):
-        words.append(f"values={','.join(map(number_text, instruction['immediate'].tolist()))}")
+    if any(fields["pad"]):
+        words.append(f"pad={','.join(map(str, fields['pad']))}")
+    values = list(map(number_text, fields["immediate"]))
+    if values != ["0.0", "0.0"]:
+        words.append(f"values={','.join(values)}")
     for name in ("wait", "signal"):
-        tokens = [(queue, int(count)) for queue, count in zip(program.queues, instruction[name], strict=False) if count]
+        tokens = [(queue, count) for queue, count in zip(program.queues, fields[name], strict=False) if count]
         if tokens:
             texts = (queue if count == 1 else f"{queue}*{count}" for queue, count in tokens)
             words.append(f"{name}={','.join(texts)}")
     return " ".join(words)
 
 
-def _trimmed(values: np.ndarray, missing: int) -> list[int]:
-    found: list[int] = values.tolist()
+def _trimmed(values: Sequence[int], missing: int) -> list[int]:
+    found = list(values)
     while found and found[-1] == missing:
         found.pop()
     return found
