@@ -22,6 +22,7 @@ from .hardware.description import Cpu, Hardware
 from .lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from .lowering.threads import use_all_cores
 from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
+from .schedules.accel import schedule_for_accelerator
 from .schedules.conv import conv_nest
 from .schedules.gemm import GemmNest
 from .schedules.gemv import StreamNest
@@ -134,6 +135,8 @@ def schedule_operator(
 ) -> ScheduledOperator:
     """Decide and write one operator, a product or a convolution."""
     options = options or Options()
+    if hardware.cpu is None:
+        return schedule_for_accelerator(func, name, hardware)
     return _schedule(_matched(func, name, options.ahead), hardware, options)
 
 

@@ -1,0 +1,26 @@
+"""Which rule writes an operator for an accelerator."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ..errors import HardwareError, UnsupportedOperator
+from ..hardware.description import Hardware
+from ..lowering.prim_func import ScheduledOperator
+from ..match import GemmProgram, match
+from . import accel_gemm
+
+
+def schedule_for_accelerator(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperator:
+    """The operator as TIR whose blocks are given to the engines of `hardware`, ready to be recorded as a program.
+
+    HardwareError for a machine without a matrix engine, UnsupportedOperator for what no rule serves.
+    """
+    program = match(func, name, may_swap=False)
+    if not isinstance(program, GemmProgram):
+        raise UnsupportedOperator(f"{name}: a convolution; accepted on accelerators: matrix products")
+    if hardware.near_tile is None:
+        raise HardwareError(
+            f"{hardware.name} has no near_tile unit; accepted: a machine with one, which products run on"
+        )
+    return accel_gemm.apply(program, hardware)

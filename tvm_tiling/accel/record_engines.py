@@ -1,0 +1,157 @@
+"""Blocks as instructions of the engines that move data and that multiply: LOAD, STORE, FILL and GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ..match.access import strip_cast
+from .isa import Flag, Opcode
+from .record_buffers import EXTERNAL, Places
+from .record_instances import Coupled, Instances
+from .record_rows import Rows, Walk, grouped, walk
+
+COPY_LOOPS = 4  # of LOAD, STORE, FILL and ALU
+
+
+def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> None:
+    """A block of the engines "load" and "store": buffer[...] = other[...], or a constant."""
+    nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
+    if not isinstance(store, tirx.BufferStore) or leaf.block.init is not None:
+        raise nest.refuse(f"block {leaf.name!r} is to load or store; accepted: one copy of an element")
+    target = walk(found, places, store.buffer, store.indices)
+    if constant(store.value) is not None:
+        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+        return
+    if not isinstance(store.value, TensorLoad):
+        raise nest.refuse(f"block {leaf.name!r} is to load or store and computes {store.value}; accepted: a plain copy")
+    source = walk(found, places, store.value.source, store.value.indices)
+    if source.kind != target.kind:
+        raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; accepted: equal types")
+    if (source.memory == EXTERNAL) == (target.memory == EXTERNAL):
+        raise nest.refuse(
+            f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; accepted: one of them "
+            f"{EXTERNAL!r}, the other on the chip"
+        )
+    loops = _copy_loops(found, (source, target))
+    op = Opcode.LOAD if source.memory == EXTERNAL else Opcode.STORE
+    rows.add(found, op, queue, loops, a=source, c=target)
+
+
+def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float, number: int = 0) -> None:
+    """Every element of `target` becomes `value`."""
+    loops = _copy_loops(found, (target,))
+    rows.add(found, Opcode.FILL, queue, loops, number=number, c=target, immediate=(value, 0.0))
+
+
+def _copy_loops(found: Instances, walks: Sequence[Walk]) -> list[list[int]]:
+    loops = grouped(found, walks, COPY_LOOPS)
+    if loops is None:
+        raise Coupled
+    return loops
+
+
+def constant(expr: tirx.Expr) -> float | None:
+    """The value of a number, converted or not; None for anything else."""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    value = getattr(expr, "value", None)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> None:
+    """A block of the matrix engine: c[...] = c[...] + a[...] * b[...], or a constant that starts such a sum.
+
+    The sum starts anew where all summed axes stand at their start and the block says what it starts with, which has to
+    be 0: that is the instruction without ACCUMULATE.
+    """
+    nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
+    assert isinstance(store, tirx.BufferStore)
+    target = walk(found, places, store.buffer, store.indices)
+    if constant(store.value) is not None:
+        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+        return
+    left, right = _factors(found, store)
+    walks = [walk(found, places, load.source, load.indices) for load in (left, right)]
+    for operand, load in zip((*walks, target), (left.source, right.source, store.buffer), strict=True):
+        if operand.memory == EXTERNAL:
+            raise nest.refuse(
+                f"block {leaf.name!r}: the matrix engine uses {load.name} in external memory; accepted: buffers on the "
+                "chip (cache_read, cache_write)"
+            )
+    if walks[0].kind != walks[1].kind:
+        raise nest.refuse(
+            f"block {leaf.name!r} multiplies {walks[0].kind.name} by {walks[1].kind.name}; accepted: equal types"
+        )
+    loops = _product_loops(found, walks[0], walks[1], target)
+    if loops is None:
+        walks.reverse()
+        loops = _product_loops(found, walks[0], walks[1], target)
+    if loops is None:
+        raise Coupled
+    flags = np.where(_starts(found), 0, int(Flag.ACCUMULATE)).astype(np.uint8)
+    rows.add(found, Opcode.GEMM, queue, loops, a=walks[0], b=walks[1], c=target, flags=flags)
+
+
+def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, TensorLoad]:
+    value = _of_floats(store.value)
+    terms = [value.a, value.b] if isinstance(value, tirx.Add) else []
+    rest = [term for term in terms if not _is_load_of(_of_floats(term), store.buffer)]
+    product = strip_cast(_of_floats(rest[0])) if len(terms) == 2 and len(rest) == 1 else None
+    factors = [strip_cast(f) for f in (product.a, product.b)] if isinstance(product, tirx.Mul) else []
+    if len(factors) != 2 or not all(isinstance(f, TensorLoad) for f in factors):
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} of the matrix engine computes {store.value}; accepted: c = c + a * b of buffers"
+        )
+    return factors[0], factors[1]
+
+
+def _is_load_of(expr: tirx.Expr, buffer: tirx.Buffer) -> bool:
+    return isinstance(expr, TensorLoad) and expr.source.same_as(buffer)
+
+
+def _of_floats(expr: tirx.Expr) -> tirx.Expr:
+    """`expr` without conversions between floats: the engine sums in the type of its sums, whatever the source rounds
+    to on the way."""
+    while isinstance(expr, tirx.Cast) and "float" in str(expr.ty) and "float" in str(expr.value.ty):
+        expr = expr.value
+    return expr
+
+
+def _product_loops(found: Instances, a: Walk, b: Walk, c: Walk) -> list[list[int]] | None:
+    """The inner loops as m, n0, n1, k0, k1, k2; None where they do not fit."""
+    kinds: dict[str, list[list[int]]] = {"m": [], "n": [], "k": []}
+    for group in grouped(found, (a, b, c), len(found.inner)) or []:
+        in_a, in_b, in_c = (operand.steps[group[-1]] != 0 for operand in (a, b, c))
+        if in_c and in_b and not in_a:
+            kind = "n"
+        elif in_c and not in_b:
+            kind = "m"
+        elif not in_c:
+            kind = "k"
+        else:
+            return None  # a batch: it is walked
+        kinds[kind].append(group)
+    if len(kinds["m"]) > 1 or len(kinds["n"]) > 2 or len(kinds["k"]) > 3:
+        return None
+    m, n, k = kinds["m"], kinds["n"], kinds["k"]
+    return [*(m or [[]]), *([[]] * (2 - len(n))), *n, *([[]] * (3 - len(k))), *k]
+
+
+def _starts(found: Instances) -> np.ndarray:
+    """Where a sum begins: all summed axes at their first value."""
+    block = found.leaf.block
+    starts = np.full(len(found), block.init is not None)
+    if block.init is None:
+        return starts
+    init = block.init
+    if not isinstance(init, tirx.BufferStore) or constant(init.value) != 0:
+        raise found.nest.refuse(f"block {found.leaf.name!r} starts its sum with other than 0; accepted: sums from 0")
+    for axis in block.iter_vars:
+        if int(axis.iter_type) == tirx.IterVar.CommReduce:
+            first, _ = found.affine(axis.var)
+            starts &= first == int(axis.dom.min)
+    return starts

@@ -1,0 +1,50 @@
+"""Moves that schedules for the accelerator share: engines of blocks, tiles of a nest, buffers on the chip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import s_tir
+
+Block = Any  # a block of a schedule, as s_tir.Schedule names it
+LoopRV = Any
+
+
+def on_engine(sch: s_tir.Schedule, block: Block, engine: str, loops: int, versions: int | None = None) -> None:
+    """Give a block to an engine, `loops` of its innermost loops to an instruction, and what it writes `versions`."""
+    sch.annotate(block, "vsim.engine", engine)
+    sch.annotate(block, "vsim.loops", loops)
+    if versions is not None:
+        sch.annotate(block, "vsim.versions", versions)
+
+
+def last_loops(sch: s_tir.Schedule, block: Block, count: int) -> list[LoopRV]:
+    """The innermost loops of a block."""
+    return list(sch.get_loops(block))[-count:]
+
+
+def below(sch: s_tir.Schedule, block: Block, loop: LoopRV) -> int:
+    """How many loops stand between `loop` and the block."""
+    around = [sch.get(other).loop_var for other in sch.get_loops(block)]
+    place = next(i for i, variable in enumerate(around) if variable.same_as(sch.get(loop).loop_var))
+    return len(around) - place - 1
+
+
+def tiled(sch: s_tir.Schedule, block: Block, tiles: Sequence[int | None], order: Sequence[int]) -> list[LoopRV]:
+    """Split the block's innermost loops, one for each of `tiles`, by those sizes (None: whole), and put the loops over
+    tiles, in `order`, outside those within a tile. Gives the loops over tiles, outermost first."""
+    own = last_loops(sch, block, len(tiles))
+    outer: list[LoopRV | None] = []
+    inner = []
+    for loop, tile in zip(own, tiles, strict=True):
+        if tile is None:
+            outer.append(None)
+            inner.append(loop)
+        else:
+            over, within = sch.split(loop, [None, tile])
+            outer.append(over)
+            inner.append(within)
+    over_tiles = [outer[d] for d in order if outer[d] is not None]
+    sch.reorder(*over_tiles, *inner)
+    return over_tiles
