@@ -20,6 +20,7 @@ from tvm_tiling.accel.event_loop import DATA, SPACE
 from tvm_tiling.accel.isa import Opcode
 from tvm_tiling.accel.simulate import Simulation, simulate
 from tvm_tiling.accel.timing import ordering
+from tvm_tiling.errors import HardwareError, SimulationError
 from tvm_tiling.hardware.energy import Energy
 
 EXACT = settings(max_examples=60, deadline=None)
@@ -244,3 +245,18 @@ def test_the_public_names_need_no_tvm(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == (f"{simulate(product()).cycles} neartile\n", "")
+
+
+def test_an_empty_program_has_a_report():
+    report = simulate(ProgramBuilder(MACHINE).build())
+    assert (report.cycles, report.utilisation, report.roofline, report.overlap) == (0, 0.0, 1.0, 0.0)
+    assert report.energy_pj == 0 and "0 cycles" in report.summary()
+
+
+def test_what_is_no_program_or_no_machine_is_refused():
+    with pytest.raises(SimulationError, match="a str, accepted: a Program"):
+        simulate("p.vsim")
+    with pytest.raises(HardwareError, match="hardware = 3, accepted: a Hardware"):
+        simulate(product(), 3)
+    with pytest.raises(HardwareError, match="did you mean 'wfold16'"):
+        simulate(product(), "wfold61")

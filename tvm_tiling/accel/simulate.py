@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from ..errors import HardwareError, SimulationError
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from .cost import capacity, costs
@@ -33,6 +34,8 @@ class Simulation:
     SimulationError for a deadlock."""
 
     def __init__(self, program: Program) -> None:
+        if not isinstance(program, Program):
+            raise SimulationError(f"simulate: a {type(program).__name__}, accepted: a Program, as Program.load gives")
         self.program = program
         self._order = ordering(program)
         self._work = work(program)
@@ -44,6 +47,10 @@ class Simulation:
         for machine code (extra `sim`); the results are equal."""
         if hardware is None:
             hardware = self.program.hardware
+        if not isinstance(hardware, (Hardware, str, os.PathLike)):
+            raise HardwareError(
+                f"simulate: hardware = {hardware!r}, accepted: a Hardware, a preset, a TOML file or None"
+            )
         machine = Machine(hardware if isinstance(hardware, Hardware) else Hardware.load(hardware))
         cost = costs(self._work, machine)
         timing = time_queues(self.program, self._order, cost, compiled)
