@@ -89,6 +89,12 @@ def test_check_reports_every_wrong_file_and_exits_with_1(capsys, tmp_path):
     assert [result["ok"] for result in json.loads(out)] == [False, True]
 
 
+def test_check_refuses_more_queues_than_an_instruction_can_name(capsys, tmp_path):
+    (tmp_path / "m.toml").write_text("[column]\nmultipliers = 4\nengines = 5\n")
+    code, _, err = run(capsys, "check", str(tmp_path / "m.toml"))
+    assert code == 1 and "m has 9 queues, load_a, load_b, column0" in err
+
+
 def test_unknown_preset_is_one_line(capsys):
     code, out, err = run(capsys, "show", "neartle")
     assert (code, out, err.count("\n")) == (1, "", 1)

@@ -29,20 +29,25 @@ Marks = dict[int, np.ndarray]  # queue -> of each piece, the last instruction of
 
 @dataclass
 class _Extent:
-    """Bytes [first, end) of one memory whose accesses overlap each other, kept by pieces of `piece` bytes."""
+    """Bytes [first, end) of one memory whose accesses overlap each other, kept by pieces of `piece` bytes from the
+    first of its `left` accesses to the last one. `writing` and `reading` are the queues that do."""
 
     first: int
     end: int
     piece: int
+    writing: list[int]
+    reading: list[int]
+    left: int
     writers: Marks = field(default_factory=dict)
     readers: Marks = field(default_factory=dict)
     seen: dict[tuple[int, int], tuple[Marks, Marks]] = field(default_factory=dict)
 
-    def pieces(self) -> int:
-        return (self.end - self.first) // self.piece
-
     def look(self, place: int, number: int, form: Footprint) -> tuple[Marks, Marks]:
         """The marks of writers and of readers under form `number` at `place`: views, kept since tiles come again."""
+        if not self.writers:
+            pieces = (self.end - self.first) // self.piece
+            self.writers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.writing}
+            self.readers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.reading}
         found = self.seen.get((place, number))
         if found is None:
             start = (place - self.first) // self.piece
@@ -52,6 +57,9 @@ class _Extent:
                 for kind in (self.writers, self.readers)
             )
             found = self.seen[place, number] = (writers, readers)
+        self.left -= 1
+        if not self.left:
+            self.writers, self.readers, self.seen = {}, {}, {}
         return found
 
 
@@ -157,13 +165,7 @@ def _extents(accesses: _Accesses) -> tuple[list[_Extent], np.ndarray]:
                 continue
             first = int(accesses.low[group[0]])
             piece = int(np.gcd.reduce(np.concatenate([accesses.low[group] - first, steps[accesses.form[group]]])))
-            extent = _Extent(first, int(reach[end - 1]), piece)
-            for marks, touching in (
-                (extent.writers, queue[writes]),
-                (extent.readers, queue[accesses.reads[group]]),
-            ):
-                for number in np.unique(touching):
-                    marks[int(number)] = np.full(extent.pieces(), -1, dtype=np.int32)
+            writing, reading = (np.unique(queue[did]).tolist() for did in (writes, accesses.reads[group]))
             lies_in[group] = len(extents)
-            extents.append(extent)
+            extents.append(_Extent(first, int(reach[end - 1]), piece, writing, reading, len(group)))
     return extents, lies_in

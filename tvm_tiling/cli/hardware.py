@@ -11,6 +11,7 @@ import typer
 from ..errors import HardwareError
 from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
+from ..hardware.machine import Machine
 from .output import print_json, print_table
 
 command = typer.Typer(no_args_is_help=True)
@@ -53,6 +54,8 @@ def check(
     for file in files:
         try:
             machine = Hardware.load(Path(file) if Path(file).is_file() else file)
+            if machine.cpu is None:
+                Machine(machine)  # which refuses what no accelerator can be
             results.append({"file": file, "ok": True, "name": machine.name, "fingerprint": machine.fingerprint()})
         except HardwareError as error:
             results.append({"file": file, "ok": False, "error": str(error)})
