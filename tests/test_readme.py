@@ -45,7 +45,7 @@ def beside_files(tmp_path, monkeypatch):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 7 and len(TVM_TILING) >= 8
+    assert len(EXAMPLES) == 9 and len(TVM_TILING) >= 8
 
 
 @pytest.mark.parametrize(("title", "code"), EXAMPLES, ids=[title for title, _ in EXAMPLES])
@@ -71,7 +71,7 @@ def test_make_targets_exist():
 
 def test_modules_that_are_run_exist():
     modules = [words[2] for words in shell_lines() if words[1:2] == ["-m"]]
-    assert len(modules) == 5
+    assert len(modules) == 6
     assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
 
 
