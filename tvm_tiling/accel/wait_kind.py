@@ -22,12 +22,13 @@ from .tokens import Channels
 
 @dataclass(frozen=True)
 class _Bytes:
-    """What an operand of each instruction touches: a memory (-1: nothing), bytes `low` .. `high` and, by number, the
-    exact footprint from `start` on."""
+    """What an operand of each instruction touches: bytes `low` .. `high` of a memory, all of them or, where there are
+    `gaps`, those of its footprint from `low` on, `form` being its number in `forms`."""
 
     memory: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    gaps: np.ndarray
     form: np.ndarray
     forms: list[Footprint]
 
@@ -94,7 +95,8 @@ def _behind_nops(instructions: np.ndarray, found: Channels) -> np.ndarray:
 def _bytes(instructions: np.ndarray, operand: Operand) -> _Bytes:
     low, high = spans(instructions, operand)
     forms, form = footprints(instructions, operand)
-    return _Bytes(instructions[f"{operand}_memory"].astype(np.int64), low, high, form, forms)
+    gaps = np.array([bool(one.loops) for one in forms], dtype=bool)[form]
+    return _Bytes(instructions[f"{operand}_memory"].astype(np.int64), low, high, gaps, form, forms)
 
 
 def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) -> np.ndarray:
@@ -105,10 +107,9 @@ def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) ->
         & (other.low[others] < one.high[ones])
     )
     # Spans that overlap may still interleave, as two tiles of a matrix do.
-    for pair in np.flatnonzero(shared).tolist():
+    for pair in np.flatnonzero(shared & (one.gaps[ones] | other.gaps[others])).tolist():
         mine, theirs = one.forms[one.form[ones[pair]]], other.forms[other.form[others[pair]]]
-        if mine.loops or theirs.loops:
-            shared[pair] = _meet(mine, theirs, int(other.low[others[pair]] - one.low[ones[pair]]))
+        shared[pair] = _meet(mine, theirs, int(other.low[others[pair]] - one.low[ones[pair]]))
     return shared
 
 

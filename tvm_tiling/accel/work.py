@@ -105,14 +105,15 @@ def _lanes(program: Program, elements: np.ndarray) -> tuple[Lane, ...]:
     own = rows[number]
     fill = own["op"] == Opcode.FILL
     moved = elements[number] * np.where(fill, element_bytes(own, "c"), element_bytes(own, "a"))
-    source = np.where(fill, -1, own["a_memory"].astype(np.int64))
-    keys = np.stack([source, own["c_memory"].astype(np.int64), _classes(program, own)], axis=1)
-    distinct, lane = np.unique(keys, axis=0, return_inverse=True)
     name = [memory.name for memory in program.memories]
+    source = np.where(fill, len(name), own["a_memory"])
+    sizes = (len(name) + 1, len(name), len(CLASSES))
+    key = np.ravel_multi_index((source, own["c_memory"], _classes(program, own)), sizes) if len(own) else source
     found = []
-    for place, (a, c, operand) in enumerate(distinct.tolist()):
-        mine = np.flatnonzero(lane.reshape(-1) == place)
-        found.append(Lane(name[a] if a >= 0 else "", name[c], CLASSES[operand], number[mine], moved[mine]))
+    for here in np.flatnonzero(np.bincount(key)).tolist():
+        a, c, operand = np.unravel_index(here, sizes)
+        mine = np.flatnonzero(key == here)
+        found.append(Lane([*name, ""][a], name[c], CLASSES[operand], number[mine], moved[mine]))
     return tuple(found)
 
 
