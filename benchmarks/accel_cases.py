@@ -60,6 +60,22 @@ def product(m: int, n: int, k: int, tile_m: int, tile_n: int, tile_k: int) -> Ca
     return Case(name, build.build(), inputs, output.astype(np.int32), m * n * k)
 
 
+def recorded(m: int, n: int, k: int, machine: str) -> Case:
+    """C[m, n] = A[m, k] B[n, k]^T as `tiling_schedule` cuts it for a machine: what users run."""
+    from tvm import te
+
+    from tvm_tiling.accel.record import record
+    from tvm_tiling.schedule import tiling_schedule
+
+    a, b = te.placeholder((m, k), "int8", "a"), te.placeholder((n, k), "int8", "b")
+    step = te.reduce_axis((0, k), "step")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, step].astype("int32") * b[j, step].astype("int32"), step), "c")
+    program = record(tiling_schedule(c, target=f"vsim/{machine}").mod, Hardware.load(machine))
+    inputs = _inputs({"a": (m, k), "b": (n, k)})
+    output = inputs["a"].astype(np.float64) @ inputs["b"].astype(np.float64).T
+    return Case(f"{machine}: {m}x{n}x{k} as recorded", program, inputs, output.astype(np.int32), m * n * k)
+
+
 def convolution(size: int, channels: int, kernel: int, rows: int) -> Case:
     """A convolution of `channels` into as many, without border, by WCONV on blocks of `rows` output rows."""
     out = size - kernel + 1
@@ -100,10 +116,13 @@ def _inputs(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
 
 
 CASES: tuple[Callable[[], Case], ...] = (
+    lambda: recorded(384, 1024, 1024, "vta"),
+    lambda: recorded(3136, 64, 576, "vta"),
+    lambda: recorded(384, 1024, 1024, "neartile"),
     lambda: product(1024, 1024, 1024, 64, 64, 256),
     lambda: product(512, 512, 512, 32, 32, 512),
     lambda: product(512, 512, 512, 16, 64, 128),
     lambda: convolution(58, 64, 3, 4),
     lambda: convolution(30, 128, 3, 2),
 )
-"""From large instructions to small ones; the cuts for vta are of 130 to 520 thousand multiply-accumulates."""
+"""Products as users get them, then cuts from large instructions to small ones and convolutions."""

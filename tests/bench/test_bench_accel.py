@@ -8,14 +8,23 @@ import numpy as np
 import pytest
 
 from benchmarks.accel import measure_functional, table
-from benchmarks.accel_cases import convolution, product
+from benchmarks.accel_cases import convolution, product, recorded
 from benchmarks.accel_timing import measure_timing, network, timing_table
 from benchmarks.least_time import least_seconds
 from tvm_tiling.accel.check import check
 
 
-@pytest.mark.parametrize("case", [product(32, 16, 48, 16, 8, 24), convolution(9, 8, 3, 3)], ids=["product", "conv"])
-def test_a_case_is_checked_measured_and_shown(case):
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: product(32, 16, 48, 16, 8, 24),
+        lambda: convolution(9, 8, 3, 3),
+        lambda: recorded(40, 24, 36, "vta"),
+    ],
+    ids=["product", "convolution", "recorded"],
+)
+def test_a_case_is_checked_measured_and_shown(made):
+    case = made()
     check(case.program)
     row = measure_functional(case, 0)
     assert row["instructions"] == len(case.program)
