@@ -90,6 +90,8 @@ class _Orders:
             return relax.Call(call.op, operands, call.attrs, call.ty_args)
         if name == "concat":
             return self.concatenation(rewriter, call, rank)
+        if name == "image.resize2d":
+            return self.resize(rewriter, call, rank)
         if name in ("mean", "sum", "max", "min") and call.attrs.keepdims and call.attrs.axis is not None:
             # Axis a of channels first lies at the place of a in the permutation that moves channels last.
             axes = [to_last(rank).index(axis % rank) for axis in ints(call.attrs.axis)]
@@ -139,6 +141,24 @@ class _Orders:
             ceil_mode=bool(attrs.ceil_mode),
             count_include_pad=bool(attrs.count_include_pad),
             layout=LAST[rank],
+        )
+
+    def resize(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
+        attrs = call.attrs
+        if str(attrs.layout) != FIRST[rank]:
+            return None
+        return relax.op.image.resize2d(
+            self.as_last(rewriter, call.args[0], rank),
+            call.args[1],
+            roi=[float(bound) for bound in attrs.roi],
+            layout=LAST[rank],
+            method=str(attrs.method),
+            coordinate_transformation_mode=str(attrs.coordinate_transformation_mode),
+            rounding_method=str(attrs.rounding_method),
+            cubic_alpha=float(attrs.cubic_alpha),
+            cubic_exclude=int(attrs.cubic_exclude),
+            extrapolation_value=float(attrs.extrapolation_value),
+            out_dtype=str(attrs.out_dtype or "") or None,
         )
 
     def concatenation(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:

@@ -1,6 +1,7 @@
 """From a Relax module to one whose operators are scheduled: the order of the graph passes.
 
 simplify         constants, batch norm into weights, operators that do nothing
+join_views       reshapes and transpositions that meet, and vanish
 channels_last    regions around convolutions
 legalise         operators to TIR, TVM's own but for extremes of floats
 fuse             TVM's own: element-wise operators into the write-back of what they follow
@@ -20,6 +21,7 @@ from .extremes import legalised
 from .layout import channels_last
 from .operators import Operator, decide_operators, schedule_operators
 from .simplify import simplify
+from .views import join_views
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
 
@@ -27,6 +29,7 @@ FUSION = (
     relax.transform.AnnotateTIROpPattern,
     relax.transform.FuseOps,
     relax.transform.FuseTIR,
+    relax.transform.RewriteDataflowReshape,
     relax.transform.DeadCodeElimination,
 )
 
@@ -45,7 +48,7 @@ def fused(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod` with a PrimFunc for every group of operators that become one kernel."""
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
     mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
-    mod = simplify(channels_last(mod))
+    mod = join_views(simplify(channels_last(join_views(mod))))
     mod = legalised(mod)
     for step in FUSION:
         mod = step()(mod)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from .dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
 
@@ -93,6 +93,11 @@ def _operand(expr: Expr) -> Any:
         return None if str(expr.ty.dtype) == "bfloat16" else array(expr)
     if isinstance(expr, relax.ShapeExpr) and all(hasattr(v, "value") for v in expr.values):
         return ints(expr.values)
+    if isinstance(expr, tirx.IntImm | tirx.FloatImm):
+        return expr.value
+    if isinstance(expr, relax.Tuple):
+        fields = [_operand(field) for field in expr.fields]
+        return None if any(field is None for field in fields) else fields
     return None
 
 
@@ -131,6 +136,8 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "zeros": lambda _, shape: np.zeros(shape),
     "ones": lambda _, shape: np.ones(shape),
     "full": lambda _, shape, value: np.full(shape, value),
+    "arange": lambda attrs, start, end, step: np.arange(start, end, step, dtype=str(attrs.dtype)),
+    "concat": lambda attrs, parts: np.concatenate(parts, int(attrs.axis) if attrs.axis is not None else None),
 }
 
 

@@ -1,0 +1,275 @@
+"""Reshapes, transpositions and slices brought together, so that most vanish.
+
+What comes from PyTorch walks between shapes that differ in nothing but axes of one element, and puts element-wise work
+between two of them. Such a walk is followed back to where it started as a view: each axis as pieces with a stride. From
+there it is one reshape, or one transposition between two. A reshape in front of element-wise work and of norms along
+the last axis moves behind them, where it meets the next one and leaves the work to what computed its operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import tvm
+from tvm import relax, tirx
+
+from .dataflow import Expr, Rewriter, array, ints, is_op, rewrite, shape_of
+from .layout import BROADCASTING, CONVOLUTIONS
+
+Atom = tuple[int, int]  # extent and stride, in elements of the root
+_WALKS = ("reshape", "squeeze", "expand_dims", "flatten", "permute_dims")
+_ALONG_LAST = ("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm")
+
+
+def join_views(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with its reshapes, transpositions and slices at one place of a chain as far as that is possible."""
+    return rewrite(mod, _call)
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor as elements of `root`; each axis is counted by atoms, outermost first."""
+
+    root: Expr
+    axes: tuple[tuple[Atom, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(prod(extent for extent, _ in axis) for axis in self.axes)
+
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """All atoms of more than one element, those that follow each other in memory as one."""
+        joined: list[Atom] = []
+        for extent, stride in (atom for axis in self.axes for atom in axis if atom[0] > 1):
+            if joined and joined[-1][1] == extent * stride:
+                joined[-1] = (joined[-1][0] * extent, stride)
+            else:
+                joined.append((extent, stride))
+        return tuple(joined)
+
+    def permuted(self, order: Sequence[int]) -> View:
+        return View(self.root, tuple(self.axes[axis] for axis in order))
+
+    def reshaped(self, shape: Sequence[int]) -> View | None:
+        """The same elements in order over other axes; None where an axis would be no whole number of atoms."""
+        left = list(self.atoms)
+        axes = []
+        for size in shape:
+            axis: list[Atom] = []
+            while size > 1:
+                extent, stride = left.pop(0)
+                if size % extent == 0:
+                    axis.append((extent, stride))
+                    size //= extent
+                elif extent % size == 0:
+                    axis.append((size, stride * (extent // size)))
+                    left.insert(0, (extent // size, stride))
+                    size = 1
+                else:
+                    return None
+            axes.append(tuple(axis))
+        return View(self.root, tuple(axes))
+
+
+def whole(root: Expr, shape: Sequence[int]) -> View:
+    """A tensor as a view of itself."""
+    return View(root, tuple(((extent, prod(shape[axis + 1 :])),) for axis, extent in enumerate(shape)))
+
+
+def view_of(rewriter: Rewriter, expr: Expr) -> View | None:
+    """The view that a chain of reshapes and transpositions makes; None where a shape is not fixed."""
+    call, shape = rewriter.value(expr), shape_of(expr)
+    if shape is None or 0 in shape:
+        return None
+    if not is_op(call, *_WALKS):
+        return whole(expr, shape)
+    source = view_of(rewriter, call.args[0])
+    if source is None:
+        return whole(expr, shape)
+    if is_op(call, "permute_dims"):
+        axes = call.attrs.axes
+        return source.permuted(ints(axes) if axes is not None else range(len(shape))[::-1])
+    return source.reshaped(shape) or whole(expr, shape)
+
+
+def _call(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return None
+    if is_op(value, *_WALKS):
+        return _walk(rewriter, variable, value)
+    if is_op(value, "take"):
+        return _slice_of_take(rewriter, value)
+    if is_op(value, "strided_slice"):
+        return _slice_before_transposition(rewriter, value)
+    if is_op(value, *_ALONG_LAST):
+        return _along_last(rewriter, value)
+    return _elementwise(rewriter, value)
+
+
+def _walk(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr | None:
+    """A reshape or transposition as the shortest way from its root."""
+    shape = shape_of(variable)
+    source = view_of(rewriter, call.args[0])
+    if shape is None or source is None:
+        return None
+    if is_op(call, "permute_dims"):
+        axes = call.attrs.axes
+        view: View | None = source.permuted(ints(axes) if axes is not None else range(len(shape))[::-1])
+    else:
+        view = source.reshaped(shape)
+    return None if view is None else _shortest(rewriter, view)
+
+
+def _shortest(rewriter: Rewriter, view: View) -> Expr:
+    atoms = view.atoms
+    order = sorted(range(len(atoms)), key=lambda place: -atoms[place][1])
+    inner = view.root
+    if order != list(range(len(atoms))):
+        inner = _reshape(rewriter, inner, [atoms[place][0] for place in order])
+        inner = rewriter.emit(relax.op.permute_dims(inner, [order.index(place) for place in range(len(atoms))]))
+    return _reshape(rewriter, inner, view.shape)
+
+
+def _reshape(rewriter: Rewriter, expr: Expr, shape: Sequence[int]) -> Expr:
+    return expr if shape_of(expr) == tuple(shape) else rewriter.emit(relax.op.reshape(expr, tuple(shape)))
+
+
+# ---- slices ----------------------------------------------------------------------------------------------------------
+
+
+def _slice_of_take(rewriter: Rewriter, call: relax.Call) -> Expr | None:
+    """One place of an axis: a slice, whose bounds are known, instead of an index that is looked up."""
+    index, shape = array(call.args[1]), shape_of(call.args[0])
+    if index is None or index.ndim or shape is None or call.attrs.axis is None:
+        return None
+    axis = int(call.attrs.axis) % len(shape)
+    place = int(index) + (shape[axis] if int(index) < 0 else 0)
+    if not 0 <= place < shape[axis]:
+        return None
+    result = shape[:axis] + shape[axis + 1 :]
+    piece = rewriter.emit(relax.op.strided_slice(call.args[0], [axis], [place], [place + 1]))
+    moved = _slice_before_transposition(rewriter, rewriter.value(piece))
+    return _joined(rewriter, piece if moved is None else rewriter.emit(moved), result)
+
+
+def _joined(rewriter: Rewriter, expr: Expr, shape: Sequence[int]) -> Expr:
+    """`expr` in another shape, in the shortest way."""
+    source = view_of(rewriter, expr)
+    view = None if source is None else source.reshaped(shape)
+    return _reshape(rewriter, expr, shape) if view is None else _shortest(rewriter, view)
+
+
+def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | None:
+    """A slice of a transposed tensor: the transposed slice, which moves less."""
+    view, parts = view_of(rewriter, call.args[0]), [_numbers(argument) for argument in call.args[1:]]
+    if view is None or view.root.same_as(call.args[0]) or any(part is None for part in parts):
+        return None
+    cut = [axis % len(view.axes) for axis in parts[0] or ()]
+    atoms = [atom for axis in view.axes for atom in axis if atom[0] > 1]
+    order = sorted(atoms, key=lambda atom: -atom[1])
+    if order == atoms or any(len([a for a in view.axes[axis] if a[0] > 1]) != 1 for axis in cut):
+        return None
+    places = [order.index(next(a for a in view.axes[axis] if a[0] > 1)) for axis in cut]
+    source = _reshape(rewriter, view.root, [extent for extent, _ in order])
+    piece = rewriter.emit(relax.op.strided_slice(source, places, *(part or [] for part in parts[1:])))
+    shape, result = shape_of(piece), shape_of(call)
+    if shape is None or result is None:
+        return None
+    turned = whole(piece, shape).permuted([order.index(atom) for atom in atoms]).reshaped(result)
+    return None if turned is None else _shortest(rewriter, turned)
+
+
+def _numbers(expr: Expr) -> list[int] | None:
+    """The whole numbers of a tuple."""
+    if not isinstance(expr, relax.Tuple):
+        return None
+    numbers = [int(field) for field in expr.fields if isinstance(field, tirx.IntImm)]
+    return numbers if len(numbers) == len(expr.fields) else None
+
+
+# ---- what a reshape moves behind -------------------------------------------------------------------------------------
+
+
+def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:
+    """A norm or softmax along the last axis, of the tensor as it was before its other axes were reshaped."""
+    reshape = rewriter.value(call.args[0])
+    shape = shape_of(call.args[0])
+    if not is_op(reshape, "reshape") or shape is None:
+        return None
+    before = shape_of(reshape.args[0])
+    axes = call.attrs.axes if hasattr(call.attrs, "axes") else [call.attrs.axis]
+    if before is None or not before or before[-1] != shape[-1] or len(axes) != 1:
+        return None
+    if int(axes[0]) not in (-1, len(shape) - 1):
+        return None
+    function = {
+        "nn.softmax": lambda x: relax.op.nn.softmax(x, -1),
+        "nn.log_softmax": lambda x: relax.op.nn.log_softmax(x, -1),
+        "nn.layer_norm": lambda x: relax.op.nn.layer_norm(
+            x, *call.args[1:], [-1], float(call.attrs.epsilon), bool(call.attrs.center), bool(call.attrs.scale)
+        ),
+        "nn.rms_norm": lambda x: relax.op.nn.rms_norm(x, *call.args[1:], [-1], float(call.attrs.epsilon)),
+    }[call.op.name[6:]]
+    return _reshape(rewriter, rewriter.emit(function(reshape.args[0])), shape)
+
+
+def _elementwise(rewriter: Rewriter, call: relax.Call) -> Expr | None:
+    """Element-wise work on a reshaped tensor, of that tensor before."""
+    shape = shape_of(call)
+    if call.op.name[6:] not in BROADCASTING or shape is None:
+        return None
+    reshapes = [rewriter.value(a) for a in call.args if is_op(rewriter.value(a), "reshape") and shape_of(a) == shape]
+    chosen = next((reshape for reshape in reshapes if _worth_moving(rewriter, call, reshape)), None)
+    before = shape_of(chosen.args[0]) if chosen is not None else None
+    if before is None:
+        return None
+    operands = [_before(rewriter, argument, shape, before) for argument in call.args]
+    if any(operand is None for operand in operands):
+        return None
+    result = rewriter.emit(relax.Call(call.op, operands, call.attrs, call.ty_args))
+    return _reshape(rewriter, result, shape)
+
+
+def _worth_moving(rewriter: Rewriter, call: relax.Call, reshape: relax.Call) -> bool:
+    """Whether the work joins what computed the operand; of two tensors, the one of fewer axes gives the shape."""
+    shape, before = shape_of(call), shape_of(reshape.args[0])
+    if shape is None or before is None:
+        return False
+    tensors = [argument for argument in call.args if shape_of(argument) == shape and array(argument) is None]
+    if len(tensors) > 1 and len(before) >= len(shape):
+        return False
+    return _computed(rewriter, reshape.args[0])
+
+
+def _computed(rewriter: Rewriter, expr: Expr) -> bool:
+    """Whether element-wise work on `expr` becomes part of a product's or convolution's kernel."""
+    value = rewriter.value(expr)
+    if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+        return False
+    name = value.op.name[6:]
+    if name == "matmul" or name in CONVOLUTIONS:
+        return True
+    return name in BROADCASTING and any(_computed(rewriter, argument) for argument in value.args)
+
+
+def _before(rewriter: Rewriter, operand: Expr, shape: tuple[int, ...], before: tuple[int, ...]) -> Expr | None:
+    """An operand that goes with tensors of shape `before` as it went with those of `shape`; None where it does not."""
+    own = shape_of(operand) if isinstance(operand.ty, relax.TensorType) else ()
+    if own is None:
+        return None
+    if prod(own) == 1:
+        return operand if not own else _constant_or_joined(rewriter, operand, ())
+    if own == shape:
+        return _joined(rewriter, operand, before)
+    if before and own[-1] == shape[-1] == before[-1] == prod(own):
+        return _constant_or_joined(rewriter, operand, (own[-1],))
+    return None
+
+
+def _constant_or_joined(rewriter: Rewriter, operand: Expr, shape: tuple[int, ...]) -> Expr:
+    if isinstance(operand, tvm.ir.GenericConst):
+        return operand if shape_of(operand) == shape else relax.const(operand.value.numpy().reshape(shape))
+    return _joined(rewriter, operand, shape)
