@@ -161,13 +161,15 @@ def test_a_column_product_takes_page_04s_cycles():
         cost(program, machine)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize(("lx", "lh"), [(512, 512), (64, 512), (256, 256)])
-def test_steps_of_a_recurrent_layer_take_page_04s_formula(lx, lh):
-    """step = Ch + max(Cx, lat): the x part of the next step is in the shadow of this one's drain."""
+def test_steps_of_recurrent_layers_take_page_04s_formulas(lx, lh, threads):
+    """step = Ch + max(Cx, lat): the x part of the next step is in the shadow of this one's drain. T sequences in turn:
+    round = max(T * (Cx + Ch), Ch + max(Cx, lat))."""
     machine = Hardware.rnn(multipliers=16384)
     ep, vp, steps = 8, 2048, 12
     build = ProgramBuilder(machine, queues=("column", "vector"))
-    for _ in range(steps):
+    for _ in range(steps * threads):
         for size in (lx, lh):
             build.append(
                 Opcode.COLMV,
@@ -181,18 +183,19 @@ def test_steps_of_a_recurrent_layer_take_page_04s_formula(lx, lh):
         build.append(Opcode.NOP, "vector")
     program = build.build()
     rows = program.instructions
-    # The h part of a step waits until the gates of the step before have been computed.
+    # The h part of a step waits until the gates of the step before of its sequence have been computed.
     rows["signal"][1::3, 1] = 1
     rows["wait"][2::3, 0] = 1
-    rows["signal"][2:-1:3, 0] = 1
-    rows["wait"][4::3, 1] = 1
+    rows["signal"][2 : -3 * threads : 3, 0] = 1
+    rows["wait"][1 + 3 * threads :: 3, 1] = 1
     blocks = math.ceil(4 * lh / vp)
     cx, ch, lat = math.ceil(lx / ep) * blocks, math.ceil(lh / ep) * blocks, machine.column.latency(ep)
     report = simulate(program)
-    starts = report.timing.start[1::3]
-    assert np.diff(starts).tolist() == [ch + max(cx, lat)] * (steps - 1)
-    assert report.cycles == cx + ch + (steps - 1) * (ch + max(cx, lat)) + lat
-    assert report.engines["column"].stalls["token"] == (steps - 1) * max(0, lat - cx)
+    starts = report.timing.start[1 :: 3 * threads]
+    assert np.diff(starts).tolist() == [max(threads * (cx + ch), ch + max(cx, lat))] * (steps - 1)
+    if threads == 1:
+        assert report.cycles == cx + ch + (steps - 1) * (ch + max(cx, lat)) + lat
+        assert report.engines["column"].stalls["token"] == (steps - 1) * max(0, lat - cx)
 
 
 def two_loads(machine):
