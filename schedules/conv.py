@@ -48,11 +48,12 @@ class ConvNest:
 
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
+        ahead = packed is not None
         if packed is None:
             packed = T.alloc_buffer((sum(nest.panels.size for nest in self.nests),), self.engine.operand)
             self.pack_whole(packed)
         for nest, base in zip(self.nests, self.bases, strict=True):
-            nest.emit(packed, base)
+            nest.emit(packed, base, ahead=ahead)
 
     def pack_whole(self, packed: tirx.Var) -> None:
         """Pack all weights."""

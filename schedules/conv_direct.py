@@ -33,6 +33,7 @@ from ..decide.dot_engine import DotEngine
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.nest import by_edge, share, when
+from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.register_tile import (
     Accumulators,
     TileShape,
@@ -87,6 +88,7 @@ class DirectNest:
         self.panels = KernelPanels(program, shape, tiling, engine)
         self.units, self.y_tail = -(-h.points // self.ty), h.points % self.ty
         self.full_x, self.x_tail = divmod(w.points, self.tx)
+        self.from_memory = False
         self.copies = bool(t.copy_input)
         # Positions that no tap reads are not copied: with one tap along an axis its stride is that of the copy.
         self.step_y = h.stride if self.copies and h.taps == 1 else 1
@@ -111,9 +113,10 @@ class DirectNest:
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 
-    def emit(self, packed: tirx.Var, base: int = 0) -> None:
-        """The whole convolution; `packed` holds the weights from element `base` on."""
+    def emit(self, packed: tirx.Var, base: int = 0, *, ahead: bool = False) -> None:
+        """The whole convolution; `packed` holds the weights from element `base` on, `ahead`: for more than one run."""
         t, s = self.tiling, self.shape
+        self.from_memory = ahead and s.h.points * s.w.points >= LEAST_ROWS
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
         rows = s.planes * self.units
         with T.parallel(0, tr * tn) if tr * tn > 1 else T.serial(0, 1) as task:
@@ -293,7 +296,16 @@ class DirectNest:
             with self.when_columns_inside(tap, x0, tx), T.serial(0, block.groups) as g:
                 read = [self.read(plane, unit, y, x0 + x, tap, block.group0 + g) for y in range(ty) for x in range(tx)]
                 row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
-                step_packed(acc, shape, g, lambda pixel, _: read[pixel], block.panels, row, self.engine)
+                step_packed(
+                    acc,
+                    shape,
+                    g,
+                    lambda pixel, _: read[pixel],
+                    block.panels,
+                    row,
+                    self.engine,
+                    from_memory=self.from_memory,
+                )
         self.finish(acc, shape, block, where)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:

@@ -63,6 +63,7 @@ class WinogradNest:
         self.v_point, self.v_tile = self.strides(w.ci, line)
         self.u_point, _ = self.strides(self.panels * w.ci * self.nr, line)
         self.m_point, self.m_tile = self.strides(self.block_panels * self.nr, line)
+        self.from_memory = False
 
     def strides(self, length: int, line: int) -> tuple[int, int]:
         """Elements from one point to the next and from one image tile to the next: odd numbers of lines."""
@@ -114,6 +115,7 @@ class WinogradNest:
 
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` is the weights transformed ahead."""
+        self.from_memory = packed is not None
         if packed is None:
             packed = T.alloc_buffer((self.points * self.u_point,), DTYPE)
             self.pack_whole(packed)
@@ -260,7 +262,8 @@ class WinogradNest:
         set_accumulators(acc, shape, lambda i, j: zero)
         with T.serial(0, self.w.ci) as k:
             read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
-            step_packed(acc, shape, k, lambda i, _: read[i], packed, right + k * self.nr, ENGINE)
+            weights = right + k * self.nr
+            step_packed(acc, shape, k, lambda i, _: read[i], packed, weights, ENGINE, from_memory=self.from_memory)
         write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
 
     # ---- outputs --------------------------------------------------------------------------------------------------

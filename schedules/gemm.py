@@ -27,6 +27,7 @@ from ..decide.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
 from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
+from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.register_tile import (
     Accumulators,
     TileShape,
@@ -325,7 +326,16 @@ class GemmNest:
                 )
             else:
                 base = where.panel_base(p) + k * self.layout.row
-                step_packed(acc, shape, k, lambda i, _: read[i], where.panels, base, self.engine)
+                step_packed(
+                    acc,
+                    shape,
+                    k,
+                    lambda i, _: read[i],
+                    where.panels,
+                    base,
+                    self.engine,
+                    from_memory=self.tiling.pack_b == "ahead" and self.m >= LEAST_ROWS,
+                )
         self.finish(acc, shape, where, i0, j0, kt)
 
     def read_a(self, where: _Block, i0: Index, row: int, k: Expr, copy: tirx.Var | None) -> Expr:

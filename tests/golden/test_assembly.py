@@ -136,3 +136,19 @@ def test_registers_are_no_heap_memory():
     source = tvm.compile(sch.mod, target=tt.llvm_target(machine)).mod.inspect_source("ll")
     assert json.loads(str(sch.mod["main"].attrs["tvm_tiling.decision"]))["pack_b"] == "none"
     assert "AllocWorkspace" not in source
+
+
+@pytest.mark.parametrize(("m", "weights", "asked"), [(49, "packed", True), (8, "packed", False), (49, "plain", False)])
+def test_packed_weights_of_many_rows_are_asked_for_ahead(m, weights, asked):
+    machine = tt.Hardware.load("zen4-server-8c")
+    taken, loops = compiled(m, 512, 256, machine, weights=weights)
+    vectors = taken["nr"] // taken["lanes"]
+    multiplied = taken["mr"] * vectors
+    for loop in loops:
+        steps = loop.count("^vfmadd") // multiplied
+        if steps and loop.count("^vfmadd") == steps * multiplied:
+            assert loop.count("^prefetcht1") == (steps * vectors if asked else 0)
+            assert loop.spills == []
+            break
+    else:
+        raise AssertionError("no loop of whole tiles")

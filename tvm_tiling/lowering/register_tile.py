@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.dot_engine import DotEngine
+from .prefetch import prefetch
 from .registers import registers
 
 Expr: TypeAlias = tirx.Expr
@@ -81,10 +82,23 @@ def step_in_place(acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, b
 
 
 def step_packed(
-    acc: Accumulators, shape: TileShape, k: Expr, a: ElementOfA, panel: tirx.Var, base: Expr, engine: DotEngine
+    acc: Accumulators,
+    shape: TileShape,
+    k: Expr,
+    a: ElementOfA,
+    panel: tirx.Var,
+    base: Expr,
+    engine: DotEngine,
+    *,
+    from_memory: bool = False,
 ) -> None:
-    """One group of the summed axis with B in a packed panel, whose group starts at `base`."""
+    """One group of the summed axis with B in a packed panel, whose group starts at `base`.
+
+    `from_memory`: the panel may have to come from there, and is asked for ahead.
+    """
     lanes, group = shape.lanes, engine.group
+    if from_memory:
+        prefetch(panel, base, shape.vectors * lanes * group)
     whole = T.ramp(0, 1, lanes)
     for row, vector in shape.slots():
         slot = acc[row, vector]
