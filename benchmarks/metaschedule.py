@@ -29,8 +29,17 @@ from .run import SETTLE
 
 FORMAT = "tvm-tiling-metaschedule"
 VERSION = 1
-# One product of each kind: square, a dense layer, few rows, deep.
-SHAPES = ((1024, 1024, 1024), (384, 1024, 4096), (16, 1024, 1024), (64, 16384, 64))
+# One product [m, k, n] of each group of the suite: dense layer, cube, off by one, tall, flat, deep, decoding, prime.
+SHAPES = (
+    (384, 1024, 4096),
+    (1024, 1024, 1024),
+    (1025, 1025, 1025),
+    (16384, 64, 64),
+    (64, 64, 16384),
+    (64, 16384, 64),
+    (16, 1024, 1024),
+    (127, 257, 509),
+)
 
 
 def compare(shape: Sequence[int], trials: int) -> dict[str, Any]:
