@@ -71,6 +71,7 @@ def bytes_of(extent, stride, element):
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(-20, 20)), min_size=1, max_size=4), st.sampled_from([1, 2, 4]))
+@settings(deadline=None)
 def test_footprint_is_every_byte_and_no_other(loops, element):
     extent, stride = zip(*loops, strict=True)
     form = footprint(extent, stride, element)
