@@ -113,3 +113,36 @@ def test_words_behind_values_are_gathered_up_to_the_next_option():
     assert gathered(words) == ["gemm", "64", "--values", "1,2", "--json", "x"]
     assert gathered(["--values", "--json"]) == ["--values", "--json"]
     assert gathered(["gemm"]) == ["gemm"]
+
+
+def test_an_operator_is_cut_and_recorded_for_the_machine(capsys):
+    words = ("gemm", "96", "80", "112", "dtype=int8")
+    code, out, err = run(capsys, "simulate", *words, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["hardware"], found["macs"]) == ("neartile", 96 * 80 * 112)
+    assert found["bytes"] == {"a": 96 * 80, "b": 80 * 112, "out": 96 * 112 * 4}
+    assert found["regions"][0]["macs"] == found["macs"]
+    further = ("trans_a=1", "trans_b=1", "batch=2")
+    code, out, err = run(capsys, "simulate", " ".join((*words, *further)), "--json")
+    assert (code, err) == (0, "") and json.loads(out)["macs"] == 2 * found["macs"]
+
+
+def test_a_sweep_cuts_an_operator_anew_for_each_value(capsys):
+    words = ("sweep", "gemm", "256", "256", "256", "dtype=int8", "--json", "--field", "near_tile.buf_a")
+    code, out, err = run(capsys, *words, "--values", "4096..65536*4")
+    assert (code, err) == (0, "")
+    points = json.loads(out)["points"]
+    assert [point["value"] for point in points] == [4096, 16384, 65536]
+    peaks = [point["report"]["memories"]["a"]["peak"] for point in points]
+    assert peaks == sorted(peaks) and peaks[0] < peaks[-1]
+
+
+def test_an_operator_that_is_not_recorded_is_one_line(capsys):
+    for words, why in (
+        (("gemm", "8", "8", "8", "lda=16"), "lda"),
+        (("gemm 8 8 8", "--hardware", "zen4-server-8c"), ""),
+    ):
+        code, out, err = run(capsys, "simulate", *words)
+        assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1
+        assert "defect" not in err
