@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tvm_tiling.cli import app, main
+from tvm_tiling.cli.demo_resnet import resnet_bytes
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -37,10 +38,11 @@ TVM_TILING = [words[1:] for words in shell_lines() if words[0] == "tvm-tiling"]
 
 @pytest.fixture
 def beside_files(tmp_path, monkeypatch):
-    """A working folder with the files that the README shows."""
+    """A working folder with the files that the README shows or names."""
     (_, npu), *others = blocks("toml")
     assert not others and "in `npu.toml`" in README
     (tmp_path / "npu.toml").write_text(npu)
+    (tmp_path / "model.onnx").write_bytes(resnet_bytes(image=32, channels=4))
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,11 +1,13 @@
 """tvm_tiling: fast TVM kernels without tuning. Tilings are decided from formulas and written as TVM schedules.
 
 Decisions need no TVM: it is imported when a name of the schedule layer is first used. The simulator needs NumPy only.
+With TVM, "tvm_tiling" is a Relax pipeline, whichever of the two is imported first.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .decide.cache_conflict import is_bad_leading_dimension
@@ -95,4 +97,16 @@ def __getattr__(name: str) -> Any:
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _ON_FIRST_USE[name]
-    return getattr(importlib.import_module(module, __name__), attribute)
+    found = getattr(importlib.import_module(module, __name__), attribute)
+    _register_pipeline()
+    return found
+
+
+def _register_pipeline() -> None:
+    """What TVM does by itself when it is imported, by the entry point group "tvm.backends": where this package is run
+    from source, or is imported after TVM."""
+    if "tvm" in sys.modules:
+        importlib.import_module(".model.relax_pipeline", __name__).register()
+
+
+_register_pipeline()

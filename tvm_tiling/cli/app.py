@@ -33,7 +33,7 @@ COMMANDS = (
     Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
     Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
     Command("report", "tvm_tiling.cli.report", "Time a model and show where its time goes, operator by operator."),
-    Command("demo", "tvm_tiling.cli.demo", "Decide, compile and run three matrix products beside TVM and libraries."),
+    Command("demo", "tvm_tiling.cli.demo", "Compile and run a network and three products beside TVM and libraries."),
     Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, of a model or on suites of shapes."),
     Command("simulate", "tvm_tiling.cli.simulate", "Time a program or an operator on the simulated accelerator."),
     Command("sweep", "tvm_tiling.cli.sweep", "Time it while one field of the accelerator takes several values."),
