@@ -19,6 +19,7 @@ hierarchy is taken as the sum of its instances: as much room and as many bytes p
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -199,7 +200,7 @@ def _walk(
 _PRODUCT_COSTS = {Opcode.GEMM: _gemm_costs, Opcode.WCONV: _fold_costs, Opcode.COLMV: _column_costs}
 
 
-def _needed(work: Work, own: Products, machine: Machine, unit: str):  # type: ignore[no-untyped-def]
+def _needed(work: Work, own: Products, machine: Machine, unit: str) -> Any:
     """The unit of the machine that products run on; HardwareError where it is absent."""
     found = getattr(machine.hardware, unit)
     if found is None:
