@@ -50,6 +50,9 @@ _MAKE_SEQUENCES = frozenset(
     ]
 )
 
+# Operators of VALUE_INPUTS whose result has an open shape whatever these values are.
+_OPEN_ANYWAY = frozenset(["NonMaxSuppression"])
+
 
 def converters() -> dict[str, Any]:
     """The converter of each operator that can be imported."""
@@ -126,7 +129,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             raise self._refusal(node, error) from error
         if node.op_type in _MAKE_SEQUENCES:
             return [result]
-        if node.op_type in VALUE_INPUTS and _is_open(result) and (unknown := self._unknown_values(node)):
+        if node.op_type not in _OPEN_ANYWAY and _is_open(result) and (unknown := self._unknown_values(node)):
             raise self._value_refusal(node, unknown)
         if not isinstance(result, relax.Tuple) and isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, place)) for place in range(len(result.ty.fields))]
@@ -160,7 +163,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         return UnsupportedOperator(
             f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it takes the value of "
             f"{', '.join(map(repr, unknown))}, which is not known before the run; "
-            f"accepted: params={{{unknown[0]!r}: value}}"
+            f"accepted: params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
         )
 
     def _inputs_behind(self, names: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""exp, log, tanh, erf and sigmoid of float32 as plain arithmetic, which LLVM turns into vectors.
+"""exp, log, tanh, sinh, cosh, erf and sigmoid of float32 as plain arithmetic, which LLVM turns into vectors.
 
 LLVM turns a vector of calls to the C library into one scalar call for each lane, ten times slower than these. Each is
 right at infinities and NaN and exact at 0 (but for the sign of tanh's zero), and within 2 units in the last place of
@@ -41,6 +41,7 @@ _LOG = (
 )
 _TANH_NEAR = 0.625
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_SINH = (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)
 _ERF_NEAR, _ERF_ONE = 0.921875, 3.925
 _ERF = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
 _ERF_FAR = (
@@ -55,12 +56,19 @@ _ERF_FAR = (
 
 
 def with_vector_math(expr: Expr) -> Expr:
-    """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products."""
+    """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products.
+
+    A function of a function stays a call, but for the logarithm: TVM's analyzer puts every named value in its place
+    wherever it is used, so that compilation would take minutes. Who can keep values in registers between statements
+    asks nested_functions() which.
+    """
 
     def written(call: Call) -> Expr:
         function = _FUNCTIONS.get(getattr(call.op, "name", ""))
         kind = str(call.ty)
         if function is None or kind not in ("float32", "float16"):
+            return call
+        if call.op.name != "tirx.log" and any(_holds_names(a) for a in call.args):
             return call
         arguments = [a if kind == "float32" else tirx.Cast("float32", a) for a in call.args]
         value = function(*arguments)
@@ -69,6 +77,34 @@ def with_vector_math(expr: Expr) -> Expr:
         return value if kind == "float32" else tirx.Cast(kind, value)
 
     return tvm_ffi.structural_map(expr, (Call, written))
+
+
+def nested_functions(expr: Expr) -> list[Call]:
+    """The calls in `expr` of functions served here that are within the argument of another, inner ones first."""
+    found: list[Call] = []
+
+    def note(call: Call) -> None:
+        if not _is_served(call):
+            return
+        for argument in call.args:
+            tvm_ffi.structural_walk(argument, (Call, add))
+
+    def add(call: Call) -> None:
+        if _is_served(call) and not any(tvm_ffi.structural_equal(call, other) for other in found):
+            found.append(call)
+
+    tvm_ffi.structural_walk(expr, (Call, note))
+    return sorted(found, key=lambda call: len(nested_functions(call)))
+
+
+def _is_served(call: Call) -> bool:
+    return getattr(call.op, "name", "") in _FUNCTIONS and str(call.ty) in ("float32", "float16")
+
+
+def _holds_names(expr: Expr) -> bool:
+    found: list[tirx.Let] = []
+    tvm_ffi.structural_walk(expr, (tirx.Let, found.append))
+    return bool(found)
 
 
 def _real(value: float) -> Expr:
@@ -96,7 +132,11 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 def _clamped(x: Expr, least: float, most: float) -> Expr:
     """`x` within bounds; NaN stays what it is."""
     low, high = _real(least), _real(most)
-    return _with(tirx.Select(x < low, low, x), lambda y: tirx.Select(y > high, high, y))
+
+    def of(y: Expr) -> Expr:
+        return _with(tirx.Select(y < low, low, y), lambda z: tirx.Select(z > high, high, z))
+
+    return _with(x, of)
 
 
 def _power_of_two(n: Expr) -> Expr:
@@ -191,6 +231,25 @@ def _erf(x: Expr) -> Expr:
     return _with(x, lambda y: _with(_magnitude(y), lambda size: of(y, size)))
 
 
+def _half_powers(x: Expr, together: Callable[[Expr, Expr], Expr]) -> Expr:
+    """`together` of e^|x| / 2 and e^-|x| / 2, by the root of e^|x|, which does not overflow before they do."""
+    root = _exp(_magnitude(x) * _real(0.5))
+    return _with(root, lambda r: _with(_real(0.5) * r, lambda half: together(half * r, _real(0.25) / (half * r))))
+
+
+def _cosh(x: Expr) -> Expr:
+    return _with(x, lambda y: _half_powers(y, lambda grown, shrunk: grown + shrunk))
+
+
+def _sinh(x: Expr) -> Expr:
+    def of(y: Expr) -> Expr:
+        near = _with(y * y, lambda square: _polynomial(square, _SINH) * square * y + y)
+        far = _half_powers(y, lambda grown, shrunk: _signed(grown - shrunk, y))
+        return tirx.Select(_magnitude(y) > _real(1.0), far, near)
+
+    return _with(x, of)
+
+
 def _sigmoid(x: Expr) -> Expr:
     def of(y: Expr, e: Expr) -> Expr:
         # The negative half as e / (1 + e), so that its smallest values do not come of an infinite exp.
@@ -212,6 +271,8 @@ _FUNCTIONS: dict[str, Callable[..., Expr | None]] = {
     "tirx.exp": _exp,
     "tirx.log": _log,
     "tirx.tanh": _tanh,
+    "tirx.cosh": _cosh,
+    "tirx.sinh": _sinh,
     "tirx.erf": _erf,
     "tirx.sigmoid": _sigmoid,
     "tirx.pow": _power,

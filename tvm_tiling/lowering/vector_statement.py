@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..match.access import loads, substitute
 from ..match.evaluate import conditional
 from ..match.loop_axes import stride
 from .registers import register
-from .vector_math import with_vector_math
+from .vector_math import nested_functions, with_vector_math
 
 Expr: TypeAlias = tirx.Expr
 Resolve: TypeAlias = Callable[[TensorLoad], Expr]
@@ -49,6 +49,16 @@ def compute(
 
     `held` are loads of `expr` whose lanes are in registers already.
     """
+    inner = [] if holds_choice(expr) else nested_functions(expr)
+    if inner:
+        # A function within another one's argument is a statement of its own: its values go through a register.
+        call = inner[0]
+        kept = register(width, str(call.ty))
+        compute(call, at, lane_axis, width, resolve, lambda value, lane: T.buffer_store(kept, value, [lane]), held)
+        read = tirx.BufferLoad(kept, [tirx.const(0, "int32")])
+        rest = tvm_ffi.structural_map(expr, (Call, lambda c: read if tvm_ffi.structural_equal(c, call) else c))
+        compute(rest, at, lane_axis, width, resolve, store, [*held, (read, kept)])
+        return
     if lane_axis is None or width == 1:
         store(with_vector_math(resolved(expr, at, resolve)), tirx.const(0, "int32"))
         return

@@ -55,6 +55,8 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
         raise refuse(name, "a summed axis is missing from one operand")
     # Axes in the order the output stores them, so that fused axes are contiguous where they can be.
     order = found.spatial
+    if not order:
+        raise refuse(name, "its result is one number; accepted: results with an axis")
     batch = [v for v in order if (v in left_vars) == (v in right_vars)]
     m_axis = [v for v in order if v in left_vars and v not in right_vars]
     n_axis = [v for v in order if v in right_vars and v not in left_vars]

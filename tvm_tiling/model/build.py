@@ -40,12 +40,15 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
 
 
 def _planned(mod: tvm.IRModule) -> int:
-    """Bytes of all storages that "main" allocates: what lives at different times shares one."""
+    """Bytes of all storages that "main" allocates: what lives at different times shares one. Those whose size the data
+    decides are not counted."""
     sizes = []
 
     def storage(expr: object) -> None:
         if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name == "relax.vm.alloc_storage":
-            sizes.append(math.prod(int(extent) for extent in expr.args[0].values))
+            extents = getattr(expr.args[0], "values", [])
+            if len(extents) and all(isinstance(extent, tirx.IntImm) for extent in extents):
+                sizes.append(math.prod(int(extent) for extent in extents))
 
     relax.analysis.post_order_visit(mod["main"], storage)
     return sum(sizes)

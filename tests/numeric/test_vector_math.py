@@ -1,0 +1,64 @@
+"""Functions written out as arithmetic: how near they are to the truth, and functions of functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
+from tvm_tiling.schedule import llvm_target, this_cpu
+from tvm_tiling.schedules.other import schedule_other
+
+SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0]
+
+
+def run(function, x: np.ndarray) -> np.ndarray:
+    """`function` of every element, scheduled."""
+    source = te.placeholder(x.shape, name="x")
+    result = te.compute(x.shape, lambda i: function(source[i]), name="y")
+    func = schedule_other(te.create_prim_func([source, result]), "main", this_cpu())
+    built = tvm.tirx.build(tvm.IRModule({"main": func}), target=llvm_target())
+    out = tvm.runtime.empty(x.shape, "float32")
+    built["main"](tvm.runtime.tensor(x), out)
+    return out.numpy()
+
+
+@pytest.mark.parametrize("name", ["cosh", "sinh"])
+def test_within_4_units_in_the_last_place(name):
+    plain = [np.linspace(-95, 95, 100001), np.linspace(-2, 2, 50001), np.logspace(-38, 2, 20001), SPECIAL]
+    x = np.concatenate(plain).astype("float32")
+    result = run(getattr(tirx, name), x)
+    with np.errstate(all="ignore"):
+        true = getattr(np, name)(x.astype("float64"))
+        expected = true.astype("float32")
+        finite = np.isfinite(expected)
+        off = np.abs(result - true)[finite] / np.spacing(np.abs(expected[finite]))
+    assert off.max() < 4.6
+    np.testing.assert_array_equal(result[~finite], expected[~finite])
+
+
+def test_functions_of_functions_are_quick_to_compile_and_right():
+    def chain(x):
+        return tirx.tanh(tirx.log(tirx.exp(tirx.tanh(tirx.exp(x))) + tirx.const(1.0, "float32")))
+
+    x = np.concatenate([np.linspace(-20, 20, 1001), SPECIAL]).astype("float32")
+    with np.errstate(all="ignore"):
+        expected = np.tanh(np.log(np.exp(np.tanh(np.exp(x))) + 1))
+    np.testing.assert_allclose(run(chain, x), expected, rtol=1e-5)
+
+
+def test_nested_functions_come_inner_first_and_once():
+    x = tirx.Var("x", "float32")
+    inner = tirx.exp(x)
+    middle = tirx.log(inner + inner)
+    assert [call.op.name for call in nested_functions(tirx.tanh(middle) * inner)] == ["tirx.exp", "tirx.log"]
+    assert not nested_functions(tirx.tanh(x) + inner)
+
+
+def test_without_registers_a_function_of_a_function_stays_a_call():
+    x = tirx.Var("x", "float32")
+    assert "T.tanh" in str(with_vector_math(tirx.tanh(tirx.exp(x))))
+    softplus = str(with_vector_math(tirx.log(tirx.exp(x) + tirx.const(1.0, "float32"))))
+    assert "T.log" not in softplus and "T.exp" not in softplus
