@@ -24,10 +24,11 @@ from ..decide.tiling import GemmTiling
 from ..decide.traffic import product_on
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
+from ..lowering.accel_flatten import flatten_axes
 from ..lowering.accel_moves import Block, LoopRV, below, last_loops, on_engine, tiled
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
-from ..match.access import loads
+from ..match.access import Access, loads, variables
 
 # The type of sums by the type of operands and the bytes that the machine keeps for a sum.
 SUMS = {
@@ -104,7 +105,7 @@ class ProductSchedule:
         inner = [nt, mt] if tiling.inner_order == "nm" else [mt, nt]
         sch.reorder(*batch, *outer, *steps, *inner, mi, ni, k)
         on_engine(sch, self.product, "matrix", 3, None if self.split else 2)
-        self._place_loads(batch, {"a": (mo, mt), "b": (no, nt)}, steps)
+        self._place_loads(batch, {"a": mo, "b": no}, steps)
         self._place_behind(outer[1] if self.split else inner[1])
         return sch
 
@@ -134,45 +135,43 @@ class ProductSchedule:
         places = []
         for operand in (program.a, program.b):
             number = next(i for i, r in enumerate(block.reads) if r.source.same_as(operand.buffer))
-            places.append((number, operand))
+            places.append(number)
         names = {variable.name: i for i, variable in enumerate(own)}
 
-        def index_map(groups: list[tuple[tirx.Var, ...]]) -> tirx.IndexMap:
+        def cached(operand: Access, number: int, scope: str, order: tuple[int, ...]) -> Block:
+            used = {variable.name for variable in variables(operand.expr)}
             fresh = [tirx.Var(variable.name, str(variable.ty)) for variable in own]
-            return tirx.IndexMap(fresh, [fresh[names[v.name]] for group in groups for v in group], None)
+            indices = [fresh[names[v.name]] for group in order for v in operand.axes[group] if v.name in used]
+            return sch.reindex_cache_read(self.product, number, scope, tirx.IndexMap(fresh, indices, None))
 
-        a, b = program.a.axes, program.b.axes
-        return (
-            sch.reindex_cache_read(self.product, places[0][0], "global.a", index_map([a[0], a[1], a[2]])),
-            sch.reindex_cache_read(self.product, places[1][0], "global.b", index_map([b[0], b[2], b[1]])),
-        )
+        return cached(program.a, places[0], "global.a", (0, 1, 2)), cached(program.b, places[1], "global.b", (0, 2, 1))
 
     def _axes(self) -> tuple[list[LoopRV], LoopRV, LoopRV, LoopRV]:
-        """The loops of the product as batch, m, n and k, several of a kind fused."""
+        """The loops of the product as batch, m, n and k, one of each but the batch."""
         sch, program = self.sch, self.program
+        groups = [program.out_axes[0], program.out_axes[1], program.out_axes[2], program.a.axes[2]]
+        if any(len(group) != 1 for group in groups[1:]):
+            flatten_axes(sch, self.product, (self.load_a, self.load_b), self.behind, groups)
+            *batch, m, n, k = sch.get_loops(self.product)
+            self.rows_and_columns = tuple(axis.var.name for axis in sch.get(self.product).iter_vars[-3:-1])
+            return batch, m, n, k
+        self.rows_and_columns = tuple(group[0].name for group in groups[1:3])
         block = sch.get(self.product)
         loops = {axis.var.name: loop for axis, loop in zip(block.iter_vars, sch.get_loops(self.product), strict=True)}
-        groups = [program.out_axes[0], program.out_axes[1], program.out_axes[2], program.a.axes[2]]
-        found = [[loops[v.name] for v in group] for group in groups]
-        for group in found[1:]:
-            if not group:
-                group.append(sch.add_unit_loop(self.product))
-        sch.reorder(*(loop for group in found for loop in group))
-        m, n, k = (group[0] if len(group) == 1 else sch.fuse(*group) for group in found[1:])
-        return found[0], m, n, k
+        batch, (m,), (n,), (k,) = ([loops[v.name] for v in group] for group in groups)
+        sch.reorder(*batch, m, n, k)
+        return batch, m, n, k
 
     # ---- where blocks stand ---------------------------------------------------------------------------------------
 
-    def _place_loads(self, batch: list[LoopRV], loops: dict[str, tuple[LoopRV, LoopRV]], steps: list[LoopRV]) -> None:
-        chunks, tiling = self.chunks, self.tiling
+    def _place_loads(self, batch: list[LoopRV], loops: dict[str, LoopRV], steps: list[LoopRV]) -> None:
+        chunks = self.chunks
         partition = {"a": chunks.step_m, "b": chunks.step_n}
         tile = {"a": chunks.tile_m, "b": chunks.tile_n}
-        passing = "b" if tiling.outer_order == "mn" else "a"
         for name, block, whole, versions in (
             ("a", self.load_a, chunks.whole_a, chunks.versions_a),
             ("b", self.load_b, chunks.whole_b, chunks.versions_b),
         ):
-            over_partitions, over_tiles = loops[name]
             if whole:
                 if batch:
                     self.sch.compute_at(block, batch[-1], preserve_unit_loops=True)
@@ -184,11 +183,8 @@ class ProductSchedule:
             elif steps:
                 self.sch.compute_at(block, steps[-1], preserve_unit_loops=True)
                 on_engine(self.sch, block, "load", 2, versions)
-            elif name == passing and chunks.ring:
-                self.sch.compute_at(block, over_tiles, preserve_unit_loops=True)
-                on_engine(self.sch, block, "load", 2, versions)
             else:
-                self.sch.compute_at(block, over_partitions, preserve_unit_loops=True)
+                self.sch.compute_at(block, loops[name], preserve_unit_loops=True)
                 tiled(self.sch, block, (tile[name], None), (0,))
                 on_engine(self.sch, block, "load", 2, versions)
 
@@ -220,23 +216,19 @@ class ProductSchedule:
 
     def _tiles_behind(self, block: Block) -> LoopRV:
         """Split the loops of the block behind the sums by tiles of m and n; the innermost loop over tiles."""
-        sch, program = self.sch, self.program
-        sums = sch.get(self.product).body
-        read = next(load for load in loads(sch.get(block).body.value) if load.source.same_as(sums.buffer))
+        sch = self.sch
+        product = sch.get(self.product)
+        m, n = self.rows_and_columns
+        read = next(load for load in loads(sch.get(block).body.value) if load.source.same_as(product.body.buffer))
         axes = [axis.var for axis in sch.get(block).iter_vars]
         tiles: list[int | None] = [None] * len(axes)
         place = {}
-        for name, group, tile in (
-            ("m", program.out_axes[1], self.chunks.tile_m),
-            ("n", program.out_axes[2], self.chunks.tile_n),
-        ):
-            names = {variable.name for variable in group}
-            for index, at in zip(sums.indices, read.indices, strict=True):
-                if isinstance(index, tirx.Var) and index.name in names:
-                    place[name] = next(d for d, axis in enumerate(axes) if axis.same_as(at))
-                    tiles[place[name]] = tile
-        order = [place[name] for name in self.tiling.inner_order[::-1] if name in place]
-        return tiled(sch, block, tiles, order)[-1]
+        for name, variable, tile in (("m", m, self.chunks.tile_m), ("n", n, self.chunks.tile_n)):
+            indices = zip(product.body.indices, read.indices, strict=True)
+            at = next(there for own, there in indices if own.name == variable)
+            place[name] = next(d for d, axis in enumerate(axes) if axis.same_as(at))
+            tiles[place[name]] = tile
+        return tiled(sch, block, tiles, [place[name] for name in self.tiling.inner_order[::-1]])[-1]
 
     def _further_operands(self, block: Block) -> list[Block]:
         """What the fused expression reads besides the sums, on the chip."""

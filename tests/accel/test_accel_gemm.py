@@ -42,6 +42,55 @@ def test_transposes_and_batches(trans_a, trans_b, batch):
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
+def contraction(kind):
+    """Sums of products whose axes are not simply m, n and k."""
+
+    def tensor(name, *shape):
+        return te.placeholder(shape, name=name, dtype="float32")
+
+    k, k2 = te.reduce_axis((0, 130), name="k"), te.reduce_axis((0, 6), name="k2")
+    if kind == "rows in two axes":
+        x, w = tensor("x", 3, 20, 130), tensor("w", 50, 130)
+        return te.compute((3, 20, 50), lambda q, i, j: te.sum(x[q, i, k] * w[j, k], axis=k), name="C")
+    if kind == "rows in two axes, bias and residual":
+        x, w, bias, more = tensor("x", 3, 20, 130), tensor("w", 50, 130), tensor("bias", 50), tensor("more", 3, 20, 50)
+        c = te.compute((3, 20, 50), lambda q, i, j: te.sum(x[q, i, k] * w[j, k], axis=k), name="C")
+        return te.compute((3, 20, 50), lambda q, i, j: c[q, i, j] + bias[j] + more[q, i, j], name="D")
+    if kind == "two summed axes":
+        x, w = tensor("x", 40, 6, 130), tensor("w", 50, 6, 130)
+        return te.compute((40, 50), lambda i, j: te.sum(x[i, k2, k] * w[j, k2, k], axis=[k2, k]), name="C")
+    if kind == "matrix times vector":
+        x, v = tensor("x", 70, 130), tensor("v", 130)
+        return te.compute((70,), lambda i: te.sum(x[i, k] * v[k], axis=k), name="C")
+    if kind == "dot product":
+        x, v = tensor("x", 130), tensor("v", 130)
+        return te.compute((1,), lambda i: te.sum(x[k] * v[k], axis=k), name="C")
+    assert kind == "attention scores"
+    q, t = tensor("q", 2, 3, 20, 130), tensor("t", 2, 3, 24, 130)
+    return te.compute((2, 3, 20, 24), lambda b, h, i, j: te.sum(q[b, h, i, k] * t[b, h, j, k], axis=k), name="C")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "rows in two axes",
+        "rows in two axes, bias and residual",
+        "two summed axes",
+        "matrix times vector",
+        "dot product",
+        "attention scores",
+    ],
+)
+def test_axes_that_are_several_or_none(kind):
+    func, schedule, program, inputs, result = simulated(contraction(kind), SMALL)
+    expected = by_llvm(func, inputs, result.shape, "float32")
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(by_llvm(schedule.mod["main"], inputs, result.shape, "float32"), expected, rtol=1e-4)
+    if kind == "rows in two axes":  # walked as one: tiles reach from one to the other
+        flat = simulated(product(60, 50, 130, trans_b=True), SMALL)[2]
+        assert of_kind(program, Opcode.GEMM).tobytes() == of_kind(flat, Opcode.GEMM).tobytes()
+
+
 def epilogue(kind):
     """A dense layer with something fused behind it, and the tolerance of its result."""
     whole = kind.startswith("int8")
@@ -128,13 +177,14 @@ def test_a_smaller_tile_in_the_schedule_is_a_smaller_instruction():
 
 def test_another_order_of_loops_is_another_order_of_instructions():
     schedule = tt.tiling_schedule(product(64, 64, 64, "int8"), target=SMALL)
-    before = record(schedule.mod, SMALL)
-    tiles = schedule.get_loops(schedule.get_sblock("C"))[2:4]
-    schedule.reorder(*reversed(tiles))
-    after = record(schedule.mod, SMALL)
-    assert len(before) == len(after)
-    first, second = of_kind(before, Opcode.GEMM), of_kind(after, Opcode.GEMM)
-    assert first[:3]["b"].tolist() != second[:3]["b"].tolist()
+    rows, columns = schedule.get_loops(schedule.get_sblock("C"))[-3:-1]
+    over_rows, rows = schedule.split(rows, [2, None])
+    over_columns, columns = schedule.split(columns, [2, None])
+    schedule.reorder(over_rows, over_columns, rows, columns)
+    first = of_kind(record(schedule.mod, SMALL), Opcode.GEMM)
+    schedule.reorder(over_columns, over_rows)
+    second = of_kind(record(schedule.mod, SMALL), Opcode.GEMM)
+    assert first[:4]["a"].tolist() != second[:4]["a"].tolist()
     assert sorted(zip(first["a"], first["b"], strict=True)) == sorted(zip(second["a"], second["b"], strict=True))
 
 
@@ -181,7 +231,7 @@ class Module:
 def test_a_buffer_that_does_not_fit_is_named_with_its_bytes():
     schedule = tt.tiling_schedule(product(64, 64, 64, "int8"), target=SMALL)
     tiny = tt.Hardware.neartile(buf_a=128, buf_b=4096, acc_max=8192, bw_a=8, bw_b=8, macs_per_cycle=64)
-    with pytest.raises(tt.HardwareError, match=r"buffer A_global.a of 2 x .* memory 'a' of neartile, which has 256"):
+    with pytest.raises(tt.HardwareError, match=r"buffer A_global.a of 16 x .* memory 'a' of neartile, which has 256"):
         record(schedule.mod, tiny)
 
 

@@ -22,6 +22,7 @@ from .pipeline import lower
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .saved import Library
 from .signature import Signature
+from .simulated import compile_operator, is_operator
 from .variant import Variant
 
 
@@ -38,7 +39,7 @@ def compile_model(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
     cache: bool = True,
-) -> Executable:
+) -> Any:
     """Compile a model with no trial runs.
 
     model: a path, bytes, onnx.ModelProto, torch.export.ExportedProgram, torch.nn.Module with `example_inputs` (the
@@ -53,10 +54,15 @@ def compile_model(
     `database`: a ShapeDatabase whose measured cuts are taken where it knows an operator; not served yet. `winograd` and
     `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or put it there.
 
+    Gives an Executable. With an accelerator for target, model may be a single operator too (as tiling_schedule takes
+    it, or a schedule): it gives a SimulatedExecutable, whose `simulate` gives the result and the report of a run.
+
     ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
     what is no size.
     """
     hardware = hardware_of(target)
+    if hardware.cpu is None and is_operator(model):
+        return compile_operator(model, hardware)
     if database is not None:
         raise DatabaseError("database: measured cuts are not served yet; accepted: None, decisions from formulas")
     if hardware.cpu is None:
