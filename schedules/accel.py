@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tvm import tirx
+import tvm_ffi
+from tvm import s_tir, tirx
 
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator
 from ..match import GemmProgram, match
-from . import accel_gemm
+from . import accel_elementwise, accel_gemm
 
 
 def schedule_for_accelerator(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperator:
@@ -16,6 +17,8 @@ def schedule_for_accelerator(func: tirx.PrimFunc, name: str, hardware: Hardware)
 
     HardwareError for a machine without a matrix engine, UnsupportedOperator for what no rule serves.
     """
+    if not _sums(func):
+        return accel_elementwise.apply(func, name, hardware)
     program = match(func, name, may_swap=False)
     if not isinstance(program, GemmProgram):
         raise UnsupportedOperator(f"{name}: a convolution; accepted on accelerators: matrix products")
@@ -24,3 +27,10 @@ def schedule_for_accelerator(func: tirx.PrimFunc, name: str, hardware: Hardware)
             f"{hardware.name} has no near_tile unit; accepted: a machine with one, which products run on"
         )
     return accel_gemm.apply(program, hardware)
+
+
+def _sums(func: tirx.PrimFunc) -> bool:
+    """Whether a block of the function reduces."""
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, found.append))
+    return any(int(axis.iter_type) == tirx.IterVar.CommReduce for block in found for axis in block.iter_vars)

@@ -136,6 +136,8 @@ def schedule_operator(
     """Decide and write one operator, a product or a convolution."""
     options = options or Options()
     if hardware.cpu is None:
+        if options.ahead or options.form is not None or options.microkernel is not None:
+            raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights, form or microkernel")
         return schedule_for_accelerator(func, name, hardware)
     return _schedule(_matched(func, name, options.ahead), hardware, options)
 

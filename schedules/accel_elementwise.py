@@ -1,0 +1,115 @@
+"""Element-wise chains on the accelerator: tile by tile through the vector engine.
+
+loops over tiles
+  loads of the tile's operands: the first into the buffer of A, the second into B's, others into the output buffer
+  the whole chain on the vector engine, operation by operation
+  store
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, cast
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ..decide.vector_tiling import VERSIONS, VectorTiling, decide_vector
+from ..errors import UnsupportedOperator
+from ..hardware.description import Hardware
+from ..hardware.machine import Machine
+from ..lowering.accel_moves import Block, LoopRV, below, on_engine
+from ..lowering.prim_func import DECISION, ScheduledOperator
+from ..match.access import loads
+
+MEMORIES = ("a", "b")  # of the first operands; those of the others is "out"
+
+
+def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperator:
+    """The chain as one block, tiled and given to the vector engine; UnsupportedOperator where it is not one block."""
+    sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
+    sch.work_on(name)
+    block = _one_block(sch, name)
+    store = sch.get(block).body
+    sources: list[Any] = []
+    for load in loads(store.value):
+        if not any(load.source.same_as(other) for other in sources):
+            sources.append(load.source)
+    places = [MEMORIES[i] if i < len(MEMORIES) else "out" for i in range(len(sources))]
+    extents = [int(axis.dom.extent) for axis in sch.get(block).iter_vars]
+    tiling = decide_vector(
+        prod(extents),
+        [(place, _bytes(source)) for place, source in zip(places, sources, strict=True)],
+        _bytes(store.buffer),
+        _operations(store.value),
+        Machine(hardware),
+    )
+    _tile(sch, block, [(source.name, place) for source, place in zip(sources, places, strict=True)], tiling, extents)
+    main = sch.mod[name].with_attr(DECISION, tiling.to_json())
+    return ScheduledOperator(cast(Any, tiling), main)
+
+
+def _one_block(sch: s_tir.Schedule, name: str) -> Block:
+    """All blocks of the function folded into the one that writes its output."""
+    root = sch.get_sblock("root")
+    outputs = [sch.get(block).name_hint for block in sch.get_output_blocks(root)]
+    for block in sch.get_child_blocks(root):
+        hint = sch.get(block).name_hint
+        if hint in outputs:
+            continue
+        try:
+            sch.compute_inline(block)
+        except Exception as error:
+            raise UnsupportedOperator(
+                f"{name}: block {hint!r} cannot be folded into its readers; accepted on accelerators: element-wise "
+                "chains"
+            ) from error
+    (*_, block) = sch.get_child_blocks(root)
+    if len(outputs) != 1 or not isinstance(sch.get(block).body, tirx.BufferStore) or not sch.get(block).iter_vars:
+        raise UnsupportedOperator(f"{name}: writes {len(outputs)} outputs; accepted on accelerators: one, of one store")
+    return block
+
+
+def _tile(
+    sch: s_tir.Schedule, block: Block, sources: list[tuple[str, str]], tiling: VectorTiling, extents: list[int]
+) -> None:
+    behind = sch.cache_write(block, 0, "global.out")
+    loading = [sch.cache_read(block, source, f"global.{place}") for source, place in sources]
+    over_tiles = _loop_over_tiles(sch, block, tiling.elements, extents)
+    sch.reverse_compute_at(behind, over_tiles, preserve_unit_loops=True)
+    for load in loading:
+        sch.compute_at(load, over_tiles, preserve_unit_loops=True)
+        on_engine(sch, load, "load", below(sch, load, over_tiles), VERSIONS)
+    on_engine(sch, block, "vector", below(sch, block, over_tiles), VERSIONS)
+    on_engine(sch, behind, "store", below(sch, behind, over_tiles))
+
+
+def _loop_over_tiles(sch: s_tir.Schedule, block: Block, elements: int, extents: list[int]) -> LoopRV:
+    """The innermost loop over tiles: whole inner axes are in a tile, and a part of the one that is too long."""
+    own = sch.get_loops(block)
+    size = 1
+    for d in range(len(extents) - 1, -1, -1):
+        if size * extents[d] > elements or d == 0:
+            fits = max(1, min(extents[d], elements // size))
+            part = -(-extents[d] // -(-extents[d] // fits))
+            over, _ = sch.split(own[d], [None, part])
+            return over
+        size *= extents[d]
+    raise AssertionError("the block has an axis")
+
+
+def _bytes(buffer: tirx.Buffer) -> int:
+    return max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
+
+
+def _operations(value: tirx.Expr) -> int:
+    """About how many instructions an expression takes: one for each of its nodes that computes."""
+    found: list[Any] = []
+
+    def note(node: tirx.Expr) -> None:
+        if not isinstance(node, (tirx.Var, tirx.IntImm, tirx.FloatImm)) and not hasattr(node, "indices"):
+            found.append(node)
+
+    tvm_ffi.structural_walk(value, (tirx.Expr, note))
+    return len(found)
