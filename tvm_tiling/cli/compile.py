@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from ..whole_file import refuse_unwritable
 from .model_options import BATCH, DIM, SHAPE, OpenSizes
 from .output import print_json
 
@@ -25,6 +26,7 @@ def command(
     from ..model.compile import compile_model
     from ..model.report import mebibytes
 
+    refuse_unwritable(output)
     sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
     executable = compile_model(model, winograd=winograd, cache=cache, **sizes)

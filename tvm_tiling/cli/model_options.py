@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tarfile
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +94,12 @@ def inputs_of(executable: Executable, file: str) -> dict[str, Any]:
     signature = executable.signature
     if file:
         try:
-            with np.load(file, allow_pickle=False) as arrays:
+            arrays = np.load(file, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                raise ValueError("it holds one array without a name")
+            with arrays:
                 return {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ModelFormatError(
                 f"{file} cannot be read as arrays ({error}); accepted: what numpy.savez wrote"
             ) from None

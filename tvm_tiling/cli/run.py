@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from typing import Any
 
 import typer
 
+from ..whole_file import refuse_unwritable, whole_file
 from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
 from .output import print_json, print_table
 
@@ -22,23 +24,23 @@ def command(
     """Run a model once, e.g. tvm-tiling run resnet50.tar --input x.npz -o y.npz"""
     import numpy as np
 
+    if output:
+        refuse_unwritable(output)
     executable = opened(model, OpenSizes(batch, dim, shape))
     result = executable.run(**inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)
     )
     if output:
-        partial = Path(f"{output}.partial")
-        with partial.open("wb") as file:
+        with whole_file(output) as file:
             np.savez(file, **outputs)
-        partial.replace(output)
     rows = [
         {
             "name": name,
             "shape": list(value.shape),
             "dtype": str(value.dtype),
-            "min": float(value.min()) if value.size else None,
-            "max": float(value.max()) if value.size else None,
+            "min": _plain(value.min()) if value.size else None,
+            "max": _plain(value.max()) if value.size else None,
         }
         for name, value in outputs.items()
     ]
@@ -46,3 +48,9 @@ def command(
         print_json({"outputs": rows})
     else:
         print_table(("output", "shape", "type", "least", "largest"), [list(row.values()) for row in rows])
+
+
+def _plain(value: Any) -> float | str:
+    """A number as JSON can hold it: what is not finite by its name."""
+    number = float(value)
+    return number if math.isfinite(number) else str(number)

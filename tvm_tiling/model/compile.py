@@ -44,7 +44,7 @@ def compile_model(
 
     model: a path, bytes, onnx.ModelProto, torch.export.ExportedProgram, torch.nn.Module with `example_inputs` (the
     tuple of its arguments), or a Relax IRModule. `params` gives inputs by name a constant value: the weights of a Relax
-    module, or of an ONNX model what decides shapes or axes, such as the second input of a Reshape, where it is an input.
+    module, or of an ONNX model what decides shapes or axes, such as the second input of a Reshape where that is one.
 
     Dimensions that the model leaves open get their sizes here. `batch`: the first dimension of the inputs. `dims`: any
     dimension by its name, as in dims={"seq": 128}. Either may be several sizes, as in batch=(1, 4, 8): then every

@@ -20,6 +20,7 @@ import numpy as np
 import tvm
 
 from ..errors import ModelFormatError
+from ..whole_file import refuse_unwritable, whole_file
 from .constants import aligned
 
 FORMAT = "tvm-tiling-executable"
@@ -53,22 +54,16 @@ def _library_name(number: int) -> str:
 def write(
     path: str | os.PathLike[str], description: Mapping[str, Any], libraries: Sequence[Library], constants: np.ndarray
 ) -> None:
-    """Write the file, whole or not at all; `description` is plain values, `constants` bytes."""
-    target = Path(path)
+    """Write the file, whole or not at all; `description` is plain values, `constants` bytes. OSError if it cannot."""
+    refuse_unwritable(path)
     contents = [library.exported() for library in libraries]
     digests = [hashlib.sha256(content).hexdigest() for content in contents]
     known = {"format": FORMAT, "version": VERSION, "libraries": digests, **description}
-    handle, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w") as archive:
-            _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
-            for number, content in enumerate(contents):
-                _add(archive, _library_name(number), memoryview(content))
-            _add(archive, CONSTANTS, constants.data)
-        os.replace(partial, target)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
+        _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
+        for number, content in enumerate(contents):
+            _add(archive, _library_name(number), memoryview(content))
+        _add(archive, CONSTANTS, constants.data)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: memoryview) -> None:

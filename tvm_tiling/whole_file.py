@@ -1,0 +1,44 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write bytes to, which is put at `path` when all went well; after an error nothing has changed.
+
+    OSError says in one sentence why `path` cannot be written.
+    """
+    target = Path(path)
+    refuse_unwritable(target)
+    try:
+        handle, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise type(error)(f"{target} cannot be written: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(partial, target)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def refuse_unwritable(path: str | os.PathLike[str]) -> None:
+    """OSError if no file can be put at `path`: to be asked before long work whose result goes there."""
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} cannot be written: it is a folder; accepted: the path of a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{target} cannot be written: {target.parent} is no folder; accepted: a file in a folder that is there"
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"{target} cannot be written: {target.parent} may not be written to")
