@@ -37,12 +37,12 @@ SUMS = {
 }
 
 
-def apply(program: GemmProgram, hardware: Hardware) -> ScheduledOperator:
-    """The product cut as decided for `hardware.near_tile`, as TIR with its blocks given to engines.
+def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling | None = None) -> ScheduledOperator:
+    """The product cut as decided for `hardware.near_tile`, or as `tiling` says: TIR whose blocks are given to engines.
 
     UnsupportedOperator for operands that are computed or of types that the matrix engine has not.
     """
-    tiling = decide_partition(program.workload, hardware)
+    tiling = tiling or decide_partition(program.workload, hardware)
     unit = hardware.near_tile
     assert unit is not None  # decide_partition has refused such a machine
     chunks = product_chunks(product_on(program.workload, hardware), tiling, unit)

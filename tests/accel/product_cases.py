@@ -1,0 +1,132 @@
+"""Random products on random machines of page 01, simulated by their decision and by the other kind of cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from operators import product
+from tvm_tiling.schedules import accel_gemm
+
+import tvm_tiling as tt
+from tvm_tiling.accel.record import record
+from tvm_tiling.accel.report import SimReport
+from tvm_tiling.accel.simulate import simulate
+from tvm_tiling.decide.traffic import Product, ceil_div, product_on, round_down, smallest_partition
+from tvm_tiling.match import match_gemm, prim_func_of
+
+MOST_PARTITIONS = 4000  # of a case, so that simulating hundreds takes minutes
+
+
+@dataclass(frozen=True)
+class Case:
+    workload: tt.GemmWorkload
+    hardware: tt.Hardware
+    decision: tt.GemmTiling
+
+    @property
+    def product(self) -> Product:
+        return product_on(self.workload, self.hardware)
+
+    @property
+    def partitions(self) -> int:
+        w, d = self.workload, self.decision
+        return ceil_div(w.m, d.partition_m) * ceil_div(w.n, d.partition_n) * ceil_div(w.k, d.partition_k)
+
+    def simulate(self, tiling: tt.GemmTiling | None = None) -> SimReport:
+        """What the schedule of `tiling`, or of the decision, takes."""
+        w = self.workload
+        func = prim_func_of(product(w.m, w.n, w.k, w.dtype))
+        scheduled = accel_gemm.apply(match_gemm(func, may_swap=False), self.hardware, tiling)
+        return simulate(record(scheduled.main, self.hardware))
+
+    def bytes_decided(self) -> tuple[int, int]:
+        w, d = self.workload, self.decision
+        return d.load_a * w.m * w.k * w.d_s, d.load_b * w.n * w.k * w.d_s
+
+    def earliest(self) -> float:
+        """Cycles that no order of loads and products with the decision's partitions and load counts can beat.
+
+        Without split-K nothing of the operand that passes by may leave its buffer before all of the partition that
+        stays has come to be multiplied with it, since it does not come again for it. So when the last of such a
+        partition comes, no more than two buffers have been loaded of the other operand since that partition's turn
+        began. Beyond them, all products and loads are still to come for the first partition; for the last, whose
+        arrival ends the loads of that operand, its own products are.
+        """
+        p, d = self.product, self.decision
+        longest = max(p.gemm_cycles, d.load_a * p.load_a_cycles, d.load_b * p.load_b_cycles)
+        if d.split_k:
+            return longest
+        if d.outer_order == "mn":
+            size, partition, room, passing_bytes = p.m, min(d.partition_m, p.m), p.buf_b, p.bytes_b
+            stays, passes, again = p.load_a_cycles, p.load_b_cycles, d.load_b
+        else:
+            size, partition, room, passing_bytes = p.n, min(d.partition_n, p.n), p.buf_a, p.bytes_a
+            stays, passes, again = p.load_b_cycles, p.load_a_cycles, d.load_a
+        count = ceil_div(size, partition)
+        first, last = ceil_div(size, count) / size, (size - (count - 1) * ceil_div(size, count)) / size
+        held = min(1.0, 2 * room / passing_bytes)
+        return max(
+            longest,
+            stays * first + p.gemm_cycles * (1 - held * first),
+            stays * first + passes * (again - held),
+            stays + p.gemm_cycles * last * (1 - held),
+        )
+
+
+def cases(count: int, seed: int) -> Iterator[Case]:
+    rng = random.Random(seed)
+    while count:
+        dtype = rng.choice(["int8", "float16", "float32"])
+        m, n, k = (int(2 ** rng.uniform(6, 11)) for _ in range(3))
+        hardware = tt.Hardware.neartile(
+            buf_a=int(2 ** rng.uniform(12, 18)),
+            buf_b=int(2 ** rng.uniform(12, 18)),
+            acc_max=rng.choice([0, 1, 1]) * int(2 ** rng.uniform(12, 18)),
+            bw_a=2 ** rng.uniform(1, 6),
+            bw_b=2 ** rng.uniform(1, 6),
+            macs_per_cycle=2 ** rng.randint(4, 9),
+        )
+        workload = tt.GemmWorkload(m=m, n=n, k=k, dtype=dtype)
+        try:
+            case = Case(workload, hardware, tt.decide(workload, hardware))
+        except tt.HardwareError:
+            continue
+        if case.partitions <= MOST_PARTITIONS:
+            count -= 1
+            yield case
+
+
+def other_cuts(case: Case) -> Iterator[tt.GemmTiling]:
+    """The best cuts of the other kind: not split where the decision splits K, split where it does not."""
+    p, d = case.product, case.decision
+    if d.split_k:
+        rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
+        for order in ("mn", "nm") if rows and columns else ():
+            yield _cut(p, d, rows, columns, p.k, order)
+        return
+    sums, most_m, most_n = p.acc_max // p.d_acc, p.largest_rows(1), p.largest_columns(1)
+    found = []
+    for count in range(1, ceil_div(p.n, p.block_n) + 1):
+        columns = smallest_partition(p.n, p.block_n, count)
+        rows = round_down(min(most_m, sums // columns), p.m, p.block_m)
+        if rows and columns <= most_n and p.k > 1:
+            cut = _cut(p, d, rows, columns, p.largest_depth(rows, columns), "mn")
+            found.append((p.cycles(cut.load_a, cut.load_b), -cut.partition_k, count, cut))
+    if found:
+        yield min(found)[3]
+
+
+def _cut(p: Product, d: tt.GemmTiling, rows: int, columns: int, depth: int, order: str) -> tt.GemmTiling:
+    load_a, load_b = p.load_counts(rows, columns, depth, order)
+    return replace(
+        d,
+        partition_m=rows,
+        partition_n=columns,
+        partition_k=depth,
+        outer_order=order,
+        split_k=depth < p.k,
+        load_a=load_a,
+        load_b=load_b,
+    )
