@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import warnings
 from collections.abc import Callable, Mapping
@@ -130,3 +131,18 @@ def outcomes(names: list[str], run: Run) -> dict[str, str]:
             second = outcome(cases()[name], run, params=True)
             found[name] = "ok with params" if second == "ok" else second
     return found
+
+
+def cause(said: str) -> str:
+    """What kind of outcome it is, for counting."""
+    if said.startswith(("ok", "crash")):
+        return said
+    if not said.startswith("refused"):
+        return "wrong result" if said.startswith("wrong") else "error that is no refusal"
+    if found := re.search(r"of type (\w+); accepted", said):
+        return f"element type {re.sub(r'[0-9].*', '', found[1]).lower()} of 8 bits or fewer not served"
+    if found := re.search(r"operators that are not served: (\w+)", said):
+        return f"operator {found[1]} not served"
+    if found := re.search(r"\((\w+)\) is not served in this form", said):
+        return f"form of {found[1]} not served"
+    return said.removeprefix("refused: ")
