@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -76,6 +78,16 @@ def test_open_dimensions_are_given_by_shape(files, capsys, tmp_path):
     assert (code, out) == (1, "") and err.startswith("error: ") and "batch" in err and err.count("\n") == 1
     code, out, _ = run(capsys, "compile", str(files / "open.onnx"), "-o", target, "--no-cache", "--shape", "x=2,3,9,9")
     assert code == 0 and "input x: 2 x 3 x 9 x 9 float32" in out
+
+
+def test_without_the_onnx_package_a_model_is_one_line(files):
+    code = "import sys\nsys.modules['onnx'] = None\nfrom tvm_tiling.cli import main\nmain(['explain', 'net.onnx'])\n"
+    done = subprocess.run([sys.executable, "-c", code], cwd=files, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: net.onnx: ONNX models take the onnx package, which is not installed; accepted: pip install "
+        "'tvm-tiling[onnx]'\n"
+    )
 
 
 @pytest.mark.parametrize("words", [("run", "none.onnx"), ("compile", "none.onnx"), ("report", "none.tar")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -118,7 +119,9 @@ def test_running_saving_and_loading_print_nothing(compiled, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_loading_needs_no_part_that_reads_decides_or_schedules(compiled, tmp_path):
+@pytest.mark.parametrize("runtime_only", ["0", "1"])
+def test_loading_needs_no_part_that_reads_decides_or_schedules(compiled, tmp_path, runtime_only):
+    """Nor TVM's compiler: with TVM_USE_RUNTIME_LIB its library is not even loaded."""
     exe, x, _ = compiled
     exe.save(tmp_path / "model.tar")
     np.savez(tmp_path / "x.npz", x=x, want=exe.run(x))
@@ -131,7 +134,10 @@ def test_loading_needs_no_part_that_reads_decides_or_schedules(compiled, tmp_pat
         "parts |= loaded & {f'model.{n}' for n in ('compile', 'build', 'pipeline', 'operators', 'dataflow', 'cache')}\n"
         "assert not parts and not {'onnx', 'tflite'} & set(sys.modules), parts\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "TVM_USE_RUNTIME_LIB": runtime_only}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

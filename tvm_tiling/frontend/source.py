@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +65,7 @@ def load_model(
         return _from_bytes(bytes(model), "the bytes given", None, options)
     kind = _kind(model)
     if kind == "onnx":
-        from .onnx_model import import_onnx
-
-        return import_onnx(model, where=_GIVEN, **options)
+        return _onnx_importer(_GIVEN)(model, where=_GIVEN, **options)
     if kind == "relax":
         from .relax_model import import_relax
 
@@ -114,6 +112,17 @@ def _from_bytes(data: bytes, where: str, folder: Path | None, options: dict[str,
     for start, what in _FOREIGN.items():
         if data.startswith(start):
             raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")
-    from .onnx_model import import_onnx
+    return _onnx_importer(where)(data, where=where, folder=folder, **options)
 
-    return import_onnx(data, where=where, folder=folder, **options)
+
+def _onnx_importer(where: str) -> Callable[..., ImportedModel]:
+    try:
+        from .onnx_model import import_onnx
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "onnx":
+            raise
+        raise ModelFormatError(
+            f"{where}: ONNX models take the onnx package, which is not installed; accepted: pip install "
+            f"'tvm-tiling[onnx]'"
+        ) from None
+    return import_onnx

@@ -6,6 +6,7 @@ pipeline is asked for.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HardwareError, UnsupportedOperator
@@ -19,10 +20,9 @@ NAME = "tvm_tiling"
 
 
 def register() -> None:
-    """Make the pipeline known to TVM by its name; once is enough."""
-    from tvm.relax import pipeline
-
-    if NAME not in pipeline.PIPELINE_MAP:
+    """Make the pipeline known to TVM by its name; once is enough. Does nothing where TVM is its runtime alone."""
+    pipeline = sys.modules.get("tvm.relax.pipeline")
+    if pipeline is not None and NAME not in pipeline.PIPELINE_MAP:
         pipeline.register_pipeline(NAME)(relax_pipeline)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from tvm.runtime.vm import VirtualMachine
 
 from ..lowering.threads import own_core, use_all_cores
 from ..measure import interquartile_range
@@ -63,7 +64,7 @@ class Variant:
 
     def _machine(self) -> Any:
         use_all_cores(self.cores)
-        return tvm.runtime.vm.VirtualMachine(self.library.module, tvm.cpu())
+        return VirtualMachine(self.library.module, tvm.cpu())
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
         """Time runs on these inputs for about so many seconds, then each operator."""

@@ -1,0 +1,20 @@
+"""Two of the networks that come with the onnx package; the other seven are in tests/slow."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from light_networks import QUICK, check_beside_onnxruntime, check_expected_output
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_output_beside_the_network(name):
+    check_expected_output(name)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_random_weights_beside_onnxruntime(name):
+    check_beside_onnxruntime(name)
