@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, sym, tirx
 
 import tvm_tiling as tt
+from tvm_tiling.match.extreme import extreme, plain
 
 op = relax.op
 
@@ -69,6 +70,18 @@ def test_the_first_of_equal_extremes_is_the_place():
 def test_other_floats(dtype):
     values = {name: lambda _, x, name=name: getattr(op, name)(x, 1) for name in ("max", "min", "argmax", "argmin")}
     check(values, {name: lambda x, name=name: getattr(np, name)(x, 1) for name in values}, (5, 35), dtype)
+
+
+@pytest.mark.parametrize("kind", [tirx.Max, tirx.Min])
+def test_what_keeps_nan_is_recognised_when_simplified(kind):
+    x, y = (tirx.Var(name, "float32") for name in "xy")
+    exact = extreme(kind, x, y)
+    for expr in (exact, sym.Analyzer().simplify(exact)):
+        found = plain(expr)
+        assert isinstance(found, kind) and found.a.same_as(x) and found.b.same_as(y)
+    assert plain(kind(x, y)) is None and plain(tirx.Select(x < y, kind(x, y), x)) is None
+    whole = [tirx.Var(name, "int32") for name in "ij"]
+    assert isinstance(extreme(kind, *whole), kind)
 
 
 def test_whole_numbers_start_at_their_own_end():

@@ -23,7 +23,7 @@ def extreme(kind: type, first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
     least: tirx.Expr = tirx.const(-math.inf, lanes[0])
     if lanes[2]:
         least = tirx.Broadcast(least, int(lanes[2]))
-    return tirx.Select(first >= least, kind(first, second), first)
+    return tirx.Select(tirx.LE(least, first), kind(first, second), first)
 
 
 def plain(expr: tirx.Expr) -> tirx.Max | tirx.Min | None:
@@ -31,8 +31,8 @@ def plain(expr: tirx.Expr) -> tirx.Max | tirx.Min | None:
     if not isinstance(expr, tirx.Select) or not isinstance(expr.true_value, tirx.Max | tirx.Min):
         return None
     condition, inner = expr.condition, expr.true_value
-    same = isinstance(condition, tirx.GE) and all(
-        tvm_ffi.structural_equal(inner.a, other) for other in (condition.a, expr.false_value)
-    )
-    infinite = same and isinstance(condition.b, tirx.FloatImm) and condition.b.value == -math.inf
-    return inner if infinite else None
+    # TVM's analyzer writes "a is at least b" as b <= a.
+    if not isinstance(condition, tirx.LE) or not isinstance(condition.a, tirx.FloatImm):
+        return None
+    same = all(tvm_ffi.structural_equal(inner.a, other) for other in (condition.b, expr.false_value))
+    return inner if same and condition.a.value == -math.inf else None

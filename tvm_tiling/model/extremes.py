@@ -10,13 +10,13 @@ Softmax is left alone: a NaN, like an infinity, reaches every element of a row b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir, te, tirx
+from tvm import relax, s_tir, te, tirx, topi
 
 from ..match.extreme import extreme
 
@@ -26,7 +26,7 @@ _ROW_SUMS = ("softmax", "log_softmax")
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod` with its operators as PrimFuncs, as TVM's LegalizeOps makes them but for extremes of floats."""
-    places = {"relax.argmax": _place_of(_above, "argmax"), "relax.argmin": _place_of(_below, "argmin")}
+    places = {"relax.argmax": _place_of(topi.max, "argmax"), "relax.argmin": _place_of(topi.min, "argmin")}
     mod = relax.transform.LegalizeOps(places)(mod)
     changed = {
         variable: with_nan_kept(func)
@@ -64,54 +64,38 @@ def _outermost(value: tirx.FloatImm) -> float:
 # ---- places ---------------------------------------------------------------------------------------------------------
 
 
-def _above(a: Expr, b: Expr) -> Expr:
-    return a > b
-
-
-def _below(a: Expr, b: Expr) -> Expr:
-    return a < b
-
-
-def _place_of(better: Callable[[Expr, Expr], Expr], name: str) -> Callable[[relax.BlockBuilder, Any], relax.Expr]:
+def _place_of(extreme: Callable[..., te.Tensor], name: str) -> Callable[[relax.BlockBuilder, Any], relax.Expr]:
     def legalise(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
         axis = None if call.attrs.axis is None else int(call.attrs.axis)
-        place = partial(first_place, better=better)
+        place = partial(first_place, extreme=extreme)
         return builder.call_te(place, call.args[0], axis, bool(call.attrs.keepdims), primfunc_name_hint=name)
 
     return legalise
 
 
-def first_place(data: te.Tensor, axis: int | None, keep: bool, *, better: Callable[[Expr, Expr], Expr]) -> te.Tensor:
-    """The first place along an axis, or in all of the tensor, whose element none is better than; NaN is best of all."""
+def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Callable[..., te.Tensor]) -> te.Tensor:
+    """The first place of the `extreme` (topi.max or topi.min), or of a NaN, along an axis or in all of a tensor.
+
+    In two steps, each of which runs in vectors: the extreme, then the least place that holds it.
+    """
     rank, dtype = len(data.shape), str(data.dtype)
     reduced = list(range(rank)) if axis is None else [axis % rank]
-    walks = [te.reduce_axis((0, data.shape[a]), name=f"k{a}") for a in reduced]
-    floats = "float" in dtype
+    best = extreme(data, reduced, True)
+    walks = {a: te.reduce_axis((0, data.shape[a]), name=f"k{a}") for a in reduced}
+    shape = [1 if a in walks else data.shape[a] for a in range(rank) if keep or a not in walks]
 
-    def combine(left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, Expr]:
-        kept = tirx.any(better(left[1], right[1]), tirx.all(left[1].equal(right[1]), left[0] < right[0]))
-        chosen = [tirx.Select(kept, a, b) for a, b in zip(left, right, strict=True)]
-        if floats:
-            # TVM turns "not at least" into "less", which does not hold for NaN either.
-            number = left[1] >= tirx.const(-math.inf, dtype)
-            chosen = [tirx.Select(number, a, b) for a, b in zip(chosen, left, strict=True)]
-        return chosen[0], chosen[1]
-
-    def start(place: str, value: str) -> tuple[Expr, Expr]:
-        outermost = math.inf if better is _below else -math.inf
-        finite = tirx.max_value(value) if better is _below else tirx.min_value(value)
-        return tirx.max_value(place), tirx.const(outermost, value) if floats else finite
-
-    reducer = te.comm_reducer(combine, start, name="first_place")
-    shape = [1 if a in reduced else data.shape[a] for a in range(rank) if keep or a not in reduced]
-
-    def element(*at: Expr) -> Any:
-        left = iter([at[a] for a in range(rank) if a not in reduced] if keep else at)
-        where = [walks[reduced.index(a)] if a in reduced else next(left) for a in range(rank)]
+    def element(*at: Expr) -> Expr:
+        left = iter([at[a] for a in range(rank) if a not in walks] if keep else at)
+        rows = {a: next(left) for a in range(rank) if a not in walks}
+        value = data[tuple(walks[a] if a in walks else rows[a] for a in range(rank))]
+        row_best = best[tuple(rows.get(a, 0) for a in range(rank))]
         place: Expr = tirx.const(0, "int64")
-        for walk in walks:
-            place = place * tirx.Cast("int64", walk.dom.extent) + tirx.Cast("int64", walk.var)
-        return reducer((place, data[tuple(where)]), axis=walks)
+        for a, walk in walks.items():
+            place = place * tirx.Cast("int64", data.shape[a]) + tirx.Cast("int64", walk.var)
+        found = tirx.Select(value.equal(row_best), place, tirx.max_value("int64"))
+        if "float" in dtype:
+            # No NaN is at least minus infinity; where there is one, nothing equals the extreme.
+            found = tirx.Select(tirx.LE(tirx.const(-math.inf, dtype), value), found, place)
+        return te.min(found, axis=list(walks.values()))
 
-    places, _ = te.compute(shape, element, name="place")
-    return te.compute(shape, lambda *at: places[at], name="first_place")
+    return te.compute(shape, element, name="place")
