@@ -10,6 +10,7 @@ from tvm.ir import TensorLoad
 
 from ..match.access import strip_cast
 from .isa import Flag, Opcode
+from .record_border import bordered_load, inside_of, record_bordered_load, those, walks_of
 from .record_buffers import EXTERNAL, Places
 from .record_instances import Coupled, Instances
 from .record_rows import Rows, Walk, grouped, walk
@@ -26,9 +27,11 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     if constant(store.value) is not None:
         record_fill(found, rows, queue, target, constant(store.value) or 0.0)
         return
-    if not isinstance(store.value, TensorLoad):
+    within = bordered_load(store.value)
+    element = store.value if within is None else within[1]
+    if not isinstance(element, TensorLoad):
         raise nest.refuse(f"block {leaf.name!r} is to load or store and computes {store.value}; accepted: a plain copy")
-    source = walk(found, places, store.value.source, store.value.indices)
+    source = walk(found, places, element.source, element.indices)
     if source.kind != target.kind:
         raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; accepted: equal types")
     if (source.memory == EXTERNAL) == (target.memory == EXTERNAL):
@@ -36,9 +39,39 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
             f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; accepted: one of them "
             f"{EXTERNAL!r}, the other on the chip"
         )
+    if within is not None:
+        _record_bordered(found, rows, queue, source, target, within)
+        return
     loops = _copy_loops(found, (source, target))
     op = Opcode.LOAD if source.memory == EXTERNAL else Opcode.STORE
     rows.add(found, op, queue, loops, a=source, c=target)
+
+
+def _record_bordered(
+    found: Instances,
+    rows: Rows,
+    queue: str,
+    source: Walk,
+    target: Walk,
+    within: tuple[tirx.Expr, TensorLoad, tirx.Expr],
+) -> None:
+    """A load within a border: instances that lie outside are filled, the others loaded."""
+    condition, _, outside = within
+    border = constant(outside)
+    if border is None or source.memory != EXTERNAL:
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} copies where {condition} and else takes {outside}; accepted: loads from "
+            "external memory within a border of one number"
+        )
+    some, low, high = inside_of(found, condition)
+    if not some.all():
+        nothing = ~some
+        record_fill(those(found, nothing), rows, queue, walks_of(target, nothing), border)
+    if some.any():
+        box = low[some], high[some]
+        record_bordered_load(
+            those(found, some), rows, queue, walks_of(source, some), walks_of(target, some), box, border
+        )
 
 
 def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float, number: int = 0) -> None:

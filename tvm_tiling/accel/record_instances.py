@@ -66,11 +66,11 @@ class Instances:
 
     def restrict(self, condition: tirx.Expr) -> None:
         """Keep what a condition of the loops allows: instances dropped, extents cut."""
-        for part in _conjuncts(condition):
+        for part in conjuncts(condition):
             self._restrict(part)
 
     def _restrict(self, condition: tirx.Expr) -> None:
-        room = _room(condition)
+        room = room_of(condition)
         own = {loop.variable for loop in self.inner}
         if room is None or not variables(condition) & own:
             holds = evaluate(condition, self.values) if not variables(condition) & own else None
@@ -136,15 +136,16 @@ def _instances(nest: Nest, leaf: Leaf, walked: tuple[Loop, ...], inner: tuple[Lo
     return found
 
 
-def _conjuncts(condition: tirx.Expr) -> Iterator[tirx.Expr]:
+def conjuncts(condition: tirx.Expr) -> Iterator[tirx.Expr]:
+    """The conditions that have to hold together, those that always hold left out."""
     if isinstance(condition, tirx.And):
-        yield from _conjuncts(condition.a)
-        yield from _conjuncts(condition.b)
+        yield from conjuncts(condition.a)
+        yield from conjuncts(condition.b)
     elif not (isinstance(condition, tirx.IntImm) and int(condition)):
         yield condition
 
 
-def _room(condition: tirx.Expr) -> tirx.Expr | None:
+def room_of(condition: tirx.Expr) -> tirx.Expr | None:
     """What has to be above 0 for a comparison to hold; None where it is another condition."""
     if isinstance(condition, tirx.LT):
         return condition.b - condition.a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,14 +89,18 @@ class Rows:
         return np.concatenate(self.tables)[order]
 
 
-def grouped(found: Instances, walks: Sequence[Walk], most: int) -> list[list[int]] | None:
+def grouped(found: Instances, walks: Sequence[Walk], most: int, alone: Container[int] = ()) -> list[list[int]] | None:
     """The inner loops put together into at most `most` loops, outermost first; None where they are more. Loops of one
-    turn are left out. Neighbours become one loop where every operand goes on where the inner one ends."""
+    turn are left out. Neighbours become one loop where every operand goes on where the inner one ends, but not those
+    that are to stay `alone`, which are never left out either."""
     groups: list[list[int]] = []
     for loop in range(len(found.inner)):
+        if loop in alone:
+            groups.append([loop])
+            continue
         if (found.extents[:, loop] == 1).all():
             continue
-        if groups and _continues(found, walks, groups[-1][-1], loop):
+        if groups and groups[-1][-1] not in alone and _continues(found, walks, groups[-1][-1], loop):
             groups[-1].append(loop)
         else:
             groups.append([loop])

@@ -1,0 +1,220 @@
+"""What blocks of a convolution take on a matrix engine: buffers, bytes and cycles, of many candidates at once.
+
+The time of a candidate is estimated as
+
+    start    until the first blocks of both operands are there
+    work     the multipliers, tile by tile with the rounding of each
+    loads    of both operands with their halo; one after the other where they share a queue or a port
+    end      the last tile and the way out of its results
+
+start + work + end, or the loads and the last tile if that is longer. What finds room in its buffer only once is loaded
+when the block before it is done with; sums with room for one block leave before the next one's begin.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hardware.description import Hardware
+from ..hardware.machine import Machine
+from ..workload import ConvWorkload
+from .traffic import product_on
+
+MOST_VERSIONS = 8
+EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Candidates, one array for each choice (ConvBlocks tells what they are); `channels_outside` is 1 or 0."""
+
+    channels_outside: np.ndarray
+    groups: np.ndarray
+    step_m: np.ndarray
+    tile_m: np.ndarray
+    rows: np.ndarray
+    tile_rows: np.ndarray
+    columns: np.ndarray
+    channels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the image: output points, input size, border in front, stride, and the span of a kernel."""
+
+    points: int
+    size: int
+    front: int
+    stride: int
+    span: int
+
+    def reach(self, points: np.ndarray) -> np.ndarray:
+        """Input points under blocks of `points`, border included."""
+        return (points - 1) * self.stride + self.span
+
+    def read(self, steps: np.ndarray) -> np.ndarray:
+        """Input points that blocks of so many points read in all: each block its own, what two share twice."""
+        distinct, which = np.unique(steps, return_inverse=True)
+        return np.array([self._read(int(step)) for step in distinct], dtype=np.int64)[which.reshape(-1)]
+
+    def _read(self, step: int) -> int:
+        start = np.arange(0, self.points, step)
+        first = start * self.stride - self.front
+        last = first + self.reach(np.minimum(step, self.points - start))
+        return int(np.maximum(0, np.minimum(last, self.size) - np.maximum(first, 0)).sum())
+
+
+class ConvFacts:
+    """The quantities of one convolution on one machine."""
+
+    def __init__(self, conv: ConvWorkload, hardware: Hardware) -> None:
+        self.conv, self.product = conv, product_on(conv, hardware)
+        unit, machine = hardware.near_tile, Machine(hardware)
+        assert unit is not None  # product_on has refused such a machine
+        self.unit, self.machine = unit, machine
+        self.taps = conv.kd * conv.kh * conv.kw
+        self.ci, self.co = conv.ci // conv.groups, conv.co // conv.groups
+        self.d_acc = unit.acc_bytes_per_element or 4
+        self.deep = Axis(conv.do, conv.d, conv.padding_d[0], conv.stride_d, (conv.kd - 1) * conv.dilation_d + 1)
+        self.high, self.wide = (
+            Axis(out, size, front, stride, (taps - 1) * apart + 1)
+            for out, size, front, stride, taps, apart in (
+                (conv.ho, conv.h, conv.padding[0], conv.stride[0], conv.kh, conv.dilation[0]),
+                (conv.wo, conv.w, conv.padding[1], conv.stride[1], conv.kw, conv.dilation[1]),
+            )
+        )
+        external = machine.memory("external")
+        self.latency, self.one_port = external.latency, external.ports == 1
+        self.one_queue = self.one_port or machine.queue_of("load_a") == machine.queue_of("load_b")
+        self.out_rate = machine.rate("external", "out")
+
+    def room(self, name: str, own: int) -> int:
+        """Bytes of a buffer."""
+        room = self.machine.capacity(name)
+        return own if room is None else room
+
+
+class BlockTimes:
+    """Every candidate: whether it `fits`, what it reads, how blocks take turns, and the estimate of its `cycles`."""
+
+    def __init__(self, facts: ConvFacts, at: Columns) -> None:
+        self.facts, self.at = facts, at
+        conv, d_s = facts.conv, facts.conv.d_s
+        self.split = at.channels < facts.ci
+        self.points = conv.n * conv.do * _parts(conv.ho, at.rows) * _parts(conv.wo, at.columns)  # rectangles
+        self.parts_m = _parts(facts.co, at.step_m)
+        outside = at.channels_outside == 1
+        passes_a = np.where(self.split | ~outside, self.points, 1)
+        passes_b = np.where(self.split | outside, self.parts_m, 1)
+        self.size_a = at.groups * at.step_m * at.channels * facts.taps * d_s
+        self.size_b = at.groups * at.channels * self._window(at.rows, at.columns) * d_s
+        all_a = at.groups * facts.co * facts.ci * facts.taps * d_s
+        image = conv.n * self._buffer(facts.deep) * self._buffer(facts.high) * self._buffer(facts.wide)
+        all_b = at.groups * facts.ci * image * d_s
+        room_a, room_b = facts.room("a", facts.unit.buf_a), facts.room("b", facts.unit.buf_b)
+        self.whole_a, self.whole_b = (passes_a > 1) & (all_a <= room_a), (passes_b > 1) & (all_b <= room_b)
+        self.size_a = np.where(self.whole_a, all_a, self.size_a)
+        self.size_b = np.where(self.whole_b, all_b, self.size_b)
+        again = conv.groups // at.groups > 1
+        self.versions_a, self.versions_b = (
+            np.clip(room // size, 0, np.where(whole & ~again, 1, MOST_VERSIONS))
+            for room, size, whole in ((room_a, self.size_a, self.whole_a), (room_b, self.size_b, self.whole_b))
+        )
+        self.bytes_a = conv.groups * facts.co * facts.ci * facts.taps * d_s * np.where(self.whole_a, 1, passes_a)
+        read = (
+            conv.n * facts.deep.read(np.ones(1, np.int64))[0] * facts.high.read(at.rows) * facts.wide.read(at.columns)
+        )
+        read = np.where(self.whole_b, conv.n * conv.d * conv.h * conv.w, passes_b * read)
+        self.bytes_b = conv.groups * facts.ci * d_s * read
+        self._place_sums()
+
+    def _window(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        facts = self.facts
+        return facts.deep.span * facts.high.reach(rows) * facts.wide.reach(columns)
+
+    @staticmethod
+    def _buffer(axis: Axis) -> int:
+        """Points of a whole axis with its border."""
+        return max((axis.points - 1) * axis.stride + axis.span, axis.front + axis.size)
+
+    def _place_sums(self) -> None:
+        at, facts = self.at, self.facts
+        block = np.where(self.split, at.step_m * at.rows, at.tile_m * at.tile_rows)
+        size = at.groups * block * at.columns * facts.d_acc
+        acc, out = facts.unit.acc_max, facts.unit.out_bytes
+        self.in_acc = size <= acc
+        half = np.full(len(size), 1 << 62) if out is None else np.full(len(size), out // 2)
+        room = np.where(self.in_acc, acc, np.where(self.split, 0, half))
+        self.versions_sums = np.clip(room // size, 0, 2)
+
+    @property
+    def fits(self) -> np.ndarray:
+        """Whether one block of everything has room."""
+        return (self.versions_a > 0) & (self.versions_b > 0) & (self.versions_sums > 0)
+
+    @functools.cached_property
+    def cycles(self) -> np.ndarray:
+        """The estimate."""
+        at, facts, p, unit = self.at, self.facts, self.facts.product, self.facts.unit
+        conv = facts.conv
+        work, instructions, last = self._work()
+        loads_a, loads_b = self.bytes_a / p.bw_a, self.bytes_b / p.bw_b
+        out = conv.n * conv.do * conv.ho * conv.wo * conv.co * facts.d_acc
+        stores = np.zeros(len(work)) if facts.out_rate is None else np.full(len(work), out / facts.out_rate)
+        last_store = stores * (at.groups * at.tile_m * at.tile_rows * at.columns) * facts.d_acc / out
+        block_a, block_b = self.size_a / p.bw_a, np.minimum(self.size_b / p.bw_b, loads_b)
+        tiles_a = np.maximum(1, at.step_m // at.tile_m)
+        if facts.one_queue:
+            loads, start = loads_a + loads_b, block_a + block_b
+        else:
+            loads, start = np.maximum(loads_a, loads_b), np.maximum(block_a / tiles_a, block_b)
+        if facts.one_port:
+            loads = loads + stores
+        start = start + facts.latency
+        # What has no second version waits for the work on the one before.
+        alone = np.where((self.versions_a < 2) & ~self.whole_a & (loads_a > block_a), loads_a, 0.0)
+        alone = alone + np.where((self.versions_b < 2) & ~self.whole_b & (loads_b > block_b), loads_b, 0.0)
+        alone = alone + np.where(self.versions_sums < 2, stores, 0.0)
+        most = np.maximum(start + work + alone, facts.latency + loads + last)
+        issued = instructions * facts.machine.issue.issue_cycles
+        estimate: np.ndarray = np.maximum(most, issued) + unit.drain + last_store + EACH * instructions
+        return estimate
+
+    def _work(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cycles of the multipliers, instructions, and cycles of one whole tile."""
+        at, facts = self.at, self.facts
+        conv = facts.conv
+        sides = (
+            (facts.co, at.tile_m),
+            (conv.ho, at.tile_rows),
+            (conv.wo, at.columns),
+            (facts.ci, at.channels),
+        )
+        pieces = [((size // tile, tile), ((size % tile > 0) * 1, size % tile)) for size, tile in sides]
+        work, instructions = np.zeros(len(at.rows)), np.zeros(len(at.rows))
+        for m_count, m in pieces[0]:
+            for r_count, r in pieces[1]:
+                for w_count, w in pieces[2]:
+                    for c_count, c in pieces[3]:
+                        count = m_count * r_count * w_count * c_count * (conv.n * conv.do * conv.kd * conv.groups)
+                        work += count * self._instruction(m, r * w, c * conv.kh * conv.kw)
+                        instructions += count
+        last = self._instruction(at.tile_m, at.tile_rows * at.columns, at.channels * conv.kh * conv.kw)
+        return work, instructions, last * at.groups * conv.kd
+
+    def _instruction(self, m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+        unit = self.facts.unit
+        if unit.partial_blocks == "padded":
+            blocks = -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
+        else:
+            blocks = np.ceil(m * n * k / unit.macs(self.facts.conv.d_s))
+        cycles: np.ndarray = unit.fill + blocks
+        return cycles
+
+
+def _parts(size: int, step: np.ndarray) -> np.ndarray:
+    parts: np.ndarray = -(-size // step)
+    return parts

@@ -1,0 +1,137 @@
+"""The blocks of a convolution on a matrix engine: rectangles of output points, channels in and out (page 01).
+
+Page 01 cuts a convolution as a product whose columns are a run of output points. On the chip such a run is a rectangle
+of rows and columns with its halo, and what is loaded comes in pieces that take turns, so that loads and products
+overlap. There are not many ways: each dimension is cut into a few equal pieces, either operand stays while the other
+passes by, or channels are cut too and the sums stay. conv_block_time.py estimates the time of all of them at once. The
+least is taken; of those that are as good, the one that reads fewest bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import HardwareError
+from ..hardware.description import Hardware
+from ..workload import ConvWorkload
+from .conv_block_time import BlockTimes, Columns, ConvFacts
+from .traffic import ceil_div
+
+CUTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
+FEW_CUTS = (1, 2, 4, 8)  # of channels, columns and groups
+TILES = (1, 2, 4)  # pieces of a block
+LEVEL = 0.002  # estimates that differ by less, relatively, are as good
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvBlocks:
+    """What is in the buffers at once and what one instruction multiplies, in elements.
+
+    The loops over output channels and over rectangles of points go in steps of `step_m` and of `rows` x `columns`, in
+    `order` ("mn": channels outside), those of input channels in steps of `channels`, those of groups in steps of
+    `groups`. An instruction multiplies `tile_m` output channels by `tile_rows` x `columns` points. `versions` are how
+    many blocks of an operand take turns in its buffer; `whole_a` and `whole_b` say that it stays as a whole. `sums` is
+    the memory of the sums, "acc" or "out". `bytes_a` and `bytes_b` are read in all, the halo counted; `cycles` is the
+    estimate.
+    """
+
+    order: str
+    groups: int
+    step_m: int
+    tile_m: int
+    rows: int
+    columns: int
+    tile_rows: int
+    channels: int
+    whole_a: bool
+    whole_b: bool
+    versions_a: int
+    versions_b: int
+    versions_sums: int
+    sums: str
+    bytes_a: int
+    bytes_b: int
+    cycles: float
+
+
+def conv_blocks(conv: ConvWorkload, hardware: Hardware) -> ConvBlocks:
+    """The blocks of a convolution for `hardware.near_tile`.
+
+    HardwareError where the machine has no such unit, or not even the smallest blocks find room.
+    """
+    facts = ConvFacts(conv, hardware)
+    times = BlockTimes(facts, candidates(facts))
+    fits = times.fits
+    if not fits.any():
+        raise HardwareError(
+            f"conv of {conv.kh} x {conv.kw} taps in {conv.dtype} on hardware {hardware.name!r}: no block fits its "
+            f"buffers; accepted: near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
+            f"{facts.taps * conv.d_s} bytes, and the points under it"
+        )
+    cycles = np.where(fits, times.cycles, np.inf)
+    good = cycles <= cycles.min() * (1 + LEVEL)
+    return blocks_at(times, int(np.where(good, times.bytes_a + times.bytes_b, np.inf).argmin()))
+
+
+def candidates(facts: ConvFacts) -> Columns:
+    """Every way of cutting that is tried, as columns; many do not fit."""
+    conv = facts.conv
+    groups = [g for g in (cuts(conv.groups, 1, CUTS)) if conv.groups % g == 0]
+    grouped = conv.groups > 1
+    whole = [(facts.co, tile) for tile in _tiles(facts.co, facts.co)]
+    blocks_m = [(step, tile) for step in cuts(facts.co, facts.unit.block_m, CUTS) for tile in _tiles(step, facts.co)]
+    rows = [(r, tile) for r in cuts(conv.ho, 1, CUTS) for tile in _tiles(r, conv.ho)]
+    channels = [facts.ci] if grouped else cuts(facts.ci, 1, (*FEW_CUTS, 16, 32))
+    columns = cuts(conv.wo, 1, FEW_CUTS)
+    made = [
+        (order, g, *m, *r, w, c)
+        for order in ((1,) if grouped else (1, 0))
+        for g in groups
+        for m in (whole if grouped else blocks_m)
+        for r in rows
+        for w in columns
+        for c in channels
+    ]
+    return Columns(*np.array(made, dtype=np.int64).T)
+
+
+def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
+    """One of the candidates."""
+    at = times.at
+
+    def number(column: np.ndarray) -> int:
+        return int(column[place])
+
+    return ConvBlocks(
+        order="mn" if at.channels_outside[place] else "nm",
+        groups=number(at.groups),
+        step_m=number(at.step_m),
+        tile_m=number(at.tile_m),
+        rows=number(at.rows),
+        columns=number(at.columns),
+        tile_rows=number(at.tile_rows),
+        channels=number(at.channels),
+        whole_a=bool(times.whole_a[place]),
+        whole_b=bool(times.whole_b[place]),
+        versions_a=number(times.versions_a),
+        versions_b=number(times.versions_b),
+        versions_sums=number(times.versions_sums),
+        sums="acc" if times.in_acc[place] else "out",
+        bytes_a=number(times.bytes_a),
+        bytes_b=number(times.bytes_b),
+        cycles=float(times.cycles[place]),
+    )
+
+
+def cuts(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
+    """Sizes that cut a dimension into a few equal pieces of whole blocks, the largest first; single blocks too."""
+    found = [min(size, ceil_div(ceil_div(size, count), block) * block) for count in (*pieces, size)]
+    return list(dict.fromkeys(found))
+
+
+def _tiles(block: int, size: int) -> list[int]:
+    """Tiles of a block. Only at the end of the whole dimension may one be shorter: else they divide the block."""
+    found = [ceil_div(block, count) for count in TILES if block >= size or block % count == 0]
+    return list(dict.fromkeys(found))
