@@ -34,6 +34,7 @@ from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.nest import by_edge, share, when
 from ..lowering.prefetch import LEAST_ROWS
+from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
     TileShape,
@@ -47,6 +48,8 @@ from ..match import ConvProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
+# (pixel, channel) of a register tile -> coordinates of the output
+ResultAt: TypeAlias = Callable[[Index, Index], list[Index]]
 
 
 @dataclass(frozen=True)
@@ -281,15 +284,17 @@ class DirectNest:
         y0 = (plane.unit0 + unit) * self.ty
         d, h, w = self.shape.d, self.shape.h, self.shape.w
 
-        def where(pixel: int) -> list[Index]:
-            """Output coordinates of a pixel of the tile, and the tile's first channel."""
+        def at(pixel: Index, j: Index) -> list[Index]:
+            """Output coordinates of a pixel and a channel of the tile."""
             y, x = y0 + pixel // tx, x0 + pixel % tx
-            channel = plane.group * self.shape.co + panel * self.nr
+            channel = plane.group * self.shape.co + panel * self.nr + j
             points = ((d, plane.depth), (h, y), (w, x))
             return [plane.image, *(axis.first + point * axis.step for axis, point in points), channel]
 
         start = base + self.panels.offset(plane.group, panel, block.index)
-        self.start(acc, shape, block, where, start)
+        if self.panels.blocks == 1:
+            prefetch_results(self.program, shape, self.engine.accumulator, at)
+        self.start(acc, shape, block, at, start)
         tap0, tap1 = self.taps_inside(block, y0)
         with T.serial(0, tap1 - tap0) as i:
             tap = tap0 + i
@@ -306,7 +311,7 @@ class DirectNest:
                     self.engine,
                     from_memory=self.from_memory,
                 )
-        self.finish(acc, shape, block, where)
+        self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
         """[first, end) of the block's taps whose rows lie in the image; all of them where none is left out."""
@@ -340,9 +345,7 @@ class DirectNest:
         at = self.layout.at(kd, row, x * self.sx + kw * w.dilation) + group * width
         return plane.band[at] if width == 1 else plane.band[T.ramp(at, 1, width)]
 
-    def start(
-        self, acc: Accumulators, shape: TileShape, block: _Block, where: Callable[[int], list[Index]], row: Index
-    ) -> None:
+    def start(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt, row: Index) -> None:
         """Zeros or the engine's start values; behind the first block also what the output holds."""
         if self.engine.offset and self.panels.taps:
             for pixel, vector in shape.slots():
@@ -355,18 +358,13 @@ class DirectNest:
             return
 
         def raw(pixel: int, j: Expr) -> Expr:
-            *point, channel = where(pixel)
-            return self.program.out[tuple(self.program.out_at(*point, channel + j))]
+            return self.program.out[tuple(self.program.out_at(*at(pixel, j)))]
 
         with when(tirx.Not(block.first)):
             resume(acc, shape, raw)
 
-    def finish(self, acc: Accumulators, shape: TileShape, block: _Block, where: Callable[[int], list[Index]]) -> None:
+    def finish(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt) -> None:
         program = self.program
-
-        def at(pixel: int, j: Expr) -> list[Index]:
-            *point, channel = where(pixel)
-            return [*point, channel + j]
 
         def raw(value: Expr, pixel: int, j: Expr) -> None:
             T.buffer_store(program.out, value, program.out_at(*at(pixel, j)))

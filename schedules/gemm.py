@@ -28,6 +28,7 @@ from ..decide.tiling import GemmTiling
 from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.prefetch import LEAST_ROWS
+from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
     Accumulators,
     TileShape,
@@ -313,6 +314,8 @@ class GemmNest:
         shape = TileShape(rows, columns, self.lanes)
         j0 = (panel + p) * self.nr
         acc = accumulators(shape, self.engine)
+        if self.k_blocks == 1:
+            prefetch_results(self.program, shape, self.engine.accumulator, lambda i, j: (where.batch, i0 + i, j0 + j))
         self.start(acc, shape, where, i0, j0, p, kt)
         with T.serial(0, where.groups) as k:
             read = [self.read_a(where, i0, row, k, copy) for row in range(rows)]

@@ -13,6 +13,7 @@ never faults, so asking past the end is harmless.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import tvm
@@ -29,7 +30,11 @@ LINE = 64  # bytes; on machines of longer lines half of the requests are in vain
 def prefetch(buffer: tirx.Var, start: Index, elements: int) -> None:
     """Ask for what lies AHEAD of the `elements` from `start` on, to come to the second cache."""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
-    read, second_cache, data = (tirx.const(value, "int32") for value in (0, 2, 1))
     for line in range(AHEAD, AHEAD + elements * size, LINE):
-        address = T.address_of(buffer[start + line // size])
-        T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", address, read, second_cache, data))
+        ask(buffer, [start + line // size], cache=2)
+
+
+def ask(buffer: tirx.Var, indices: Sequence[Index], *, cache: int) -> None:
+    """Ask for the line of an element to come to the first or the second cache."""
+    read, locality, data = (tirx.const(value, "int32") for value in (0, 4 - cache, 1))
+    T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(buffer[tuple(indices)]), read, locality, data))
