@@ -108,8 +108,9 @@ def test_a_target_that_is_not_served(target):
     assert "is not served; accepted: 'llvm', a Hardware" in message(tt.HardwareError, matmul(), target)
 
 
-def test_a_machine_without_a_cpu():
-    assert "neartile has no cpu" in message(tt.HardwareError, matmul(), tt.Hardware.load("neartile"))
+def test_a_machine_without_a_unit_for_it():
+    machine = tt.Hardware.rnn(multipliers=64)
+    assert "rnn has neither near_tile nor w_fold" in message(tt.HardwareError, matmul(), machine)
     with pytest.raises(tt.HardwareError, match="has no cpu"):
         tt.llvm_target(tt.Hardware.load("neartile"))
 
