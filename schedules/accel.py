@@ -5,11 +5,12 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..decide.levels import has_levels
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator
 from ..match import GemmProgram, match
-from . import accel_elementwise, accel_gemm
+from . import accel_elementwise, accel_gemm, accel_levels
 
 
 def schedule_for_accelerator(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperator:
@@ -26,7 +27,7 @@ def schedule_for_accelerator(func: tirx.PrimFunc, name: str, hardware: Hardware)
         raise HardwareError(
             f"{hardware.name} has no near_tile unit; accepted: a machine with one, which products run on"
         )
-    return accel_gemm.apply(program, hardware)
+    return (accel_levels if has_levels(hardware) else accel_gemm).apply(program, hardware)
 
 
 def _sums(func: tirx.PrimFunc) -> bool:

@@ -15,6 +15,7 @@ from .decide.conv_cpu import Source, as_product, decide_conv_on_cpu
 from .decide.conv_tiling import ConvTiling
 from .decide.dot_engine import DotEngine, dot_engine
 from .decide.gemm_cpu import decide_on_cpu
+from .decide.levels import LevelsTiling
 from .decide.tiling import GemmTiling
 from .decide.winograd import TOLERANCE
 from .errors import HardwareError, UnsupportedOperator
@@ -290,7 +291,7 @@ class PackedOperator:
     """A compiled operator whose weights are packed ahead: `pack` them once, then call with what that returned."""
 
     def __init__(self, scheduled: ScheduledOperator, module: Any, name: str) -> None:
-        self.tiling: GemmTiling | ConvTiling = scheduled.tiling
+        self.tiling: GemmTiling | ConvTiling | LevelsTiling = scheduled.tiling
         self._scheduled = scheduled
         self._main, self._pack = module[name], module[f"{name}_pack"]
 

@@ -38,9 +38,9 @@ def test_a_machine_takes_what_one_of_its_engines_takes():
 
 
 def test_peak_is_that_of_the_element_size():
-    dla3 = tt.Hardware.load("dla3")
+    array = dataclasses.replace(tt.Hardware.load("dla3"), levels=())
     slow, fast = (
-        tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype=dtype), dla3).utilisation for dtype in ("bfloat16", "int8")
+        tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype=dtype), array).utilisation for dtype in ("bfloat16", "int8")
     )
     # Twice the bytes and twice the cycles of the multipliers: what waits for transfers keeps its share.
     assert slow == pytest.approx(fast)

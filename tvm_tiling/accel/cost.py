@@ -2,10 +2,11 @@
 
     LOAD, STORE   keep their queue for ceil(bytes / rate), the slower of the two memories giving the rate; the result is
                   there the latency of both later. Bytes of the border are not moved. A FILL moves its result, on the
-                  queue of the vector engine it costs as an ALU
+                  queue of the vector engine it costs as an ALU. Between two storage levels the inner one's rate counts,
+                  which is that of its link to the outer one; what several instances get in one transfer is read once
     GEMM          fill + blocks, the result drain later (page 01). Where blocks that are not full are skipped, blocks =
-                  ceil(m*n*k / MAC per cycle), else ceil(m/block_m) * ceil(n/block_n) * ceil(k/block_k). All instances
-                  of the innermost level work on it together
+                  ceil(m*n*k / MAC per cycle), else ceil(m/block_m) * ceil(n/block_n) * ceil(k/block_k), each as many
+                  cycles as a full one. All instances of the innermost level work on it together
     WCONV         the slowest of the multipliers and the ports (page 05), immediate = (PCI, PCO) in bytes: how channels
                   are cut; PCI 0 takes the one of fewest cycles, PCO 0 leaves the results where they are
     COLMV         ceil(k/EP) * ceil(m/VP) for each column of the result, there the latency of EP later (page 04)
@@ -29,11 +30,12 @@ from ..hardware.column import Column
 from ..hardware.machine import Machine
 from ..hardware.near_tile import NearTile
 from ..hardware.vector import FUNCTIONS
+from ..hardware.memory import OPERANDS as OPERANDS_OF_LEVEL
 from ..hardware.w_fold import WFold
 from .instruction_name import instruction_name
 from .isa import Opcode
 from .timing import Costs
-from .work import Products, Work
+from .work import Lane, Products, Work
 
 WITHOUT_LIMIT = 1 << 62
 
@@ -90,6 +92,15 @@ def check_room(work: Work, machine: Machine) -> None:
             )
 
 
+    for level in machine.hardware.levels:
+        names = [f"{level.name}.{operand}" for operand in OPERANDS_OF_LEVEL]
+        reach = sum(work.peak.get(name, 0) for name in names)
+        if level.bytes is not None and reach > level.bytes * instances(machine, names[0]):
+            raise HardwareError(
+                f"{machine.hardware.name}: the program takes {reach} bytes of level {level.name!r}, whose operands "
+                f"share {level.bytes * instances(machine, names[0])}; accepted: a machine with as many, or a program "
+                "made for this one"
+            )
 def ceil_quotient(amount: np.ndarray, rate: float) -> np.ndarray:
     """ceil(amount / rate) as int64, a quotient that only rounding puts above a whole number not rounded up."""
     cycles: np.ndarray = np.ceil(amount / rate * (1 - 1e-14)).astype(np.int64)
@@ -98,11 +109,23 @@ def ceil_quotient(amount: np.ndarray, rate: float) -> np.ndarray:
 
 def _transfer_costs(work: Work, machine: Machine, busy: np.ndarray, latency: np.ndarray) -> None:
     for lane in work.lanes:
-        ends = [name for name in (lane.source, lane.target) if name]
-        rates = [rate for name in ends if (rate := _rate(machine, name, lane.operand)) is not None]
-        if rates:
-            busy[lane.number] = ceil_quotient(lane.bytes, min(rates))
-        latency[lane.number] = sum(machine.memory(name).latency for name in ends)
+        inner = _inner(machine, lane)
+        for name, moved in ((lane.source, lane.read), (lane.target, lane.bytes)):
+            rate = _rate(machine, name, lane.operand) if name and inner in (name, "") else None
+            if rate is not None:
+                busy[lane.number] = np.maximum(busy[lane.number], ceil_quotient(moved, rate))
+        latency[lane.number] = sum(
+            machine.memory(name).latency for name in (lane.source, lane.target) if name and inner in (name, "")
+        )
+
+
+def _inner(machine: Machine, lane: Lane) -> str:
+    """The memory of the inner one of two storage levels that a transfer is between; "" where it is between others."""
+    names = [level.name for level in machine.hardware.levels]
+    places = [(end.rpartition(".")[0], end) for end in (lane.source, lane.target)]
+    if not all(level in names for level, _ in places):
+        return ""
+    return max(places, key=lambda place: names.index(place[0]))[1]
 
 
 def _rate(machine: Machine, name: str, operand: str) -> float | None:
@@ -135,6 +158,8 @@ def _gemm_costs(work: Work, own: Products, machine: Machine, busy: np.ndarray, l
         blocks = -(-full // together)
     else:
         blocks = np.zeros(len(own.number), dtype=np.int64)
+        for element in np.unique(own.element).tolist():
+            blocks[own.element == element] *= tile.block_cycles(element)
         for element in np.unique(own.element).tolist():
             same = own.element == element
             blocks[same] = ceil_quotient(own.macs[same], tile.macs(element) * together)

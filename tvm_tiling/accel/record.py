@@ -3,13 +3,16 @@
 The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "vector", "load", "store") is the engine it
 runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block that writes a
 buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what has no scope of
-its own lies in external memory. Tokens follow from what instructions read and write.
+its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage level, and
+"vsim.copies" on a block that loads one how many copies of a piece its instances hold. Tokens follow from what
+instructions read and write.
 """
 
 from __future__ import annotations
 
 import tvm
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
@@ -18,9 +21,12 @@ from .program import Memory, Program, Region, Tensor
 from .record_buffers import EXTERNAL, Places
 from .record_engines import record_copy, record_product
 from .record_instances import Coupled, Instances, instances_of
+from .record_fold import record_fold
 from .record_nest import Leaf, Nest
+from .record_levels import level_engine, level_of, record_level_copy
 from .record_rows import Rows
 from .record_vector import VectorBlock
+from .record_unused import Recorded, drop_unused
 from .tokens_from_data import place_tokens
 
 ENGINES = ("matrix", "vector", "load", "store")
@@ -39,7 +45,10 @@ def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
     places = Places(nest, list(func.params), machine)
     rows = Rows([EXTERNAL], machine.queues)
     for leaf in nest.leaves:
-        _record(nest, leaf, places, rows, machine)
+    recorded = []
+        first = len(rows.tables)
+        recorded.append(Recorded(_record(nest, leaf, places, rows, machine), first, len(rows.tables)))
+    drop_unused(recorded, places, rows)
     instructions = rows.in_order()
     place_tokens(instructions)
     attributes = func.attrs or {}
@@ -66,7 +75,8 @@ def _function(source: tvm.IRModule | tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]
     return func, name
 
 
-def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine) -> None:
+def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine) -> Instances:
+    """Write the instructions of a block and give the instances that they are of."""
     engine = leaf.annotation("vsim.engine")
     if engine not in ENGINES:
         raise nest.refuse(
@@ -75,23 +85,25 @@ def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine
     store = leaf.block.body
     if not isinstance(store, tirx.BufferStore):
         raise nest.refuse(f"block {leaf.name!r} holds a {type(store).__name__}; accepted: one store")
-    queue = machine.queue_of(_engine(str(engine), places[store.buffer].memory))
+    source = places[store.value.source].memory if isinstance(store.value, TensorLoad) else None
+    queue = machine.queue_of(_engine(str(engine), source, places[store.buffer].memory, machine))
     for found in instances_of(nest, leaf):
         try:
             _write(found, str(engine), places, rows, queue, machine)
         except Coupled:
             continue
-        return
+        return found
     raise nest.refuse(
         f"block {leaf.name!r}: its indices {list(store.indices)} or its condition {leaf.realize.predicate} are not "
         "affine; accepted: sums of loops times numbers"
     )
 
 
-def _engine(engine: str, memory: str) -> str:
+def _engine(engine: str, source: str | None, memory: str, machine: Machine) -> str:
     """The machine's engine that writes to `memory`: the vector engine loads what is neither A nor B, and uses it."""
-    if engine != "load":
-        return engine
+    of_level = level_engine(machine, engine, source, memory)
+    if of_level is not None or engine != "load":
+        return of_level or engine
     return f"load_{memory}" if memory in ("a", "b") else "vector"
 
 
@@ -105,10 +117,19 @@ def _write(found: Instances, engine: str, places: Places, rows: Rows, queue: str
 
 
 def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
+    elif _of_level(found, places, machine):
+        record_level_copy(found, places, rows, queue)
     """The parameters, as inputs or outputs, and what the function keeps in external memory between its blocks."""
     made = [buffer for buffer in nest.buffers if str(buffer.scope()) == "global"]
     tensors = []
     for buffer in (*func.params, *made):
+def _of_level(found: Instances, places: Places, machine: Machine) -> bool:
+    """Whether a block copies to or from a storage level."""
+    store = found.leaf.block.body
+    ends = [store.buffer, *([store.value.source] if isinstance(store.value, TensorLoad) else [])]
+    return any(level_of(machine, places[end].memory) is not None for end in ends)
+
+
         place = places[buffer]
         role = "output" if buffer in places.writers else "input"
         if any(buffer.same_as(other) for other in made):
@@ -125,7 +146,7 @@ def _operand(buffer: tirx.Buffer, places: Places) -> str:
     if buffer in places.writers:
         return "out"
     for leaf in places.readers.get(buffer, ()):
-        memory = places[leaf.block.body.buffer].memory
+        memory = places[leaf.block.body.buffer].memory.rpartition(".")[2]
         if memory in ("a", "b"):
             return memory
     return "out"

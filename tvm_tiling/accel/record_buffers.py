@@ -8,7 +8,7 @@ iteration and on from one loop to the next, so that a load may run ahead as far 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..errors import HardwareError
 from ..hardware.machine import Machine
 from ..match.access import substitute
 from ..match.evaluate import evaluate
+from .cost import capacity as memory_bytes
 from .isa import ElementType
 from .program import STORAGE
 from .record_instances import Coupled, instances_of
@@ -40,6 +41,7 @@ class Place:
     origin: tuple[tirx.Expr, ...]  # index of the first element of a version, over `loops`
     loops: tuple[Loop, ...]  # whose iterations take versions in turn
     versions: int
+    copies: int = 1  # of each version, one behind the other: groups of instances of a level that hold the same
 
     @property
     def kind(self) -> ElementType:
@@ -50,8 +52,13 @@ class Place:
         return tuple(prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
 
     @property
+    def elements(self) -> int:
+        """Of one copy."""
+        return prod(self.shape)
+
+    @property
     def version_bytes(self) -> int:
-        return prod(self.shape) * self.kind.bytes
+        return self.copies * self.elements * self.kind.bytes
 
     def start(self, values: dict[tirx.Var, np.ndarray]) -> np.ndarray:
         """Byte address of the element at index 0, which may lie before the piece that is there."""
@@ -98,7 +105,7 @@ class Places:
         """The address of `size` bytes more of a memory."""
         used = self.used.get(memory, 0)
         address = -(-used // ALIGNMENT) * ALIGNMENT
-        capacity = self.machine.capacity(memory)
+        capacity = memory_bytes(self.machine, memory)
         if capacity is not None and address + size > capacity:
             held = f", {used} of them taken" if used else ""
             raise HardwareError(
@@ -131,10 +138,18 @@ class Places:
         loops = _common([*writers, *readers])
         shape, origin = self._box(buffer, writers, loops)
         versions = self._versions(buffer, writers, readers, loops)
-        place = Place(buffer, memory, 0, shape, origin, loops, versions)
-        what = f"buffer {buffer.name} of {versions} x {list(shape)} {buffer.dtype}"
+        copies = self._copies(writers)
+        place = Place(buffer, memory, 0, shape, origin, loops, versions, copies)
+        turns = f"{versions}" if copies == 1 else f"{versions} x {copies} copies"
+        what = f"buffer {buffer.name} of {turns} x {list(shape)} {buffer.dtype}"
         address = self.reserve(memory, versions * place.version_bytes, what)
-        self._by_buffer[buffer] = Place(buffer, memory, address, shape, origin, loops, versions)
+        self._by_buffer[buffer] = replace(place, address=address)
+
+    def _copies(self, writers: list[Leaf]) -> int:
+        asked = next((count for leaf in writers if (count := leaf.annotation("vsim.copies")) is not None), 1)
+        if not isinstance(asked, int) or asked < 1:
+            raise self.nest.refuse(f"block {writers[0].name!r} has vsim.copies = {asked!r}; accepted: 1 or more")
+        return asked
 
     def _box(
         self, buffer: tirx.Buffer, writers: list[Leaf], loops: tuple[Loop, ...]

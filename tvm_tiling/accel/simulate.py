@@ -110,7 +110,7 @@ def _moved(work: Work) -> dict[str, int]:
     moved = dict.fromkeys(CLASSES, 0)
     for lane in work.lanes:
         if lane.source in OFF_CHIP or lane.target in OFF_CHIP:
-            moved[lane.operand] += lane.total
+            moved[lane.operand] += lane.total_read if lane.source in OFF_CHIP else lane.total
     return moved
 
 
@@ -120,7 +120,7 @@ def _memories(work: Work, machine: Machine, cost: Costs) -> dict[str, MemoryUse]
     for lane in work.lanes:
         written[lane.target] += lane.total
         if lane.source:
-            read[lane.source] += lane.total
+            read[lane.source] += lane.total_read
     return {
         name: MemoryUse(
             read=read[name],

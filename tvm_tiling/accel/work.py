@@ -17,19 +17,27 @@ from .program import Program
 
 @dataclass(frozen=True)
 class Lane:
-    """Copies and fills that are alike: their `number`s and the `bytes` that each moves without its border; from where
-    to where (names of memories, from "" for fills), and which operand it is, "a", "b" or "out"."""
+    """Copies and fills that are alike: their `number`s and the `bytes` that each writes without its border; from where
+    to where (names of memories, from "" for fills), and which operand it is, "a", "b" or "out". `read` are the bytes
+    that each reads: fewer where several instances of a storage level get the same ones in one transfer (loops that do
+    not move in the source)."""
 
     source: str
     target: str
     operand: str
     number: np.ndarray
     bytes: np.ndarray
+    read: np.ndarray
 
     @property
     def total(self) -> int:
-        """Bytes of all of them."""
+        """Bytes that all of them write."""
         return int(self.bytes.sum())
+
+    @property
+    def total_read(self) -> int:
+        """Bytes that all of them read."""
+        return int(self.read.sum()) if self.source else 0
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,11 @@ def _lanes(program: Program, elements: np.ndarray) -> tuple[Lane, ...]:
     for here in np.flatnonzero(np.bincount(key)).tolist():
         a, c, operand = np.unravel_index(here, sizes)
         mine = np.flatnonzero(key == here)
-        found.append(Lane([*name, ""][a], name[c], CLASSES[operand], number[mine], moved[mine]))
+        read = moved[mine]
+        if "." in name[c]:
+            still = (own["a_stride"][mine, :4] == 0) & (own["c_stride"][mine, :4] != 0)
+            read = read // np.where(still, own["extent"][mine, :4], 1).astype(np.int64).prod(axis=1)
+        found.append(Lane([*name, ""][a], name[c], CLASSES[operand], number[mine], moved[mine], read))
     return tuple(found)
 
 
@@ -186,9 +198,9 @@ def _peak(program: Program) -> dict[str, int]:
 def _bytes(program: Program, lanes: tuple[Lane, ...], elements: np.ndarray) -> dict[str, int]:
     total = dict.fromkeys((memory.name for memory in program.memories), 0)
     for lane in lanes:
-        for name in (lane.source, lane.target):
-            if name:
-                total[name] += lane.total
+        total[lane.target] += lane.total
+        if lane.source:
+            total[lane.source] += lane.total_read
     rows = program.instructions
     alu = rows["op"] == Opcode.ALU
     own, elements = rows[alu], elements[alu]

@@ -11,6 +11,7 @@ from .conv_cpu import decide_conv_on_cpu
 from .conv_tiling import ConvTiling
 from .gemm_cpu import decide_on_cpu
 from .gemm_partition import decide_partition
+from .levels import LevelsTiling, decide_levels, has_levels
 from .tiling import GemmTiling
 from .wfold import decide_wfold
 
@@ -25,13 +26,13 @@ def decide(
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
     form: str | None = None,
-) -> GemmTiling | ConvTiling:
+) -> GemmTiling | ConvTiling | LevelsTiling:
     """How `workload` is cut on `hardware`. Milliseconds, no TVM. Sources: pages 01, 03 and 05.
 
     mode: "best", or "seed" for the formulas as printed (accelerators only). prefer: "utilisation" or "traffic".
     `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to page 01; `form` forces a kernel on a CPU, or
     "wfold" on page 05's machine, which takes convolutions that way in any case. A convolution on page 01's machine is
-    cut as its matrix product: a GemmTiling.
+    cut as its matrix product: a GemmTiling; on a machine with several storage levels a LevelsTiling (page 02).
     Raises HardwareError where the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown
     workload or one that the form does not serve.
     """
@@ -56,6 +57,9 @@ def decide(
             raise HardwareError(
                 f"form = {form!r} is for CPUs and page 05's machine, {hardware.name} has page 01's; accepted: None"
             )
+        if has_levels(hardware):
+            _refuse({"mode": (mode, "best"), **foreign}, hardware)
+            return decide_levels(workload, hardware)
         return decide_partition(
             workload,
             hardware,
@@ -76,5 +80,5 @@ def _refuse(foreign: dict[str, tuple[object, object]], hardware: Hardware) -> No
     for name, (value, silent) in foreign.items():
         if value != silent:
             raise HardwareError(
-                f"{name} = {value!r} needs page 01's buffers, {hardware.name} has none; accepted: {silent!r}"
+                f"{name} = {value!r} needs page 01's buffers alone, which {hardware.name} has not; accepted: {silent!r}"
             )

@@ -44,7 +44,9 @@ class Decision:
 
 
 def _plain(value: Any) -> Any:
-    """A field's value for JSON: a decision or a cut within a decision as a dictionary."""
+    """A field's value for JSON: a decision or a cut within a decision as a dictionary, several as a list."""
+    if isinstance(value, tuple) and value and all(is_dataclass(item) for item in value):
+        return [_plain(item) for item in value]
     if isinstance(value, Decision):
         return value.to_dict()
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value

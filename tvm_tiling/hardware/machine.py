@@ -7,7 +7,9 @@ What is left out costs nothing, as pages 01, 04 and 05 have it:
 - transfers of A and B run at `near_tile`'s bandwidths, those of results without limit, and all transfers of machines
   without it, unless `memories` gives a rate;
 - the vector engine has every function, and as many lanes as the engine beside it has multipliers: it is never slower;
-- queues hold any number of instructions, one for each engine; issue and tokens cost no cycles;
+- queues hold any number of instructions, one for each engine; issue and tokens cost no cycles. A machine with several
+  storage levels has an engine that loads each of them, one that stores out of each, as far as queues allow, and none
+  for A or B alone;
 - energy is that of a published 45 nm process (:mod:`tvm_tiling.hardware.energy`).
 """
 
@@ -56,8 +58,17 @@ class Machine:
     @functools.cached_property
     def engines(self) -> tuple[str, ...]:
         """Its engines: load_a, load_b, of matrix, wfold and column those that are there, vector, store. Several column
-        engines are column0, column1, ..."""
-        return ("load_a", "load_b", *self._computing, "vector", "store")
+        engines are column0, column1, ...; with storage levels there are load_<level> and store_<level> besides, and
+        load_a, load_b and store are those of the outermost level."""
+        levels = [level.name for level in self.hardware.levels] if self.has_levels else []
+        loads, stores = ([f"{move}_{level}" for level in levels] for move in ("load", "store"))
+        return ("load_a", "load_b", *loads, *self._computing, "vector", "store", *stores)
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether data move level by level: one level of one instance is the buffers of `near_tile`."""
+        levels = self.hardware.levels
+        return len(levels) > 1 or any(level.instances > 1 for level in levels)
 
     @functools.cached_property
     def queues(self) -> tuple[str, ...]:
@@ -73,8 +84,21 @@ class Machine:
         """The queue that an engine's instructions go to. HardwareError for an engine that the machine has not."""
         if engine not in self.engines:
             raise HardwareError(f"{self.hardware.name} has no engine {engine!r}: {nearest(engine, self.engines)}")
+        if self.has_levels and (engine in ("load_a", "load_b", "store") or engine.startswith(("load_", "store_"))):
+            return self._level_queue(engine)
         kind = engine if engine in self.issue.of_engine else engine.rstrip("0123456789")
         return self.issue.of_engine.get(kind, engine)
+
+    def _level_queue(self, engine: str) -> str:
+        """The queue of an engine that moves data between levels. Levels whose stores would be a queue too many share
+        that of the outermost of them."""
+        names = [level.name for level in self.hardware.levels]
+        move, _, level = engine.partition("_")
+        place = names.index(level) if level in names else 0
+        if move == "store":
+            others = {self.issue.of_engine.get(name, name) for name in (*self._computing, "vector")}
+            place = min(place, max(0, MOST_QUEUES - len(names) - len(others) - 1))
+        return f"{move}_{names[place]}"
 
     def macs(self, element_bytes: int) -> float:
         """Multiply-accumulates per cycle at peak of all its engines, on elements of that size."""

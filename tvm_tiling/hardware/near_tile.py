@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ..errors import HardwareError
@@ -80,3 +81,7 @@ class NearTile:
     def macs(self, element_bytes: int) -> float:
         """Multiply-accumulates per cycle at peak, of elements of that size."""
         return self.macs_of_bytes.get(str(element_bytes), self.macs_per_cycle)
+
+    def block_cycles(self, element_bytes: int) -> int:
+        """Cycles of a full block of elements of that size: more than one where they halve the peak."""
+        return max(1, math.ceil(self.macs_per_cycle / self.macs(element_bytes)))

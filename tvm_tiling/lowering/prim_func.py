@@ -11,6 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv_tiling import ConvTiling
+from ..decide.levels import LevelsTiling
 from ..decide.tiling import GemmTiling
 from ..match import ConvProgram, GemmProgram
 
@@ -22,7 +23,7 @@ DECISION = "tvm_tiling.decision"
 class ScheduledOperator:
     """TIR of one operator; where its weights are packed ahead, also the function (weights, packed) that packs them."""
 
-    tiling: GemmTiling | ConvTiling
+    tiling: GemmTiling | ConvTiling | LevelsTiling
     main: tirx.PrimFunc
     pack: tirx.PrimFunc | None = None
     packed_shape: tuple[int, ...] | None = None

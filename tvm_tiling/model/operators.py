@@ -15,6 +15,7 @@ import tvm
 from tvm import relax, tirx
 
 from ..decide.conv_tiling import ConvTiling
+from ..decide.levels import LevelsTiling
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
@@ -120,6 +121,7 @@ def _schedule(
         scheduled, program = schedule_for_weights(func, name, hardware, options, known)
     except UnsupportedOperator:
         return schedule_other(func, name, hardware), Operator(name=name, kind="other", calls=len(calls)), None, None
+    assert not isinstance(scheduled.tiling, LevelsTiling)  # which CPUs have not
     operator = Operator(
         name=name,
         kind="convolution" if isinstance(program, ConvProgram) else "product",

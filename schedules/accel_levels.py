@@ -1,0 +1,167 @@
+"""Matrix products on an accelerator with several storage levels (page 02), by TVM's own primitives.
+
+    batch
+      for each level from the outermost to the one where K is split, two loops over its blocks, in its order
+        steps of k
+          GEMM of a block: three loops, one instruction
+        the results, level by level outwards
+
+The loads of a level stand at the innermost of these loops that their operand changes with. A level outside the one
+where K is split gets its blocks in the pieces that the next level takes, so that this one begins with the first.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from tvm import s_tir
+
+from ..decide.levels import LevelsTiling, decide_levels
+from ..hardware.description import Hardware
+from ..lowering.accel_moves import Block, LoopRV, below, on_engine, tiled
+from ..lowering.prim_func import DECISION, ScheduledOperator
+from ..match import GemmProgram
+from ..match.access import loads
+from ..workload import element_bytes
+from .accel_product import ProductOnChip, sum_types
+
+SCRATCH = 8  # bytes per result that the vector engine is taken to need between its steps
+
+
+def apply(program: GemmProgram, hardware: Hardware) -> ScheduledOperator:
+    """The product cut as decided for the levels of `hardware`, as TIR with its blocks given to engines.
+
+    HardwareError where nothing fits, UnsupportedOperator for operands that are computed or of types that the matrix
+    engine has not.
+    """
+    sums = sum_types(hardware)
+    schedule = LevelsSchedule(program, sums, [level.name for level in hardware.levels])
+    tiling = decide_levels(program.workload, hardware, behind=schedule.bytes_behind)
+    sch = schedule.write_levels(tiling)
+    main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
+    return ScheduledOperator(tiling, main)
+
+
+class Over(NamedTuple):
+    """A loop over blocks: of which axis, at which level, its extent."""
+
+    axis: str
+    level: int
+    loop: LoopRV
+    extent: int
+
+
+class LevelsSchedule(ProductOnChip):
+    """Writes the schedule of one product on a machine whose `levels` have these names."""
+
+    def __init__(self, program: GemmProgram, sums: dict[str, str], levels: list[str]) -> None:
+        first, last = levels[0], levels[-1]
+        super().__init__(
+            program,
+            sums,
+            memory_sums=f"{last}.out",
+            memory_a=f"{first}.a",
+            memory_b=f"{first}.b",
+            memory_out=f"{last}.out",
+        )
+        self.names = levels
+
+    @property
+    def bytes_behind(self) -> int:
+        """Bytes per result that the innermost level holds of what is fused behind the product."""
+        consumers = self.sch.get_consumers(self.product)
+        block = self.sch.get(consumers[0]) if consumers else self.sch.get(self.product)
+        result = element_bytes(str(block.writes[0].source.dtype))
+        if not consumers:
+            return 0 if str(block.writes[0].source.dtype) == self.sum_type else 2 * result
+        operands = {load.source for load in loads(block.body.value)}
+        return 2 * sum(element_bytes(str(operand.dtype)) for operand in operands) + 2 * result + SCRATCH
+
+    def write_levels(self, tiling: LevelsTiling) -> s_tir.Schedule:
+        """The schedule of `tiling`."""
+        sch, self.tiling = self.sch, tiling
+        batch, m, n, k = self.bring_on_chip()
+        chains = [self._chain(0, self.load_a, "a"), self._chain(1, self.load_b, "b")]
+        self.count = next(
+            (i for i, cut in enumerate(tiling.levels) if cut.name == tiling.split_level), len(tiling.levels)
+        )
+        rows = [cut.left[0] for cut in tiling.levels[: self.count]] + [tiling.tile_m]
+        columns = [cut.right[1] for cut in tiling.levels[: self.count]] + [tiling.tile_n]
+        orders = [cut.order for cut in tiling.levels[: self.count]] + [tiling.tile_order]
+        self.rows, self.columns = rows, columns
+        *over_m, mi = sch.split(m, [None, *(outer // inner for outer, inner in pairwise(rows)), rows[-1]])
+        *over_n, ni = sch.split(n, [None, *(outer // inner for outer, inner in pairwise(columns)), columns[-1]])
+        over: list[Over] = []
+        for level, (order, loop_m, loop_n) in enumerate(zip(orders, over_m, over_n, strict=True)):
+            for axis in order:
+                over.append(self._over(axis, level, loop_m if axis == "m" else loop_n))
+        tiles = over[-1].loop
+        if tiling.split_k:
+            step, k = sch.split(k, [None, tiling.tile_k])
+            over.append(self._over("k", self.count, step))
+        sch.reorder(*batch, *(each.loop for each in over), mi, ni, k)
+        on_engine(sch, self.product, "matrix", 3, tiling.sum_slots)
+        for level in range(len(self.names) - 1, -1, -1):
+            self._place_loads(level, (chains[0][level], chains[1][level]), over, batch)
+        self._place_behind(tiles)
+        return sch
+
+    def _over(self, axis: str, level: int, loop: LoopRV) -> Over:
+        return Over(axis, level, loop, int(self.sch.get(loop).extent))
+
+    # ---- buffers --------------------------------------------------------------------------------------------------
+
+    def _sums_on_chip(self, epilogue: Block | None) -> list[Block]:
+        """The blocks behind the product: what is fused, and the results through every level outwards."""
+        behind = super()._sums_on_chip(epilogue)
+        for name in reversed(self.names[:-1]):
+            behind.append(self.sch.cache_write(behind[-1], 0, f"global.{name}.out"))
+        return behind
+
+    def _chain(self, operand: int, first: Block, memory: str) -> list[Block]:
+        """The blocks that load an operand into every level."""
+        chain = [first]
+        for name in self.names[1:]:
+            held = self.sch.get(chain[-1]).writes[0].source
+            reads = self.sch.get(self.product).reads
+            number = next(i for i, region in enumerate(reads) if region.source.same_as(held))
+            chain.append(self.sch.cache_read(self.product, number, f"global.{name}.{memory}"))
+        return chain
+
+    # ---- where blocks stand ---------------------------------------------------------------------------------------
+
+    def _place_loads(self, level: int, blocks: tuple[Block, Block], over: list[Over], batch: list[LoopRV]) -> None:
+        """The loads of a level, that of the operand which comes first in front."""
+        cut = self.tiling.levels[level]
+        pieces = (self.rows, self.columns)
+        both = (("m", blocks[0], cut.slots_a, cut.across_n), ("n", blocks[1], cut.slots_b, cut.across_m))
+        for axis, block, slots, copies in both if cut.a_first else both[::-1]:
+            around = [
+                each.loop for each in over if each.level <= level and each.axis in (axis, "k") and each.extent > 1
+            ]
+            if around or batch:
+                self.sch.compute_at(block, around[-1] if around else batch[-1], preserve_unit_loops=True)
+            if level < self.count:
+                tiled(self.sch, block, (pieces["mn".index(axis)][level + 1], self.tiling.tile_k), (0, 1))
+            on_engine(self.sch, block, "load", 2, slots)
+            if copies > 1:
+                self.sch.annotate(block, "vsim.copies", copies)
+
+    def _place_behind(self, loop: LoopRV) -> None:
+        """What follows the sums of a block: the vector engine's work, then level by level outwards."""
+        sch = self.sch
+        for block in self.behind:
+            sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
+        stores = self.behind
+        computed = len(self.behind) > len(self.names)
+        if computed:
+            first, stores = self.behind[0], self.behind[1:]
+            for load in self.further_operands(first):
+                sch.compute_at(load, loop, preserve_unit_loops=True)
+                on_engine(sch, load, "load", below(sch, load, loop), 1)
+            on_engine(sch, first, "vector", below(sch, first, loop), 1)
+        # Each store but the last writes the results of the level outside the one that it leaves.
+        slots = [cut.slots_out for cut in reversed(self.tiling.levels[:-1])]
+        for number, block in enumerate(stores):
+            on_engine(sch, block, "store", below(sch, block, loop), slots[number] if number < len(slots) else None)
