@@ -1,27 +1,36 @@
 """From a lowered module to a library, operators compiled side by side.
 
 LLVM takes most of a model's compilation and one core; TVM lets go of the interpreter while it runs. So PrimFuncs are
-compiled in as many groups as there are cores, each in a thread of its own, and linked under one virtual machine.
+compiled in as many groups as there are cores, each in a thread of its own, to objects of machine code. A C compiler
+links them to a shared library, once for running and for saving; where there is none, TVM makes the machine code again
+when the model first runs, and the model cannot be saved.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TypeVar
 
 import tvm
 from tvm import relax, tirx
 from tvm.relax import vm_build
+from tvm.support import cc
+
+from .saved import Library
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Built:
-    """`library`: what relax.build makes. `activations`: bytes of the storage that is planned for a run."""
+    """`library`: the kernels and what calls them. `activations`: bytes of the storage that is planned for a run."""
 
-    library: Any
+    library: Library
     activations: int
 
 
@@ -34,9 +43,16 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     # The two halves of relax.build, which compiles all PrimFuncs as one in between.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
-    libraries = build_functions(functions, target, workers)
-    library = vm_build._vmlink(builder, target, None, ext_libs=libraries, params=constants)
-    return Built(library, _planned(mod))
+    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+        if cc.get_cc() is None:
+            parts = build_functions(functions, target, workers)
+            # The first as the host's library: without one TVM adds an empty C source, to be compiled.
+            linked = vm_build._ffi_api.VMLink(builder, target, parts[0] if parts else None, parts[1:], constants)
+            return Built(Library(vm_build.VMExecutable(linked)), _planned(mod))
+        objects = _objects(functions, target, workers, Path(folder))
+        path = Path(folder) / "model.so"
+        vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants).export_library(str(path))
+        return Built(Library(tvm.runtime.load_module(str(path)), path.read_bytes()), _planned(mod))
 
 
 def _planned(mod: tvm.IRModule) -> int:
@@ -56,17 +72,38 @@ def _planned(mod: tvm.IRModule) -> int:
 
 def build_functions(
     functions: dict[str, tirx.PrimFunc], target: tvm.target.Target, workers: int
-) -> Sequence[tvm.runtime.Module]:
-    """Libraries that hold `functions`, in groups of about equal work."""
+) -> list[tvm.runtime.Module]:
+    """Libraries that hold `functions`."""
+    return _each_group(lambda group: _compiled(group, target), functions, workers)
+
+
+def _objects(
+    functions: dict[str, tirx.PrimFunc], target: tvm.target.Target, workers: int, folder: Path
+) -> list[tvm.runtime.Module]:
+    """The same as machine code, in files in `folder`."""
+
+    def written(group: dict[str, tirx.PrimFunc]) -> tvm.runtime.Module:
+        names = list(group)
+        path = str(folder / f"{names[0]}.o")
+        _compiled(group, target).write_to_file(path)
+        return tvm.runtime.load_static_library(path, names)
+
+    return _each_group(written, functions, workers)
+
+
+def _compiled(group: dict[str, tirx.PrimFunc], target: tvm.target.Target) -> tvm.runtime.Module:
+    with tvm.transform.PassContext(opt_level=3):
+        return tvm.tirx.build(tvm.IRModule(group), target=target)
+
+
+def _each_group(
+    make: Callable[[dict[str, tirx.PrimFunc]], T], functions: dict[str, tirx.PrimFunc], workers: int
+) -> list[T]:
+    """`make` of groups of about equal work, one for each worker, in threads."""
     # Neighbours in the graph take similar time to compile: every n-th one makes an even group.
     names = list(functions)
-    groups = [names[i::workers] for i in range(min(workers, len(names)))]
-
-    def compiled(group: Sequence[str]) -> tvm.runtime.Module:
-        with tvm.transform.PassContext(opt_level=3):
-            return tvm.tirx.build(tvm.IRModule({name: functions[name] for name in group}), target=target)
-
+    groups = [{name: functions[name] for name in names[i::workers]} for i in range(min(workers, len(names)))]
     if len(groups) < 2:
-        return [compiled(group) for group in groups]
+        return [make(group) for group in groups]
     with ThreadPoolExecutor(len(groups)) as pool:
-        return list(pool.map(compiled, groups))
+        return list(pool.map(make, groups))

@@ -145,7 +145,7 @@ def _part(
         constants=sum(collection.size(number) for number in set(numbers) - weights),
     )
     return (
-        Library(built.library),
+        built.library,
         Signature.of(imported),
         [record_of(operator) for operator in operators],
         memory,
