@@ -28,9 +28,9 @@ from ..decide.wfold_walk import Layer, Walk
 from ..errors import HardwareError
 from ..hardware.column import Column
 from ..hardware.machine import Machine
+from ..hardware.memory import OPERANDS as OPERANDS_OF_LEVEL
 from ..hardware.near_tile import NearTile
 from ..hardware.vector import FUNCTIONS
-from ..hardware.memory import OPERANDS as OPERANDS_OF_LEVEL
 from ..hardware.w_fold import WFold
 from .instruction_name import instruction_name
 from .isa import Opcode
@@ -90,8 +90,6 @@ def check_room(work: Work, machine: Machine) -> None:
                 f"{machine.hardware.name}: the program takes {reach} bytes of memory {name!r}, which has {room}; "
                 "accepted: a machine with as many, or a program made for this one"
             )
-
-
     for level in machine.hardware.levels:
         names = [f"{level.name}.{operand}" for operand in OPERANDS_OF_LEVEL]
         reach = sum(work.peak.get(name, 0) for name in names)
@@ -101,6 +99,8 @@ def check_room(work: Work, machine: Machine) -> None:
                 f"share {level.bytes * instances(machine, names[0])}; accepted: a machine with as many, or a program "
                 "made for this one"
             )
+
+
 def ceil_quotient(amount: np.ndarray, rate: float) -> np.ndarray:
     """ceil(amount / rate) as int64, a quotient that only rounding puts above a whole number not rounded up."""
     cycles: np.ndarray = np.ceil(amount / rate * (1 - 1e-14)).astype(np.int64)
@@ -156,10 +156,10 @@ def _gemm_costs(work: Work, own: Products, machine: Machine, busy: np.ndarray, l
     if tile.partial_blocks == "padded":
         full = -(-own.m // tile.block_m) * -(-own.n // tile.block_n) * -(-own.k // tile.block_k)
         blocks = -(-full // together)
-    else:
-        blocks = np.zeros(len(own.number), dtype=np.int64)
         for element in np.unique(own.element).tolist():
             blocks[own.element == element] *= tile.block_cycles(element)
+    else:
+        blocks = np.zeros(len(own.number), dtype=np.int64)
         for element in np.unique(own.element).tolist():
             same = own.element == element
             blocks[same] = ceil_quotient(own.macs[same], tile.macs(element) * together)

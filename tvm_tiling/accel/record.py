@@ -21,12 +21,11 @@ from .program import Memory, Program, Region, Tensor
 from .record_buffers import EXTERNAL, Places
 from .record_engines import record_copy, record_product
 from .record_instances import Coupled, Instances, instances_of
-from .record_fold import record_fold
-from .record_nest import Leaf, Nest
 from .record_levels import level_engine, level_of, record_level_copy
+from .record_nest import Leaf, Nest
 from .record_rows import Rows
-from .record_vector import VectorBlock
 from .record_unused import Recorded, drop_unused
+from .record_vector import VectorBlock
 from .tokens_from_data import place_tokens
 
 ENGINES = ("matrix", "vector", "load", "store")
@@ -44,8 +43,8 @@ def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
     machine = Machine(hardware)
     places = Places(nest, list(func.params), machine)
     rows = Rows([EXTERNAL], machine.queues)
-    for leaf in nest.leaves:
     recorded = []
+    for leaf in nest.leaves:
         first = len(rows.tables)
         recorded.append(Recorded(_record(nest, leaf, places, rows, machine), first, len(rows.tables)))
     drop_unused(recorded, places, rows)
@@ -112,17 +111,12 @@ def _write(found: Instances, engine: str, places: Places, rows: Rows, queue: str
         record_product(found, places, rows, queue)
     elif engine == "vector":
         VectorBlock(found, places, rows, queue, frozenset(machine.vector.functions)).record()
+    elif _of_level(found, places, machine):
+        record_level_copy(found, places, rows, queue)
     else:
         record_copy(found, places, rows, queue)
 
 
-def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
-    elif _of_level(found, places, machine):
-        record_level_copy(found, places, rows, queue)
-    """The parameters, as inputs or outputs, and what the function keeps in external memory between its blocks."""
-    made = [buffer for buffer in nest.buffers if str(buffer.scope()) == "global"]
-    tensors = []
-    for buffer in (*func.params, *made):
 def _of_level(found: Instances, places: Places, machine: Machine) -> bool:
     """Whether a block copies to or from a storage level."""
     store = found.leaf.block.body
@@ -130,6 +124,11 @@ def _of_level(found: Instances, places: Places, machine: Machine) -> bool:
     return any(level_of(machine, places[end].memory) is not None for end in ends)
 
 
+def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
+    """The parameters, as inputs or outputs, and what the function keeps in external memory between its blocks."""
+    made = [buffer for buffer in nest.buffers if str(buffer.scope()) == "global"]
+    tensors = []
+    for buffer in (*func.params, *made):
         place = places[buffer]
         role = "output" if buffer in places.writers else "input"
         if any(buffer.same_as(other) for other in made):
