@@ -1,23 +1,28 @@
-"""Whole models beside onnxruntime: python -m benchmarks.models --json results/models.json
+"""Whole models beside onnxruntime and PyTorch: python -m benchmarks.models --json results/models.json
 
 The nine networks that come with the onnx package, whose weights are constants there; here they get random ones, drawn
-so that activations stay of one size. Outputs are compared before times are. Both sides use all cores and take turns.
+so that activations stay of one size. And networks of PyTorch (torch_networks.py), compiled from torch.export, beside
+the same in onnxruntime and in PyTorch itself. Outputs are compared before times are. Both sides use all cores and take
+turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tvm_tiling.lowering.threads import own_core, usable_core_count
-from tvm_tiling.measure import Condition, Side, StopRule, first_line, machine_record, paired
+from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 
 from .peers.tvm_operator import this_machine
 from .result import write_whole
@@ -25,7 +30,7 @@ from .run import SETTLE
 from .summary import geometric_mean
 
 FORMAT = "tvm-tiling-models"
-VERSION = 1
+VERSION = 2
 NETWORKS = (
     "bvlc_alexnet",
     "densenet121",
@@ -37,8 +42,22 @@ NETWORKS = (
     "vgg19",
     "zfnet512",
 )
+TORCH_NETWORKS = ("bert_128", "bert_384", "vit_small", "unet", "unet_bilinear", "detector")
+EVERY = (*NETWORKS, *TORCH_NETWORKS)
 # Largest difference accepted, beside the largest output: room for Winograd's rounding through many layers.
 TOLERANCE = 1e-3
+
+
+Outputs = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network in the form that is compiled here, its inputs, and what runs it elsewhere, by the peer's name."""
+
+    model: Any
+    inputs: tuple[np.ndarray, ...]
+    peers: dict[str, Callable[[], Outputs]]
 
 
 def with_random_weights(name: str, seed: int = 0) -> Any:
@@ -70,69 +89,123 @@ def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
     return (rng.standard_normal(shape) * np.sqrt(2 / inputs)).astype(np.float32)
 
 
-def compare(name: str, rule: StopRule) -> dict[str, Any]:
-    """One network: seconds of either side, their ratio, ours' time to compile cold and from the cache."""
+def subject(name: str) -> Subject:
+    """One of NETWORKS or of TORCH_NETWORKS, ready to be compiled and compared."""
+    if name in TORCH_NETWORKS:
+        return _from_torch(name)
+    model = with_random_weights(name)
+    session = _session(model.SerializeToString())
+    shape = session.get_inputs()[0].shape
+    inputs = (np.random.default_rng(1).standard_normal(shape).astype(np.float32),)
+    return Subject(model, inputs, {"onnxruntime": _in_onnxruntime(session, inputs)})
+
+
+def _from_torch(name: str) -> Subject:
+    import torch
+
+    from .torch_networks import NETWORKS as BUILDERS
+    from .torch_networks import seeded
+
+    torch.set_num_threads(usable_core_count())
+    network = seeded(BUILDERS[name])
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(network.module, network.inputs)
+        torch.onnx.export(network.module, network.inputs, file, dynamo=False)
+    inputs = tuple(tensor.numpy() for tensor in network.inputs)
+
+    def eager() -> Outputs:
+        with torch.inference_mode():
+            result = network.module(*network.inputs)
+        return [tensor.numpy() for tensor in (result if isinstance(result, tuple) else (result,))]
+
+    return Subject(program, inputs, {"onnxruntime": _in_onnxruntime(_session(file.getvalue()), inputs), "torch": eager})
+
+
+def _session(content: bytes) -> Any:
     import onnxruntime
 
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = usable_core_count()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, options)
+
+
+def _in_onnxruntime(session: Any, inputs: Sequence[np.ndarray]) -> Callable[[], Outputs]:
+    feed = {given.name: value for given, value in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: session.run(None, feed)
+
+
+def compare(name: str, rule: StopRule) -> dict[str, Any]:
+    """One network: seconds of either side and their ratio for each peer, ours' time to compile."""
     import tvm_tiling as tt
 
     entry: dict[str, Any] = {"network": name}
     try:
-        model = with_random_weights(name)
+        known = subject(name)
         start = time.perf_counter()
-        executable = tt.compile(model, cache=False)
+        executable = tt.compile(known.model, cache=False)
         entry["compile_seconds"] = time.perf_counter() - start
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = usable_core_count()
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        signature = executable.signature
-        x = np.random.default_rng(1).standard_normal(signature.input_shapes[0]).astype(np.float32)
-        feed = {session.get_inputs()[0].name: x}
-        want, got = session.run(None, feed)[0], executable.run(x)
-        entry["difference"] = float(np.abs(want - got).max() / max(float(np.abs(want).max()), 1e-30))
+        result = executable.run(*known.inputs)
+        outputs = result if isinstance(result, tuple) else (result,)
+        entry["difference"] = max(_difference(outputs, run()) for run in known.peers.values())
         if not entry["difference"] <= TOLERANCE:
             return {**entry, "status": "wrong result"}
-        pair = paired(
-            Side(lambda: executable.run(x), own_core),
-            Side(lambda: session.run(None, feed)),
-            rule,
-            Condition(settle=SETTLE),
-        )
-        return {**entry, **pair.to_dict()}
+        entry["peers"] = {}
+        for peer, run in known.peers.items():
+            pair = paired(
+                Side(lambda: executable.run(*known.inputs), own_core), Side(run), rule, Condition(settle=SETTLE)
+            )
+            if pair.status is not Status.OK:
+                return {**entry, "status": pair.status.value, "reason": f"{peer}: {pair.reason}"}
+            entry["peers"][peer] = pair.to_dict()
+        return {**entry, "status": "ok"}
     except Exception as error:
         return {**entry, "status": "failed", "reason": first_line(error)}
+
+
+def _difference(ours: Outputs, theirs: Outputs) -> float:
+    """The largest difference of any output, beside its largest element."""
+    scales = [max(float(np.abs(value).max()), 1e-30) for value in theirs]
+    pairs = zip(ours, theirs, scales, strict=True)
+    return max(float(np.abs(own - value).max() / scale) for own, value, scale in pairs)
 
 
 def _line(entry: dict[str, Any]) -> str:
     if entry["status"] != "ok":
         return f"{entry['network']:<14} {entry['status']}: {entry.get('reason') or entry.get('difference')}"
-    ours, theirs = (entry[side]["seconds"] * 1e3 for side in ("ours", "peer"))
+    beside = "; ".join(
+        f"{pair['ours']['seconds'] * 1e3:.2f} ms beside {peer}'s {pair['peer']['seconds'] * 1e3:.2f} ms, "
+        f"{1 / pair['ratio']:.2f} of its time"
+        for peer, pair in entry["peers"].items()
+    )
     return (
         f"{entry['network']:<14} compiled in {entry['compile_seconds']:5.1f} s, differs by {entry['difference']:.0e}; "
-        f"ours {ours:7.2f} ms, onnxruntime {theirs:7.2f} ms: {1 / entry['ratio']:.2f} of its time"
+        f"{beside}"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print one line for each network and the geometric mean; 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: all of {', '.join(NETWORKS)}")
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: all of {', '.join(EVERY)}")
     parser.add_argument("--json", type=Path, default=Path("results/models.json"), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.networks) - set(NETWORKS):
-        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(NETWORKS)}")
+    if unknown := set(chosen.networks) - set(EVERY):
+        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
     entries = []
-    for name in chosen.networks or NETWORKS:
+    for name in chosen.networks or EVERY:
         entries.append(compare(name, StopRule(most_seconds=chosen.seconds)))
         print(_line(entries[-1]), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
         write_whole(chosen.json, json.dumps(result, indent=1))
-    ratios = [1 / entry["ratio"] for entry in entries if entry["status"] == "ok"]
-    if ratios:
-        print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of onnxruntime's time")
-    return 0 if len(ratios) == len(entries) else 1
+    compared = [entry for entry in entries if entry["status"] == "ok"]
+    for peer in dict.fromkeys(peer for entry in compared for peer in entry["peers"]):
+        ratios = [1 / entry["peers"][peer]["ratio"] for entry in compared if peer in entry["peers"]]
+        print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")
+    return 0 if len(compared) == len(entries) else 1
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ class Encoder(nn.Module):
         super().__init__()
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, activation="gelu", batch_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        # Layers begin as copies of one; equal weights would be kept once, and stay in the last cache.
+        for parameter in self.layers.parameters():
+            if parameter.dim() > 1:
+                nn.init.xavier_uniform_(parameter)
 
     def forward(self, embedded: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         """`embedded`: (batch, tokens, width); `padding`: (batch, tokens), true where there is no token."""
