@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ..decide.attention import AttentionTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..match.stages import stages_of
-from . import elementwise, plain_loops, reduction
+from . import attention, elementwise, plain_loops, reduction
 
 
 def schedule_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
-    """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms.
+    """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms,
+    attention.
 
     `name` becomes the function's global symbol. Functions that no rule serves come back as they are. The decision is
     in the attribute "tvm_tiling.decision". HardwareError where the machine has no CPU.
     """
+    return decide_other(func, name, hardware)[0]
+
+
+def decide_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple[tirx.PrimFunc, AttentionTiling | None]:
+    """The same, and the decision where it is attention, whose work is counted as that of products is."""
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
     try:
         program = stages_of(func, name)
     except UnsupportedOperator:
-        return plain_loops.apply(func, name, hardware.cpu)
-    return elementwise.apply(program, hardware.cpu) or reduction.apply(program, hardware.cpu)
+        return plain_loops.apply(func, name, hardware.cpu), None
+    plain = elementwise.apply(program, hardware.cpu)
+    if plain is not None:
+        return plain, None
+    return attention.apply(program, hardware.cpu) or (reduction.apply(program, hardware.cpu), None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
+from .attention import AttentionTiling
 from .conv_tiling import ConvTiling
 from .tiling import Decision, GemmTiling
 
@@ -41,6 +42,12 @@ _SECTIONS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("loops", _LOOPS),
         ("CPU", _rest(ConvTiling, ("form",), _FOLD, _LEAVING, _LOOPS, _COUNTS, _HEADLINE)),
         ("predicted", _COUNTS),
+    ),
+    AttentionTiling.op: (
+        ("block", ("form", "block_rows", "lanes")),
+        ("register tiles", ("scores", "values")),
+        ("cores", ("threads_batch", "threads_rows")),
+        ("predicted", ("predicted_seconds",)),
     ),
 }
 

@@ -12,7 +12,8 @@ from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.elementwise import ElementwiseTiling, Work
+from ..decide.elementwise import Work
+from ..decide.tiling import Decision
 from ..match.stages import Stage, StagedProgram
 from .prim_func import DECISION
 from .vector_statement import Resolve
@@ -46,7 +47,7 @@ def work_of(stages: tuple[Stage, ...]) -> Work:
     return Work(bytes=moved, points=sum(s.points for s in stages), word=word, **counts)
 
 
-def write_stages(program: StagedProgram, tiling: ElementwiseTiling, emit: Callable[[Resolve], None]) -> tirx.PrimFunc:
+def write_stages(program: StagedProgram, tiling: Decision, emit: Callable[[Resolve], None]) -> tirx.PrimFunc:
     """A function of the program's parameters; emit(resolve) writes its body."""
     func = program.func
     with IRBuilder() as builder, T.prim_func(s_tir=True):

@@ -46,11 +46,11 @@ def row_groups(stages: Sequence[Stage], fuse: bool) -> list[RowGroup]:
     """The stages in groups, in order; each alone where they are not to be fused or are not over common rows."""
     groups: list[RowGroup] = []
     for stage in stages:
-        joined = _join(groups[-1], stage) if groups and fuse else None
-        if joined is None:
+        larger = joined(groups[-1], stage) if groups and fuse else None
+        if larger is None:
             groups.append(_alone(stage))
         else:
-            groups[-1] = joined
+            groups[-1] = larger
     return groups
 
 
@@ -58,7 +58,7 @@ def _alone(stage: Stage) -> RowGroup:
     return RowGroup(stage.axes, (stage,))
 
 
-def _join(group: RowGroup, stage: Stage) -> RowGroup | None:
+def joined(group: RowGroup, stage: Stage) -> RowGroup | None:
     """The group with one more stage; None where it reads nothing of it, or needs other rows than its own."""
     if not group.stages[0].reduced:
         return None
@@ -89,6 +89,9 @@ def _join(group: RowGroup, stage: Stage) -> RowGroup | None:
     if not met or set(names.values()) != moving or len(names) != len(moving):
         return None
     if any(v in names for v, _ in stage.reduced):
+        return None
+    # A sum for every column of a row, such as a product with a matrix, is no work along the row.
+    if stage.reduced and any(v not in names for v, _ in stage.axes):
         return None
     return RowGroup(group.rows, (*group.stages, renamed(stage, names)), tuple(columns.items()))
 

@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ..decide.attention import AttentionTiling
 from ..decide.conv_tiling import ConvTiling
 from ..decide.levels import LevelsTiling
 from ..decide.tiling import GemmTiling
@@ -22,7 +23,7 @@ from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator
 from ..match import ConvProgram
 from ..schedule import Options, llvm_target, schedule_for_weights
-from ..schedules.other import schedule_other
+from ..schedules.other import decide_other
 from .build import build_functions
 from .dataflow import Rewriter, is_op, rewrite
 from .report import OperatorRecord
@@ -32,14 +33,15 @@ from .report import OperatorRecord
 class Operator:
     """One PrimFunc of a model: what it computes, how often it is called, and the decision that was made for it.
 
-    `kind` is "convolution", "product" or "other"; `flops` are those of one call, 0 where nothing is counted.
+    `kind` is "convolution", "product", "attention" or "other"; `flops` are those of one call, 0 where none are
+    counted.
     """
 
     name: str
     kind: str
     calls: int
     flops: int = 0
-    tiling: GemmTiling | ConvTiling | None = None
+    tiling: GemmTiling | ConvTiling | AttentionTiling | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,11 @@ def _schedule(
     try:
         scheduled, program = schedule_for_weights(func, name, hardware, options, known)
     except UnsupportedOperator:
-        return schedule_other(func, name, hardware), Operator(name=name, kind="other", calls=len(calls)), None, None
+        main, tiling = decide_other(func, name, hardware)
+        if tiling is None:
+            return main, Operator(name=name, kind="other", calls=len(calls)), None, None
+        flops = tiling.shape.flops
+        return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
     assert not isinstance(scheduled.tiling, LevelsTiling)  # which CPUs have not
     operator = Operator(
         name=name,

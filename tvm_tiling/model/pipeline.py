@@ -3,6 +3,7 @@
 simplify         constants, batch norm into weights, operators that do nothing
 join_views       reshapes and transpositions that meet, and vanish
 channels_last    regions around convolutions
+fuse_attention   products around a softmax
 legalise         operators to TIR, TVM's own but for extremes of floats
 fuse             TVM's own: element-wise operators into the write-back of what they follow
 schedule         a decision for every operator, constant weights packed
@@ -17,6 +18,7 @@ from tvm import relax
 
 from ..hardware.description import Hardware
 from ..schedule import Options
+from .attention import fuse_attention
 from .extremes import legalised
 from .layout import channels_last
 from .operators import Operator, decide_operators, schedule_operators
@@ -49,7 +51,7 @@ def fused(mod: tvm.IRModule) -> tvm.IRModule:
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
     mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
     mod = join_views(simplify(channels_last(join_views(mod))))
-    mod = legalised(mod)
+    mod = legalised(fuse_attention(mod))
     for step in FUSION:
         mod = step()(mod)
     return mod

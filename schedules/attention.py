@@ -1,0 +1,266 @@
+"""Attention in one parallel region: a block of rows passes through q k^T, the stages of its rows, and the last product.
+
+parallel task = (share of the batch, share of the row blocks)
+  matrix of the batch
+    keys and values into panels
+    block of rows
+      queries copied, so that strides and scales cost nothing in the microkernel
+      panels of keys, tiles of rows: scores into the block's buffer
+      row by row: scale, mask, softmax, in place
+      tiles of rows, panels of values: the result, written where it belongs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.attention import AttentionTiling, RegisterTile, decide_attention
+from ..decide.dot_engine import dot_engine
+from ..decide.elementwise import ElementwiseTiling
+from ..hardware.description import Cpu
+from ..lowering.nest import by_edge, share
+from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
+from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
+from ..lowering.staged_func import write_stages
+from ..lowering.vector_statement import Resolve, resolved
+from ..match.attention import AttentionProgram, Operand, attention_of
+from ..match.stages import StagedProgram
+from ..workload import GemmWorkload
+from .row_nest import RowNest, Strip
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+
+
+def apply(program: StagedProgram, cpu: Cpu) -> tuple[tirx.PrimFunc, AttentionTiling] | None:
+    """The function as fused attention, and its decision; None where it is none."""
+    found = attention_of(program)
+    if found is None:
+        return None
+    tiling = decide_attention(found.shape, cpu)
+    rows = ElementwiseTiling(lanes=tiling.lanes, tasks=1, predicted_seconds=0.0)
+    probe = RowNest(found.rows, rows, lambda load: load, found.kept)
+    if probe.lane_axis is not None:
+        return None
+    func = write_stages(program, tiling, lambda resolve: AttentionNest(found, tiling, cpu, resolve).emit())
+    return func, tiling
+
+
+class AttentionNest:
+    """Writes one attention."""
+
+    def __init__(self, program: AttentionProgram, tiling: AttentionTiling, cpu: Cpu, resolve: Resolve) -> None:
+        self.program, self.tiling, self.resolve = program, tiling, resolve
+        s = self.shape = program.shape
+        self.engine = dot_engine(GemmWorkload(m=s.rows, n=s.keys, k=s.depth, dtype="float32"), cpu)
+        self.keys = PanelLayout(tiling.scores.vectors * tiling.lanes, tiling.lanes, s.depth, self.engine)
+        self.values = PanelLayout(tiling.values.vectors * tiling.lanes, tiling.lanes, s.keys, self.engine)
+        self.blocks = -(-s.rows // tiling.block_rows)
+
+    def emit(self) -> None:
+        s, tiling = self.shape, self.tiling
+        tb, tr = tiling.threads_batch, tiling.threads_rows
+        with T.parallel(0, tb * tr) if tb * tr > 1 else T.serial(0, 1) as task:
+            keys = T.alloc_buffer((-(-s.keys // self.keys.nr) * self.keys.size,), "float32")
+            values = T.alloc_buffer((-(-s.width // self.values.nr) * self.values.size,), "float32")
+            queries = T.alloc_buffer((tiling.block_rows * s.depth,), "float32")
+            scores = T.alloc_buffer((tiling.block_rows * s.keys,), "float32")
+            first, end = share(s.batch, tirx.floordiv(task, tr), tb)
+            with T.serial(0, end - first) as turn:
+                batch = first + turn
+                self.pack(keys, self.keys, self.program.keys, batch, s.keys, s.depth, by_row=True)
+                self.pack(values, self.values, self.program.values, batch, s.width, s.keys, by_row=False)
+                block0, block1 = share(self.blocks, tirx.floormod(task, tr), tr)
+                full, tail = divmod(s.rows, tiling.block_rows)
+                with T.serial(0, block1 - block0) as number:
+                    block = block0 + number
+
+                    def rows_of_block(rows: int, block: Expr = block, batch: Expr = batch) -> None:
+                        self.block(batch, block * tiling.block_rows, rows, keys, values, queries, scores)
+
+                    by_edge(block, full, tail, tiling.block_rows, rows_of_block)
+
+    # ---- operands -------------------------------------------------------------------------------------------------
+
+    def place(self, operand: Operand, batch: Index) -> dict[tirx.Var, Expr]:
+        """The batch axes of an operand at one of its matrices."""
+        at: dict[tirx.Var, Expr] = {}
+        rest: Expr = batch if isinstance(batch, tirx.Expr) else tirx.IntImm("int32", batch)
+        for number in range(len(operand.batch) - 1, -1, -1):
+            size = self.program.batch[number]
+            at[operand.batch[number]] = tirx.floormod(rest, size) if number else rest
+            rest = tirx.floordiv(rest, size)
+        return at
+
+    def element(self, operand: Operand, batch: Index, row: Index, column: Index) -> Expr:
+        at = {**self.place(operand, batch), operand.row: _index(row), operand.column: _index(column)}
+        return resolved(operand.expr, at, self.resolve)
+
+    def pack(
+        self,
+        packed: tirx.Var,
+        layout: PanelLayout,
+        operand: Operand,
+        batch: Index,
+        columns: int,
+        depth: int,
+        *,
+        by_row: bool,
+    ) -> None:
+        """An operand into panels of columns; `by_row`: its rows are the columns of the panels."""
+
+        def element(k: Index, j: Index) -> Expr:
+            return self.element(operand, batch, j, k) if by_row else self.element(operand, batch, k, j)
+
+        full, tail = divmod(columns, layout.nr)
+        summed = operand.column if by_row else operand.row
+        across = operand.row if by_row else operand.column
+        squares = depth // layout.lanes if operand.adjacent(summed) and not operand.adjacent(across) else 0
+
+        def panel(number: Index, used: int) -> None:
+            base, j0 = number * layout.size, number * layout.nr
+            if squares:
+                with T.serial(0, squares) as square:
+                    pack_transposed(packed, base, lambda k, j: element(k, j0 + j), square * layout.lanes, layout, used)
+            done = squares * layout.lanes
+            with T.serial(0, depth - done) as k:
+                at = base + (done + k) * layout.row
+                pack_panel_group(packed, at, lambda k, j: element(k, j0 + j), done + k, layout, used, 1)
+
+        with T.serial(0, full) as number:
+            panel(number, layout.nr)
+        if tail:
+            panel(full, tail)
+
+    # ---- one block of rows ----------------------------------------------------------------------------------------
+
+    def block(
+        self,
+        batch: Expr,
+        i0: Expr,
+        rows: int,
+        keys: tirx.Var,
+        values: tirx.Var,
+        queries: tirx.Var,
+        scores: tirx.Var,
+    ) -> None:
+        s, program = self.shape, self.program
+        self.copy_queries(queries, batch, i0, rows)
+
+        def to_scores(value: Expr, i: Index, j: Index) -> None:
+            T.buffer_store(scores, value, [i * s.keys + j])
+
+        def to_out(value: Expr, i: Index, e: Index) -> None:
+            out = self.resolve(tirx.BufferLoad(program.out, [tirx.const(0, "int32")])).source
+            at = self.out_base(batch) + (i0 + i) * program.out_strides[-2] + e * program.out_strides[-1]
+            T.buffer_store(out, value, [at])
+
+        self.product(
+            queries, s.depth, rows, keys, self.keys, s.keys, self.tiling.scores, to_scores, panels_outside=True
+        )
+        self.rows(batch, i0, rows, scores)
+        self.product(
+            scores, s.keys, rows, values, self.values, s.width, self.tiling.values, to_out, panels_outside=False
+        )
+
+    def out_base(self, batch: Expr) -> Expr:
+        total: Expr = tirx.const(0, "int32")
+        rest = batch
+        for number in range(len(self.program.batch) - 1, -1, -1):
+            size = self.program.batch[number]
+            digit = tirx.floormod(rest, size) if number else rest
+            total = total + digit * self.program.out_strides[number]
+            rest = tirx.floordiv(rest, size)
+        return total
+
+    def copy_queries(self, queries: tirx.Var, batch: Expr, i0: Expr, rows: int) -> None:
+        depth, lanes = self.shape.depth, self.tiling.lanes
+        with T.serial(0, rows) as row:
+
+            def copy(start: Index, width: int) -> None:
+                with T.vectorized(0, width) as lane:
+                    value = self.element(self.program.queries, batch, i0 + row, start + lane)
+                    T.buffer_store(queries, value, [row * depth + start + lane])
+
+            with T.serial(0, depth // lanes) as block:
+                copy(block * lanes, lanes)
+            if depth % lanes:
+                copy(depth // lanes * lanes, depth % lanes)
+
+    def rows(self, batch: Expr, i0: Expr, rows: int, scores: tirx.Var) -> None:
+        """The stages between the products, row by row; scores and weights are the block's buffer."""
+        s, program = self.shape, self.program
+        first = tirx.Cast("int64", (batch * s.rows + i0) * s.keys)
+
+        def resolve(load: TensorLoad) -> Expr:
+            if any(load.source.same_as(b) for b in (program.scores, program.weights)):
+                return tirx.BufferLoad(scores, [sym.Analyzer().simplify(load.indices[0] - first)])
+            return self.resolve(load)
+
+        tiling = ElementwiseTiling(lanes=self.tiling.lanes, tasks=1, predicted_seconds=0.0)
+        nest = RowNest(program.rows, tiling, resolve, program.kept)
+        nest.small = [(flat, T.alloc_buffer(tuple(flat.shape), str(flat.dtype))) for flat in nest.kept_rows]
+        with T.serial(tirx.const(0, "int64"), tirx.const(rows, "int64")) as row:
+            at: dict[tirx.Var, Expr] = {}
+            rest: Expr = tirx.Cast("int64", batch * s.rows + i0) + row
+            for number in range(len(nest.rows) - 1, -1, -1):
+                variable, extent = nest.rows[number]
+                size = tirx.const(extent, "int64")
+                at[variable] = tirx.floormod(rest, size) if number else rest
+                rest = tirx.floordiv(rest, size)
+            nest.strip(at, Strip(None, ((0, 1),)))
+
+    def product(
+        self,
+        left: tirx.Var,
+        depth: int,
+        rows: int,
+        packed: tirx.Var,
+        layout: PanelLayout,
+        columns: int,
+        tile: RegisterTile,
+        store: Callable[[Expr, Index, Index], None],
+        *,
+        panels_outside: bool,
+    ) -> None:
+        """left, rows x depth, times packed panels, in register tiles."""
+        full, tail = divmod(columns, layout.nr)
+        tiles, rest = divmod(rows, tile.height)
+
+        def one(i0: Index, height: int, panel: Index, used: int) -> None:
+            shape = TileShape(height, used, layout.lanes)
+            acc = accumulators(shape, self.engine)
+            set_accumulators(acc, shape, lambda i, j: tirx.const(0.0, "float32"))
+            with T.serial(0, depth) as k:
+                read = [left[(i0 + i) * depth + k] for i in range(height)]
+                base = panel * layout.size + k * layout.row
+                step_packed(acc, shape, k, lambda i, _: read[i], packed, base, self.engine)
+            write_back(acc, shape, lambda value, i, j: store(value, i0 + i, panel * layout.nr + j))
+
+        def every_row(emit: Callable[[Index, int], None]) -> None:
+            if tiles:
+                with T.serial(0, tiles) as number:
+                    emit(number * tile.height, tile.height)
+            if rest:
+                emit(tiles * tile.height, rest)
+
+        def every_panel(emit: Callable[[Index, int], None]) -> None:
+            if full:
+                with T.serial(0, full) as panel:
+                    emit(panel, layout.nr)
+            if tail:
+                emit(full, tail)
+
+        if panels_outside:
+            every_panel(lambda panel, used: every_row(lambda i0, height: one(i0, height, panel, used)))
+        else:
+            every_row(lambda i0, height: every_panel(lambda panel, used: one(i0, height, panel, used)))
+
+
+def _index(value: Index) -> Expr:
+    return value if isinstance(value, tirx.Expr) else tirx.IntImm("int32", value)

@@ -1,0 +1,182 @@
+"""Attention in stages: a product of two operands, stages over rows of its result, a product with a third operand.
+
+scores[batch, i, j] = sum over d of left(batch, i, d) * right(batch, j, d)
+one group of stages over the rows (batch, i), such as a scale, a mask and a softmax: row_group.py
+result[batch, i, e] = sum over j of weights[batch, i, j] * value(batch, j, e), stored anywhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ..decide.attention import AttentionShape
+from .access import loads, variables
+from .evaluate import evaluate
+from .loop_axes import stride
+from .row_group import RowGroup, joined, strides
+from .stages import Axis, Stage, StagedProgram
+
+_MOST_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor as an expression of its axes: those of the batch, its row and its column."""
+
+    expr: tirx.Expr
+    batch: tuple[tirx.Var, ...]
+    row: tirx.Var
+    column: tirx.Var
+
+    def adjacent(self, axis: tirx.Var) -> bool:
+        """Whether neighbours along an axis lie side by side."""
+        return all(stride(load.indices[0], axis) in (0, 1) for load in loads(self.expr))
+
+
+@dataclass(frozen=True)
+class AttentionProgram:
+    """A matched attention. `rows` is the group between the products; it reads `scores` and writes `weights`.
+
+    `out_strides`: elements of `out` from one place to the next of each axis: those of the batch, i, e.
+    """
+
+    shape: AttentionShape
+    batch: tuple[int, ...]
+    queries: Operand  # row i, column d
+    keys: Operand  # row j, column d
+    values: Operand  # row j, column e
+    rows: RowGroup
+    scores: tirx.Buffer
+    weights: tirx.Buffer
+    kept: tuple[tirx.Buffer, ...]  # what the rows leave for each other
+    out: tirx.Buffer
+    out_strides: tuple[int, ...]
+
+
+def attention_of(program: StagedProgram) -> AttentionProgram | None:
+    """The attention that a program is, None where it is something else or not of float32."""
+    sums = [n for n, stage in enumerate(program.stages) if _factors(stage) is not None]
+    if len(sums) != 2 or sums[0] != 0 or sums[1] < 2:
+        return None
+    first, second = program.stages[0], program.stages[sums[1]]
+    left, right = _factors(first), _factors(second)
+    ordered = _axes(first, *left) if left is not None else None
+    if left is None or right is None or ordered is None or not _compact(first.writes[0].at, first.axes):
+        return None
+    batch, row, key, depth = ordered
+    rows = _rows(program.stages[: sums[1]], (*batch, row))
+    if rows is None:
+        return None
+    scores, weights = first.writes[0].buffer, rows.stages[-1].writes[0].buffer
+    if any(load.source.same_as(weights) for load in loads(right[1])):
+        right = (right[1], right[0])
+    behind = _axes(second, *right)
+    if behind is None or not isinstance(right[0], TensorLoad) or not right[0].source.same_as(weights):
+        return None
+    others, other_row, width, summed = behind
+    sizes = tuple(extent for _, extent in batch)
+    if sizes != tuple(extent for _, extent in others) or (row[1], key[1]) != (other_row[1], summed[1]):
+        return None
+    if not _compact(right[0].indices[0], (*others, other_row, summed)):
+        return None
+    place = _stored(program.stages[sums[1] :], (*others, other_row, width))
+    result = second.writes[0].buffer
+    if place is None or any(str(b.dtype) != "float32" for b in (scores, weights, result)):
+        return None
+    names, other_names = tuple(v for v, _ in batch), tuple(v for v, _ in others)
+    own = (scores, weights, result)
+    return AttentionProgram(
+        shape=AttentionShape(batch=prod(sizes), rows=row[1], keys=key[1], depth=depth[1], width=width[1]),
+        batch=sizes,
+        queries=Operand(left[0], names, row[0], depth[0]),
+        keys=Operand(left[1], names, key[0], depth[0]),
+        values=Operand(right[1], other_names, summed[0], width[0]),
+        rows=rows,
+        scores=scores,
+        weights=weights,
+        kept=tuple(b for b in program.kept if not any(b.same_as(o) for o in own)),
+        out=place[0],
+        out_strides=place[1],
+    )
+
+
+def _rows(stages: Sequence[Stage], rows: tuple[Axis, ...]) -> RowGroup | None:
+    """The stages behind the first as one group over the rows of its scores; the last writes weights in their place."""
+    group: RowGroup | None = RowGroup(rows, (stages[0],))
+    for stage in stages[1:]:
+        group = joined(group, stage) if group is not None else None
+    if group is None or group.stages[1].axes != rows:
+        return None
+    scores, last = stages[0].writes[0].buffer, group.stages[-1]
+    # The weights take the place of the scores, so the stage that writes them must not need those.
+    if any(load.source.same_as(scores) for load in last.reads()):
+        return None
+    if last.reduced or len(last.writes) != 1 or not _compact(last.writes[0].at, last.axes):
+        return None
+    columns = tuple((buffer, axes) for buffer, axes in group.columns if not buffer.same_as(scores))
+    return RowGroup(rows, group.stages[1:], columns)
+
+
+def _factors(stage: Stage) -> tuple[tirx.Expr, tirx.Expr] | None:
+    """The two factors of a sum over one axis."""
+    if len(stage.reduced) != 1 or len(stage.writes) != 1 or not isinstance(stage.writes[0].value, tirx.Add):
+        return None
+    write = stage.writes[0]
+    terms = [write.value.a, write.value.b]
+    rest = [t for t in terms if not (isinstance(t, TensorLoad) and t.source.same_as(write.buffer))]
+    return (rest[0].a, rest[0].b) if len(rest) == 1 and isinstance(rest[0], tirx.Mul) else None
+
+
+def _axes(stage: Stage, left: tirx.Expr, right: tirx.Expr) -> tuple[tuple[Axis, ...], Axis, Axis, Axis] | None:
+    """(those of the batch, the left operand's own, the right one's own, the summed one), in the order of the result."""
+    of_left, of_right = variables(left), variables(right)
+    batch = tuple(a for a in stage.axes if a[0] in of_left and a[0] in of_right)
+    rows = [a for a in stage.axes if a[0] in of_left and a[0] not in of_right]
+    columns = [a for a in stage.axes if a[0] not in of_left and a[0] in of_right]
+    if len(rows) != 1 or len(columns) != 1 or (*batch, rows[0], columns[0]) != stage.axes:
+        return None
+    if not {stage.reduced[0][0]} <= of_left & of_right:
+        return None
+    return batch, rows[0], columns[0], stage.reduced[0]
+
+
+def _compact(address: tirx.Expr, axes: Sequence[Axis]) -> bool:
+    """Whether axes count an address as those of a compact tensor."""
+    found = strides(address, axes)
+    expected = [(prod(e for _, e in axes[n + 1 :])) for n in range(len(axes))]
+    return found is not None and [s for _, s, _ in found] == expected
+
+
+def _stored(stages: Sequence[Stage], axes: Sequence[Axis]) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
+    """Where the result of the first of `stages` ends up, and the strides of `axes` there; at most a copy follows."""
+    write = stages[0].writes[0]
+    extents = [extent for _, extent in axes]
+    if prod(extents) > _MOST_ELEMENTS or not _compact(write.at, axes):
+        return None
+    if len(stages) == 1:
+        return write.buffer, tuple(prod(extents[n + 1 :]) for n in range(len(extents)))
+    if len(stages) != 2 or stages[1].reduced or len(stages[1].writes) != 1:
+        return None
+    copy = stages[1].writes[0]
+    if not isinstance(copy.value, TensorLoad) or not copy.value.source.same_as(write.buffer):
+        return None
+    grid = np.meshgrid(*(np.arange(extent) for _, extent in stages[1].axes), indexing="ij")
+    at = dict(zip((v for v, _ in stages[1].axes), grid, strict=True))
+    source, target = evaluate(copy.value.indices[0], at), evaluate(copy.at, at)
+    if source is None or target is None or np.size(source) != prod(extents) or np.size(target) != prod(extents):
+        return None
+    places = np.full(prod(extents), -1, dtype=np.int64)
+    places[source.reshape(-1)] = target.reshape(-1)
+    table = places.reshape(extents)
+    steps = tuple(int(table.reshape(-1)[prod(extents[n + 1 :])]) for n in range(len(extents)))
+    linear = sum(
+        np.arange(e).reshape([-1 if d == n else 1 for d in range(len(extents))]) * steps[n]
+        for n, e in enumerate(extents)
+    )
+    return (copy.buffer, steps) if np.array_equal(table, linear) else None

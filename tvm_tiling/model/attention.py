@@ -1,0 +1,223 @@
+"""Attention as one operator: from the scores q k^T over a softmax to their product with v, and what lies around them.
+
+Torch's fused attention and one written as products come as the same: a product, element-wise work such as a scale and
+masks, a softmax along the last axis, perhaps zeros for rows that are masked as a whole, a product. What only reorders
+queries, keys, values or the result joins them, so that the kernel reads and writes in place. schedules/attention.py
+serves the function that is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from .dataflow import Expr, is_op, replace_operands, shape_of
+from .layout import BROADCASTING
+
+_REORDERING = frozenset(("reshape", "permute_dims", "strided_slice", "squeeze", "expand_dims", "broadcast_to"))
+_ALONG_ROWS = frozenset((*BROADCASTING, "reshape", "nn.softmax", "max", "full_like", "zeros_like"))
+# Queries and keys below which the kernel's tiles and vectors stay empty, and how long the vectors of one head may be.
+_LEAST_ROWS, _LEAST_KEYS = 4, 8
+_HEAD = range(2, 257)
+# Operators into whose expression TVM writes a scalar constant.
+_WITH_SCALARS = (
+    *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"),
+    *("equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "full_like"),
+)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A function's bindings in order, and where each variable is used; the place after the last is the function's
+    end."""
+
+    bindings: tuple[relax.VarBinding, ...]
+    places: dict[relax.Var, int]
+    uses: dict[relax.Var, tuple[int, ...]]
+
+    def value(self, expr: Expr) -> Expr:
+        place = self.places.get(expr) if isinstance(expr, relax.Var) else None
+        return expr if place is None else self.bindings[place].value
+
+    def users(self, place: int) -> tuple[int, ...]:
+        return self.uses.get(self.bindings[place].var, ())
+
+    def operands(self, place: int) -> list[int]:
+        """Places of the bindings that one reads."""
+        return [self.places[v] for v in relax.analysis.free_vars(self.bindings[place].value) if v in self.places]
+
+
+def fuse_attention(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
+    """`mod` with each attention in the function `name` as a function of its own, marked to become one PrimFunc."""
+    func = mod[name]
+    line = _line(func)
+    groups: dict[int, frozenset[int]] = {}  # by the place of the last binding
+    for place, binding in enumerate(line.bindings):
+        if is_op(binding.value, "nn.softmax"):
+            group = _group(line, place)
+            if group is not None and not any(group & other for other in groups.values()):
+                groups[max(group)] = group
+    return _with_groups(mod, name, line, groups) if groups else mod
+
+
+def _line(func: relax.Function) -> _Line:
+    bindings = tuple(binding for block in func.body.blocks for binding in block.bindings)
+    uses: dict[relax.Var, tuple[int, ...]] = {}
+    for place, binding in enumerate(bindings):
+        for variable in relax.analysis.free_vars(binding.value):
+            uses[variable] = (*uses.get(variable, ()), place)
+    for variable in relax.analysis.free_vars(func.body.body):
+        uses[variable] = (*uses.get(variable, ()), len(bindings))
+    return _Line(bindings, {binding.var: place for place, binding in enumerate(bindings)}, uses)
+
+
+def _group(line: _Line, softmax: int) -> frozenset[int] | None:
+    """Places of the bindings of the attention around a softmax; None where it is none, or none that gains."""
+    shape = shape_of(line.bindings[softmax].var)
+    if shape is None or int(line.bindings[softmax].value.attrs.axis) not in (-1, len(shape) - 1):
+        return None
+    scores = _scores(line, softmax)
+    if scores is None or not _gains(line, scores):
+        return None
+    group, ends = {scores}, set[int]()
+    front = [scores]
+    while front:
+        for user in line.users(front.pop()):
+            if user in group:
+                continue
+            value = line.bindings[user].value if user < len(line.bindings) else None
+            if is_op(value, "matmul"):
+                ends.add(user)
+            elif not is_op(value, *_ALONG_ROWS):
+                return None
+            else:
+                front.append(user)
+            group.add(user)
+    if len(ends) != 1 or softmax not in group:
+        return None
+    end = ends.pop()
+    weights, values = line.bindings[end].value.args
+    if line.places.get(weights) not in group or line.places.get(values) in group or max(group) != end:
+        return None
+    if (shape_of(line.bindings[end].var) or (0,))[-1] not in _HEAD:
+        return None
+    _add_sources(line, group)
+    return frozenset(group | set(_behind(line, end)))
+
+
+def _scores(line: _Line, place: int) -> int | None:
+    """The product that the operand of a softmax comes of, by element-wise work alone."""
+    for source in line.operands(place):
+        value = line.bindings[source].value
+        if is_op(value, "matmul"):
+            return source
+        if is_op(value, *BROADCASTING, "reshape"):
+            found = _scores(line, source)
+            if found is not None:
+                return found
+    return None
+
+
+def _gains(line: _Line, scores: int) -> bool:
+    """Whether the kernel serves these scores: float32, and neither few nor of long vectors."""
+    product = line.bindings[scores].value
+    shape, left = shape_of(line.bindings[scores].var), shape_of(product.args[0])
+    if shape is None or left is None or len(shape) < 2 or str(product.ty.dtype) != "float32":
+        return False
+    return shape[-2] >= _LEAST_ROWS and shape[-1] >= _LEAST_KEYS and left[-1] in _HEAD
+
+
+def _add_sources(line: _Line, group: set[int]) -> None:
+    """What only reorders or scales an operand, and is read nowhere else."""
+    front = list(group)
+    while front:
+        for source in line.operands(front.pop()):
+            value = line.bindings[source].value
+            if source in group or not set(line.users(source)) <= group:
+                continue
+            scales = is_op(value, "multiply", "divide") and any(shape_of(a) == () for a in value.args)
+            if scales or is_op(value, *_REORDERING):
+                group.add(source)
+                front.append(source)
+
+
+def _behind(line: _Line, end: int) -> list[int]:
+    """Transpositions and reshapes of the result."""
+    places: list[int] = []
+    while len(users := set(line.users(end))) == 1:
+        end = users.pop()
+        if end >= len(line.bindings) or not is_op(line.bindings[end].value, "reshape", "permute_dims"):
+            break
+        places.append(end)
+    return places
+
+
+# ---- the functions ---------------------------------------------------------------------------------------------------
+
+
+def _with_groups(mod: tvm.IRModule, name: str, line: _Line, groups: dict[int, frozenset[int]]) -> tvm.IRModule:
+    func = mod[name]
+    inside = {place for group in groups.values() for place in group}
+    builder = relax.BlockBuilder(mod)
+    renamed: dict[relax.Var, Expr] = {}
+    bodies = {last: _function(line, sorted(group)) for last, group in groups.items()}
+    with builder.function(f"{name}_fused", list(func.params), attrs=dict(func.attrs) if func.attrs else None):
+        with builder.dataflow():
+            for place, binding in enumerate(line.bindings):
+                if place in groups:
+                    body, arguments = bodies[place]
+                    variable = builder.add_func(body, "attention")
+                    operands = [replace_operands(argument, renamed) for argument in arguments]
+                    renamed[binding.var] = builder.emit(relax.Call(variable, operands))
+                elif place not in inside:
+                    value = replace_operands(binding.value, renamed)
+                    plain = isinstance(value, relax.Var | tvm.ir.GenericConst)
+                    renamed[binding.var] = value if plain else builder.emit(value)
+            output = builder.emit_output(replace_operands(func.body.body, renamed))
+        builder.emit_func_output(output)
+    built = builder.finalize()
+    functions = {v: f for v, f in built.functions.items() if v.name_hint not in (name, f"{name}_fused")}
+    updated = tvm.IRModule(functions, attrs=mod.attrs)
+    updated[name] = built[f"{name}_fused"].with_attr("global_symbol", name)
+    return updated
+
+
+def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[Expr]]:
+    """The bindings as a function, and what it is called with: variables and constants from outside."""
+    own = {line.bindings[place].var for place in group}
+    arguments: list[Expr] = []
+    parameters: list[relax.Var] = []
+    renamed: dict[relax.Var, Expr] = {}
+
+    def parameter(argument: Expr, name: str) -> relax.Var:
+        parameters.append(relax.Var(name, argument.ty))
+        arguments.append(argument)
+        return parameters[-1]
+
+    def lifted(value: Expr) -> Expr:
+        """A call whose constants are parameters, but for the scalars that TVM writes into arithmetic."""
+        if not isinstance(value, relax.Call):
+            return value
+        operands = list(value.args)
+        for number, operand in enumerate(operands):
+            written = is_op(value, *_WITH_SCALARS) and shape_of(operand) == ()
+            if isinstance(operand, tvm.ir.GenericConst) and not written:
+                operands[number] = parameter(operand, f"constant{len(parameters)}")
+        return relax.Call(value.op, operands, value.attrs, value.ty_args)
+
+    values = {place: lifted(line.bindings[place].value) for place in group}
+    for place in group:
+        for variable in relax.analysis.free_vars(line.bindings[place].value):
+            if variable not in own and variable not in renamed:
+                renamed[variable] = parameter(variable, variable.name)
+    builder = relax.BlockBuilder()
+    with builder.function("attention", parameters, attrs={"Primitive": True}):
+        with builder.dataflow():
+            for place in group[:-1]:
+                renamed[line.bindings[place].var] = builder.emit(replace_operands(values[place], renamed))
+            output = builder.emit_output(replace_operands(values[group[-1]], renamed))
+        builder.emit_func_output(output)
+    return builder.finalize()["attention"].without_attr("global_symbol"), arguments
