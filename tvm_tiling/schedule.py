@@ -17,6 +17,7 @@ from .decide.dot_engine import DotEngine, dot_engine
 from .decide.gemm_cpu import decide_on_cpu
 from .decide.levels import LevelsTiling
 from .decide.tiling import GemmTiling
+from .decide.wfold import Mode
 from .decide.winograd import TOLERANCE
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Cpu, Hardware
@@ -37,12 +38,14 @@ Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
 class Options:
     """What a caller may settle instead of the decision.
 
-    `form` and `microkernel` force a kernel and its register tile, `ahead` says that weights arrive packed, `winograd`
-    and `tolerance` whether and how inaccurately Winograd's form may be taken.
+    `mode` is the decision's, on accelerators. `form` and `microkernel` force a kernel and its register tile, `ahead`
+    says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form may be
+    taken.
     """
 
     form: str | None = None
     microkernel: tuple[int, int] | None = None
+    mode: Mode = "best"
     ahead: bool = False
     winograd: bool = True
     tolerance: float = TOLERANCE
@@ -90,6 +93,7 @@ def tiling_schedule(
     target: Target = "llvm",
     *,
     form: str | None = None,
+    mode: Mode = "best",
     microkernel: tuple[int, int] | None = None,
     weights: str = "plain",
     winograd: bool = True,
@@ -99,11 +103,11 @@ def tiling_schedule(
 
     op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
     `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream" (page 03), of a convolution
-    "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold" (page 05). `microkernel` = (rows, vectors) is a
-    product's register tile. `weights="packed"`: the second operand is expected packed, by a second function
-    `<name>_pack` of the same module. `winograd=False` leaves that form out; it is taken only where its predicted error
-    is at most `tolerance` beside the largest output. The decision stands in the attribute "tvm_tiling.decision" of each
-    function.
+    "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold" (page 05). `mode` "seed" takes the formulas as
+    printed, on accelerators. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
+    second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
+    that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output. The
+    decision stands in the attribute "tvm_tiling.decision" of each function.
 
     Raises UnsupportedOperator for what no rule serves, HardwareError for a target or form that is not possible.
     """
@@ -111,7 +115,12 @@ def tiling_schedule(
     if weights not in ("plain", "packed"):
         raise UnsupportedOperator(f"weights = {weights!r}, accepted: 'plain', 'packed'")
     options = Options(
-        form=form, microkernel=microkernel, ahead=weights == "packed", winograd=winograd, tolerance=tolerance
+        form=form,
+        microkernel=microkernel,
+        mode=mode,
+        ahead=weights == "packed",
+        winograd=winograd,
+        tolerance=tolerance,
     )
     functions: dict[str, tirx.PrimFunc] = {}
     for name, func in _functions(op).items():
@@ -137,9 +146,11 @@ def schedule_operator(
     """Decide and write one operator, a product or a convolution."""
     options = options or Options()
     if hardware.cpu is None:
-        if options.ahead or options.form is not None or options.microkernel is not None:
-            raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights, form or microkernel")
-        return schedule_for_accelerator(func, name, hardware)
+        if options.ahead or options.microkernel is not None:
+            raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights and no microkernel")
+        return schedule_for_accelerator(func, name, hardware, mode=options.mode, form=options.form)
+    if options.mode != "best":
+        raise HardwareError(f"mode = {options.mode!r} is for accelerators, {hardware.name} has a cpu; accepted: 'best'")
     return _schedule(_matched(func, name, options.ahead), hardware, options)
 
 

@@ -181,7 +181,7 @@ def instructions(draw):
         tokens(),
         tokens(),
         *(draw(st.integers(0, 1)) for _ in range(3)),
-        0,
+        draw(st.integers(0, 255)) if op is Opcode.WCONV else 0,
         *(draw(address) for _ in range(3)),
         (*draw(st.lists(st.integers(1, 300), min_size=loops, max_size=loops)), *fill),
         *(strides() for _ in range(3)),

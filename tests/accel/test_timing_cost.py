@@ -262,3 +262,14 @@ def test_issue_depth_and_tokens_come_from_the_description():
     assert report.timing.start.tolist() == [4, 14, 24, 41]
     assert report.stalls["vector"] == {"data": 16, "space": 0, "token": 7, "port": 0, "dispatch": 18}
     assert report.cycles == 42
+
+
+def test_w_fold_reads_its_input_again_for_each_block_of_output_channels():
+    machine = Hardware.load("wfold16")
+    slow = replace(machine, w_fold=replace(machine.w_fold, input_rows_per_cycle=0.125))
+    program = alone(Opcode.WCONV, "wfold", (128, 1, 16, 3, 3, 16), machine, a="b", b="a", c=("acc", "int32"))
+    program.instructions["immediate"][0] = (16, 0)
+    rows = 3 * math.ceil((16 + 2) / 4)
+    assert cost(program, slow) == (rows * 8, 0)
+    program.instructions["block"][0] = 4  # of 8 output channels of each sub-unit
+    assert cost(program, slow) == (2 * rows * 8, 0)

@@ -380,7 +380,7 @@ def test_no_choice_is_faster_than_mode_best(w, hardware):
             lambda: decide(conv(), WFOLD16, prefer="traffic"),
             "prefer = 'traffic' needs page 01's buffers",
         ),
-        (HardwareError, lambda: decide(GemmWorkload(m=8, n=8, k=8), WFOLD16), "wfold16 has no cpu"),
+        (HardwareError, lambda: decide(GemmWorkload(m=8, n=8, k=8), WFOLD16, form="gemm"), "form = 'gemm' is no form"),
         (HardwareError, lambda: decide_wfold(conv(), Hardware.load("neartile")), "has no w_fold unit"),
         (
             HardwareError,

@@ -20,7 +20,7 @@ from .program import STORAGE, Memory, Program, Region, Tensor, element_type
 
 _DIRECTIVES = (".machine", ".queues", ".memory", ".tensor", ".region", ".in", ".constant")
 _FLAGS = {flag.name.lower(): flag for flag in Flag if flag.name}
-_KEYS = ("function", "extent", "type", "a", "b", "c", "pad", "values", "wait", "signal", *_FLAGS)
+_KEYS = ("function", "extent", "type", "a", "b", "c", "pad", "block", "values", "wait", "signal", *_FLAGS)
 _LIMITS = {name: np.iinfo(INSTRUCTION[name].base) for name in INSTRUCTION.names or () if name != "immediate"}
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _WORD = re.compile(r'("(?:[^"\\]|\\.)*")|([^\s;"][^\s;]*)|(")|;.*')
@@ -186,7 +186,7 @@ class _Reader:
             self._tokens("wait", fields.get("wait", "")),
             self._tokens("signal", fields.get("signal", "")),
             *(memory for memory, _, _ in operands),
-            0,
+            self._whole("block", fields.get("block", "0"), "block"),
             *(address for _, address, _ in operands),
             extent,
             *(strides for _, _, strides in operands),

@@ -111,6 +111,7 @@ class ProgramBuilder:
         accumulate: bool = False,
         immediate: Sequence[float] | None = None,
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+        block: int = 0,
     ) -> int:
         """Append an instruction of an engine and give its number. Its loops are those of isa.py for its `op`, the
         missing innermost ones once round. An ALU without `b` takes immediate[0] for it where its function has two
@@ -134,7 +135,7 @@ class ProgramBuilder:
                 _NO_TOKENS,
                 _NO_TOKENS,
                 *memories,
-                0,
+                block,
                 *addresses,
                 _loops(extent, _ONCE),
                 *strides,

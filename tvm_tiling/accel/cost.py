@@ -8,7 +8,9 @@
                   ceil(m*n*k / MAC per cycle), else ceil(m/block_m) * ceil(n/block_n) * ceil(k/block_k), each as many
                   cycles as a full one. All instances of the innermost level work on it together
     WCONV         the slowest of the multipliers and the ports (page 05), immediate = (PCI, PCO) in bytes: how channels
-                  are cut; PCI 0 takes the one of fewest cycles, PCO 0 leaves the results where they are
+                  are cut; PCI 0 takes the one of fewest cycles, PCO 0 leaves the results where they are. `block` output
+                  channels of a sub-unit share a pass over the input, 0: all. Results that leave have the size that
+                  w_fold.output_element_bytes says
     COLMV         ceil(k/EP) * ceil(m/VP) for each column of the result, there the latency of EP later (page 04)
     ALU           ceil(elements / lanes), the result its latency later
     NOP           nothing
@@ -199,15 +201,16 @@ def fold_walks(work: Work, own: Products, unit: WFold) -> tuple[list[tuple[Walk,
     """The distinct walks of the W-fold instructions, each with whether its results leave; and the one of each."""
     rows = work.program.instructions[own.number]
     keys = np.concatenate(
-        [rows["extent"], own.element[:, None], own.result[:, None], rows["immediate"].astype(np.int64)], axis=1
+        [rows["extent"], own.element[:, None], rows["immediate"].astype(np.int64), rows["block"][:, None]], axis=1
     )
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     return [_walk(unit, *row) for row in distinct.tolist()], which.reshape(-1)
 
 
 def _walk(
-    unit: WFold, co: int, ho: int, wo: int, kh: int, kw: int, ci: int, d_s: int, d_out: int, pci: int, pco: int
+    unit: WFold, co: int, ho: int, wo: int, kh: int, kw: int, ci: int, d_s: int, pci: int, pco: int, block: int
 ) -> tuple[Walk, bool]:
+    d_out = unit.output_element_bytes or d_s
     layer = Layer(
         groups=1, rows=ho, wo=wo, w=wo + kw - 1, ci_bytes=ci * d_s, co=co, taps_high=kh, kw=kw, d_s=d_s, d_out=d_out
     )
@@ -218,7 +221,7 @@ def _walk(
                 f"w_fold: a WCONV with {name} = {value} bytes; accepted: 0, {', '.join(map(str, possible))}"
             )
     choices = [pci] if pci else [g for g in unit.granularities if g % d_s == 0 and unit.row_bytes // g <= layer.w]
-    walks = [Walk(layer, unit, g, pco or unit.row_bytes, -(-co // unit.sub_units)) for g in choices]
+    walks = [Walk(layer, unit, g, pco or unit.row_bytes, block or -(-co // unit.sub_units)) for g in choices]
     return min(walks, key=lambda walk: (_fold_cycles(walk, pco > 0), -walk.pci)), pco > 0
 
 

@@ -5,7 +5,7 @@
 
 number, queue, what it does, then what is not at its default: `extent`, loop by loop; `type` of a and b > of c; operands
 as memory + byte address / strides in elements, trailing ones or zeros left out; `function`; `accumulate`; `immediate`;
-`values`, the two immediate numbers; `pad`; tokens as queue*number. A semicolon begins a comment.
+`values`, the two immediate numbers; `pad`; `block`; tokens as queue*number. A semicolon begins a comment.
 
 Tables are directives before the code: .machine (TOML up to .end), .queues, .memory name bytes, .tensor name type shape
 memory address role operand, .region name workload decision; .in number is the region of the instructions behind it,
@@ -98,6 +98,8 @@ def _instruction(program: Program, fields: dict[str, Any], used: list[bool]) -> 
             words.append(f"{operand}={program.memories[memory].name}{address:+d}{walk}")
     if any(fields["pad"]):
         words.append(f"pad={','.join(map(str, fields['pad']))}")
+    if fields["block"]:
+        words.append(f"block={fields['block']}")
     values = list(map(number_text, fields["immediate"]))
     if values != ["0.0", "0.0"]:
         words.append(f"values={','.join(values)}")

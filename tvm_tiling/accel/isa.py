@@ -11,7 +11,8 @@ loops over operands that are walked with fixed strides, so that one record fits 
     COLMV         m, n0, n1, k0, k1, k2; adds to c where the flag ACCUMULATE is set, else overwrites it. The three
                   differ in the engine that does it and so in time: the matrix engine of page 01, the rows of page 05
                   (m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels;
-                  immediate = (PCI, PCO) in bytes, PCI 0: the one of fewest cycles, PCO 0: results stay on the chip),
+                  immediate = (PCI, PCO) in bytes, PCI 0: the one of fewest cycles, PCO 0: results stay on the chip,
+                  block: output channels of a sub-unit between two passes over the input, 0: all of them),
                   the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP)). Integers are summed in the type
                   of c, int32 or int16, and wrap round there; floats in float32, rounded once
     ALU           c = function(a, b) over d0..d3; b is the number immediate[0] where the flag IMMEDIATE is set. A loop
@@ -124,7 +125,7 @@ INSTRUCTION = np.dtype(
         ("a_memory", "u1"),
         ("b_memory", "u1"),
         ("c_memory", "u1"),
-        ("reserved", "u1"),
+        ("block", "u1"),  # of a WCONV, else 0
         ("a", "<i8"),  # byte addresses
         ("b", "<i8"),
         ("c", "<i8"),

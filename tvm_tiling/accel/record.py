@@ -1,9 +1,9 @@
 """From the TIR of a schedule to a program: every block of an engine becomes instructions, as its loops say.
 
-The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "vector", "load", "store") is the engine it
-runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block that writes a
-buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what has no scope of
-its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage level, and
+The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "wfold", "vector", "load", "store") is the
+engine it runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block that
+writes a buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what has no
+scope of its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage level, and
 "vsim.copies" on a block that loads one how many copies of a piece its instances hold. Tokens follow from what
 instructions read and write.
 """
@@ -18,8 +18,10 @@ from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from .program import Memory, Program, Region, Tensor
+from .record_border_copy import is_bordered_copy, record_bordered_copy
 from .record_buffers import EXTERNAL, Places
 from .record_engines import record_copy, record_product
+from .record_fold import record_fold
 from .record_instances import Coupled, Instances, instances_of
 from .record_levels import level_engine, level_of, record_level_copy
 from .record_nest import Leaf, Nest
@@ -28,7 +30,7 @@ from .record_unused import Recorded, drop_unused
 from .record_vector import VectorBlock
 from .tokens_from_data import place_tokens
 
-ENGINES = ("matrix", "vector", "load", "store")
+ENGINES = ("matrix", "wfold", "vector", "load", "store")
 
 
 def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
@@ -109,6 +111,10 @@ def _engine(engine: str, source: str | None, memory: str, machine: Machine) -> s
 def _write(found: Instances, engine: str, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
     if engine == "matrix":
         record_product(found, places, rows, queue)
+    elif engine == "wfold":
+        record_fold(found, places, rows, queue)
+    elif engine == "vector" and is_bordered_copy(found):
+        record_bordered_copy(found, places, rows, queue)
     elif engine == "vector":
         VectorBlock(found, places, rows, queue, frozenset(machine.vector.functions)).record()
     elif _of_level(found, places, machine):

@@ -101,32 +101,41 @@ def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> 
     The sum starts anew where all summed axes stand at their start and the block says what it starts with, which has to
     be 0: that is the instruction without ACCUMULATE.
     """
+    store = found.leaf.block.body
+    assert isinstance(store, tirx.BufferStore)
+    if constant(store.value) is not None:
+        target = walk(found, places, store.buffer, store.indices)
+        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+        return
+    left, right, target = operands_of_product(found, places)
+    loops = _product_loops(found, left, right, target)
+    if loops is None:
+        left, right = right, left
+        loops = _product_loops(found, left, right, target)
+    if loops is None:
+        raise Coupled
+    flags = np.where(starts_sum(found), 0, int(Flag.ACCUMULATE)).astype(np.uint8)
+    rows.add(found, Opcode.GEMM, queue, loops, a=left, b=right, c=target, flags=flags)
+
+
+def operands_of_product(found: Instances, places: Places) -> tuple[Walk, Walk, Walk]:
+    """The two factors of a sum of products and the sum, all on the chip."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     assert isinstance(store, tirx.BufferStore)
     target = walk(found, places, store.buffer, store.indices)
-    if constant(store.value) is not None:
-        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
-        return
     left, right = _factors(found, store)
     walks = [walk(found, places, load.source, load.indices) for load in (left, right)]
     for operand, load in zip((*walks, target), (left.source, right.source, store.buffer), strict=True):
         if operand.memory == EXTERNAL:
             raise nest.refuse(
-                f"block {leaf.name!r}: the matrix engine uses {load.name} in external memory; accepted: buffers on the "
+                f"block {leaf.name!r}: its engine uses {load.name} in external memory; accepted: buffers on the "
                 "chip (cache_read, cache_write)"
             )
     if walks[0].kind != walks[1].kind:
         raise nest.refuse(
             f"block {leaf.name!r} multiplies {walks[0].kind.name} by {walks[1].kind.name}; accepted: equal types"
         )
-    loops = _product_loops(found, walks[0], walks[1], target)
-    if loops is None:
-        walks.reverse()
-        loops = _product_loops(found, walks[0], walks[1], target)
-    if loops is None:
-        raise Coupled
-    flags = np.where(_starts(found), 0, int(Flag.ACCUMULATE)).astype(np.uint8)
-    rows.add(found, Opcode.GEMM, queue, loops, a=walks[0], b=walks[1], c=target, flags=flags)
+    return walks[0], walks[1], target
 
 
 def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, TensorLoad]:
@@ -137,7 +146,8 @@ def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, Ten
     factors = [strip_cast(f) for f in (product.a, product.b)] if isinstance(product, tirx.Mul) else []
     if len(factors) != 2 or not all(isinstance(f, TensorLoad) for f in factors):
         raise found.nest.refuse(
-            f"block {found.leaf.name!r} of the matrix engine computes {store.value}; accepted: c = c + a * b of buffers"
+            f"block {found.leaf.name!r} is to sum products and computes {store.value}; accepted: c = c + a * b, both "
+            "of them buffers"
         )
     return factors[0], factors[1]
 
@@ -174,7 +184,7 @@ def _product_loops(found: Instances, a: Walk, b: Walk, c: Walk) -> list[list[int
     return [*(m or [[]]), *([[]] * (2 - len(n))), *n, *([[]] * (3 - len(k))), *k]
 
 
-def _starts(found: Instances) -> np.ndarray:
+def starts_sum(found: Instances) -> np.ndarray:
     """Where a sum begins: all summed axes at their first value."""
     block = found.leaf.block
     starts = np.full(len(found), block.init is not None)

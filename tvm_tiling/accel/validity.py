@@ -22,7 +22,9 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
     _below(instructions, "function", len(Function))
     _below(instructions, "region", max(regions, 1))
     _refuse(instructions, "flags", instructions["flags"] > sum(Flag), f"at most {sum(Flag)}")
-    _refuse(instructions, "reserved", instructions["reserved"] != 0, "0")
+    _refuse(
+        instructions, "block", (instructions["block"] != 0) & (instructions["op"] != Opcode.WCONV), "0 but of WCONV"
+    )
     for name in ("wait", "signal"):
         tokens = instructions[name]
         _refuse(instructions, name, (tokens[:, queues:] != 0).any(axis=1), f"tokens of the {queues} queues")

@@ -56,14 +56,16 @@ class ConvBlocks:
     cycles: float
 
 
-def conv_blocks(conv: ConvWorkload, hardware: Hardware) -> ConvBlocks:
-    """The blocks of a convolution for `hardware.near_tile`.
+def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = None) -> ConvBlocks:
+    """The blocks of a convolution for `hardware.near_tile`; `order` settles which of the outer loops is outside.
 
     HardwareError where the machine has no such unit, or not even the smallest blocks find room.
     """
     facts = ConvFacts(conv, hardware)
     times = BlockTimes(facts, candidates(facts))
     fits = times.fits
+    if order is not None and conv.groups == 1:  # groups have their kernels outside in any case
+        fits &= times.at.channels_outside == (order == "mn")
     if not fits.any():
         raise HardwareError(
             f"conv of {conv.kh} x {conv.kw} taps in {conv.dtype} on hardware {hardware.name!r}: no block fits its "

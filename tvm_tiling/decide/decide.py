@@ -13,7 +13,7 @@ from .gemm_cpu import decide_on_cpu
 from .gemm_partition import decide_partition
 from .levels import LevelsTiling, decide_levels, has_levels
 from .tiling import GemmTiling
-from .wfold import decide_wfold
+from .wfold import decide_wfold, product_as_convolution
 
 
 def decide(
@@ -31,8 +31,9 @@ def decide(
 
     mode: "best", or "seed" for the formulas as printed (accelerators only). prefer: "utilisation" or "traffic".
     `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to page 01; `form` forces a kernel on a CPU, or
-    "wfold" on page 05's machine, which takes convolutions that way in any case. A convolution on page 01's machine is
-    cut as its matrix product: a GemmTiling; on a machine with several storage levels a LevelsTiling (page 02).
+    "wfold" on page 05's machine, which takes convolutions that way in any case, and products as convolutions of one tap
+    where it has no other engine. A convolution on page 01's machine is cut as its matrix product: a GemmTiling; on a
+    machine with several storage levels a LevelsTiling (page 02).
     Raises HardwareError where the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown
     workload or one that the form does not serve.
     """
@@ -45,6 +46,8 @@ def decide(
         "outer_preset": (outer_preset, None),
         "inner_preset": (inner_preset, None),
     }
+    if isinstance(workload, GemmWorkload) and hardware.w_fold is not None and hardware.near_tile is None:
+        workload = product_as_convolution(workload)
     if hardware.w_fold is not None and isinstance(workload, ConvWorkload):
         if form not in (None, "wfold"):
             raise HardwareError(

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ..errors import HardwareError, TilingError, UnsupportedOperator
 from ..hardware.description import Hardware, WFold
-from ..workload import ConvWorkload
+from ..workload import ConvWorkload, GemmWorkload
 from .conv_tiling import ConvTiling
 from .granularity import granularity
 from .stride_fold import StrideFold
@@ -72,6 +72,25 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
         utilisation=workload.macs // workload.n * layer.d_s / (walk.cycles * unit.bytes_per_cycle),
     )
     return wfold_reasons(tiling, fold, walk, walks, other=literal if mode == "best" else best)
+
+
+def product_as_convolution(product: GemmWorkload) -> ConvWorkload:
+    """A product as a convolution of one tap: its m rows are the columns of one image, k its channels, n output
+    channels; a batch are groups."""
+    return ConvWorkload(
+        n=1,
+        h=1,
+        w=product.m,
+        ci=product.batch * product.k,
+        co=product.batch * product.n,
+        kh=1,
+        kw=1,
+        groups=product.batch,
+        dtype=product.dtype,
+        acc_dtype=product.acc_dtype,
+        memory_a=product.memory_b,
+        memory_b=product.memory_a,
+    )
 
 
 def _fold(workload: ConvWorkload) -> StrideFold:

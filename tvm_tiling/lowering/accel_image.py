@@ -24,12 +24,13 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.stride_fold import StrideFold
+from ..errors import UnsupportedOperator
 from ..match import ConvProgram, GemmProgram
 from ..match.access import bind, substitute
 from ..workload import ConvWorkload
 
 Expr: TypeAlias = tirx.Expr
-OUT, KERNELS = "n d y x g o", "g o kd kh kw c"  # the axes of the sums and of the kernels
+IMAGE, OUT, KERNELS = "n d h w g c", "n d y x g o", "g o kd kh kw c"  # axes of the buffers
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,27 @@ class Operands(Protocol):
     def place(self, n: Expr, d: Expr, y: Expr, x: Expr, g: Expr, o: Expr) -> list[Expr]: ...
 
 
+def types_of(program: ConvProgram | GemmProgram, sums: dict[str, str]) -> tuple[str, str]:
+    """The types of operands and of sums. UnsupportedOperator where an operand is computed, or `sums`, the types that
+    the machine sums in, has no such operands."""
+    if isinstance(program, ConvProgram):
+        operands = ((program.x, program.input), (program.w, program.kernel))
+    else:
+        operands = ((program.a.buffer, program.a), (program.b.buffer, program.b))
+    for buffer, access in operands:
+        if buffer is None:
+            raise UnsupportedOperator(
+                f"{program.name}: the operand {access.expr} is computed; accepted: operands that are read as they lie"
+            )
+    left, right = (access.dtype for _, access in operands)
+    if left not in sums or left != right:
+        raise UnsupportedOperator(
+            f"{program.name}: products of {left} by {right}; the accelerator has those of {', '.join(sums)}, both "
+            "operands of one type"
+        )
+    return left, sums[left]
+
+
 class ConvOperands:
     """The operands of a matched convolution."""
 
@@ -214,7 +236,7 @@ def write_image_form(
     operands: Operands,
     form: ImageForm,
     types: tuple[str, str],
-    scopes: Scopes,
+    scopes: Scopes = Scopes(),
     bring_image: Callable[[tirx.Buffer], None] | None = None,
 ) -> tirx.PrimFunc:
     """The function on the source's own parameters, with blocks "image", "kernels" (and "no_kernels", which writes the
@@ -249,16 +271,16 @@ class _Writer:
 
     def write(self) -> None:
         f, scopes = self.form, self.scopes
-        image = _buffer("image_on_chip", (f.images, *f.size, f.groups, f.ci), self.type, scopes.image)
+        image = on_chip("image_on_chip", (f.images, *f.size, f.groups, f.ci), self.type, scopes.image)
         (self.bring_image or self._image)(image)
         shape = (f.groups, f.co, *f.kernel_taps[:2], f.kernel_columns, f.ci)
-        kernels = _buffer("kernels_on_chip", shape, self.type, scopes.kernels)
+        kernels = on_chip("kernels_on_chip", shape, self.type, scopes.kernels)
         self._kernels(kernels, shape)
         shape = (f.images, *f.out, f.groups, f.co)
-        sums = _buffer("sums", shape, self.sum_type, scopes.sums)
+        sums = on_chip("sums", shape, self.sum_type, scopes.sums)
         self._sums(sums, image, kernels)
         if self.program.has_epilogue or self.program.out_dtype != self.sum_type:
-            results = _buffer("results", shape, self.program.out_dtype, scopes.results)
+            results = on_chip("results", shape, self.program.out_dtype, scopes.results)
             with block("results", OUT, shape) as at:
                 T.buffer_store(results, self.operands.result(sums[tuple(at)], *at), at)
             sums = results
@@ -267,7 +289,7 @@ class _Writer:
 
     def _image(self, image: tirx.Buffer) -> None:
         f = self.form
-        with block("image", "n d h w g c", (f.images, *f.size, f.groups, f.ci)) as at:
+        with block("image", IMAGE, (f.images, *f.size, f.groups, f.ci)) as at:
             n, d, h, w, g, c = at
             d, h, w = (v - front for v, front in zip((d, h, w), f.front, strict=True))
             element = self.operands.image(n, d, h, w, g, c)
@@ -325,18 +347,23 @@ def bordered(element: Expr, points: Sequence[tuple[Expr, Border]]) -> Expr:
 
 
 @contextmanager
-def block(name: str, axes: str, extents: Sequence[int], kinds: str = "") -> Iterator[list[tirx.Var]]:
-    """A block below loops of its own, named after its `axes`; gives the block's variables. `kinds`: S or R each."""
+def block(
+    name: str, axes: str, extents: Sequence[int], kinds: str = "", around: Sequence[tirx.Var] = ()
+) -> Iterator[list[tirx.Var]]:
+    """A block below loops of its own, named after its `axes`, within the loops `around`; gives the block's variables,
+    one for each loop. `kinds`: S or R each."""
     names = axes.split()
     with T.grid(*extents) as loops:
         IRBuilder.name_many(names, list(loops))
         with T.sblock(name):
-            variables = list(T.axis.remap(kinds or "S" * len(names), loops))
-            IRBuilder.name_many([f"v_{axis}" for axis in names], variables)
+            every = [*around, *loops]
+            variables = list(T.axis.remap(kinds or "S" * len(every), every))
+            IRBuilder.name_many([f"v_{loop.name}" for loop in every], variables)
             yield variables
 
 
-def _buffer(name: str, shape: Sequence[int], dtype: str, scope: str) -> tirx.Buffer:
+def on_chip(name: str, shape: Sequence[int], dtype: str, scope: str) -> tirx.Buffer:
+    """A buffer of the function's own in a memory of the machine."""
     buffer = T.sblock_alloc_buffer(list(shape), dtype, scope=scope)
     IRBuilder.name(name, buffer)
     return buffer

@@ -1,0 +1,99 @@
+"""Convolutions on the accelerator's matrix engine: page 01's cut, input tiles with halo and border (pages 01 and 06).
+
+    steps of groups
+      the two outer loops, over output channels and over rectangles of points, in the decided order
+        steps of input channels, where the sum is split
+          loads of kernels and of the image into their buffers, each where its operand stays no longer than it must
+          loops over tiles
+            GEMM of a tile: six loops, one instruction; groups and planes of a kernel one after the other
+      what is fused behind the sums on the vector engine, and the store
+
+Nothing is copied into matrix form: the instruction walks over rows, columns and taps of the image as it lies.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir
+
+from ..decide.conv_blocks import ConvBlocks, conv_blocks
+from ..decide.gemm_partition import Mode, decide_partition
+from ..errors import UnsupportedOperator
+from ..hardware.description import Hardware
+from ..lowering.accel_behind import place_behind
+from ..lowering.accel_image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
+from ..lowering.accel_moves import Block, LoopRV, last_loops, on_engine
+from ..lowering.prim_func import DECISION, ScheduledOperator
+from ..match import ConvProgram
+from .accel_product import sum_types
+
+
+def apply(program: ConvProgram, hardware: Hardware, *, mode: Mode = "best") -> ScheduledOperator:
+    """The convolution cut for `hardware.near_tile`, as TIR with its blocks given to engines. In mode "seed" the order
+    of the outer loops is that of the formulas as printed; mode "best" takes the blocks of least estimated time.
+
+    UnsupportedOperator for transposed convolutions, operands that are computed or of types that the engine has not.
+    """
+    workload = program.workload
+    if workload.transposed:
+        raise UnsupportedOperator(
+            f"{program.name}: a transposed convolution; accepted on accelerators: plain ones, such as that of the "
+            "input with zeros between its points"
+        )
+    tiling = decide_partition(workload, hardware, mode=mode)
+    sums = sum_types(hardware)
+    blocks = conv_blocks(workload, hardware, order=tiling.outer_order if mode == "seed" else None)
+    sch = ConvSchedule(program, plain_form(workload), blocks, sums).write()
+    return ScheduledOperator(tiling, sch.mod[program.name].with_attr(DECISION, tiling.to_json()))
+
+
+class ConvSchedule:
+    """Writes the schedule of one convolution in matrix form."""
+
+    def __init__(self, program: ConvProgram, form: ImageForm, blocks: ConvBlocks, sums: dict[str, str]) -> None:
+        self.form, self.blocks = form, blocks
+        types, scopes = types_of(program, sums), Scopes(sums=f"global.{blocks.sums}")
+        func = write_image_form(program, ConvOperands(program), form, types, scopes)
+        self.sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
+        self.sch.work_on(program.name)
+
+    def write(self) -> s_tir.Schedule:
+        sch, blocks = self.sch, self.blocks
+        image, kernels, sums = (sch.get_sblock(name) for name in ("image", "kernels", "sums"))
+        n, d, y, x, g, o, kd, kh, kw, c = sch.get_loops(sums)
+        go, gi = sch.split(g, [None, blocks.groups])
+        oo, oi = sch.split(o, [None, blocks.step_m])
+        ot, oi = sch.split(oi, [None, blocks.tile_m])
+        yo, yi = sch.split(y, [None, blocks.rows])
+        yt, yi = sch.split(yi, [None, blocks.tile_rows])
+        xo, xi = sch.split(x, [None, blocks.columns])
+        steps: list[LoopRV] = []
+        if blocks.channels < self.form.ci:
+            step, c = sch.split(c, [None, blocks.channels])
+            steps = [step]
+        points = [n, d, yo, xo]
+        outer = [oo, *points] if blocks.order == "mn" else [*points, oo]
+        sch.reorder(go, *outer, *steps, yt, ot, gi, kd, oi, yi, xi, kh, kw, c)
+        on_engine(sch, sums, "matrix", 6, blocks.versions_sums)
+        self._load(kernels, None if blocks.whole_a else (steps or [oo])[-1], go, blocks.versions_a, (1, blocks.tile_m))
+        rows = None
+        if blocks.whole_b:
+            rows = (2, max(1, blocks.rows * self.form.stride[1]))
+        self._load(image, None if blocks.whole_b else (steps or [xo])[-1], go, blocks.versions_b, rows)
+        place_behind(sch, outer[-1] if steps else ot)
+        return sch
+
+    def _load(
+        self, block: Block, loop: LoopRV | None, groups: LoopRV, versions: int, pieces: tuple[int, int] | None
+    ) -> None:
+        """A load at `loop`, or once for each step of `groups`; in pieces of an axis where `pieces` says which and how
+        large they are. Channels, columns and rows make an instruction, of kernels all axes."""
+        sch = self.sch
+        sch.compute_at(block, groups if loop is None else loop, preserve_unit_loops=True)
+        inner = 4 if sch.get(block).name_hint == "image" else 6
+        if pieces is not None:
+            axes = last_loops(sch, block, 6)
+            axis, size = pieces
+            over, within = sch.split(axes[axis], [None, size])
+            sch.reorder(*axes[: 6 - inner], over, *axes[6 - inner : axis], within)
+        on_engine(sch, block, "load", inner, versions)

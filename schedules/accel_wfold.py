@@ -1,0 +1,129 @@
+"""Convolutions, and products as convolutions of one tap, on the W-fold engine (page 05).
+
+    kernels, in pieces of output channels
+    images and planes
+      the image, in pieces of rows, on its way into a zeroed buffer or folded on the chip
+      blocks of output rows
+        groups, planes of a kernel
+          WCONV: output channels, rows, columns, kernel rows, kernel columns, channels; one instruction
+        what is fused behind the sums on the vector engine, and the store
+
+Stride-fold changes how the buffers are read: a folded column is as many columns as the stride. Only where that does not
+divide the width do rows move, and the machine says where: on their way from external memory ("load"), from one buffer
+to another ("local"), or from the tail of a buffer to its head ("in place").
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import tvm
+from tvm import s_tir
+
+from ..decide.conv_tiling import ConvTiling
+from ..decide.stride_fold import StrideFold
+from ..decide.traffic import ceil_div
+from ..decide.wfold import Mode, decide_wfold, product_as_convolution
+from ..hardware.description import Hardware
+from ..hardware.machine import Machine
+from ..lowering.accel_behind import place_behind
+from ..lowering.accel_fold import MOVES_IN_PLACE, bring_image
+from ..lowering.accel_image import (
+    ConvOperands,
+    ImageForm,
+    Operands,
+    ProductOperands,
+    folded_form,
+    types_of,
+    write_image_form,
+)
+from ..lowering.accel_moves import LoopRV, last_loops, on_engine
+from ..lowering.prim_func import DECISION, ScheduledOperator
+from ..match import ConvProgram, GemmProgram
+from ..workload import element_bytes
+from .accel_product import SUMS
+
+PIECES = 8  # blocks of rows of an image, so that loads, products and stores overlap
+
+
+def apply(program: ConvProgram | GemmProgram, hardware: Hardware, *, mode: Mode = "best") -> ScheduledOperator:
+    """The operator cut for `hardware.w_fold`, as TIR with its blocks given to engines; `mode` as decide_wfold.
+
+    UnsupportedOperator for what the engine does not serve, operands that are computed, and types that it has not.
+    """
+    operands: Operands
+    if isinstance(program, ConvProgram):
+        workload, operands = program.workload, ConvOperands(program)
+    else:
+        workload, operands = product_as_convolution(program.workload), ProductOperands(program)
+    tiling = decide_wfold(workload, hardware, mode=mode)
+    fold = StrideFold(workload)
+    unit = hardware.w_fold
+    assert unit is not None  # decide_wfold has refused such a machine
+    place = unit.fold_place if fold.moves_data else "load"
+    form = folded_form(fold)
+    func = write_image_form(
+        program, operands, form, types_of(program, SUMS[4]), bring_image=bring_image(place, operands, form)
+    )
+    sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
+    sch.work_on(program.name)
+    _schedule(sch, form, tiling, unit.sub_units, place, Machine(hardware))
+    return ScheduledOperator(tiling, sch.mod[program.name].with_attr(DECISION, tiling.to_json()))
+
+
+def _schedule(
+    sch: s_tir.Schedule, form: ImageForm, tiling: ConvTiling, sub_units: int, place: str, machine: Machine
+) -> None:
+    assert tiling.co_block is not None and tiling.pci is not None and tiling.pco is not None
+    sums = sch.get_sblock("sums")
+    n, d, y, x, g, o, kd, kh, kw, c = sch.get_loops(sums)
+    rows = ceil_div(form.out[1], PIECES)
+    yo, yi = sch.split(y, [None, rows])
+    sch.reorder(n, d, yo, g, kd, o, yi, x, kh, kw, c)
+    on_engine(sch, sums, "wfold", 6, 2)
+    for name, value in (("pci", tiling.pci), ("pco", tiling.pco), ("block", tiling.co_block // sub_units)):
+        sch.annotate(sums, f"vsim.{name}", value)
+    place_behind(sch, yo)
+    if place == "in place":
+        _rows_in_place(sch)
+    else:
+        whole = _whole_image(form, sch, machine)
+        _bring(sch, "image", n if whole else yo, "load" if place == "load" else "vector", rows * form.stride[1])
+        if place == "local":
+            _bring(sch, "raw", n if whole else yo, "load", rows * form.stride[1])
+    _bring_kernels(sch, tiling.co_block)
+
+
+def _whole_image(form: ImageForm, sch: s_tir.Schedule, machine: Machine) -> bool:
+    """Whether two images find room at once; else rows are loaded with their halo for each block of output rows."""
+    room = machine.capacity("b")
+    element = element_bytes(str(sch.get(sch.get_sblock("image")).body.buffer.dtype))
+    return room is None or 2 * form.groups * form.ci * prod(form.size) * element <= room
+
+
+def _bring(sch: s_tir.Schedule, name: str, loop: LoopRV, engine: str, rows: int) -> None:
+    """Put a block that brings the image at `loop`, in pieces of rows."""
+    block = sch.get_sblock(name)
+    sch.compute_at(block, loop, preserve_unit_loops=True)
+    axes = last_loops(sch, block, 6)
+    over, within = sch.split(axes[2], [None, rows])
+    sch.reorder(*axes[:2], over, within)
+    on_engine(sch, block, engine, 4, 2)
+
+
+def _rows_in_place(sch: s_tir.Schedule) -> None:
+    """Rows that move within their buffer, as they are written."""
+    for block in sch.get_child_blocks(sch.get_sblock("fold")):
+        name = sch.get(block).name_hint
+        if name == "raw":
+            on_engine(sch, block, "load", 4, 1)
+        elif name in MOVES_IN_PLACE:
+            on_engine(sch, block, "vector", 3, 1)
+
+
+def _bring_kernels(sch: s_tir.Schedule, block_size: int) -> None:
+    """Kernels, in pieces of the output channels that share a pass over the input."""
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        if sch.get(block).name_hint in ("kernels", "no_kernels"):
+            sch.split(sch.get_loops(block)[1], [None, block_size])
+            on_engine(sch, block, "load", 5, 1)
