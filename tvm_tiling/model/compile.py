@@ -39,6 +39,7 @@ def compile_model(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
     cache: bool = True,
+    calibration: Sequence[Any] | None = None,
 ) -> Any:
     """Compile a model with no trial runs.
 
@@ -51,11 +52,15 @@ def compile_model(
     combination is compiled, and each run takes the one that its inputs have. `shapes`: whole shapes of inputs by name,
     for dimensions without a name.
 
+    `calibration`: inputs of a float32 model, by whose ranges it is quantised to int8 for an accelerator that multiplies
+    nothing else: each an array, a tuple of arrays in graph order, or arrays by name.
+
     `database`: a ShapeDatabase whose measured cuts are taken where it knows an operator; not served yet. `winograd` and
     `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or put it there.
 
-    Gives an Executable. With an accelerator for target, model may be a single operator too (as tiling_schedule takes
-    it, or a schedule): it gives a SimulatedExecutable, whose `simulate` gives the result and the report of a run.
+    Gives an Executable. With an accelerator for target the operators that it serves run there, simulated, and the rest
+    on this CPU: it gives an AcceleratedExecutable, whose `simulate` gives the result and the report of a run. Model may
+    be a single operator then too (as tiling_schedule takes it, or a schedule), for a SimulatedExecutable.
 
     ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
     what is no size.
@@ -65,8 +70,10 @@ def compile_model(
         return compile_operator(model, hardware)
     if database is not None:
         raise DatabaseError("database: measured cuts are not served yet; accepted: None, decisions from formulas")
-    if hardware.cpu is None:
-        raise HardwareError(f"{hardware.name} has no cpu; models are compiled for CPUs")
+    if hardware.cpu is not None and calibration is not None:
+        raise HardwareError(
+            f"calibration: {hardware.name} is a CPU, which models are not quantised for; accepted: None"
+        )
     settings = settings_of(batch, dims)
     options = Options(winograd=winograd, tolerance=tolerance)
 
@@ -81,6 +88,10 @@ def compile_model(
                 example_inputs=example_inputs,
             )
 
+    if hardware.cpu is None:
+        from .accel_compile import compile_for_accelerator, single  # which simulators, and they alone, need
+
+        return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
     if not cache:
         return _built(load(), hardware, options)
     store = CompileCache()

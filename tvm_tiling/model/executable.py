@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from . import saved
 from .constants import Constants, places_of
@@ -106,13 +108,17 @@ class Executable:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file, whole or not at all. A C compiler links the kernels."""
+        self._save(path, {})
+
+    def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:
+        """The file, with further contents by name."""
         description = {
             "fingerprint": self.fingerprint,
             "cores": self.cores,
             "places": self._constants.describe(),
             **self.describe(),
         }
-        saved.write(path, description, [variant.library for variant in self.variants], self._constants.block)
+        saved.write(path, description, [variant.library for variant in self.variants], self._constants.block, further)
 
 
 def load(path: str | os.PathLike[str]) -> Executable:
@@ -135,12 +141,17 @@ def load(path: str | os.PathLike[str]) -> Executable:
             )
             for library, plain in zip(libraries, known["variants"], strict=True)
         ]
-        return Executable(
-            variants,
-            constants,
-            fingerprint=known["fingerprint"],
-            cores=int(known["cores"]),
-            compile_seconds=float(known["compile_seconds"]),
-        )
+        made = {
+            "fingerprint": known["fingerprint"],
+            "cores": int(known["cores"]),
+            "compile_seconds": float(known["compile_seconds"]),
+        }
+        if "accelerator" not in known:
+            return Executable(variants, constants, **made)
+        from .accel_executable import AcceleratedExecutable, load_programs  # which are executables of this module
+
+        programs = load_programs(path, int(known["accelerator"]["programs"]))
+        left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
+        return AcceleratedExecutable(variants[0], constants, programs, left, **made)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise saved.damaged(os.fspath(path), error) from None

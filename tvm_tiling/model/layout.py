@@ -32,7 +32,7 @@ BROADCASTING = frozenset(
         *("logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf", "isfinite"),
         *("nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.softplus", "nn.selu"),
         *("abs", "negative", "exp", "log", "sqrt", "rsqrt", "sigmoid", "tanh", "erf", "sin", "cos"),
-        *("floor", "ceil", "round", "sign", "square"),
+        *("floor", "ceil", "round", "sign", "square", "left_shift", "right_shift"),
     )
 )
 
@@ -92,6 +92,8 @@ class _Orders:
             return self.concatenation(rewriter, call, rank)
         if name == "image.resize2d":
             return self.resize(rewriter, call, rank)
+        if name == "nn.pad":
+            return self.padded(rewriter, call, rank)
         if name in ("mean", "sum", "max", "min") and call.attrs.keepdims and call.attrs.axis is not None:
             # Axis a of channels first lies at the place of a in the permutation that moves channels last.
             axes = [to_last(rank).index(axis % rank) for axis in ints(call.attrs.axis)]
@@ -160,6 +162,12 @@ class _Orders:
             extrapolation_value=float(attrs.extrapolation_value),
             out_dtype=str(attrs.out_dtype or "") or None,
         )
+
+    def padded(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr:
+        attrs, widths = call.attrs, ints(call.attrs.pad_width)
+        moved = [width for axis in to_last(rank) for width in widths[2 * axis : 2 * axis + 2]]
+        data = self.as_last(rewriter, call.args[0], rank)
+        return relax.op.nn.pad(data, moved, str(attrs.pad_mode), float(attrs.pad_value))
 
     def concatenation(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
         fields = _tensors(rewriter, call)

@@ -52,9 +52,15 @@ def _library_name(number: int) -> str:
 
 
 def write(
-    path: str | os.PathLike[str], description: Mapping[str, Any], libraries: Sequence[Library], constants: np.ndarray
+    path: str | os.PathLike[str],
+    description: Mapping[str, Any],
+    libraries: Sequence[Library],
+    constants: np.ndarray,
+    further: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write the file, whole or not at all; `description` is plain values, `constants` bytes. OSError if it cannot."""
+    """Write the file, whole or not at all; `description` is plain values, `constants` bytes, `further` bytes by name.
+    OSError says why it cannot be written.
+    """
     refuse_unwritable(path)
     contents = [library.exported() for library in libraries]
     digests = [hashlib.sha256(content).hexdigest() for content in contents]
@@ -64,6 +70,8 @@ def write(
         for number, content in enumerate(contents):
             _add(archive, _library_name(number), memoryview(content))
         _add(archive, CONSTANTS, constants.data)
+        for name, held in (further or {}).items():
+            _add(archive, name, held.data)
 
 
 def _add(archive: tarfile.TarFile, name: str, content: memoryview) -> None:
@@ -102,6 +110,16 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Library], n
         if hashlib.sha256(content).hexdigest() != digest:
             raise ModelFormatError(f"{where}: its library is damaged; {ACCEPTED}")
     return known, [_loaded(content, where) for content in contents], constants
+
+
+def read_further(path: str | os.PathLike[str], names: Sequence[str]) -> list[np.ndarray]:
+    """The bytes that write() was given as `further`, of these names. ModelFormatError where one is missing or short."""
+    where = os.fspath(path)
+    try:
+        with tarfile.open(path, "r:") as archive:
+            return [_member(archive, name, where) for name in names]
+    except (tarfile.TarError, EOFError) as error:
+        raise ModelFormatError(f"{where} is no saved executable ({error}); {ACCEPTED}") from None
 
 
 def _description(content: np.ndarray, where: str) -> dict[str, Any]:
