@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 from tvm.support import cc
 
+from . import launcher
 from .saved import Library
 
 T = TypeVar("T")
@@ -51,7 +52,8 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
             return Built(Library(vm_build.VMExecutable(linked)), _planned(mod))
         objects = _objects(functions, target, workers, Path(folder))
         path = Path(folder) / "model.so"
-        vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants).export_library(str(path))
+        linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
+        linked.export_library(str(path), addons=launcher.compiled(Path(folder)))
         return Built(Library(tvm.runtime.load_module(str(path)), path.read_bytes()), _planned(mod))
 
 

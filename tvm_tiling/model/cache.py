@@ -136,7 +136,7 @@ def _sources() -> list[tuple[str, int, int]]:
     """This package's own files: an edit of them changes what they compile."""
     packages = (importlib.import_module(name) for name in ("tvm_tiling", "tvm_tiling.schedules"))
     folders = {Path(str(package.__file__)).parent for package in packages}
-    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    files = sorted(path for folder in folders for path in folder.rglob("*.[cp]*") if path.suffix in (".py", ".c"))
     return [(path.name, status.st_size, status.st_mtime_ns) for path in files for status in (path.stat(),)]
 
 

@@ -1,0 +1,110 @@
+"""launch.c, which shares the tasks of parallel loops among threads: every task once, whoever calls."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from networks import Network, conv_bn_relu
+from tvm.support import cc
+
+import tvm_tiling as tt
+from tvm_tiling.model.launcher import SOURCE
+
+pytestmark = pytest.mark.skipif(
+    cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
+)
+
+# Callers in several threads, jobs of different counts of tasks, some within tasks; each task of a job must run once.
+STRESS = r"""
+#include "launch.c"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CALLERS = 4, JOBS = 20000, MOST = 37 };
+typedef struct { int32_t runs[MOST]; int tasks, nested; } Job;
+
+static int count(int number, Group* group, void* data) {
+  Job* job = (Job*)data;
+  if (group->num_task != job->tasks) return 1;
+  __atomic_fetch_add(&job->runs[number], 1, __ATOMIC_RELAXED);
+  if (job->nested && number == 1) {
+    Job inner = {{0}, 3, 0};
+    if (tvm_tiling_launch(count, &inner, inner.tasks)) return 1;
+    for (int i = 0; i < inner.tasks; ++i) if (inner.runs[i] != 1) return 1;
+  }
+  return 0;
+}
+
+static void* caller(void* seed) {
+  unsigned state = (unsigned)(intptr_t)seed;
+  for (int number = 0; number < JOBS; ++number) {
+    Job job = {{0}, 1 + rand_r(&state) % MOST, number % 5 == 0};
+    if (tvm_tiling_launch(count, &job, job.tasks)) return (void*)1;
+    for (int i = 0; i < MOST; ++i)
+      if (job.runs[i] != (i < job.tasks)) {
+        printf("task %d of %d ran %d times\n", i, job.tasks, job.runs[i]);
+        return (void*)1;
+      }
+  }
+  return 0;
+}
+
+static int fails(int number, Group* group, void* data) { (void)group; (void)data; return number == 1 ? -7 : 0; }
+
+int main(void) {
+  Value arguments[] = {{INTEGER, 0, 0}, {INTEGER, 0, 3}}, result;
+  __tvm_ffi_tvm_tiling_share(0, arguments, 2, &result);
+  if (result.value != (int64_t)(intptr_t)tvm_tiling_launch) return 2;
+  pthread_t threads[CALLERS];
+  void* wrong = 0;
+  for (long i = 0; i < CALLERS; ++i) pthread_create(&threads[i], 0, caller, (void*)(i + 1));
+  for (int i = 0; i < CALLERS; ++i) { void* one; pthread_join(threads[i], &one); if (one) wrong = one; }
+  if (wrong) return 3;
+  return tvm_tiling_launch(fails, 0, 4) == -7 ? 0 : 4;
+}
+"""
+
+
+def test_every_task_runs_once(tmp_path):
+    source, program = tmp_path / "stress.c", tmp_path / "stress"
+    source.write_text(STRESS)
+    options = ["-x", "c", "-O2", "-pthread", "-I", str(SOURCE.parent)]
+    subprocess.run([cc.get_cc(), *options, str(source), "-o", str(program)], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def small_network():
+    return Network((1, 8, 20, 20)).module(lambda net, x: conv_bn_relu(net, x, 8, 16))
+
+
+def test_models_share_the_launcher_of_the_first():
+    first, second = (tt.compile(small_network(), cache=False) for _ in range(2))
+    x = np.random.default_rng(0).standard_normal(first.signature.input_shapes[0]).astype("float32")
+    assert first.variants[0].launched and second.variants[0].launched
+    want = first.run(x)
+    del first
+    np.testing.assert_array_equal(second.run(x), want)
+
+
+def test_a_forked_process_runs_models():
+    executable = tt.compile(small_network(), cache=False)
+    x = np.random.default_rng(0).standard_normal(executable.signature.input_shapes[0]).astype("float32")
+    want = executable.run(x)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(executable.run(x), want) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_without_a_compiler_models_run_in_the_pool_of_tvm(monkeypatch):
+    monkeypatch.setattr(cc, "get_cc", lambda: None)
+    executable = tt.compile(small_network(), cache=False)
+    x = np.random.default_rng(0).standard_normal(executable.signature.input_shapes[0]).astype("float32")
+    assert not executable.variants[0].launched
+    monkeypatch.undo()
+    np.testing.assert_allclose(executable.run(x), tt.compile(small_network(), cache=False).run(x), rtol=1e-5)

@@ -1,0 +1,54 @@
+"""A model's parallel loops run by launch.c in the place of TVM's thread pool; its note says why.
+
+It is compiled with a model, linked into its library and saved with it. A process runs the first one it loads, for all
+models, so that they share their threads; that library stays loaded. Without a C compiler, and outside of Linux, models
+run in TVM's pool.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tvm.support import cc
+
+from ..lowering.threads import usable_processors
+
+SOURCE = Path(__file__).with_name("launch.c")
+
+_lock = threading.Lock()
+_first: tuple[Any, int] | None = None  # a library and the address of its launch
+
+
+def compiled(folder: Path) -> list[str]:
+    """The object to be linked into a model's library, in `folder`; none where it cannot be made."""
+    compiler = cc.get_cc()
+    if compiler is None or not sys.platform.startswith("linux"):
+        return []
+    target = folder / "launch.o"
+    command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(SOURCE), "-o", str(target)]
+    made = subprocess.run(command, capture_output=True, check=False)
+    return [str(target)] if made.returncode == 0 else []
+
+
+def take_over(library: Any, cores: int) -> bool:
+    """Have `library`, a loaded module, run its parallel loops on `cores` cores, shared with other models.
+
+    False where none was linked into it.
+    """
+    global _first
+    try:
+        share = library.get_function("tvm_tiling_share", query_imports=True)
+    except AttributeError:
+        return False
+    with _lock:
+        if _first is None:
+            _first = library, share(0, cores - 1, *usable_processors())
+        first, address = _first
+        first.get_function("tvm_tiling_share", query_imports=True)(address, cores - 1, *usable_processors())
+        if first is not library:
+            share(address, 0)
+    return True
