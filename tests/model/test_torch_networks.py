@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm_ffi
-from tvm import te, tirx, topi
+from tvm import te, tirx
 from tvm.ir import Call
 
 import tvm_tiling as tt
@@ -38,6 +38,8 @@ def test_compiled_networks_compute_what_pytorch_computes(name):
     )
     for output, value in pairs:
         np.testing.assert_allclose(output, value.numpy(), rtol=2e-4, atol=2e-5)
+    kinds = {operator.kind for operator in executable.operators}
+    assert ("attention" in kinds) == (name in ("encoder", "encoder, vectors of tokens", "vision transformer"))
 
 
 def test_functions_behind_a_product_are_written_out():
