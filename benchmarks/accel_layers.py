@@ -1,0 +1,44 @@
+"""Layers that the simulated accelerator is compared with other simulators on: products and convolutions of known
+networks, one image or one sequence each, so small that a simulator in Python takes less than some minutes."""
+
+from __future__ import annotations
+
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
+
+from .peers.accel_machine import Layer
+
+
+def _product(name: str, m: int, n: int, k: int) -> Layer:
+    return Layer(name, GemmWorkload(m=m, n=n, k=k, dtype="int8"))
+
+
+def _convolution(name: str, size: int, ci: int, co: int, kernel: int, stride: int = 1) -> Layer:
+    """`size` rows and columns of the image with its border."""
+    return Layer(
+        name,
+        ConvWorkload(n=1, h=size, w=size, ci=ci, co=co, kh=kernel, kw=kernel, stride=(stride, stride), dtype="int8"),
+    )
+
+
+LAYERS = (
+    _product("ResNet-50 res2 reduce", 3136, 64, 64),
+    _product("ResNet-50 res2 expand", 3136, 256, 64),
+    _product("ResNet-50 res3 reduce", 784, 128, 512),
+    _product("ResNet-50 res4 reduce", 196, 256, 1024),
+    _product("ResNet-50 res4 expand", 196, 1024, 256),
+    _product("ResNet-50 res5 reduce", 49, 512, 2048),
+    _product("ResNet-50 classes", 1, 1000, 2048),
+    _product("BERT projection of 128", 128, 768, 768),
+    _product("BERT scores of a head", 128, 128, 64),
+    _product("BERT context of a head", 128, 64, 128),
+    _product("BERT feed-forward in, of 32", 32, 3072, 768),
+    _product("BERT feed-forward out, of 32", 32, 768, 3072),
+    _product("MobileNet pointwise 2", 12544, 64, 32),
+    _product("MobileNet pointwise 3", 3136, 128, 64),
+    _product("MobileNet pointwise 7", 196, 512, 256),
+    _product("MobileNet pointwise 13", 49, 1024, 512),
+    _convolution("MobileNet first", 225, 3, 32, 3, 2),
+    _convolution("SqueezeNet fire2 expand", 57, 16, 64, 3),
+    _convolution("SqueezeNet fire4 expand", 29, 32, 128, 3),
+    _convolution("SqueezeNet fire8 expand", 15, 64, 256, 3),
+)
