@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm_ffi
-from tvm import te, tirx
+from tvm import te, tirx, topi
 from tvm.ir import Call
 
 import tvm_tiling as tt
