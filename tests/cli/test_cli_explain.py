@@ -154,7 +154,7 @@ def test_a_terminal_gets_a_table_that_fits(capsys, monkeypatch):
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--prefer", "traffic"), "accepted: utilisation"),
         (("gemm 8 8 8", "--hardware", "zen4-server-8c", "--form", "fast"), "accepted: normal, nocopy"),
         ((STEM, "--hardware", "zen4-server-8c", "--form", "gemm"), "takes one tap, stride 1, no padding and one group"),
-        (("gemm 8 8 8", "--hardware", "wfold16"), "wfold16 has no cpu"),
+        (("gemm 8 8 8", "--hardware", "rnn16k"), "rnn16k has "),
         ((STEM, "--hardware", "wfold16", "--form", "direct"), "form = 'direct' is no form of a convolution on wfold16"),
         ((STEM, "--hardware", "wfold16", "--mode", "worst"), "mode = 'worst', accepted: 'best', 'seed'"),
         ((f"{STEM} groups=3 co=63".replace(" co=64", ""), "--hardware", "wfold16"), "would interleave groups = 3"),
