@@ -22,7 +22,7 @@ is not, the job is not over, and its function and data stand.
 #define TASK_BITS 12 /* of a job's number */
 #define MOST_TASKS ((1 << TASK_BITS) - 1)
 #define MOST_CORES 1024
-#define SPINS 2000        /* of an idle thread before it sleeps: some 25 microseconds, longer than between two loops */
+#define SPINS 20000       /* of an idle thread before it sleeps, some 200 microseconds; with a tenth SqueezeNet took 5 ms, not 3 */
 #define PATIENT_SPINS 400 /* of a caller that waits for the last task, before it lets others have the core */
 
 typedef struct {
