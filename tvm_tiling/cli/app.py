@@ -35,7 +35,9 @@ COMMANDS = (
     Command("report", "tvm_tiling.cli.report", "Time a model and show where its time goes, operator by operator."),
     Command("demo", "tvm_tiling.cli.demo", "Compile and run a network and three products beside TVM and libraries."),
     Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, of a model or on suites of shapes."),
-    Command("simulate", "tvm_tiling.cli.simulate", "Time a program or an operator on the simulated accelerator."),
+    Command(
+        "simulate", "tvm_tiling.cli.simulate", "Time a model, an operator or a program on the simulated accelerator."
+    ),
     Command("sweep", "tvm_tiling.cli.sweep", "Time it while one field of the accelerator takes several values."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
     Command(

@@ -93,16 +93,7 @@ def inputs_of(executable: Executable, file: str) -> dict[str, Any]:
 
     signature = executable.signature
     if file:
-        try:
-            arrays = np.load(file, allow_pickle=False)
-            if isinstance(arrays, np.ndarray):
-                raise ValueError("it holds one array without a name")
-            with arrays:
-                return {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise ModelFormatError(
-                f"{file} cannot be read as arrays ({error}); accepted: what numpy.savez wrote"
-            ) from None
+        return arrays_of(file)
     rng = np.random.default_rng(0)
     return {
         name: rng.random(shape).astype(dtype)
@@ -110,3 +101,17 @@ def inputs_of(executable: Executable, file: str) -> dict[str, Any]:
             signature.input_names, signature.input_shapes, signature.input_dtypes, strict=True
         )
     }
+
+
+def arrays_of(file: str) -> dict[str, Any]:
+    """The arrays of an .npz file by name; ModelFormatError for another file."""
+    import numpy as np
+
+    try:
+        arrays = np.load(file, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it holds one array without a name")
+        with arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ModelFormatError(f"{file} cannot be read as arrays ({error}); accepted: what numpy.savez wrote") from None

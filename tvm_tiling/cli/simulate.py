@@ -1,4 +1,4 @@
-"""`tvm-tiling simulate`: a program or an operator on the simulated accelerator."""
+"""`tvm-tiling simulate`: a program, a model or an operator on the simulated accelerator."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from .simulated import subject_of
 
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
-        metavar="PROGRAM|OPERATOR",
-        help='A program\'s file, or an operator as in explain: "gemm M K N", "gemm m=64 k=512 n=64 dtype=int8". The '
-        "quotation marks may be left out.",
+        metavar="MODEL|OPERATOR|PROGRAM",
+        help="The file of a model or a program, or an operator as in explain: "
+        '"gemm M K N", "gemm m=64 k=512 n=64 dtype=int8". The quotation marks may be left out.',
     ),
     hardware: str = typer.Option(
-        "", "--hardware", help="A preset or a TOML file; left out: the program's own machine, for operators neartile."
+        "", "--hardware", help="A preset or a TOML file; left out: the program's own machine, for others neartile."
+    ),
+    calibration: list[str] = typer.Option(  # noqa: B008
+        [], "--calibration", help="An .npz file with inputs of a float model, to quantise it by; may be repeated."
     ),
     trace: str = typer.Option("", "--trace", help="Write the timeline to this file (Chrome trace format, Perfetto)."),
     output: str = typer.Option("", "--output", "-o", help="Write the report with plots to this HTML file."),
@@ -24,7 +27,7 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print every figure as JSON."),
 ) -> None:
     """Time a program on an accelerator, e.g. tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware vta"""
-    found = subject_of(subject, hardware)
+    found = subject_of(subject, hardware, calibration)
     program = found.on_its_machine()
     report = simulate(program, found.hardware)
     if save:

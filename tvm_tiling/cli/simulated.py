@@ -1,4 +1,4 @@
-"""What `simulate` and `sweep` work on: a program's file, or an operator as text, which is recorded for a machine."""
+"""What `simulate` and `sweep` work on: a program's file, a model, or an operator as text, recorded for a machine."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..accel.program import Program
+from ..accel.program_file import MAGIC
 from ..errors import ProgramError
 from ..hardware import Hardware
 from .operator_text import OPERATORS, parse_operator
 
-MACHINE = "neartile"  # for operators, where none is named
+MACHINE = "neartile"  # for operators and models, where none is named
 
 
 @dataclass(frozen=True)
 class Subject:
-    """`program` for a machine, the same for every machine where it comes from a file; `hardware` is where it runs."""
+    """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
+    it runs."""
 
     name: str
     hardware: Hardware
@@ -27,20 +29,26 @@ class Subject:
         return self.program if isinstance(self.program, Program) else self.program(self.hardware)
 
 
-def subject_of(words: Sequence[str], hardware: str) -> Subject:
-    """A file that Program.save wrote, or else an operator such as "gemm 64 64 64".
+def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] = ()) -> Subject:
+    """A file that Program.save wrote, a model or what was compiled of one for an accelerator, or else an operator such
+    as "gemm 64 64 64".
 
-    `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators the preset
-    neartile. ProgramError, or OperatorTextError with word and place, for what is neither.
+    `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators and models
+    the preset neartile. `calibration` names .npz files with inputs of a model, by which it is quantised. ProgramError,
+    or OperatorTextError with word and place, for what is none of these.
     """
     name = " ".join(words)
+    if Path(name).is_file() and not _is_program(name):
+        return _model(name, hardware, calibration)
+    if calibration:
+        raise ProgramError(f"--calibration is for models; {name!r} is none")
     if Path(name).is_file():
         program = Program.load(name)
         return Subject(name, Hardware.load(hardware) if hardware else program.hardware, program)
     if not words or name.split()[0] not in OPERATORS:
         raise ProgramError(
-            f"{name!r} is no file and no operator; accepted: a program that Program.save wrote, or an operator that "
-            f"begins with one of {', '.join(OPERATORS)}"
+            f"{name!r} is no file and no operator; accepted: a program that Program.save wrote, a model, or an "
+            f"operator that begins with one of {', '.join(OPERATORS)}"
         )
     workload = parse_operator(name)
 
@@ -50,3 +58,30 @@ def subject_of(words: Sequence[str], hardware: str) -> Subject:
         return workload_program(workload, machine)
 
     return Subject(name, Hardware.load(hardware or MACHINE), record)
+
+
+def _is_program(path: str) -> bool:
+    """Whether a file is a program, or nothing else that could be meant."""
+    with open(path, "rb") as file:
+        start = file.read(len(MAGIC))
+    return start == MAGIC or Path(path).suffix == ".vsim"
+
+
+def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
+    """A model's part on the accelerator, compiled for the machine or compiled before."""
+    from ..model.accel_executable import AcceleratedExecutable
+    from .model_options import arrays_of, is_executable
+
+    if is_executable(path):
+        from ..model.executable import load
+
+        executable = load(path)
+        if calibration or not isinstance(executable, AcceleratedExecutable):
+            raise ProgramError(f"{path} is compiled{'' if calibration else ' for a CPU'}; accepted: a model")
+        machine = executable.program.hardware
+        return Subject(path, Hardware.load(hardware) if hardware else machine, executable.program)
+    from ..model.compile import compile_model
+
+    machine = Hardware.load(hardware or MACHINE)
+    data = [arrays_of(file) for file in calibration] or None
+    return Subject(path, machine, compile_model(path, target=machine, calibration=data).program)

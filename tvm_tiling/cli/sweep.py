@@ -37,23 +37,26 @@ def gathered(words: Sequence[str]) -> list[str]:
 
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
-        metavar="PROGRAM|OPERATOR",
-        help="A program's file, which stays as it is, or an operator such as gemm 512 512 512 dtype=int8, which is cut "
-        "anew for each value.",
+        metavar="MODEL|OPERATOR|PROGRAM",
+        help="A model, recorded once for the machine, or a program, which stays as it is, or an operator such as gemm "
+        "512 512 512 dtype=int8, which is cut anew for each value.",
     ),
     field: str = typer.Option(..., "--field", help="A dotted path, as `hardware show` prints it: near_tile.bw_a."),
     values: str = typer.Option(
         ..., OPTION, help="Values one behind the other, or FIRST..LAST*FACTOR, or FIRST..LAST+STEP. As the last option."
     ),
     hardware: str = typer.Option(
-        "", "--hardware", help="A preset or a TOML file; left out: the program's own machine, for operators neartile."
+        "", "--hardware", help="A preset or a TOML file; left out: the program's own machine, for others neartile."
+    ),
+    calibration: list[str] = typer.Option(  # noqa: B008
+        [], "--calibration", help="An .npz file with inputs of a float model, to quantise it by; may be repeated."
     ),
     output: str = typer.Option("", "--output", "-o", help="Write plots and table to this HTML file."),
     as_json: bool = typer.Option(False, "--json", help="Print every figure of every value as JSON."),
 ) -> None:
     """Cycles, utilisation and energy against a field of the machine, e.g. tvm-tiling sweep gemm 512 512 512 dtype=int8
     --hardware vta -o sweep.html --field near_tile.buf_a --values 4096..65536*2"""
-    found = subject_of(subject, hardware)
+    found = subject_of(subject, hardware, calibration)
     wanted = parse_values(values)
     points = list(_with_progress(sweep(found.program, found.hardware, field, wanted), len(wanted)))
     if output:

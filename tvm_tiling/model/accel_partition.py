@@ -20,11 +20,13 @@ from ..accel.record import record
 from ..errors import HardwareError, UnsupportedOperator
 from ..frontend.imported import first_line
 from ..hardware.description import Hardware
+from ..lowering.accel_pieces import in_pieces
 from ..schedule import schedule_operator
 from .dataflow import is_op, replace_operands, shape_of
 
 SEGMENT = "tvm_tiling.accelerator.segment_"  # and a number: what the graph calls
 MOST_SEGMENTS = 1 << 12
+MOST_CUTS = 8  # halvings of what the vector engine takes at a time
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,31 @@ def partition(mod: tvm.IRModule, hardware: Hardware, first: int = 0) -> Partitio
 
 def _recorded(func: tirx.PrimFunc, name: str, hardware: Hardware) -> OnAccelerator:
     try:
-        scheduled = schedule_operator(func, name, hardware)
-        main = scheduled.main.with_attr("global_symbol", name)
-        return OnAccelerator(record(main, hardware), "")
+        main = schedule_operator(func, name, hardware).main.with_attr("global_symbol", name)
+        return OnAccelerator(_program(main, name, hardware), "")
     except (UnsupportedOperator, HardwareError) as error:
         return OnAccelerator(None, str(error))
     except (tvm.error.InternalError, s_tir.ScheduleError) as error:
         # A primitive of TVM that cannot do its part with this nest: the CPU has another one.
         return OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
+
+
+def _program(main: tirx.PrimFunc, name: str, hardware: Hardware) -> Program:
+    """The program of a scheduled function, what follows its sums in as many pieces as the machine's memories ask for.
+    HardwareError where no number of pieces fits."""
+    cut: tirx.PrimFunc | None = main
+    refused: HardwareError | None = None
+    for pieces in (1, *(1 << power for power in range(1, MOST_CUTS + 1))):
+        if pieces > 1:
+            cut = in_pieces(main, name, pieces)
+        if cut is None:
+            break
+        try:
+            return record(cut, hardware)
+        except HardwareError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 @dataclass(eq=False)

@@ -76,6 +76,10 @@ def compile_model(
         )
     settings = settings_of(batch, dims)
     options = Options(winograd=winograd, tolerance=tolerance)
+    if hardware.cpu is None:
+        from .accel_compile import compile_for_accelerator, single  # which simulators, and they alone, need
+
+        model = _with_pairs(model)
 
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
@@ -89,8 +93,6 @@ def compile_model(
             )
 
     if hardware.cpu is None:
-        from .accel_compile import compile_for_accelerator, single  # which simulators, and they alone, need
-
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
     if not cache:
         return _built(load(), hardware, options)
@@ -104,6 +106,15 @@ def compile_model(
     executable = _built(imported or load(), hardware, options, start)
     store.put(key, executable)
     return executable
+
+
+def _with_pairs(model: Any) -> Any:
+    """An ONNX model's operators on integers as pairs; without the onnx package there are none."""
+    try:
+        from .quantise_onnx import with_pairs
+    except ImportError:
+        return model
+    return with_pairs(model)
 
 
 def _built(

@@ -19,6 +19,7 @@ from .quantise_chain import chain, pointwise
 from .quantise_functions import layer_norm, softmax, table
 from .quantise_scale import HIGH, LOW, Scale, quantised_weights
 from .quantise_sums import Real, Sums, Total, integer, requantised
+from .simplify import folded
 
 VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice", "nn.max_pool2d", "concat")
 
@@ -71,6 +72,8 @@ class _Integers:
             return self.quantized(variable, value)
         if is_op(value, "permute_dims") and value.args[0] in self.weights:
             return self._transposed(value)
+        if _is_operator(value) and any(self._is_weight(argument) for argument in value.args):
+            return self._constant(value)
         if is_op(value, *VIEWS) and value.args[0] in self.stored:
             return self._stored_view(value)
         if is_op(value, "nn.softmax") and value.args[0] in self.real:
@@ -154,6 +157,14 @@ class _Integers:
         self.weights[result] = weights.transposed(axes)
         return result
 
+    def _constant(self, call: relax.Call) -> Expr | None:
+        """What is computed of constants alone, such as a bias in the shape that is added."""
+        operands = [constant(self.weights[a].real) if self._is_weight(a) else a for a in call.args]
+        return folded(self.rewriter.builder.normalize(relax.Call(call.op, operands, call.attrs, call.ty_args)))
+
+    def _is_weight(self, expr: Expr) -> bool:
+        return isinstance(expr, relax.Var) and expr in self.weights
+
     def _stored_view(self, call: relax.Call) -> Expr:
         """A view of a tensor that is quantised, where the model does without the two operators."""
         source = self.stored[call.args[0]]
@@ -236,6 +247,10 @@ class _Integers:
             values, zero = values - 128, zero - 128
         spread = [np.broadcast_to(part, channels) for part in (found.scale.reshape(-1), zero)]
         return values.astype(np.int8), spread[0].astype(np.float32), spread[1].astype(np.int32)
+
+
+def _is_operator(value: Expr) -> bool:
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
 
 
 def _dequantize(real: Real) -> Expr:

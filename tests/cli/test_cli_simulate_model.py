@@ -1,0 +1,71 @@
+"""`tvm-tiling simulate` and `tvm-tiling sweep` on models."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_tiling as tt
+from tvm_tiling.cli import main
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """m.onnx in the working folder, a layer of 32 x 48, and x.npz with an input."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (16, 32))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (16, 48))],
+        [numpy_helper.from_array(rng.standard_normal((32, 48)).astype(np.float32), "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
+    np.savez("x.npz", x=rng.standard_normal((16, 32)).astype(np.float32))
+    return "m.onnx"
+
+
+def test_a_model_is_simulated_and_swept(capsys, model):
+    code, out, err = run(capsys, "simulate", model, "--json")
+    assert (code, err) == (0, "") and json.loads(out)["macs"] == 16 * 32 * 48
+    words = ("simulate", model, "--hardware", "vta", "--calibration", "x.npz", "--save", "p.vsim", "--json")
+    code, out, err = run(capsys, *words)
+    found = json.loads(out)
+    assert (code, err) == (0, "") and (found["hardware"], found["macs"]) == ("vta", 16 * 32 * 48)
+    assert len(tt.Program.load("p.vsim")) == found["instructions"]
+    words = ("sweep", model, "--hardware", "vta", "--calibration", "x.npz", "--json", "--field", "clock_mhz")
+    code, out, err = run(capsys, *words, "--values", "50", "100")
+    points = json.loads(out)["points"]
+    assert (code, err) == (0, "") and [point["report"]["cycles"] for point in points] == [found["cycles"]] * 2
+
+
+def test_what_was_compiled_for_an_accelerator_is_simulated(capsys, model):
+    tt.compile(model, target="vsim/neartile").save("m.tar")
+    code, out, err = run(capsys, "simulate", "m.tar", "--json")
+    assert (code, err) == (0, "") and json.loads(out)["hardware"] == "neartile"
+
+
+def test_models_that_cannot_be_simulated_are_one_line(capsys, model, tmp_path):
+    tt.compile(model, cache=False).save("cpu.tar")
+    (tmp_path / "bad.npz").write_bytes(b"none")
+    for words, why in (
+        ((model, "--hardware", "vta"), "calibration"),
+        (("cpu.tar",), "compiled for a CPU"),
+        ((model, "--calibration", "bad.npz"), "bad.npz cannot be read"),
+        (("gemm 8 8 8", "--calibration", "x.npz"), "--calibration is for models"),
+    ):
+        code, out, err = run(capsys, "simulate", *words)
+        assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1
+        assert "defect" not in err
