@@ -7,8 +7,9 @@ The time of a candidate is estimated as
     loads    of both operands with their halo; one after the other where they share a queue or a port
     end      the last tile and the way out of its results
 
-start + work + end, or the loads and the last tile if that is longer. What finds room in its buffer only once is loaded
-when the block before it is done with; sums with room for one block leave before the next one's begin.
+start + work + end, or the loads and the last tile if that is longer. Where a buffer holds few blocks, work waits for
+them to go round: a block is loaded, worked on and makes room for another, which is there a latency later; sums are
+worked on and leave.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..workload import ConvWorkload
 from .traffic import product_on
 
 MOST_VERSIONS = 8
+MOST_SUMS = 8
 EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
 
 
@@ -65,6 +67,22 @@ class Axis:
         first = start * self.stride - self.front
         last = first + self.reach(np.minimum(step, self.points - start))
         return int(np.maximum(0, np.minimum(last, self.size) - np.maximum(first, 0)).sum())
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks of an operand: `cycles` of all loads and of `each` block, how many have room, whether it stays whole."""
+
+    cycles: np.ndarray
+    each: np.ndarray
+    versions: np.ndarray
+    whole: np.ndarray
+
+    @property
+    def times(self) -> np.ndarray:
+        """How many blocks are loaded."""
+        times: np.ndarray = np.maximum(1, np.round(self.cycles / self.each))
+        return times
 
 
 class ConvFacts:
@@ -148,7 +166,7 @@ class BlockTimes:
         self.in_acc = size <= acc
         half = np.full(len(size), 1 << 62) if out is None else np.full(len(size), out // 2)
         room = np.where(self.in_acc, acc, np.where(self.split, 0, half))
-        self.versions_sums = np.clip(room // size, 0, 2)
+        self.versions_sums = np.clip(room // size, 0, MOST_SUMS)
 
     @property
     def fits(self) -> np.ndarray:
@@ -160,31 +178,63 @@ class BlockTimes:
         """The estimate."""
         at, facts, p, unit = self.at, self.facts, self.facts.product, self.facts.unit
         conv = facts.conv
-        work, instructions, last = self._work()
-        loads_a, loads_b = self.bytes_a / p.bw_a, self.bytes_b / p.bw_b
+        work, instructions = self._work()
+        meetings = self.parts_m * self.points * (conv.groups // at.groups)  # of a block of A and one of B
+        last = work / (meetings * _parts(facts.ci, at.channels))
+        a = _Blocks(self.bytes_a / p.bw_a, self.size_a / p.bw_a, self.versions_a, self.whole_a)
+        b = _Blocks(self.bytes_b / p.bw_b, self.size_b / p.bw_b, self.versions_b, self.whole_b)
         out = conv.n * conv.do * conv.ho * conv.wo * conv.co * facts.d_acc
-        stores = np.zeros(len(work)) if facts.out_rate is None else np.full(len(work), out / facts.out_rate)
-        last_store = stores * (at.groups * at.tile_m * at.tile_rows * at.columns) * facts.d_acc / out
-        block_a, block_b = self.size_a / p.bw_a, np.minimum(self.size_b / p.bw_b, loads_b)
-        tiles_a = np.maximum(1, at.step_m // at.tile_m)
+        stores = np.full(len(work), 0.0 if facts.out_rate is None else out / facts.out_rate)
+        last_store = stores / self._tiles
+        pieces_a = np.maximum(1, np.where(self.whole_a, facts.co, at.step_m) // at.tile_m)
+        pieces_b = np.where(self.whole_b, np.maximum(1, conv.ho // at.rows), 1)
         if facts.one_queue:
-            loads, start = loads_a + loads_b, block_a + block_b
+            loads, start = a.cycles + b.cycles, a.each + b.each
         else:
-            loads, start = np.maximum(loads_a, loads_b), np.maximum(block_a / tiles_a, block_b)
-        if facts.one_port:
-            loads = loads + stores
+            loads, start = np.maximum(a.cycles, b.cycles), np.maximum(a.each / pieces_a, b.each)
         start = start + facts.latency
-        # What has no second version waits for the work on the one before.
-        alone = np.where((self.versions_a < 2) & ~self.whole_a & (loads_a > block_a), loads_a, 0.0)
-        alone = alone + np.where((self.versions_b < 2) & ~self.whole_b & (loads_b > block_b), loads_b, 0.0)
-        alone = alone + np.where(self.versions_sums < 2, stores, 0.0)
-        most = np.maximum(start + work + alone, facts.latency + loads + last)
+        late = np.maximum(
+            _arrives(a, pieces_a, work, np.where(self.whole_a, self.points, meetings)),
+            _arrives(b, pieces_b, work, np.where(self.whole_b, self.parts_m, meetings)),
+        )
+        longest = np.maximum(work + late, np.maximum(self._goes_round(a, work), self._goes_round(b, work)))
+        waits = np.zeros(len(work))
+        if facts.one_port:
+            # A store waits for the load that has the port: there are as many stores as loads while loads last.
+            number = a.times * pieces_a + b.times * pieces_b
+            waits = loads / number
+            rest = np.maximum(0, self._tiles - number) * work / self._tiles
+            longest = np.maximum(longest, loads + np.minimum(1, number / self._tiles) * stores + rest - start)
+            loads = loads + stores
+        turn = (work + stores) / self._tiles + waits + unit.drain + facts.latency + self._tokens
+        longest = np.maximum(longest, self._tiles * turn / np.maximum(1, self.versions_sums))
+        most = np.maximum(start + longest, facts.latency + loads + last)
         issued = instructions * facts.machine.issue.issue_cycles
         estimate: np.ndarray = np.maximum(most, issued) + unit.drain + last_store + EACH * instructions
         return estimate
 
-    def _work(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cycles of the multipliers, instructions, and cycles of one whole tile."""
+    @property
+    def _tokens(self) -> int:
+        """Cycles of the tokens there and back."""
+        return 2 * self.facts.machine.issue.token_cycles
+
+    @functools.cached_property
+    def _tiles(self) -> np.ndarray:
+        """How often sums leave."""
+        at, conv = self.at, self.facts.conv
+        tile = np.where(self.split, at.step_m * at.rows, at.tile_m * at.tile_rows) * at.groups * at.columns
+        tiles: np.ndarray = np.maximum(1, conv.n * conv.do * conv.ho * conv.wo * conv.co / tile)
+        return tiles
+
+    def _goes_round(self, blocks: _Blocks, work: np.ndarray) -> np.ndarray:
+        """Cycles that the blocks of an operand take that come, are worked on and make room, one after the other for
+        each version; 0 where all of them find room."""
+        turn = blocks.each + self.facts.latency + work / blocks.times + self._tokens
+        found: np.ndarray = blocks.times * turn / np.maximum(1, blocks.versions) - blocks.each
+        return np.where(blocks.whole | (blocks.times <= blocks.versions), 0, found)
+
+    def _work(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles of the multipliers, and their instructions."""
         at, facts = self.at, self.facts
         conv = facts.conv
         sides = (
@@ -202,8 +252,7 @@ class BlockTimes:
                         count = m_count * r_count * w_count * c_count * (conv.n * conv.do * conv.kd * conv.groups)
                         work += count * self._instruction(m, r * w, c * conv.kh * conv.kw)
                         instructions += count
-        last = self._instruction(at.tile_m, at.tile_rows * at.columns, at.channels * conv.kh * conv.kw)
-        return work, instructions, last * at.groups * conv.kd
+        return work, instructions
 
     def _instruction(self, m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
         unit = self.facts.unit
@@ -213,6 +262,13 @@ class BlockTimes:
             blocks = np.ceil(m * n * k / unit.macs(self.facts.conv.d_s))
         cycles: np.ndarray = unit.fill + blocks
         return cycles
+
+
+def _arrives(blocks: _Blocks, pieces: np.ndarray, work: np.ndarray, passes: np.ndarray) -> np.ndarray:
+    """Cycles by which an operand that stays is later there, piece by piece, than the first pass over it takes."""
+    arrival = np.where(blocks.whole, blocks.cycles, blocks.each) * (1 - 1 / pieces)
+    late: np.ndarray = np.maximum(0, arrival - work / passes)
+    return late
 
 
 def _parts(size: int, step: np.ndarray) -> np.ndarray:
