@@ -33,9 +33,9 @@ class Setting:
     """What our simulator is to assume.
 
     `padded_blocks`: a block that does not fill the array takes the cycles of one that does. `padded_loads`: A and B
-    come with the rows and columns that fill it. `alone`: cycles beyond its depth that each block has the array for
-    itself. `matrix`: an image comes as the rows of its product. `before`, `behind`: cycles of
-    loading before the first product and of storing after the last.
+    come with the rows and columns that fill it, unless A is an image. `alone`: cycles beyond its depth that each block
+    has the array for itself. `matrix`: an image comes as the rows of its product. `before`, `behind`: cycles of loading
+    before the first product and of storing after the last.
     """
 
     machine: ArrayMachine
@@ -112,10 +112,8 @@ def ours(layer: Layer, setting: Setting) -> Figures:
     w = layer.workload if not setting.matrix else layer.matrix
     machine, sizes = setting.machine, layer.operand_bytes
     stored = sizes["out"]
-    if setting.padded_loads:
-        plain = layer.matrix
-        m, n = _up(plain.m, machine.rows), _up(plain.n, machine.columns)
-        w = GemmWorkload(m=m, n=n, k=plain.k, dtype=plain.dtype)
+    if setting.padded_loads and isinstance(w, GemmWorkload):
+        w = GemmWorkload(m=_up(w.m, machine.rows), n=_up(w.n, machine.columns), k=w.k, dtype=w.dtype)
         sizes = Layer(layer.name, w).operand_bytes
     tile = replace(machine.near_tile(), partial_blocks="padded" if setting.padded_blocks else "skipped")
     if setting.alone:

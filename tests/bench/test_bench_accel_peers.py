@@ -51,6 +51,10 @@ def test_a_convolution_as_a_product_has_its_multiplications():
     plain, matrix = assumed(conv), assumed(conv, MATRIX)
     assert plain.moved["b"] == matrix.moved["b"] == 8 * 27
     assert matrix.moved["a"] == 12 * 27 > plain.moved["a"]
+    assert assumed(conv, PADDED_LOADS) == replace(  # an image has no rows of a product to fill up
+        assumed(conv, PADDED_BLOCKS), seconds=assumed(conv, PADDED_LOADS).seconds
+    )
+    assert assumed(conv, PADDED_LOADS, MATRIX).moved["a"] == 16 * 27
 
 
 def test_padding_costs_blocks_and_bytes():
