@@ -7,8 +7,10 @@ run in TVM's pool.
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,24 @@ _first: tuple[Any, int] | None = None  # a library and the address of its launch
 
 def compiled(folder: Path) -> list[str]:
     """The object to be linked into a model's library, in `folder`; none where it cannot be made."""
-    compiler = cc.get_cc()
-    if compiler is None or not sys.platform.startswith("linux"):
+    content = _object()
+    if content is None:
         return []
     target = folder / "launch.o"
-    command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(SOURCE), "-o", str(target)]
-    made = subprocess.run(command, capture_output=True, check=False)
-    return [str(target)] if made.returncode == 0 else []
+    target.write_bytes(content)
+    return [str(target)]
+
+
+@functools.lru_cache(maxsize=1)
+def _object() -> bytes | None:
+    compiler = cc.get_cc()
+    if compiler is None or not sys.platform.startswith("linux"):
+        return None
+    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+        target = Path(folder) / "launch.o"
+        command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(SOURCE), "-o", str(target)]
+        made = subprocess.run(command, capture_output=True, check=False)
+        return target.read_bytes() if made.returncode == 0 else None
 
 
 def take_over(library: Any, cores: int) -> bool:
