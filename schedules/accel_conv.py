@@ -20,7 +20,7 @@ from ..decide.conv_blocks import ConvBlocks, conv_blocks
 from ..decide.gemm_partition import Mode, decide_partition
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
-from ..lowering.accel_behind import place_behind
+from ..lowering.accel_behind import finished, place_behind
 from ..lowering.accel_image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
 from ..lowering.accel_moves import Block, LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
@@ -44,7 +44,7 @@ def apply(program: ConvProgram, hardware: Hardware, *, mode: Mode = "best") -> S
     sums = sum_types(hardware)
     blocks = conv_blocks(workload, hardware, order=tiling.outer_order if mode == "seed" else None)
     sch = ConvSchedule(program, plain_form(workload), blocks, sums).write()
-    return ScheduledOperator(tiling, sch.mod[program.name].with_attr(DECISION, tiling.to_json()))
+    return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
 
 
 class ConvSchedule:

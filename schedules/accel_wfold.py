@@ -26,7 +26,7 @@ from ..decide.traffic import ceil_div
 from ..decide.wfold import Mode, decide_wfold, product_as_convolution
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel_behind import place_behind
+from ..lowering.accel_behind import finished, place_behind
 from ..lowering.accel_fold import MOVES_IN_PLACE, bring_image
 from ..lowering.accel_image import (
     ConvOperands,
@@ -68,7 +68,7 @@ def apply(program: ConvProgram | GemmProgram, hardware: Hardware, *, mode: Mode 
     sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
     sch.work_on(program.name)
     _schedule(sch, form, tiling, unit.sub_units, place, Machine(hardware))
-    return ScheduledOperator(tiling, sch.mod[program.name].with_attr(DECISION, tiling.to_json()))
+    return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
 
 
 def _schedule(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from convolutions import by_numpy, convolution
@@ -122,6 +124,17 @@ def test_what_is_fused_behind_runs_on_the_vector_engine(case, machine):
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))
     assert len(np.unique(result)) > 20
     assert np.isin(Opcode.ALU, program.instructions["op"])
+
+
+def test_what_is_fused_behind_is_cut_to_the_output_buffer():
+    narrow = replace(VTA, near_tile=replace(VTA.near_tile, out_bytes=4096))
+    func, _, program, inputs, result = simulated(requantised(convolution(**CASES["3x3"]), 8), narrow)
+    assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))
+    assert next(memory.bytes for memory in program.memories if memory.name == "out") <= 4096
+    whole = record(tt.tiling_schedule(func, target=VTA).mod, VTA)
+    stores = [(p.instructions["op"] == Opcode.STORE).sum() for p in (whole, program)]
+    assert stores[1] > stores[0]
+    assert len(products(program)) == len(products(whole))  # the products are not
 
 
 def test_no_im2col_is_made_in_memory():

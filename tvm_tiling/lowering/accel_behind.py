@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from tvm import s_tir
+from math import prod
 
+from tvm import DataType, s_tir, tirx
+from tvm.ir import Call
+
+from ..hardware.description import Hardware
+from ..hardware.machine import Machine
 from ..match.access import loads
-from .accel_moves import Block, LoopRV, below, on_engine
+from .accel_moves import Block, LoopRV, below, last_loops, on_engine
+from .accel_pieces import in_pieces
 
 
 def place_behind(sch: s_tir.Schedule, loop: LoopRV) -> None:
@@ -34,3 +40,42 @@ def _further_operands(sch: s_tir.Schedule, block: Block) -> list[Block]:
             seen.append(load.source)
             cached.append(sch.cache_read(block, load.source.name, "global.out"))
     return cached
+
+
+def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:
+    """The scheduled function, what is behind its sums cut into pieces that the machine's output buffer holds."""
+    func = sch.mod[name]
+    pieces = _pieces_behind(sch, Machine(hardware).capacity("out"))
+    return (in_pieces(func, name, pieces) or func) if pieces > 1 else func
+
+
+def _pieces_behind(sch: s_tir.Schedule, room: int | None) -> int:
+    """Into how many pieces the block "results" has to be cut so that `room` bytes hold it: two versions of its results
+    and of what it reads besides the sums, and a scratch element for each operation that its expression nests."""
+    blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    if room is None or "results" not in blocks:
+        return 1
+    results = sch.get_sblock("results")
+    block = sch.get(results)
+    count = int(block.annotations["vsim.loops"])
+    elements = prod(_extent(sch.get(loop)) for loop in last_loops(sch, results, count))
+    sums = sch.get(sch.get_sblock("sums")).body.buffer
+    others = {load.source for load in loads(block.body.value) if not load.source.same_as(sums)}
+    widths = [_width(block.body.buffer), *(_width(buffer) for buffer in others)]
+    bytes_of_element = 2 * sum(widths) + 4 * _depth(block.body.value)
+    return -(-elements * bytes_of_element // room)
+
+
+def _extent(loop: tirx.For) -> int:
+    return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
+
+
+def _width(buffer: tirx.Buffer) -> int:
+    return int(DataType(str(buffer.dtype)).bits + 7) // 8
+
+
+def _depth(expr: tirx.Expr) -> int:
+    """How many operations are nested in an expression."""
+    parts = [getattr(expr, name) for name in ("a", "b", "value") if isinstance(getattr(expr, name, None), tirx.Expr)]
+    parts += list(expr.args) if isinstance(expr, Call) else []
+    return 1 + max(map(_depth, parts)) if parts else 0

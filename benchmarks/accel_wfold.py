@@ -1,0 +1,99 @@
+"""What W-fold saves on channels that do not fill a row (page 05), as a page with a plot: python -m
+benchmarks.accel_wfold -o wfold.html
+
+A convolution of 3 x 3 taps for every number of input channels, on the preset wfold16: simulated utilisation where the
+granularity is chosen (mode "best"), taken by the padding rule (mode "seed"), and where channels are padded to a full
+row, as they would be without W-fold. Peak is what all multipliers do on channels that are really there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import plotly.graph_objects as go
+from tvm import te, tirx, topi
+
+import tvm_tiling as tt
+from tvm_tiling.accel.record import record
+from tvm_tiling.accel.simulate import simulate
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.match import prim_func_of
+
+CHANNELS = (*range(1, 17), *range(18, 65, 2), *range(68, 129, 4))
+HEIGHT, WIDTH, OUT, TAPS = 8, 64, 64, 3
+
+
+def layer(channels: int) -> tirx.PrimFunc:
+    """The int8 convolution of so many input channels."""
+    x = te.placeholder((1, HEIGHT, WIDTH, channels), name="x", dtype="int8")
+    w = te.placeholder((TAPS, TAPS, channels, OUT), name="w", dtype="int8")
+    return prim_func_of(topi.nn.conv2d_nhwc(x, w, (1, 1), (1, 1, 1, 1), 1, out_dtype="int32"))
+
+
+def without_folding(machine: Hardware) -> Hardware:
+    """The machine with a whole row as its only granularity."""
+    assert machine.w_fold is not None
+    return replace(machine, w_fold=replace(machine.w_fold, least_granularity=machine.w_fold.row_bytes))
+
+
+def measure(channels: Iterable[int]) -> list[dict[str, float]]:
+    """Simulated utilisation of each number of channels, three ways."""
+    machine = tt.Hardware.load("wfold16")
+    rows = []
+    for count in channels:
+        func = layer(count)
+        row: dict[str, float] = {"channels": count}
+        for name, hardware, mode in (
+            ("best", machine, "best"),
+            ("seed", machine, "seed"),
+            ("padded", without_folding(machine), "best"),
+        ):
+            schedule = tt.tiling_schedule(func, target=hardware, mode=mode)
+            row[name] = simulate(record(schedule.mod, hardware)).utilisation
+        rows.append(row)
+    return rows
+
+
+def table(rows: Sequence[dict[str, float]]) -> str:
+    """The figures as text."""
+    lines = [f"{'channels':>8} {'best':>7} {'seed':>7} {'padded':>7} {'gain':>6}"]
+    for row in rows:
+        gain = row["best"] / row["padded"]
+        lines.append(f"{row['channels']:>8} {row['best']:>7.3f} {row['seed']:>7.3f} {row['padded']:>7.3f} {gain:>6.2f}")
+    return "\n".join(lines)
+
+
+def figure(rows: Sequence[dict[str, float]]) -> go.Figure:
+    """Utilisation against channels."""
+    names = {"best": "W-fold, fewest cycles", "seed": "W-fold, padding rule", "padded": "padded to a full row"}
+    lines = [
+        go.Scatter(x=[row["channels"] for row in rows], y=[row[key] for row in rows], name=name, mode="lines+markers")
+        for key, name in names.items()
+    ]
+    plot = go.Figure(lines)
+    plot.update_layout(
+        title=f"Utilisation of wfold16: {TAPS} x {TAPS} taps, {HEIGHT} x {WIDTH} points, {OUT} output channels, int8",
+        xaxis_title="input channels (bytes)",
+        yaxis_title="multiply-adds over those at peak",
+        yaxis_range=[0, 1],
+    )
+    return plot
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accel_wfold", description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, help="an HTML file for the plot")
+    options = parser.parse_args(arguments)
+    rows = measure(CHANNELS)
+    print(table(rows))
+    if options.output is not None:
+        figure(rows).write_html(options.output, include_plotlyjs=True)
+        print(f"plot: {options.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""The plot of W-fold's utilisation: its figures and its page."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("plotly")
+
+from benchmarks import accel_wfold
+
+
+def test_folding_gains_where_channels_do_not_fill_a_row(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(accel_wfold, "CHANNELS", (3, 16, 48, 64))
+    accel_wfold.main(["-o", str(tmp_path / "plot.html")])
+    assert "channels" in capsys.readouterr().out
+    assert "W-fold, padding rule" in (tmp_path / "plot.html").read_text(encoding="utf-8")
+    rows = {row["channels"]: row for row in accel_wfold.measure((3, 16, 48, 64))}
+    assert rows[16]["padded"] == pytest.approx(rows[16]["best"] / 4)  # a quarter of a row
+    assert rows[48]["padded"] == pytest.approx(rows[48]["best"] * 3 / 4)
+    assert rows[64]["padded"] == pytest.approx(rows[64]["best"])
+    assert rows[3]["best"] > rows[3]["seed"] > rows[3]["padded"]
