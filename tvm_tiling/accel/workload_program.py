@@ -10,15 +10,17 @@ from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
+from .plain_convolution import plain_convolution
 from .program import Program
 from .record import record
 
 
 def workload_program(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Program:
-    """The program of `tiling_schedule` for a product. UnsupportedOperator for what is not recorded (yet): convolutions,
-    and operands with longer rows than their data; HardwareError where the machine cannot do it."""
-    if not isinstance(workload, GemmWorkload):
-        raise UnsupportedOperator("the simulator records no convolution given as text; accepted: gemm")
+    """The program of `tiling_schedule` for a product or a convolution. UnsupportedOperator for operands with longer
+    rows than their data and for convolutions that plain_convolution does not write; HardwareError where the machine
+    cannot do it."""
+    if isinstance(workload, ConvWorkload):
+        return record(tiling_schedule(plain_convolution(workload), target=hardware).mod, hardware)
     dense = (
         workload.m if workload.trans_a else workload.k,
         workload.k if workload.trans_b else workload.n,
