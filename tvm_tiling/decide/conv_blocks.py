@@ -87,16 +87,10 @@ def candidates(facts: ConvFacts) -> Columns:
     rows = [(r, tile) for r in cuts(conv.ho, 1, CUTS) for tile in _tiles(r, conv.ho)]
     channels = [facts.ci] if grouped else cuts(facts.ci, 1, (*FEW_CUTS, 16, 32))
     columns = cuts(conv.wo, 1, FEW_CUTS)
-    made = [
-        (order, g, *m, *r, w, c)
-        for order in ((1,) if grouped else (1, 0))
-        for g in groups
-        for m in (whole if grouped else blocks_m)
-        for r in rows
-        for w in columns
-        for c in channels
-    ]
-    return Columns(*np.array(made, dtype=np.int64).T)
+    m, r = np.array(whole if grouped else blocks_m), np.array(rows)
+    choices = ((1,) if grouped else (1, 0), groups, np.arange(len(m)), np.arange(len(r)), columns, channels)
+    order, g, of_m, of_r, w, c = (grid.ravel() for grid in np.meshgrid(*choices, indexing="ij"))
+    return Columns(order, g, m[of_m, 0], m[of_m, 1], r[of_r, 0], r[of_r, 1], w, c)
 
 
 def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
