@@ -13,11 +13,13 @@ where K is split gets its blocks in the pieces that the next level takes, so tha
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 from typing import NamedTuple
 
 from tvm import s_tir
 
 from ..decide.levels import LevelsTiling, decide_levels
+from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..lowering.accel_moves import Block, LoopRV, below, on_engine, tiled
 from ..lowering.prim_func import DECISION, ScheduledOperator
@@ -26,7 +28,10 @@ from ..match.access import loads
 from ..workload import element_bytes
 from .accel_product import ProductOnChip, sum_types
 
-SCRATCH = 8  # bytes per result that the vector engine is taken to need between its steps
+SCRATCH = (
+    8,
+    4,
+)  # bytes per result that the vector engine is taken to need between its steps, fewer where they do not fit
 
 
 def apply(program: GemmProgram, hardware: Hardware) -> ScheduledOperator:
@@ -37,7 +42,11 @@ def apply(program: GemmProgram, hardware: Hardware) -> ScheduledOperator:
     """
     sums = sum_types(hardware)
     schedule = LevelsSchedule(program, sums, [level.name for level in hardware.levels])
-    tiling = decide_levels(program.workload, hardware, behind=schedule.bytes_behind)
+    behind = schedule.bytes_behind
+    try:
+        tiling = decide_levels(program.workload, hardware, behind=behind and behind + SCRATCH[0])
+    except HardwareError:
+        tiling = decide_levels(program.workload, hardware, behind=behind and behind + SCRATCH[1])
     sch = schedule.write_levels(tiling)
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(tiling, main)
@@ -69,20 +78,26 @@ class LevelsSchedule(ProductOnChip):
 
     @property
     def bytes_behind(self) -> int:
-        """Bytes per result that the innermost level holds of what is fused behind the product."""
+        """Bytes per result that the innermost level holds of what is fused behind the product; no scratch space."""
         consumers = self.sch.get_consumers(self.product)
-        block = self.sch.get(consumers[0]) if consumers else self.sch.get(self.product)
-        result = element_bytes(str(block.writes[0].source.dtype))
+        sums = self.sch.get(self.product).writes[0].source
         if not consumers:
-            return 0 if str(block.writes[0].source.dtype) == self.sum_type else 2 * result
-        operands = {load.source for load in loads(block.body.value)}
-        return 2 * sum(element_bytes(str(operand.dtype)) for operand in operands) + 2 * result + SCRATCH
+            return 0 if str(sums.dtype) == self.sum_type else element_bytes(str(sums.dtype))
+        block = self.sch.get(consumers[0])
+        held = [block.writes[0].source, *{load.source for load in loads(block.body.value)}]
+        results = prod(int(extent) for extent in sums.shape)
+        return sum(
+            -(-element_bytes(str(buffer.dtype)) * prod(int(extent) for extent in buffer.shape) // results)
+            for buffer in held
+            if not buffer.same_as(sums)
+        )
 
     def write_levels(self, tiling: LevelsTiling) -> s_tir.Schedule:
         """The schedule of `tiling`."""
         sch, self.tiling = self.sch, tiling
+        self.a_first = tiling.levels[0].a_first
         batch, m, n, k = self.bring_on_chip()
-        chains = [self._chain(0, self.load_a, "a"), self._chain(1, self.load_b, "b")]
+        chains = self._chains()
         self.count = next(
             (i for i, cut in enumerate(tiling.levels) if cut.name == tiling.split_level), len(tiling.levels)
         )
@@ -119,15 +134,16 @@ class LevelsSchedule(ProductOnChip):
             behind.append(self.sch.cache_write(behind[-1], 0, f"global.{name}.out"))
         return behind
 
-    def _chain(self, operand: int, first: Block, memory: str) -> list[Block]:
-        """The blocks that load an operand into every level."""
-        chain = [first]
-        for name in self.names[1:]:
-            held = self.sch.get(chain[-1]).writes[0].source
-            reads = self.sch.get(self.product).reads
-            number = next(i for i, region in enumerate(reads) if region.source.same_as(held))
-            chain.append(self.sch.cache_read(self.product, number, f"global.{name}.{memory}"))
-        return chain
+    def _chains(self) -> tuple[list[Block], list[Block]]:
+        """The blocks that load A and those that load B into every level."""
+        chains = {"a": [self.load_a], "b": [self.load_b]}
+        for name, cut in zip(self.names[1:], self.tiling.levels[1:], strict=True):
+            for memory in "ba" if cut.a_first else "ab":
+                held = self.sch.get(chains[memory][-1]).writes[0].source
+                reads = self.sch.get(self.product).reads
+                number = next(i for i, region in enumerate(reads) if region.source.same_as(held))
+                chains[memory].append(self.sch.cache_read(self.product, number, f"global.{name}.{memory}"))
+        return chains["a"], chains["b"]
 
     # ---- where blocks stand ---------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class ProductOnChip:
         memory_out: str = "out",
     ) -> None:
         self.program = program
+        self.a_first = False  # of two operands that are loaded in the same place
         self.memory_a, self.memory_b, self.memory_sums, self.memory_out = memory_a, memory_b, memory_sums, memory_out
         size = program.workload
         if size.dtype not in sums or program.a.dtype != program.b.dtype:
@@ -117,10 +118,14 @@ class ProductOnChip:
             indices = [fresh[names[v.name]] for group in order for v in operand.axes[group] if v.name in used]
             return sch.reindex_cache_read(self.product, number, scope, tirx.IndexMap(fresh, indices, None))
 
-        return (
-            cached(program.a, places[0], f"global.{self.memory_a}", (0, 1, 2)),
-            cached(program.b, places[1], f"global.{self.memory_b}", (0, 2, 1)),
-        )
+        # What is made last stands first.
+        made = {}
+        for axis in "ba" if self.a_first else "ab":
+            if axis == "a":
+                made[axis] = cached(program.a, places[0], f"global.{self.memory_a}", (0, 1, 2))
+            else:
+                made[axis] = cached(program.b, places[1], f"global.{self.memory_b}", (0, 2, 1))
+        return made["a"], made["b"]
 
     def _axes(self) -> tuple[list[LoopRV], LoopRV, LoopRV, LoopRV]:
         """The loops of the product as batch, m, n and k, one of each but the batch."""

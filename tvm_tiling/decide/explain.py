@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .attention import AttentionTiling
 from .conv_tiling import ConvTiling
+from .levels import LevelsTiling
 from .tiling import Decision, GemmTiling
 
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
@@ -49,6 +50,11 @@ _SECTIONS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("cores", ("threads_batch", "threads_rows")),
         ("predicted", ("predicted_seconds",)),
     ),
+    LevelsTiling.op: (
+        ("one product", ("tile_m", "tile_n", "tile_k", "sum_slots")),
+        ("split-K", ("split_level",)),
+        ("predicted", ("load_a", "load_b", "cycles", "utilisation")),
+    ),
 }
 
 
@@ -73,6 +79,11 @@ def explained(tiling: Decision) -> Iterator[Row]:
     if isinstance(tiling, ConvTiling):
         for form, seconds, why in tiling.candidates:
             yield Row("compared", form, "refused" if seconds is None else _text("predicted_seconds", seconds), why)
+    if isinstance(tiling, LevelsTiling):
+        for cut in tiling.levels:
+            shown.add(cut.reason)
+            blocks = f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}"
+            yield Row("levels", cut.name, blocks, tiling.why(cut.reason))
     for reason in tiling.reasons:
         if reason.field not in shown:
             yield Row("also", reason.field, _text(reason.field, reason.value), reason.why)
@@ -104,6 +115,8 @@ def _text(name: str, value: object) -> str:
         return f"{value:.1%}"
     if name == "predicted_seconds" and isinstance(value, float):
         return f"{value:.3g} s"
+    if name == "cycles" and isinstance(value, float):
+        return f"{value:.0f}"
     if name in ("load_a", "load_b"):
         return "once" if value == 1 else f"{value} times"
     if isinstance(value, tuple):

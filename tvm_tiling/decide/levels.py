@@ -13,7 +13,8 @@ from ..hardware.machine import Machine
 from ..hardware.memory import OPERANDS
 from ..workload import ConvWorkload, GemmWorkload
 from .levels_model import Blocks, LevelProduct, Storage
-from .levels_search import Choice, best_blocks
+from .levels_search import best_blocks
+from .levels_time import Choice
 from .tiling import Decision, Reason
 from .traffic import ceil_div, refuse_type
 
@@ -49,6 +50,11 @@ class LevelCut:
     slots_out: int
     a_first: bool
     cycles: float
+
+    @property
+    def reason(self) -> str:
+        """The field of the decision's reasons that tells of this level."""
+        return f"level {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,15 +248,18 @@ def _loads_why(stays: bool, b: Blocks, level: int) -> str:
 
 
 def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
-    b, found = choice
-    storage, traffic = p.levels[level], found.traffic[level]
-    value = f"{b.rows_at(level)} x {b.columns_at(level)} x {b.depth_at(level, p.k)}"
-    spread = "" if storage.instances == 1 else f", rows over {b.across_m[level]} and columns over {b.across_n[level]}"
+    cut = _level_cut(p, choice, level)
+    spread = "" if cut.instances == 1 else f", rows over {cut.across_m} and columns over {cut.across_n} instances"
+    order = f"blocks of {'m outside n' if cut.order == 'mn' else 'n outside m'}"
     return Reason(
-        f"level {storage.name}",
-        value,
-        f"A comes {traffic.load_a} times, B {traffic.load_b} times, {found.loads[level]:.0f} cycles{spread}",
+        cut.reason,
+        f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}",
+        f"{order}; A comes {_times(cut.load_a)}, B {_times(cut.load_b)}, in {cut.cycles:.0f} cycles{spread}",
     )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:

@@ -15,8 +15,9 @@ as another gets them in the same transfer (multicast). A block is the one of all
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -137,19 +138,16 @@ class Held(NamedTuple):
     slots_out: int
 
 
-class Times(NamedTuple):
-    """Cycles of a cut: of the `loads` into each level and the `stores` out of it, of the `products`, until the first
-    of them can `begin` at each level and in the engine (last), from the end of the last to the last result (`end`), and
-    of it all."""
-
-    traffic: tuple[Traffic, ...]
-    held: tuple[Held, ...]
-    loads: tuple[float, ...]
-    stores: tuple[float, ...]
-    products: float
-    begin: tuple[float, ...]
-    end: float
-    cycles: float
+def spreads(p: LevelProduct) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Over how many instances in all each level spreads rows, and columns."""
+    own = [
+        [(over, storage.fan_out // over) for over in range(1, storage.fan_out + 1) if storage.fan_out % over == 0]
+        for storage in p.levels
+    ]
+    for pairs in itertools.product(*own):
+        across_m = tuple(itertools.accumulate((pair[0] for pair in pairs), lambda x, y: x * y))
+        across_n = tuple(itertools.accumulate((pair[1] for pair in pairs), lambda x, y: x * y))
+        yield across_m, across_n
 
 
 def traffic_of(p: LevelProduct, b: Blocks) -> tuple[Traffic, ...]:
@@ -233,82 +231,3 @@ def store_cycles(p: LevelProduct, level: int, size: float) -> float:
     """Cycles to bring so many bytes of results out of a level."""
     rate = p.levels[level].rate * p.levels[level].instances
     return size / (min(rate, p.rates[2]) if level == 0 else rate)
-
-
-def times(p: LevelProduct, b: Blocks) -> Times | None:
-    """The cycles of a cut, None where it does not fit.
-
-    Loads, products and stores overlap but at the start, until the first blocks are there, and at the end, when the last
-    results leave. What takes turns in the slots of a level is there from the begin of its transfer to the end of its
-    use, so that too few slots hold up those before.
-    """
-    count = len(p.levels)
-    traffic = traffic_of(p, b)
-    held = []
-    for level in range(count):
-        room = held_at(p, b, level, traffic[level])
-        if room is None:
-            return None
-        held.append(room)
-    latency = [storage.latency for storage in p.levels]
-    latency[0] += p.latency
-    rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
-    tiles, steps = ceil_div(p.m, b.rows[-1]) * ceil_div(p.n, b.columns[-1]), ceil_div(p.k, depth)
-    step_a, step_b = rows * depth * p.d_s, columns * depth * p.d_s
-    size_a, size_b = p.m * p.k * p.d_s, p.n * p.k * p.d_s
-    one = p.product_cycles(rows, columns, depth)
-    products = _products(p, b)
-
-    step = [sum(load_cycles(p, b, level, step_a, step_b)) for level in range(count)] + [one]
-    loads = []
-    begin = [0.0]
-    for level, found in enumerate(traffic):
-        busy = sum(load_cycles(p, b, level, found.load_a * size_a, found.load_b * size_b))
-        if level >= b.split and steps > 1:
-            turning = (step[level] + latency[level] + step[level + 1]) / min(held[level].slots_a, held[level].slots_b)
-            busy = max(busy, tiles * steps * turning)
-        loads.append(busy)
-        begin.append(begin[-1] + latency[level] + _first(p, b, level, found.a_first))
-
-    tile = [store_cycles(p, level, rows * columns * p.d_acc) for level in range(count)] + [products / tiles]
-    stores = []
-    for level in range(count):
-        busy = store_cycles(p, level, p.m * p.n * p.d_acc)
-        if tiles > 1:
-            before = tile[level + 1] + (latency[level + 1] if level + 1 < count else p.drain)
-            busy = max(busy, (tiles - 1) * (before + tile[level] + latency[level]) / held[level].slots_out)
-        stores.append(busy)
-    end = p.drain + sum(tile[:count]) + sum(latency)
-    until = begin[-1] + products
-    for level in range(count):
-        until = max(until, begin[level] + loads[level], begin[-1] + tile[count] + stores[level])
-    return Times(traffic, tuple(held), tuple(loads), tuple(stores), products, tuple(begin), end, until + end)
-
-
-def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
-    """Cycles of a level's loads before the next level can begin: a block of the operand that comes first, and the first
-    piece of the other."""
-    depth, piece = b.depth_at(level, p.k) * p.d_s, min(b.depth, p.k) * p.d_s
-    inner = level + 1
-    rows, columns = (
-        (min(b.rows_at(level), p.m) * depth, min(b.columns_at(inner), p.n) * piece)
-        if a_first
-        else (min(b.rows_at(inner), p.m) * piece, min(b.columns_at(level), p.n) * depth)
-    )
-    return sum(load_cycles(p, b, level, rows, columns))
-
-
-@functools.lru_cache(maxsize=4096)
-def _pieces(size: int, block: int) -> tuple[tuple[int, int], ...]:
-    """(how many, size) of the pieces of an axis: the full ones and the rest."""
-    full, rest = divmod(size, block)
-    return tuple((count, piece) for count, piece in ((full, block), (1, rest)) if count and piece)
-
-
-def _products(p: LevelProduct, b: Blocks) -> float:
-    total = 0
-    for of_k, steps in _pieces(p.k, min(b.depth, p.k)):
-        for of_m, rows in _pieces(p.m, b.rows[-1]):
-            for of_n, columns in _pieces(p.n, b.columns[-1]):
-                total += of_m * of_n * of_k * p.product_cycles(rows, columns, steps)
-    return float(total)

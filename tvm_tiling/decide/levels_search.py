@@ -4,13 +4,14 @@ Loads fall as blocks grow, level by level, so what is left to choose is short:
 
 1. The spread of every level's instances over rows and columns: pairs of divisors.
 2. The level where K is split, and there the rows and columns of the sums: the sums' room couples them, so for each
-   count of columns the largest rows beside it, evened out, and a half of them. (Blocks inside that level are the same.)
-3. The step of K: the largest that fits the levels inside, or a half, a quarter, ... of it.
-4. The levels outside, from the innermost outwards: multiples of the blocks within, the largest that fit. Smaller ones
-   are tried afterwards, level by level, as products begin sooner behind them.
-5. The order of each level's two loops: the one that its loads take less time with.
+   count of columns the largest rows beside it, evened out, and a half and a quarter of them. (Blocks inside that level
+   are the same.)
+3. The levels outside, from the innermost outwards: the largest multiples of the blocks within that fit. Where operands
+   share the room, a part of it for each.
+4. The order of each level's two loops: the one that its loads take less time with.
 
-The loads that no choice of 3 to 5 avoids bound a candidate from below; those that cannot win are left out.
+What neither loads nor products can go below bounds a candidate; those that cannot win are left out. The best few are
+then refined (levels_refine.py).
 """
 
 from __future__ import annotations
@@ -18,52 +19,49 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from .levels_model import (
     Blocks,
     LevelProduct,
-    Times,
-    held_at,
     load_cycles,
     round_up,
+    share,
+    spreads,
     store_cycles,
-    times,
     traffic_of,
 )
+from .levels_refine import refined
+from .levels_steps import deepest
+from .levels_time import Choice, product_cycles, times
 from .traffic import ceil_div
 
 MOST_COUNTS = 16  # of blocks along an axis that are tried
-MOST_GROWN = 24  # candidates that are given outer levels
-MOST_SHRUNK = 4  # candidates whose outer levels are made smaller
-
-
-class Choice(NamedTuple):
-    """A cut and its cycles."""
-
-    blocks: Blocks
-    times: Times
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """Fastest first, then fewest loads into the outermost level."""
-        return self.times.cycles, self.times.traffic[0].load_a + self.times.traffic[0].load_b
+MOST_GROWN = 12  # candidates for each split level that are given outer levels, a third of them for each spread
+MOST_ALIKE = 2  # of each split level and spread that may be refined
+MOST_REFINED = 10  # candidates that are refined
+PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
 
 
 def best_blocks(p: LevelProduct) -> Choice | None:
     """The best cut, None if none fits; the module's text says what is tried."""
-    starts = sorted(_starts(p), key=lambda start: start[0])
-    found: list[Choice] = []
+    starts = sorted((start for start in _starts(p) if start[0] < math.inf), key=lambda start: start[0])
+    spread_count = sum(1 for _ in spreads(p))
+    kinds: dict[tuple[object, ...], list[Choice]] = {}
     best = math.inf
-    for number, (bound, start) in enumerate(starts):
-        if found and (number >= MOST_GROWN or bound >= best):
+    tried: dict[tuple[object, ...], int] = {}
+    for bound, start in starts:
+        kind = (start.split, start.across_m, start.across_n)
+        if bound >= best:
             break
-        grown = [choice for blocks in _steps_of_k(p, start) if (choice := _grown(p, blocks)) is not None]
-        if grown:
-            found.append(min(grown, key=lambda choice: choice.rank))
-            best = min(best, found[-1].times.cycles)
-    found.sort(key=lambda choice: choice.rank)
-    return min((_shrunk(p, choice) for choice in found[:MOST_SHRUNK]), key=lambda choice: choice.rank, default=None)
+        if tried.setdefault(kind, 0) < max(MOST_GROWN // 3, MOST_GROWN // spread_count):
+            tried[kind] += 1
+            grown = _grown(p, start)
+            if grown is not None:
+                kinds.setdefault(kind, []).append(grown)
+                best = min(best, grown.times.cost)
+    picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
+    picks.sort(key=lambda choice: choice.rank)
+    return min((refined(p, pick) for pick in picks[:MOST_REFINED]), key=lambda choice: choice.rank, default=None)
 
 
 def sizes(whole: int, unit: int) -> list[int]:
@@ -84,39 +82,42 @@ def sizes(whole: int, unit: int) -> list[int]:
     return found
 
 
-def spreads(p: LevelProduct) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Over how many instances in all each level spreads rows, and columns."""
-    own = [
-        [(over, storage.fan_out // over) for over in range(1, storage.fan_out + 1) if storage.fan_out % over == 0]
-        for storage in p.levels
-    ]
-    for pairs in itertools.product(*own):
-        across_m = tuple(itertools.accumulate((pair[0] for pair in pairs), lambda x, y: x * y))
-        across_n = tuple(itertools.accumulate((pair[1] for pair in pairs), lambda x, y: x * y))
-        yield across_m, across_n
-
-
 def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
-    """Cuts with the blocks of the split level alone, and what they cannot be faster than."""
+    """Cuts with the blocks of the split level alone, and what they cannot be faster than. Some may not fit yet."""
     levels = len(p.levels)
     for across_m, across_n in spreads(p):
         rows_of = sizes(p.m, p.units[0] * across_m[-1])
         columns_of = sizes(p.n, p.units[1] * across_n[-1])
         for split in range(levels + 1):
             depth = min(p.units[2], p.k) if split < levels else p.k
-            for sums in (1, 2):
-                seen = set()
-                for columns in columns_of:
-                    shortest = None
-                    for rows in rows_of:
-                        blocks = _same(p, split, rows, columns, depth, across_m, across_n, sums)
-                        if shortest is not None and rows * 2 < shortest:
-                            break
-                        if _fits(p, blocks, 0):
-                            shortest = shortest or rows
-                            if (rows, columns) not in seen:
-                                seen.add((rows, columns))
-                                yield _bound(p, blocks), blocks
+            for sums, columns in itertools.product((1, 2), columns_of):
+                blocks = _same(p, split, p.units[0] * across_m[-1], columns, depth, across_m, across_n, sums)
+                most = _most_rows(p, blocks)
+                for limit in (most, most // 2, most // 4):
+                    rows = next((size for size in rows_of if size <= limit), None)
+                    if rows is not None and (limit == most or rows * 2 > limit):
+                        found = _same(p, split, rows, columns, depth, across_m, across_n, sums)
+                        cut = deepest(p, found)
+                        yield _bound(p, cut), cut
+
+
+def _most_rows(p: LevelProduct, b: Blocks) -> int:
+    """The most rows beside the columns of `b` whose sums, and steps of K of the least size, fit every level; 0 if the
+    columns do not fit."""
+    most = round_up(p.m, p.units[0] * b.across_m[-1])
+    step = round_up(b.depth, p.units[2]) * p.d_s * p.turns
+    for level, storage in enumerate(p.levels):
+        columns = share(b.columns[-1], p.n, b.across_n[level], p.units[1])
+        last = level == len(p.levels) - 1
+        for_sums = columns * (p.d_acc * (b.sums if last else p.turns) + p.d_behind * last)
+        if storage.room is not None:
+            room = (storage.room - columns * step) // (for_sums + step)
+        elif columns * step <= storage.rooms[1]:
+            room = min(storage.rooms[2] // for_sums, storage.rooms[0] // step)
+        else:
+            room = 0
+        most = min(most, room // p.units[0] * p.units[0] * b.across_m[level])
+    return most
 
 
 def _same(
@@ -134,89 +135,81 @@ def _same(
     return Blocks((rows,) * count, (columns,) * count, ("mn",) * count, depth, across_m, across_n, sums)
 
 
-def _fits(p: LevelProduct, b: Blocks, first: int) -> bool:
-    """Whether the levels from `first` inwards have room for a cut."""
-    traffic = traffic_of(p, b)
-    return all(held_at(p, b, level, traffic[level]) is not None for level in range(first, len(p.levels)))
-
-
 def _bound(p: LevelProduct, b: Blocks) -> float:
-    """Cycles that no choice of steps and of outer blocks goes below."""
-    bound = 0.0
-    for level in range(len(p.levels)):
-        often = (1, 1)
-        if level >= b.split and b.depth < p.k:
-            often = (ceil_div(p.n, b.columns[-1]), ceil_div(p.m, b.rows[-1]))
-        bytes_a, bytes_b = often[0] * p.m * p.k * p.d_s, often[1] * p.n * p.k * p.d_s
-        bound = max(bound, sum(load_cycles(p, b, level, bytes_a, bytes_b)))
-        bound = max(bound, store_cycles(p, level, p.m * p.n * p.d_acc))
-    return max(bound, p.peak_cycles)
-
-
-def _steps_of_k(p: LevelProduct, b: Blocks) -> Iterator[Blocks]:
-    """The cut with the largest step of K that fits, then with smaller ones."""
-    if b.split == len(p.levels):
-        yield b
-        return
-    unit = p.units[2]
-    low, high = 1, ceil_div(p.k, unit)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _fits(p, b._replace(depth=middle * unit), b.split):
-            low = middle
+    """Cycles that no choice of outer blocks goes below, steps of K being as they are."""
+    last = len(p.levels) - 1
+    down, across = ceil_div(p.m, b.rows[-1]), ceil_div(p.n, b.columns[-1])
+    tiles = down * across
+    products = product_cycles(p, b)
+    tile = store_cycles(p, last, min(b.rows[-1], p.m) * min(b.columns[-1], p.n) * p.d_acc)
+    bound = max(products, (tiles - 1) * (products / tiles + tile + p.levels[last].latency) / b.sums)
+    begin, end = 0.0, 0.0
+    rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(p.units[2], p.k)
+    until = 0.0
+    for level, storage in enumerate(p.levels):
+        if level < b.split:
+            often = _least_loads(p, b, level)
+        elif b.depth < p.k:
+            often = [(across, down)]
         else:
-            high = middle - 1
-    while True:
-        steps = ceil_div(ceil_div(p.k, unit), low)
-        yield b._replace(depth=ceil_div(ceil_div(p.k, unit), steps) * unit)
-        if low == 1 or p.product_cycles(b.rows[-1], b.columns[-1], low * unit) < 16:
-            return
-        low = (low + 1) // 2
+            often = [(1, down), (across, 1)]
+        loads = (sum(load_cycles(p, b, level, a * p.m * p.k * p.d_s, n * p.n * p.k * p.d_s)) for a, n in often)
+        until = max(until, begin + min(loads, default=math.inf))
+        begin += storage.latency + sum(load_cycles(p, b, level, rows * depth * p.d_s, columns * depth * p.d_s))
+        end += storage.latency + store_cycles(p, level, rows * columns * p.d_acc)
+    stores = max(store_cycles(p, level, p.m * p.n * p.d_acc) for level in range(last + 1))
+    return max(until, begin + bound, begin + products / tiles + stores) + end + 2 * p.latency
+
+
+def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]]:
+    """How often A and B come into a level that holds all of K, at least, in either order; nothing if it has no room."""
+    storage, line = p.levels[level], round_up(p.k, p.units[2]) * p.d_s
+    blocks = (
+        share(b.rows[-1], p.m, b.across_m[level], 1) * line,
+        share(b.columns[-1], p.n, b.across_n[level], 1) * line,
+    )
+    wholes = (ceil_div(p.m, b.across_m[level]) * line, ceil_div(p.n, b.across_n[level]) * line)
+    rooms = storage.rooms[:2] if storage.room is None else (storage.room - blocks[1], storage.room - blocks[0])
+    if any(min(whole, block * p.turns) > room for whole, block, room in zip(wholes, blocks, rooms, strict=True)):
+        return []
+    most = [1 if whole <= room else ceil_div(whole * p.turns, room) for whole, room in zip(wholes, rooms, strict=True)]
+    return [(1, most[0]), (most[1], 1)]
 
 
 def _grown(p: LevelProduct, b: Blocks) -> Choice | None:
-    """The levels outside the split one with the largest blocks that fit, each level's room shared out as is best."""
+    """The levels outside the split one with the largest blocks that fit, a shared room parted as is best."""
     best: Choice | None = None
-    for favour in ("m", "n", "both"):
+    shared = any(storage.room is not None for storage in p.levels[: b.split])
+    for part in PARTS if shared else PARTS[:1]:
         blocks = b
         for level in range(b.split - 1, -1, -1):
-            blocks = _largest(p, blocks, level, favour)
+            blocks = _largest(p, blocks, level, part)
         found = _ordered(p, blocks)
         if found is not None and (best is None or found.rank < best.rank):
             best = found
-        if all(storage.room is None for storage in p.levels):
-            break
     return best
 
 
-def _largest(p: LevelProduct, b: Blocks, level: int, favour: str) -> Blocks:
-    """Blocks of one level as multiples of those within, grown in rows and columns in turn while they fit."""
-    stuck: set[str] = set()
-    while len(stuck) < 2:
-        for axis in ("m", "n"):
-            if axis in stuck or (favour != "both" and axis != favour and favour not in stuck):
-                continue
-            grown = _grow(p, b, level, axis)
-            if grown is not None:
-                b = grown
-            else:
-                stuck.add(axis)
+def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
+    """Blocks of one level and of those outside it, as large: multiples of those within, the most that fit."""
+    storage = p.levels[level]
+    line = round_up(p.k, p.units[2]) * p.d_s * p.turns  # of K, for each row or column
+    rooms: tuple[float, float] = storage.rooms[:2]
+    if storage.room is not None:
+        tile = share(b.rows[-1], p.m, b.across_m[level], p.units[0])
+        tile *= share(b.columns[-1], p.n, b.across_n[level], p.units[1]) * p.d_acc * p.turns
+        rooms = ((storage.room - tile) * part, (storage.room - tile) * (1 - part))
+    for axis, room, across in (("m", rooms[0], b.across_m[level]), ("n", rooms[1], b.across_n[level])):
+        whole, own = (p.m, b.rows) if axis == "m" else (p.n, b.columns)
+        inner, fits = own[level + 1], int(room // line) * across
+        if round_up(whole, p.units["mn".index(axis)] * across) * (line // p.turns) <= room * across and (
+            storage.room is None or fits >= whole
+        ):
+            fits = max(fits, whole)  # all of it stays, once
+        count = ceil_div(whole, max(fits // inner * inner, inner))
+        size = round_up(ceil_div(whole, count), inner)
+        b = _with(b, axis, (*(size for _ in range(level + 1)), *own[level + 1 :]))
     return b
-
-
-def _grow(p: LevelProduct, b: Blocks, level: int, axis: str) -> Blocks | None:
-    """One axis of a level's block (and of those outside, which are as large) made larger: fewer blocks by one or, where
-    there are many, by half."""
-    whole, own = (p.m, b.rows) if axis == "m" else (p.n, b.columns)
-    inner = own[level + 1]
-    count = ceil_div(whole, own[level])
-    for fewer in dict.fromkeys((ceil_div(count, 2), count - 1)):
-        if 0 < fewer < count:
-            size = round_up(ceil_div(whole, fewer), inner)
-            grown = _with(b, axis, (*(size for _ in range(level + 1)), *own[level + 1 :]))
-            if held_at(p, grown, level, traffic_of(p, grown)[level]) is not None:
-                return grown
-    return None
 
 
 def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
@@ -240,35 +233,3 @@ def _ordered(p: LevelProduct, b: Blocks) -> Choice | None:
         b = min(options, key=lambda option: option[:2])[-1]
     found = times(p, b)
     return None if found is None else Choice(b, found)
-
-
-def _shrunk(p: LevelProduct, start: Choice) -> Choice:
-    """Blocks of the outer levels made smaller while that is faster."""
-    best = start
-    improved = True
-    while improved:
-        improved = False
-        for level in range(best.blocks.split):
-            for axis in ("m", "n"):
-                for blocks in _smaller(p, best.blocks, level, axis):
-                    found = _ordered(p, blocks)
-                    if found is not None and found.rank < best.rank:
-                        best, improved = found, True
-    return best
-
-
-def _smaller(p: LevelProduct, b: Blocks, level: int, axis: str) -> Iterator[Blocks]:
-    """Cuts with smaller blocks of one level along one axis, those outside rounded to multiples."""
-    whole, own = (p.m, b.rows) if axis == "m" else (p.n, b.columns)
-    inner = own[level + 1]
-    seen = {own[level]}
-    multiple = ceil_div(min(own[level], round_up(whole, inner)), inner)
-    for less in ((multiple + 1) // 2, multiple - 1):
-        size = less * inner
-        if less < 1 or size in seen:
-            continue
-        seen.add(size)
-        outer: list[int] = []
-        for other in reversed(own[:level]):
-            outer.append(round_up(other, size) if other >= whole else max(size, other // size * size))
-        yield _with(b, axis, (*reversed(outer), size, *own[level + 1 :]))

@@ -1,0 +1,141 @@
+"""Every cut of a small product through storage levels, random machines for them, and loads counted by walking loops."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+
+from tvm_tiling.decide.levels import level_product
+from tvm_tiling.decide.levels_model import Blocks, LevelProduct
+from tvm_tiling.decide.levels_search import best_blocks
+from tvm_tiling.decide.levels_time import times
+from tvm_tiling.hardware import Hardware
+from tvm_tiling.hardware.memory import Level, Memory
+from tvm_tiling.workload import GemmWorkload
+
+
+def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
+    """A product of few blocks and a machine that holds some of them."""
+    unit = rng.choice([1, 4])
+    m, n = (rng.randint(1, 5) * unit - rng.choice([0, 0, 1 if unit > 1 else 0]) for _ in range(2))
+    k_unit = rng.choice([1, 4, 16])
+    k = rng.randint(1, 5) * k_unit
+    levels = rng.choice([2, 2, 2, 3])
+    sizes = sorted((2 ** rng.uniform(5, 9) * unit * unit for _ in range(levels)), reverse=True)
+    found = []
+    for number, size in enumerate(sizes):
+        rooms = (
+            {"bytes": int(3 * size)}
+            if rng.random() < 0.4
+            else {f"bytes_{operand}": int(size * rng.uniform(0.6, 1.6)) for operand in ("a", "b", "out")}
+        )
+        found.append(
+            Level(
+                name=f"l{number}",
+                **rooms,
+                instances=rng.choice([1, 1, 2]),
+                bytes_per_cycle=rng.choice([None, 2, 4, 8]),
+                latency=rng.choice([0, 0, 5]),
+                unit_m=unit,
+                unit_n=unit,
+                unit_k=k_unit,
+            )
+        )
+    base = Hardware.neartile(
+        buf_a=64, buf_b=64, acc_max=64, bw_a=rng.choice([1, 2, 4]), bw_b=rng.choice([1, 2, 4]), macs_per_cycle=16
+    )
+    memories = {"external": Memory(bytes_per_cycle=4, latency=rng.choice([0, 10]))}
+    return GemmWorkload(m=m, n=n, k=k, dtype="int8"), dataclasses.replace(
+        base, name="random", levels=tuple(found), memories=memories
+    )
+
+
+def every_cut(p: LevelProduct) -> Iterator[Blocks]:
+    """All cuts whose blocks are multiples of those within: spreads, split levels, blocks, orders, steps of K, sums."""
+    count = len(p.levels)
+    fans = [[f for f in range(1, s.fan_out + 1) if s.fan_out % f == 0] for s in p.levels]
+    for over in itertools.product(*fans):
+        across_m = tuple(itertools.accumulate(over, int.__mul__))
+        across_n = tuple(
+            itertools.accumulate((s.fan_out // f for s, f in zip(p.levels, over, strict=True)), int.__mul__)
+        )
+        for split in range(count + 1):
+            depths = _multiples(p.k, p.units[2]) if split < count else [p.k]
+            for rows in _chains(p.m, p.units[0] * across_m[-1], split + 1):
+                for columns in _chains(p.n, p.units[1] * across_n[-1], split + 1):
+                    for orders in itertools.product(("mn", "nm"), repeat=min(split + 1, count)):
+                        own = (*orders, *("mn",) * (split + 1 - len(orders)))
+                        for depth, sums in itertools.product(depths, (1, 2)):
+                            yield Blocks(rows, columns, own, depth, across_m, across_n, sums)
+
+
+def _multiples(size: int, unit: int) -> list[int]:
+    return [unit * i for i in range(1, -(-size // unit) + 1)]
+
+
+def _chains(size: int, unit: int, length: int) -> Iterator[tuple[int, ...]]:
+    """Sizes of blocks from the outermost inwards, each a multiple of the next, none larger than it must be."""
+    for inner in _multiples(size, unit):
+        chains = [(inner,)]
+        for _ in range(length - 1):
+            chains = [
+                (outer, *chain) for chain in chains for outer in _multiples(-(-size // chain[0]) * chain[0], chain[0])
+            ]
+        yield from chains
+
+
+def walked_loads(p: LevelProduct, b: Blocks, level: int) -> tuple[int, int]:
+    """How many elements of A and of B come into a level, counted by walking every loop and seeing blocks change."""
+    last = min(level, b.split)
+    steps = range(0, p.k, b.depth) if level >= b.split and b.split < len(p.levels) else [0]
+    depth = b.depth if level >= b.split and b.split < len(p.levels) else p.k
+    loaded = {"a": 0, "b": 0}
+    held: dict[str, tuple[int, int] | None] = {"a": None, "b": None}
+    for row, column in _walk(p, b, 0, last, (0, p.m), (0, p.n)):
+        for step in steps:
+            for operand, start, size, block in (("a", row, p.m, b.rows[last]), ("b", column, p.n, b.columns[last])):
+                if held[operand] != (start, step):
+                    held[operand] = (start, step)
+                    loaded[operand] += min(block, size - start) * min(depth, p.k - step)
+    return loaded["a"], loaded["b"]
+
+
+def _walk(
+    p: LevelProduct, b: Blocks, level: int, last: int, rows: tuple[int, int], columns: tuple[int, int]
+) -> Iterator[tuple[int, int]]:
+    """(row, column) where the blocks of level `last` start, in the order walked."""
+    if level > last:
+        yield rows[0], columns[0]
+        return
+    starts_m = range(rows[0], rows[1], b.rows[level])
+    starts_n = range(columns[0], columns[1], b.columns[level])
+    pairs = (
+        itertools.product(starts_m, starts_n)
+        if b.orders[level] == "mn"
+        else ((row, column) for column in starts_n for row in starts_m)
+    )
+    for row, column in pairs:
+        end_m, end_n = min(rows[1], row + b.rows[level]), min(columns[1], column + b.columns[level])
+        yield from _walk(p, b, level + 1, last, (row, end_m), (column, end_n))
+
+
+def compared(seeds: Iterable[int], most: int) -> list[float]:
+    """The decision's cost over that of the best of all cuts, for random cases with at most so many of them."""
+    found = []
+    for seed in seeds:
+        p = level_product(*random_case(random.Random(seed)))
+        best = None
+        for number, b in enumerate(every_cut(p)):
+            if number >= most:
+                break
+            cut = times(p, b)
+            if cut is not None and (best is None or cut.cost < best):
+                best = cut.cost
+        else:
+            choice = best_blocks(p)
+            assert (choice is None) == (best is None)
+            if choice is not None:
+                found.append(choice.times.cost / best)
+    return found

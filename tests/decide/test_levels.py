@@ -1,0 +1,115 @@
+"""The cut of a product through storage levels: against counting by walking, and against every cut there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import random
+import time
+
+import pytest
+from level_cuts import compared, every_cut, random_case, walked_loads
+
+import tvm_tiling as tt
+from tvm_tiling.decide.levels import decide_levels, level_product
+from tvm_tiling.decide.levels_model import traffic_of
+from tvm_tiling.decide.levels_search import best_blocks
+from tvm_tiling.hardware.memory import Level
+
+DLA3 = tt.Hardware.load("dla3")
+
+
+def test_loads_are_those_that_walking_the_loops_counts():
+    rng = random.Random(0)
+    looked = 0
+    for _ in range(40):
+        p = level_product(*random_case(rng))
+        for b in itertools.islice(every_cut(p), rng.randrange(20), 6000, 17):
+            if p.m % b.rows[0] or p.n % b.columns[0]:
+                continue  # a block may stay by chance where the last one of a level is alone
+            for level, found in enumerate(traffic_of(p, b)):
+                assert walked_loads(p, b, level) == (found.load_a * p.m * p.k, found.load_b * p.n * p.k), b
+                looked += 1
+    assert looked > 500
+
+
+def test_a_decision_is_near_the_best_of_all_cuts():
+    ratios = compared(range(1000, 1030), most=5000)
+    assert len(ratios) > 12
+    assert min(ratios) > 1 - 1e-9
+    assert sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
+    assert sum(ratio <= 1.005 for ratio in ratios) >= 0.85 * len(ratios)
+
+
+def test_blocks_fit_their_levels_and_are_multiples_of_each_other():
+    rng = random.Random(7)
+    for _ in range(40):
+        workload, hardware = random_case(rng)
+        p = level_product(workload, hardware)
+        if best_blocks(p) is None:
+            with pytest.raises(tt.HardwareError, match="no cut fits"):
+                decide_levels(workload, hardware)
+            continue
+        d = decide_levels(workload, hardware)
+        for cut, level in zip(d.levels, hardware.levels, strict=True):
+            size_a = -(-min(cut.left[0], p.m) // cut.across_m) * cut.left[1]
+            size_b = -(-min(cut.right[1], p.n) // cut.across_n) * cut.right[0]
+            if level.bytes is None:
+                assert size_a * cut.slots_a <= level.bytes_a and size_b * cut.slots_b <= level.bytes_b
+            else:
+                assert size_a * cut.slots_a + size_b * cut.slots_b < level.bytes
+            assert cut.across_m * cut.across_n == cut.instances
+            assert cut.left[1] == cut.right[0]
+        for outer, inner in zip(d.levels, d.levels[1:], strict=False):
+            assert outer.left[0] % inner.left[0] == outer.right[1] % inner.right[1] == 0
+        assert d.levels[-1].left[0] % d.tile_m == d.levels[-1].right[1] % d.tile_n == 0
+
+
+@pytest.mark.parametrize("size", [(1024, 1024, 1024), (4096, 1024, 1024), (128, 4096, 1024)], ids=str)
+def test_large_products_keep_dla3_busy(size):
+    m, n, k = size
+    d = tt.decide(tt.GemmWorkload(m=m, n=n, k=k, dtype="int8"), DLA3)
+    assert d.utilisation > 0.95
+    assert [cut.name for cut in d.levels] == ["cluster", "unit", "array"]
+
+
+def test_a_decision_takes_milliseconds():
+    start = time.process_time()
+    for m in (500, 700, 900):
+        tt.decide(tt.GemmWorkload(m=m, n=1000, k=1000, dtype="int8"), DLA3)
+    assert (time.process_time() - start) / 3 < 0.5  # some tens of milliseconds; machines that run tests are busy
+
+
+def test_reasons_text_and_json():
+    d = tt.decide(tt.GemmWorkload(m=256, n=256, k=4096, dtype="int8"), DLA3)
+    told = json.loads(d.to_json())
+    assert [cut["name"] for cut in told["levels"]] == ["cluster", "unit", "array"]
+    assert told["levels"][0]["bytes_a"] == d.levels[0].bytes_a == d.load_a * 256 * 4096
+    text = d.explain()
+    for cut in d.levels:
+        assert cut.name in text and d.why(cut.reason) in text
+    assert d.split_k and d.split_level in ("cluster", "unit", "array")
+    assert f"steps of {d.tile_k}" in d.why("split_level")
+
+
+def test_convolutions_are_cut_as_their_matrix_product():
+    conv = tt.ConvWorkload(n=1, h=28, w=28, ci=128, co=128, kh=3, kw=3, padding=(1, 1, 1, 1), dtype="int8")
+    product = tt.GemmWorkload(m=128, n=784, k=1152, dtype="int8")
+    assert tt.decide(conv, DLA3) == tt.decide(product, DLA3)
+
+
+def test_options_of_page_01_are_refused():
+    w = tt.GemmWorkload(m=64, n=64, k=64, dtype="int8")
+    for option in ({"mode": "seed"}, {"prefer": "traffic"}, {"outer_preset": "nm"}):
+        with pytest.raises(tt.HardwareError, match="needs page 01's buffers alone, which dla3 has not"):
+            tt.decide(w, DLA3, **option)
+
+
+def test_a_level_that_is_too_small_is_named():
+    levels = (*DLA3.levels[:2], dataclasses.replace(DLA3.levels[2], bytes_b=64))
+    with pytest.raises(tt.HardwareError, match=r"no cut fits; level 'array' has bytes_b = 64, accepted: at least 128"):
+        tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype="int8"), dataclasses.replace(DLA3, levels=levels))
+    shared = (Level(name="chip", bytes=100), *DLA3.levels[1:])
+    with pytest.raises(tt.HardwareError, match=r"level 'chip' has 100 bytes, accepted: at least"):
+        tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype="int8"), dataclasses.replace(DLA3, levels=shared))
