@@ -1,0 +1,96 @@
+"""ResNet-50 and a transformer encoder, quantised, on two machines: bit for bit what NumPy makes of the same graph."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import relax
+
+import tvm_tiling as tt
+from tvm_tiling.frontend import load_model
+from tvm_tiling.hardware.fields import with_field
+from tvm_tiling.model.quantise import quantised
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "model"))
+from integer_reference import reference
+from networks import Network
+
+from benchmarks.models import with_random_weights
+
+pytestmark = pytest.mark.slow
+op = relax.op
+TOKENS, WIDTH, HEADS, LAYERS = 64, 192, 4, 3
+
+
+def encoder(net, x):
+    """Layers of attention with several heads and a feed-forward part, layer norm before each."""
+
+    def dense(value, wide, out):
+        return net.emit(op.add(net.emit(op.matmul(value, net.c(wide, out))), net.c(out)))
+
+    def heads(value, order):
+        apart = net.emit(op.reshape(value, (1, TOKENS, HEADS, WIDTH // HEADS)))
+        return net.emit(op.permute_dims(apart, order))
+
+    for _ in range(LAYERS):
+        y = net.emit(op.nn.layer_norm(x, net.c(WIDTH), net.c(WIDTH), axes=-1))
+        q, k, v = (heads(dense(y, WIDTH, WIDTH), order) for order in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3)))
+        scale = relax.const(np.float32((WIDTH // HEADS) ** -0.5))
+        scores = net.emit(op.multiply(net.emit(op.matmul(q, k)), scale))
+        mixed = net.emit(op.matmul(net.emit(op.nn.softmax(scores)), v))
+        joined = net.emit(op.reshape(net.emit(op.permute_dims(mixed, (0, 2, 1, 3))), (1, TOKENS, WIDTH)))
+        x = net.emit(op.add(x, dense(joined, WIDTH, WIDTH)))
+        y = net.emit(op.nn.layer_norm(x, net.c(WIDTH), net.c(WIDTH), axes=-1))
+        x = net.emit(op.add(x, dense(net.emit(op.nn.gelu(dense(y, WIDTH, 4 * WIDTH))), 4 * WIDTH, WIDTH)))
+    return net.emit(op.nn.layer_norm(x, net.c(WIDTH), net.c(WIDTH), axes=-1))
+
+
+def network(name):
+    if name == "resnet50":
+        return with_random_weights("resnet50")
+    return Network((1, TOKENS, WIDTH)).module(encoder)
+
+
+@pytest.mark.parametrize("machine", ["vta", "wfold16"])
+@pytest.mark.parametrize("name", ["resnet50", "encoder"])
+def test_networks_are_exact_and_their_reports_open(name, machine, tmp_path):
+    model = network(name)
+    imported = load_model(model)
+    rng = np.random.default_rng(1)
+    data = [rng.standard_normal(imported.input_shapes[0]).astype("float32") for _ in range(2)]
+    executable = tt.compile(model, target=f"vsim/{machine}", calibration=data)
+    integers = quantised(imported, tt.Hardware.load(machine), data)
+    start = time.perf_counter()
+    result, sim = executable.simulate(data[0])
+    seconds = time.perf_counter() - start
+    np.testing.assert_array_equal(result, reference(integers, data[0]))
+    assert sim.lower_bound <= sim.cycles <= sim.upper_bound
+    report = executable.report()
+    left = [o.name for o in report.operators if o.where == "cpu" and ("conv2d" in o.name or "matmul" in o.name)]
+    assert not left, f"on the CPU: {left}"
+    sim.save_trace(tmp_path / "trace.json")
+    by_engine: dict[int, int] = {}
+    for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]:
+        if event["ph"] == "X" and event["pid"] == 0:
+            assert event["ts"] >= by_engine.get(event["tid"], 0)
+            by_engine[event["tid"]] = event["ts"] + event["dur"]
+    assert by_engine
+    print(f"{name} on {machine}: {sim.cycles} cycles, {sim.instructions} instructions, {seconds:.1f} s to simulate")
+
+
+def test_a_hundred_machines_for_a_recorded_network_take_less_than_a_minute():
+    model = network("resnet50")
+    data = [np.random.default_rng(1).standard_normal((1, 3, 224, 224)).astype("float32")]
+    simulation = tt.compile(model, target="vsim/vta", calibration=data).simulation
+    machine = tt.Hardware.load("vta")
+    start = time.perf_counter()
+    cycles = [simulation.on(with_field(machine, "memories.external.latency", n)).cycles for n in range(1, 101)]
+    seconds = time.perf_counter() - start
+    print(f"100 machines: {seconds:.1f} s")
+    assert cycles == sorted(cycles) and cycles[0] < cycles[-1]
+    assert seconds < 60
