@@ -29,10 +29,14 @@ def walk(found: Instances, places: Places, buffer: tirx.Buffer, indices: Sequenc
     place = places[buffer]
     # As one expression, in which what is divided for one index and for the next comes together again.
     element: tirx.Expr = tirx.IntImm("int32", 0)
+    fixed = 0  # apart: a number of another integer type would put conversions around the loops
     for index, stride in zip(indices, place.strides, strict=True):
-        element = element + index * tirx.const(stride, str(index.ty))
+        if isinstance(index, tirx.IntImm):
+            fixed += int(index) * stride
+        else:
+            element = element + index * tirx.const(stride, str(index.ty))
     first, steps = found.affine(element)
-    return Walk(place.memory, place.start(found.values) + first * place.kind.bytes, steps, place.kind)
+    return Walk(place.memory, place.start(found.values) + (first + fixed) * place.kind.bytes, steps, place.kind)
 
 
 @dataclass
