@@ -8,9 +8,11 @@ from typing import Any
 
 from ..errors import ModelFormatError
 from .imported import ImportedModel
+from .relay.content import is_relay
+from .relay.params import mapped, read_params
 
 ACCEPTED = (
-    "a path or the bytes of an ONNX or TFLite file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
+    "a path or the bytes of an ONNX, TFLite or Relay file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
     "torch.nn.Module with example_inputs, or a Relax IRModule"
 )
 _GIVEN = "the model given"
@@ -27,7 +29,7 @@ _FOREIGN = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"\x7fELF": "a compiled library",
     b"\x80": "a pickle, which is never opened",
-    b"{": "JSON text",
+    b"{": "JSON text, and not of a Relay module: load a Relax module with tvm.ir.load_json and pass it",
 }
 
 
@@ -37,16 +39,17 @@ def load_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | str | Path | bytes | None = None,
     example_inputs: Sequence[Any] | None = None,
 ) -> ImportedModel:
     """A model of any served framework as a Relax module of fixed shapes (page 09).
 
-    model: a path or the bytes of an .onnx or .tflite file, told by content; an onnx.ModelProto; a
-    torch.export.ExportedProgram; a torch.nn.Module with `example_inputs` (the tuple of its arguments); a Relax
-    IRModule. shapes: whole shapes of inputs by name, in elements, where the model leaves them open. batch: the first
-    dimension of every input that leaves it open. dims: sizes of open dimensions by name. params: constant values of
-    inputs by name.
+    model: a path or the bytes of an .onnx or .tflite file or of a Relay model (text, JSON, or a tar archive of either
+    with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with
+    `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: whole shapes of inputs by name, in
+    elements, where the model leaves them open. batch: the first dimension of every input that leaves it open. dims:
+    sizes of open dimensions by name. params: constant values of inputs by name, or the path or the bytes of a .params
+    file of TVM.
 
     Raises ModelFormatError for what cannot be read or leaves shapes open, UnsupportedOperator naming every operator
     that is not served.
@@ -57,12 +60,12 @@ def load_model(
         "shapes": dict(shapes or {}),
         "batch": batch,
         "dims": dict(dims or {}),
-        "params": dict(params or {}),
+        "params": read_params(params),
     }
     if isinstance(model, str | Path):
-        return _from_file(Path(model), options)
+        return _from_file(Path(model), options, params)
     if isinstance(model, bytes | bytearray | memoryview):
-        return _from_bytes(bytes(model), "the bytes given", None, options)
+        return _from_bytes(memoryview(model), "the bytes given", None, options, params)
     kind = _kind(model)
     if kind == "onnx":
         return _onnx_importer(_GIVEN)(model, where=_GIVEN, **options)
@@ -96,14 +99,22 @@ def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -
         raise ModelFormatError(f"{', '.join(given)} given, but {why}; accepted: without")
 
 
-def _from_file(path: Path, options: dict[str, Any]) -> ImportedModel:
+def _from_file(path: Path, options: dict[str, Any], params: Any) -> ImportedModel:
     if not path.is_file():
         what = "is no file" if path.exists() else "does not exist"
         raise ModelFormatError(f"{path} {what}; accepted: {ACCEPTED}")
-    return _from_bytes(path.read_bytes(), str(path), path.parent, options)
+    return _from_bytes(mapped(path), str(path), path.parent, options, params)
 
 
-def _from_bytes(data: bytes, where: str, folder: Path | None, options: dict[str, Any]) -> ImportedModel:
+def _from_bytes(
+    view: memoryview, where: str, folder: Path | None, options: dict[str, Any], params: Any
+) -> ImportedModel:
+    if is_relay(view):
+        from .relay.model import import_relay
+
+        _refuse_options(options, ("dims",), "Relay gives open dimensions no names")
+        return import_relay(view, shapes=options["shapes"], batch=options["batch"], params=params, where=where)
+    data = bytes(view)
     if data[4:8] == b"TFL3":
         from .tflite_model import import_tflite
 

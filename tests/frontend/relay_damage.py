@@ -1,0 +1,88 @@
+"""Relay files damaged at random: bytes changed, cut out, doubled; the forms of files that are damaged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from relay_files import DENSE, B, W, dense_json, params_bytes, tar_bytes
+
+from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
+from tvm_tiling.frontend import load_model
+
+PARAMS = params_bytes({"w": W, "b": B})
+VARIED = """#[version = "0.0.5"]
+type List[A] { Cons(A, List[A]), Nil, }
+def @twice(%v: Tensor[(2, 3, 4, 4), float32], Primitive=1) -> Tensor[(2, 3, 4, 4), float32] {
+  add(%v, %v)
+}
+def @main(%x: Tensor[(2, 3, 4, 4), float32], %net.weight: Tensor[(5, 3, 3, 3), float32]) {
+  let %y = nn.pad(%x, 0f, pad_width=[[0, 0], [0, 0], [1, 1], [1, 1]]);
+  %0 = nn.conv2d(%y, %net.weight, strides=[2, 2], padding=[0, 1, 0, 1], channels=5, kernel_size=[3, 3]);
+  %1 = @twice(%x) /* ty=Tensor[(2, 3, 4, 4), float32] */;
+  %2 = (%0, strided_slice(%1, begin=[0, 0], end=[2, 3], strides=[1, 1], axes=None));
+  %3 = fn (%t: (Tensor[(?), float32], Tensor[(?), float32])) { %t.1 };
+  %4 = if (less(1f, 2f)) { %3(%2) } else { nn.relu(%2.1) };
+  %5 = split(%4, indices_or_sections=3, axis=1);
+  qnn.quantize(%5.0, meta[relay.Constant][0], 3 /* ty=int32 */, out_dtype="int8")
+}
+"""
+METADATA = """
+#[metadata]
+{"root": 1, "nodes": [{"type_key": ""}, {"type_key": "Map", "keys": ["relay.Constant"], "data": [2]},
+ {"type_key": "Array", "data": [3]}, {"type_key": "relay.Constant", "attrs": {"data": "0", "span": "0"}}],
+ "b64ndarrays": ["P6G0lvBAXt0AAAAAAAAAAAEAAAAAAAAAAAAAAAIgAQAEAAAAAAAAAAAAAD8="], "attrs": {"tvm_version": "0.14.0"}}
+"""
+
+
+def files() -> dict[str, tuple[bytes, bytes]]:
+    """Every kind of file that is read, with parameters: (model, params)."""
+    return {
+        "text": (DENSE.encode(), PARAMS),
+        "varied text": ((VARIED + METADATA).encode(), b""),
+        "JSON": (dense_json(), PARAMS),
+        "archive": (tar_bytes({"model.relay": DENSE.encode(), "model.params": PARAMS}), b""),
+    }
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """`content` with one to four changes."""
+    found = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(found) + 1)
+        change = rng.randrange(5)
+        if change == 0:
+            found[at : at + 1] = bytes([rng.randrange(256)])
+        elif change == 1:
+            del found[at : at + rng.randint(1, 40)]
+        elif change == 2:
+            found[at:at] = found[at : at + rng.randint(1, 60)]
+        elif change == 3:
+            found[at : at + 1] = bytes([rng.choice(b"(){}[],;%@.0123456789-\"'=/*")])
+        else:
+            found[at : at + 8] = rng.choice([b"\xff" * 8, b"\x00" * 8, (1 << rng.randrange(64)).to_bytes(8, "little")])
+    return bytes(found)
+
+
+def read(model: bytes, params: bytes) -> bool:
+    """Whether a damaged file can still be read; anything but the two errors of a file passes through."""
+    try:
+        load_model(model, params=params or None)
+    except (ModelFormatError, UnsupportedOperator) as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) < 4000
+        return False
+    return True
+
+
+def damages(count: int, seed: int) -> Iterator[tuple[str, bytes, bytes]]:
+    """`count` damaged files, alternately of every kind: the model's bytes or the parameters' are changed."""
+    rng = random.Random(seed)
+    kinds = files()
+    for number in range(count):
+        name = list(kinds)[number % len(kinds)]
+        model, params = kinds[name]
+        if params and rng.random() < 0.4:
+            yield f"{name}, params", model, damaged(params, rng)
+        else:
+            yield name, damaged(model, rng), params

@@ -1,0 +1,107 @@
+"""Relay in tar archives: model.json or model.relay with model.params, and TVM's Model Library Format.
+
+Nothing is unpacked: members are looked at where they lie in the file, so that no path and no link in it leads anywhere.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from ...errors import ModelFormatError
+
+MAX_MEMBERS = 10_000
+ACCEPTED = (
+    "accepted: a tar of model.json or model.relay and model.params, or Model Library Format with src/*.relay and "
+    "parameters/*.params"
+)
+# Names of a model that lies in no folder, the first one that is there counts.
+AT_THE_TOP: tuple[str, ...] = ("model.json", "model.relay", "relay.json", "relay.txt")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What an archive holds: the model's name and bytes, and those of its parameters, if any."""
+
+    name: str
+    model: memoryview
+    params: tuple[tuple[str, memoryview], ...]
+
+
+class _View(io.RawIOBase):
+    """A file that reads from bytes without holding a copy of them."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        taken = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(taken)] = taken
+        self._at += len(taken)
+        return len(taken)
+
+
+def is_tar(data: memoryview) -> bool:
+    """Whether the bytes begin as a tar archive does."""
+    return bytes(data[257:262]) == b"ustar"
+
+
+def members(data: memoryview, where: str) -> dict[str, memoryview]:
+    """The files in an archive by name. ModelFormatError for a damaged one, and for names that lead out of it."""
+    found: dict[str, memoryview] = {}
+    end = 0
+    try:
+        with tarfile.open(fileobj=_View(data), mode="r:") as archive:
+            for count, member in enumerate(archive):
+                if count >= MAX_MEMBERS:
+                    raise ModelFormatError(f"{where}: more than {MAX_MEMBERS} members; {ACCEPTED}")
+                end = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+                if member.isdir():
+                    continue
+                name = PurePosixPath(member.name)
+                if name.is_absolute() or ".." in name.parts:
+                    raise ModelFormatError(f"{where}: the name {member.name!r} leads out of the archive; {ACCEPTED}")
+                if not member.isreg() or member.issparse():
+                    raise ModelFormatError(f"{where}: {member.name!r} is a link or no plain file; {ACCEPTED}")
+                if member.offset_data + member.size > len(data):
+                    raise ModelFormatError(f"{where}: cut short within {member.name!r}")
+                found[str(name)] = data[member.offset_data : member.offset_data + member.size]
+    except (tarfile.TarError, EOFError, ValueError, KeyError, OverflowError) as error:
+        if isinstance(error, ModelFormatError):
+            raise
+        raise ModelFormatError(f"{where}: a damaged tar archive ({str(error)[:80]}); {ACCEPTED}") from None
+    if bytes(data[end : end + tarfile.BLOCKSIZE]) != bytes(tarfile.BLOCKSIZE):
+        raise ModelFormatError(f"{where}: the tar archive is cut short after {end} bytes; {ACCEPTED}")
+    return found
+
+
+def read_archive(data: memoryview, where: str) -> Archive:
+    """The model and the parameters in an archive. ModelFormatError where there is no model, or more than one."""
+    held = members(data, where)
+    models = [name for name in AT_THE_TOP if name in held][:1]
+    if not models:
+        sources = [name for name in held if name.startswith("src/")]
+        models = [name for name in sources if name.endswith(".relay") or name == "src/relay.txt"]
+    if len(models) != 1:
+        what = f"{len(models)} models ({', '.join(sorted(models)[:5])})" if models else "no Relay model"
+        raise ModelFormatError(f"{where}: holds {what}; {ACCEPTED}")
+    beside = models[0].rpartition("/")[0]
+    params = [name for name in held if name.endswith(".params") and (not beside or name.startswith("parameters/"))]
+    return Archive(models[0], held[models[0]], tuple((name, held[name]) for name in sorted(params)))

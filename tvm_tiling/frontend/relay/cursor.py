@@ -1,0 +1,132 @@
+"""A place in the words of Relay's text, and what is read there alike everywhere: marks, types, values of attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import ModelFormatError
+from .lexer import Words
+from .scalars import attribute_number
+from .tree import Type
+from .types_text import parse_type
+
+MAX_DEPTH = 150  # of expressions in expressions, and of lists in lists
+
+# What a reference to the metadata stands for: an array, a plain value, or None where there is none.
+Meta = Callable[[str, int], Any]
+
+
+class Cursor:
+    """Reads words one after the other. ModelFormatError names the line of what is wrong."""
+
+    def __init__(self, words: Words, meta: Meta) -> None:
+        self.words = words
+        self.kinds = words.kinds
+        self.texts = words.words
+        self.meta = meta
+        self.at = 0
+        self.types: dict[str, Type] = {}
+
+    def line(self) -> int:
+        return self.words.line(self.words.places[self.at])
+
+    def fail(self, wanted: str) -> ModelFormatError:
+        return ModelFormatError(f"line {self.line()}: {self.texts[self.at][:40]!r}; accepted here: {wanted}")
+
+    def sees(self, *texts: str) -> bool:
+        return self.texts[self.at] in texts and self.kinds[self.at] in ("mark", "word")
+
+    def take(self, text: str) -> bool:
+        if self.sees(text):
+            self.at += 1
+            return True
+        return False
+
+    def need(self, text: str) -> None:
+        if not self.take(text):
+            raise self.fail(repr(text))
+
+    def word(self, kind: str, wanted: str) -> str:
+        if self.kinds[self.at] != kind:
+            raise self.fail(wanted)
+        self.at += 1
+        return self.texts[self.at - 1]
+
+    def stated(self) -> Type | None:
+        """The type that a comment states here, if one does."""
+        if self.kinds[self.at] != "type":
+            return None
+        text = self.texts[self.at]
+        self.at += 1
+        found = self.types.get(text)
+        if found is None:
+            try:
+                found = self.types[text] = parse_type(text)[0]
+            except ModelFormatError as error:
+                raise ModelFormatError(f"line {self.words.line(self.words.places[self.at - 1])}: {error}") from None
+        return found
+
+    def written_type(self) -> Type:
+        """A type that is part of the program."""
+        try:
+            found, end = parse_type(self.words.text, self.words.places[self.at])
+        except ModelFormatError as error:
+            raise ModelFormatError(f"line {self.line()}: {error}") from None
+        self.at = self.words.after(end, self.at)
+        return found
+
+    def comma(self, closing: str) -> None:
+        """A comma, unless the list ends here."""
+        if not self.take(",") and not self.sees(closing):
+            raise self.fail(f"',' or {closing!r}")
+
+    def attribute(self, depth: int) -> Any:
+        """The value of an attribute as a plain Python value."""
+        kind, text = self.kinds[self.at], self.texts[self.at]
+        if depth > MAX_DEPTH:
+            raise self.fail("lists that are less deep")
+        if text == "meta":
+            return self.meta(*self.reference())
+        self.at += 1
+        if kind == "number":
+            try:
+                return attribute_number(text)
+            except ValueError:
+                raise ModelFormatError(f"line {self.line()}: {text[:40]!r} is no number") from None
+        if kind == "string":
+            return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+        if kind == "word":
+            return {"True": True, "False": False, "None": None, "nullptr": None}.get(text, text)
+        if text in "[(" and kind == "mark":
+            closing = "]" if text == "[" else ")"
+            if closing == ")" and self.kinds[self.at] == "word" and self.texts[self.at + 1] == ")":
+                return self.cast_attribute(depth)
+            values = []
+            while not self.take(closing):
+                values.append(self.attribute(depth + 1))
+                self.comma(closing)
+            return values
+        self.at -= 1
+        raise self.fail("the value of an attribute")
+
+    def cast_attribute(self, depth: int) -> Any:
+        """A value behind its type, as (int64)3, or (nullptr)."""
+        name = self.word("word", "a type")
+        self.need(")")
+        return None if name == "nullptr" else self.attribute(depth + 1)
+
+    def reference(self) -> tuple[str, int]:
+        """meta[kind][number]"""
+        self.need("meta")
+        self.need("[")
+        kind = self.word("word", "a kind of metadata, as relay.Constant")
+        self.need("]")
+        self.need("[")
+        number = self.word("number", "a number")
+        self.need("]")
+        if not number.isdigit():
+            raise ModelFormatError(
+                f"line {self.line()}: meta[{kind}][{number}] is no reference; accepted: numbers from 0"
+            )
+        return kind, int(number)

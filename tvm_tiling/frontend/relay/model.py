@@ -1,0 +1,284 @@
+"""Relay models as Relax modules: from text, JSON or an archive, with their parameters inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...errors import ModelFormatError, UnsupportedOperator
+from ..imported import ImportedModel, first_line
+from .archive import is_tar, read_archive
+from .json_module import module_of
+from .nodes import Nodes
+from .operands import Value
+from .params import parse_params, read_params
+from .parser import divide_metadata, parse_program
+from .translate import Translator
+from .tree import Function, Module, Release, TensorType, Var
+
+ACCEPTED = "accepted: what mod.astext() or tvm.ir.save_json(mod) gave in TVM up to 0.19, or a tar of it"
+_OLD_VERSION = re.compile(r"\s*v0\.0\.\d")
+
+
+@dataclass(frozen=True)
+class RelayModel:
+    """A model read from Relay. `mapped`: of each operator of Relay, what it became how often. `unused`: parameters that
+    were given and that the model does not have. `release`: of the TVM that wrote it, where the file tells."""
+
+    imported: ImportedModel
+    mapped: Mapping[str, Mapping[str, int]]
+    unused: tuple[str, ...]
+    release: Release
+
+
+def import_relay(
+    data: bytes | memoryview,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    params: Any,
+    where: str,
+) -> ImportedModel:
+    """A Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
+
+    params: arrays by name, or the path or bytes of a .params file; they become constants. shapes: whole shapes of
+    inputs that leave theirs open. batch: the size of an open first dimension. Raises ModelFormatError,
+    UnsupportedOperator.
+    """
+    return read_relay(data, shapes=shapes, batch=batch, params=params, where=where).imported
+
+
+def read_relay(
+    data: bytes | memoryview,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    params: Any,
+    where: str,
+) -> RelayModel:
+    """As import_relay, with what was mapped to what."""
+    view = memoryview(data).cast("B")
+    held: dict[str, Any] = {}
+    if is_tar(view):
+        archive = read_archive(view, where)
+        for name, content in archive.params:
+            held.update(parse_params(content, f"{where}: {name}"))
+        view, source = archive.model, f"{where}: {archive.name}"
+    else:
+        source = where
+    given = read_params(params)
+    module = _parsed(view, source)
+    main = _main(module, source)
+    values = {**held, **given}
+    unused = _refuse_unused(main, given, held, isinstance(params, Mapping), source)
+    return _assembled(module, main, values, unused, shapes, batch, source)
+
+
+def _parsed(view: memoryview, where: str) -> Module:
+    start = bytes(view[:64]).lstrip()
+    if start.startswith(b"{"):
+        return module_of(Nodes(bytes(view), where))
+    try:
+        text = bytes(view).decode().lstrip("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ModelFormatError(f"{where}: no text at byte {error.start}; {ACCEPTED}") from None
+    program, metadata = divide_metadata(text)
+    nodes = Nodes(metadata, f"{where}: its metadata") if metadata.strip() else None
+    release: Release = (0, 6) if _OLD_VERSION.match(program) else None
+    if nodes is not None and nodes.release is not None:
+        release = nodes.release
+
+    def meta(kind: str, number: int) -> Any:
+        return None if nodes is None else _of_metadata(nodes, kind, number)
+
+    try:
+        return parse_program(program, meta, release)
+    except (ModelFormatError, UnsupportedOperator) as error:
+        if str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _of_metadata(nodes: Nodes, kind: str, number: int) -> Any:
+    """An entry of the metadata as a plain value. ModelFormatError where there is none."""
+    for key, listed in nodes.pairs(nodes.root):
+        name = key if isinstance(key, str) else nodes.text(key)
+        if name != kind:
+            continue
+        items = nodes.items(listed)
+        if number >= len(items):
+            raise ModelFormatError(f"{nodes.where}: meta[{kind}][{number}] of {len(items)}")
+        if "attrs" in kind:
+            return dict(nodes.fields(items[number]))
+        return nodes.value(items[number])
+    raise ModelFormatError(f"{nodes.where}: it has no {kind}, which the text refers to")
+
+
+def _main(module: Module, where: str) -> Function:
+    if "main" in module.functions:
+        return module.functions["main"]
+    raise ModelFormatError(f"{where}: no @main but {', '.join(module.functions)}; accepted: a module with @main")
+
+
+def _named(main: Function) -> dict[str, Var]:
+    """The inputs by name. Of several with one name, as JSON may hold them, the text form numbers the later ones."""
+    found: dict[str, Var] = {}
+    for variable in main.params:
+        name, count = variable.name, 0
+        while name in found:
+            count += 1
+            name = f"{variable.name}{count}"
+        found[name] = variable
+    return found
+
+
+def _refuse_unused(
+    main: Function, given: Mapping[str, Any], held: Mapping[str, Any], strict: bool, where: str
+) -> tuple[str, ...]:
+    """Names of parameters that the model does not have. Each is an error where the caller named it; a file may hold
+    more than a model needs, but not nothing of it."""
+    known = _named(main)
+    unknown = [name for name in given if name not in known and not name.startswith("meta[")]
+    listed = ", ".join(map(repr, known))
+    if unknown and (strict or len(unknown) == len(given)):
+        raise ModelFormatError(
+            f"{where}: params names {', '.join(map(repr, unknown[:12]))}; the inputs are {listed or 'none'}"
+        )
+    return tuple(unknown) + tuple(name for name in held if name not in known)
+
+
+def _assembled(
+    module: Module,
+    main: Function,
+    values: Mapping[str, Any],
+    unused: tuple[str, ...],
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    where: str,
+) -> RelayModel:
+    """The Relax module of `main`, its parameters bound and its shapes settled."""
+    inputs = {name: variable for name, variable in _named(main).items() if name not in values}
+    _refuse_shapes(list(inputs), shapes, where)
+    settled = {name: _settled(name, variable, shapes, batch, where) for name, variable in inputs.items()}
+    builder = relax.BlockBuilder()
+    parameters = [
+        relax.Var(name, relax.TensorType(kind.shape, kind.dtype))
+        for name, kind in zip(_identifiers(list(inputs)), settled.values(), strict=True)
+    ]
+    supplied = {name: np.asarray(value) for name, value in values.items() if name.startswith("meta[")}
+    translator = Translator(module, builder, where, supplied)
+    bound: dict[int, Value] = {
+        id(variable): parameter for variable, parameter in zip(inputs.values(), parameters, strict=True)
+    }
+    for name, variable in _named(main).items():
+        if name in values:
+            bound[id(variable)] = _constant(name, variable, values[name], where)
+    failure: Exception | None = None
+    tensors: list[relax.Expr] = []
+    with builder.function("main", parameters):
+        with builder.dataflow():
+            try:
+                tensors = _flat(translator.run(main, bound), where)
+            except Exception as error:  # raised below: the builder wants its blocks closed
+                failure = error
+            results = [builder.emit_output(tensor) for tensor in tensors]
+        builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
+    if isinstance(failure, ModelFormatError | UnsupportedOperator | MemoryError):
+        raise failure
+    if failure is not None:
+        raise UnsupportedOperator(f"{where}: cannot be imported: {first_line(failure)}") from failure
+    made = builder.finalize()
+    count = len(results)
+    imported = ImportedModel(
+        module=made,
+        input_names=tuple(settled),
+        input_shapes=tuple(tuple(extent or 0 for extent in kind.shape) for kind in settled.values()),
+        input_dtypes=tuple(kind.dtype for kind in settled.values()),
+        output_names=("output",) if count == 1 else tuple(f"output_{place}" for place in range(count)),
+        source="relay",
+    )
+    return RelayModel(imported, translator.mapped, unused, module.release)
+
+
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """Names of Relax variables, each its own."""
+    taken: dict[str, None] = {}
+    for given in names:
+        name = re.sub(r"\W", "_", given)
+        name = f"input_{name}" if not name or name[0].isdigit() else name
+        while name in taken:
+            name += "_"
+        taken[name] = None
+    return list(taken)
+
+
+def _refuse_shapes(names: Sequence[str], shapes: Mapping[str, Sequence[int]], where: str) -> None:
+    unknown = sorted(set(shapes) - set(names))
+    if unknown:
+        raise ModelFormatError(
+            f"{where}: shapes names {', '.join(map(repr, unknown))}; the inputs are {', '.join(map(repr, names))}"
+        )
+
+
+def _settled(
+    name: str, variable: Var, shapes: Mapping[str, Sequence[int]], batch: int | None, where: str
+) -> TensorType:
+    """The type of an input with all its dimensions. ModelFormatError where one stays open."""
+    stated = variable.type
+    if not isinstance(stated, TensorType):
+        what = "no type" if stated is None else f"the type {stated}"
+        raise ModelFormatError(
+            f"{where}: input {name!r} has {what}; accepted: Tensor[(...), ...] written behind its name, or its "
+            f"value in params"
+        )
+    shape = list(stated.shape)
+    if batch is not None and shape and shape[0] is None:
+        shape[0] = batch
+    if name in shapes:
+        wanted = list(shapes[name])
+        if len(wanted) != len(shape) or any(
+            has not in (None, new) for has, new in zip(stated.shape, wanted, strict=True)
+        ):
+            raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(wanted)}; the model has {stated}")
+        shape = [int(extent) for extent in wanted]
+    if any(extent is None for extent in shape):
+        raise ModelFormatError(
+            f"{where}: the shape of input {name!r} {stated} is open; accepted: "
+            f"shapes={{{name!r}: (...)}} with a number for each dimension, or batch=..."
+        )
+    try:
+        if tvm.DataType(stated.dtype).bits < 1:
+            raise ValueError(stated.dtype)
+    except Exception:
+        raise ModelFormatError(f"{where}: input {name!r} has the unknown type {stated.dtype!r}") from None
+    return TensorType(tuple(shape), stated.dtype)
+
+
+def _constant(name: str, variable: Var, given: Any, where: str) -> relax.Expr:
+    """The value of a parameter as a constant, of the shape and type that the model states."""
+    value = given if isinstance(given, tvm.runtime.Tensor) else tvm.runtime.tensor(np.asarray(given))
+    shape, dtype, stated = tuple(int(extent) for extent in value.shape), str(value.dtype), variable.type
+    if isinstance(stated, TensorType):
+        fits = len(shape) == len(stated.shape) and all(
+            wanted in (None, has) for has, wanted in zip(shape, stated.shape, strict=True)
+        )
+        if not fits or dtype != stated.dtype:
+            raise ModelFormatError(f"{where}: params[{name!r}] is {dtype} of shape {shape}; accepted: {stated}")
+    return relax.const(value, dtype)
+
+
+def _flat(value: Value, where: str) -> list[relax.Expr]:
+    """The tensors that a model returns, those of tuples in tuples in order."""
+    if isinstance(value, tuple):
+        found = [tensor for field in value for tensor in _flat(field, where)]
+    else:
+        found = [value] if isinstance(value, relax.Expr) else []
+    if not found and not (isinstance(value, tuple) and not value):
+        raise ModelFormatError(f"{where}: the model returns a function; accepted: tensors")
+    return found

@@ -1,0 +1,128 @@
+"""Tensors from nothing but their shape, and shapes as tensors. What is known before the run becomes a constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+
+from ..operands import Operands, Value, constant, dtype_of, numbers, shape_of, value_of
+
+LARGEST_CONSTANT = 2**20  # elements
+
+
+def _shape(call: Operands, place: int) -> list[int]:
+    """The shape that is stated, or that a constant operand holds."""
+    if call["shape"] is not None:
+        return numbers(call["shape"])
+    return [int(extent) for extent in call.known(place, "the shape").reshape(-1)]
+
+
+def _filled(shape: list[int], fill: relax.Expr, dtype: str) -> relax.Expr:
+    return op.full(shape, fill, dtype)
+
+
+def _full(call: Operands) -> Value:
+    fill = call.tensor(0)
+    dtype = str(call["dtype"] or dtype_of(fill))
+    scalar = fill if fill.ty.ndim == 0 else call.emit(op.reshape(fill, []))
+    return _filled(_shape(call, 1), scalar, dtype)
+
+
+def _of(value: int) -> Callable[[Operands], Value]:
+    def convert(call: Operands) -> Value:
+        dtype = str(call["dtype"] or "float32")
+        return _filled(_shape(call, 0), constant(value, dtype), dtype)
+
+    return convert
+
+
+def _like(value: int) -> Callable[[Operands], Value]:
+    def convert(call: Operands) -> Value:
+        dtype = dtype_of(call.tensor(0))
+        return _filled(shape_of(call.tensor(0)), constant(value, dtype), dtype)
+
+    return convert
+
+
+def _full_like(call: Operands) -> Value:
+    x, fill = call.tensor(0), call.tensor(1)
+    scalar = fill if fill.ty.ndim == 0 else call.emit(op.reshape(fill, []))
+    return _filled(shape_of(x), scalar, dtype_of(x))
+
+
+def _arange(call: Operands) -> Value:
+    start, stop, step = (call.known(place, "a bound").item() for place in range(3))
+    if step == 0 or not all(map(math.isfinite, (start, stop, step))):
+        raise ValueError(f"from {start} to {stop} by {step}; accepted: a step other than 0")
+    count = max(0, math.ceil((stop - start) / step))
+    if count > LARGEST_CONSTANT:
+        raise ValueError(f"{count} numbers; accepted: up to {LARGEST_CONSTANT}")
+    return constant(start + np.arange(count) * step, str(call["dtype"]))
+
+
+def _shape_of(call: Operands) -> Value:
+    return constant(shape_of(call.tensor(0)), str(call["dtype"] or "int32"))
+
+
+def _size_of(call: Operands) -> Value:
+    return constant(math.prod(shape_of(call.tensor(0))), str(call["dtype"] or "int32"))
+
+
+def _meshgrid(call: Operands) -> Value:
+    vectors = call.tensors(0)
+    sizes = [math.prod(shape_of(vector)) for vector in vectors]
+    order = list(range(len(vectors)))
+    if call["indexing"] == "xy" and len(vectors) > 1:
+        order[:2] = [1, 0]
+    shape = [sizes[place] for place in order]
+    spread = []
+    for number, vector in enumerate(vectors):
+        line = [sizes[number] if place == order.index(number) else 1 for place in range(len(order))]
+        spread.append(op.broadcast_to(call.emit(op.reshape(vector, line)), shape))
+    return spread
+
+
+def _one_hot(call: Operands) -> Value:
+    indices, on, off = call.tensor(0), call.tensor(1), call.tensor(2)
+    dtype = str(call["dtype"] or dtype_of(on))
+    rank = len(shape_of(indices)) + 1
+    axis = int(call["axis"]) % rank
+    depth = int(call.known(3, "the depth").item()) if len(call.args) > 3 else int(call["depth"])
+    if depth > LARGEST_CONSTANT:
+        raise ValueError(f"depth = {depth}; accepted: up to {LARGEST_CONSTANT}")
+    line = [depth if place == axis else 1 for place in range(rank)]
+    kinds = constant(np.arange(depth).reshape(line), dtype_of(indices))
+    apart = shape_of(indices)
+    apart.insert(axis, 1)
+    chosen = call.emit(op.equal(call.emit(op.reshape(indices, apart)), kinds))
+    values = []
+    for value in (on, off):
+        known = value_of(value)
+        if known is not None:
+            values.append(constant(known.reshape(()), dtype))
+        else:
+            values.append(call.emit(op.astype(op.reshape(value, []), dtype)))
+    return op.where(chosen, *values)
+
+
+OPERATORS: dict[str, Callable[[Operands], Value]] = {
+    "arange": _arange,
+    "dyn.full": _full,
+    "dyn.one_hot": _one_hot,
+    "dyn.ones": _of(1),
+    "dyn.zeros": _of(0),
+    "full": _full,
+    "full_like": _full_like,
+    "meshgrid": _meshgrid,
+    "ndarray_size": _size_of,
+    "one_hot": _one_hot,
+    "ones": _of(1),
+    "ones_like": _like(1),
+    "shape_of": _shape_of,
+    "zeros": _of(0),
+    "zeros_like": _like(0),
+}

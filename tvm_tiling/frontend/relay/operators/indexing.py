@@ -1,0 +1,142 @@
+"""Operators that read or write elements at places that other tensors tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx, topi
+from tvm.relax import op
+
+from ..operands import Operands, Value, axis_in, constant, dtype_of, numbers, shape_of
+
+_TAKE_MODES = ("clip", "wrap", "fast")
+
+
+def _take(call: Operands) -> Value:
+    x, indices, axis = call.tensor(0), call.tensor(1), call["axis"]
+    if call["mode"] not in _TAKE_MODES:
+        raise ValueError(f"mode = {call['mode']!r}; accepted: {', '.join(_TAKE_MODES)}")
+    if axis is None:
+        x, axis = call.emit(op.reshape(x, [-1])), 0
+    rank = len(shape_of(x))
+    batch = int(call["batch_dims"] or 0)
+    if batch:
+        batch = axis_in(batch, len(shape_of(indices)), 1)
+        return call.te(topi.take, x, indices, axis_in(axis, rank), batch, str(call["mode"]))
+    return op.take(x, indices, axis_in(axis, rank), mode=str(call["mode"]))
+
+
+def _gather(call: Operands) -> Value:
+    x = call.tensor(0)
+    return call.te(topi.gather, x, axis_in(call["axis"], len(shape_of(x))), call.tensor(1))
+
+
+def _gather_nd(call: Operands) -> Value:
+    return call.te(topi.gather_nd, call.tensor(0), call.tensor(1), int(call["batch_dims"] or 0))
+
+
+def _scatter(reduction: str | None) -> Callable[[Operands], Value]:
+    """Elements written, or combined, at places along one axis. Two operators of their own until 0.11."""
+
+    def convert(call: Operands) -> Value:
+        x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
+        how = reduction or str(call["reduction"])
+        axis = axis_in(call["axis"] if call["axis"] is not None else 0, len(shape_of(x)))
+        return call.te(topi.scatter_elements, x, indices, updates, axis, how)
+
+    return convert
+
+
+def _scatter_nd(call: Operands) -> Value:
+    x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
+    return call.te(topi.scatter_nd, x, indices, updates, str(call["mode"]))
+
+
+def _adv_index(call: Operands) -> Value:
+    x, *indices = call.tensors(0)
+    return call.te(topi.adv_index, x, indices)
+
+
+def _unravel_index(call: Operands) -> Value:
+    indices = call.tensor(0)
+    extents = [int(extent) for extent in call.known(1, "the shape").reshape(-1)]
+    rows, rest = [], indices
+    for extent in reversed(extents):
+        size = constant(extent, dtype_of(indices))
+        rows.append(call.emit(op.floor_mod(rest, size)))
+        rest = call.emit(op.floor_divide(rest, size))
+    apart = [1, *shape_of(indices)]
+    return op.concat([call.emit(op.reshape(row, apart)) for row in reversed(rows)], 0)
+
+
+def _invert_permutation(call: Operands) -> Value:
+    places = call.tensor(0)
+    zeros = constant(np.zeros(shape_of(places)), dtype_of(places))
+    counted = constant(np.arange(shape_of(places)[0]), dtype_of(places))
+    return call.te(topi.scatter_elements, zeros, places, counted, 0, "update")
+
+
+def _sparse_to_dense(call: Operands) -> Value:
+    places, values, default = call.tensor(0), call.tensor(1), call.tensor(2)
+    return call.te(_dense, places, values, default, numbers(call["output_shape"]))
+
+
+def _dense(places: te.Tensor, values: te.Tensor, default: te.Tensor, shape: list[int]) -> te.Tensor:
+    """A tensor of `default` with `values` at `places`; the last of several at one place counts."""
+    rank = len(places.shape)
+    count = 1 if rank == 0 else int(places.shape[0])
+    fill = default[tuple(0 for _ in default.shape)]
+
+    def element(*at: Any) -> tirx.PrimExpr:
+        result = fill
+        for number in range(count):
+            value = values[number] if values.shape else values[()]
+            axes = [places[()]] if rank == 0 else [places[number]] if rank == 1 else None
+            wanted = axes if axes is not None else [places[number, axis] for axis in range(len(shape))]
+            here = [place == where for place, where in zip(at, wanted, strict=True)]
+            result = tirx.if_then_else(tirx.all(*here), value, result)
+        return result
+
+    return te.compute(shape, element, name="dense")
+
+
+def _matrix_set_diag(call: Operands) -> Value:
+    sides = ["RIGHT" if call[f"{side}_diag_right_align"] else "LEFT" for side in ("super", "sub")]
+    span = (int(call["k1"]), int(call["k2"]))
+    return call.te(topi.matrix_set_diag, call.tensor(0), call.tensor(1), span, "_".join(sides))
+
+
+def _trilu(call: Operands) -> Value:
+    away = int(call.known(1, "the diagonal").item())
+    return (op.triu if call["upper"] else op.tril)(call.tensor(0), away)
+
+
+def _searchsorted(call: Operands) -> Value:
+    dtype = str(call["dtype"] or "int32")
+    return call.te(topi.searchsorted, call.tensor(0), call.tensor(1), bool(call["right"]), dtype)
+
+
+def _einsum(call: Operands) -> Value:
+    parts = call.tensors(0)
+    return call.te(lambda *tensors: topi.einsum(str(call["equation"]), *tensors), *parts)
+
+
+OPERATORS: dict[str, Callable[[Operands], Value]] = {
+    "adv_index": _adv_index,
+    "einsum": _einsum,
+    "gather": _gather,
+    "gather_nd": _gather_nd,
+    "invert_permutation": _invert_permutation,
+    "matrix_set_diag": _matrix_set_diag,
+    "scatter": _scatter("update"),
+    "scatter_add": _scatter("add"),
+    "scatter_elements": _scatter(None),
+    "scatter_nd": _scatter_nd,
+    "searchsorted": _searchsorted,
+    "sparse_to_dense": _sparse_to_dense,
+    "take": _take,
+    "trilu": _trilu,
+    "unravel_index": _unravel_index,
+}

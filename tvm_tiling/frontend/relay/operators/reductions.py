@@ -1,0 +1,101 @@
+"""Operators that gather many elements into one: sums and their kin, positions of extremes, running sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import relax, topi
+from tvm.relax import op
+
+from ..operands import Operands, Value, axis_in, constant, dtype_of, is_integer, numbers, shape_of
+
+
+def reduced_axes(call: Operands, rank: int) -> list[int]:
+    """The axes that are reduced: none stated means all of them, `exclude` all but those stated."""
+    stated = call["axis"]
+    if stated is None or stated == []:
+        return list(range(rank))
+    axes = sorted({axis_in(axis, rank) for axis in numbers(stated)})
+    return [axis for axis in range(rank) if axis not in axes] if call["exclude"] else axes
+
+
+def _reduce(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
+    def convert(call: Operands) -> Value:
+        x = call.tensor(0)
+        axes = reduced_axes(call, len(shape_of(x)))
+        return function(x, axes, keepdims=bool(call["keepdims"])) if axes else x
+
+    return convert
+
+
+def _mean(call: Operands) -> Value:
+    x = call.tensor(0)
+    extents = shape_of(x)
+    axes = reduced_axes(call, len(extents))
+    keep = bool(call["keepdims"])
+    if not is_integer(x):
+        return op.mean(x, axes, keepdims=keep)
+    count = math.prod(extents[axis] for axis in axes)
+    return op.divide(call.emit(op.sum(x, axes, keepdims=keep)), constant(count, dtype_of(x)))
+
+
+def _logical(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
+    """Whether all, or any, of the elements hold."""
+
+    def convert(call: Operands) -> Value:
+        x = call.tensor(0)
+        axes = reduced_axes(call, len(shape_of(x)))
+        numbers_of = call.emit(op.astype(x, "int8"))
+        return op.astype(call.emit(function(numbers_of, axes, keepdims=bool(call["keepdims"]))), "bool")
+
+    return convert
+
+
+def _position(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
+    def convert(call: Operands) -> Value:
+        x = call.tensor(0)
+        axes = reduced_axes(call, len(shape_of(x)))
+        found = call.te(function, x, axes, bool(call["keepdims"]), bool(call["select_last_index"]))
+        return found if dtype_of(found) == "int32" else op.astype(found, "int32")
+
+    return convert
+
+
+def _variance(call: Operands) -> Value:
+    x, mean = call.tensor(0), call.tensor(1)
+    extents = shape_of(x)
+    axes = reduced_axes(call, len(extents))
+    count = math.prod(extents[axis] for axis in axes) - (1 if call["unbiased"] else 0)
+    away = call.emit(op.subtract(x, mean))
+    total = call.emit(op.sum(op.multiply(away, away), axes, keepdims=bool(call["keepdims"])))
+    return op.divide(total, constant(count, dtype_of(x)))
+
+
+def _running(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
+    def convert(call: Operands) -> Value:
+        x, axis = call.tensor(0), call["axis"]
+        if axis is None:
+            x, axis = call.emit(op.reshape(x, [-1])), 0
+        dtype = call["dtype"] or dtype_of(x)
+        return function(
+            x, axis=axis_in(axis, len(shape_of(x))), dtype=str(dtype), exclusive=bool(call["exclusive"] or False)
+        )
+
+    return convert
+
+
+OPERATORS: dict[str, Callable[[Operands], Value]] = {
+    "all": _logical(op.min),
+    "any": _logical(op.max),
+    "argmax": _position(topi.argmax),
+    "argmin": _position(topi.argmin),
+    "cumprod": _running(op.cumprod),
+    "cumsum": _running(op.cumsum),
+    "max": _reduce(op.max),
+    "mean": _mean,
+    "min": _reduce(op.min),
+    "prod": _reduce(op.prod),
+    "sum": _reduce(op.sum),
+    "variance": _variance,
+}

@@ -1,0 +1,301 @@
+"""Operators that give elements another place or shape and compute nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tvm import relax, topi
+from tvm.relax import op
+
+from ..operands import Operands, Value, axis_in, numbers, shape_of, value_of
+from .padding import constant_border
+
+
+def new_shape(old: Sequence[int], codes: Sequence[int], zero_is_empty: bool = False) -> list[int]:
+    """The shape that a list of codes makes of `old`: sizes, 0 to keep a dimension, -1 for what is left over, -2 for all
+    dimensions left, -3 to join two, -4 and two numbers to divide one. ValueError."""
+    made: list[int] = []
+    place, rest, code_at = 0, None, 0
+
+    def taken() -> int:
+        nonlocal place
+        if place >= len(old):
+            raise ValueError(f"newshape {list(codes)} takes more dimensions than {tuple(old)} has")
+        place += 1
+        return old[place - 1]
+
+    while code_at < len(codes):
+        code = codes[code_at]
+        code_at += 1
+        if code > 0 or (code == 0 and zero_is_empty):
+            made.append(code)
+            place += 1
+        elif code == 0:
+            made.append(taken())
+        elif code == -1:
+            if rest is not None:
+                raise ValueError(f"newshape {list(codes)} holds -1 twice")
+            rest = len(made)
+            made.append(1)
+            place += 1
+        elif code == -2:
+            made.extend(old[place:])
+            place = len(old)
+        elif code == -3:
+            made.append(taken() * taken())
+        elif code == -4 and code_at + 1 < len(codes):
+            made.extend(_divided(taken(), codes[code_at], codes[code_at + 1]))
+            code_at += 2
+        else:
+            raise ValueError(
+                f"newshape {list(codes)}; accepted: sizes, 0, -1, -2, -3 and -4 with two numbers behind it"
+            )
+    if rest is not None:
+        others = math.prod(made)
+        if not others or math.prod(old) % others:
+            raise ValueError(f"newshape {list(codes)} does not divide {tuple(old)}")
+        made[rest] = math.prod(old) // others
+    if math.prod(made) != math.prod(old):
+        raise ValueError(f"newshape {list(codes)} of {tuple(old)} has another number of elements")
+    return made
+
+
+def _divided(whole: int, first: int, second: int) -> tuple[int, int]:
+    if first == -1 and second > 0:
+        first = whole // second
+    elif second == -1 and first > 0:
+        second = whole // first
+    if first < 1 or second < 1 or first * second != whole:
+        raise ValueError(f"-4, {first}, {second} does not divide {whole}")
+    return first, second
+
+
+def _codes(call: Operands) -> list[int]:
+    if call["newshape"] is not None:
+        return numbers(call["newshape"])
+    return [int(code) for code in call.known(1, "the new shape").reshape(-1)]
+
+
+def _reshape(call: Operands) -> Value:
+    x = call.tensor(0)
+    old, codes = shape_of(x), _codes(call)
+    if call["reverse"]:
+        return op.reshape(x, new_shape(old[::-1], codes[::-1])[::-1])
+    return op.reshape(x, new_shape(old, codes, bool(call["allowzero"])))
+
+
+def _reverse_reshape(call: Operands) -> Value:
+    """Codes are read from the last dimension on."""
+    x = call.tensor(0)
+    return op.reshape(x, new_shape(shape_of(x)[::-1], _codes(call)[::-1])[::-1])
+
+
+def _reshape_like(call: Operands) -> Value:
+    x, like = call.tensor(0), call.tensor(1)
+    old, other = shape_of(x), shape_of(like)
+    ends = [call[f"{side}_end"] for side in ("lhs", "rhs")]
+    first, second = (axis_in(call[f"{side}_begin"], len(s), 1) for side, s in (("lhs", old), ("rhs", other)))
+    last = len(old) if ends[0] is None else axis_in(ends[0], len(old), 1)
+    other_last = len(other) if ends[1] is None else axis_in(ends[1], len(other), 1)
+    return op.reshape(x, [*old[:first], *other[second:other_last], *old[last:]])
+
+
+def _transpose(call: Operands) -> Value:
+    x = call.tensor(0)
+    rank = len(shape_of(x))
+    axes = [axis_in(axis, rank) for axis in numbers(call["axes"] or [])] or list(range(rank))[::-1]
+    return op.permute_dims(x, axes)
+
+
+def _squeeze(call: Operands) -> Value:
+    x = call.tensor(0)
+    shape = shape_of(x)
+    if call["axis"] is None:
+        axes = [place for place, extent in enumerate(shape) if extent == 1]
+        if len(call.args) > 1:
+            axes = [axis_in(int(axis), len(shape)) for axis in call.known(1, "the axes").reshape(-1)]
+    else:
+        axes = [axis_in(axis, len(shape)) for axis in numbers(call["axis"])]
+    if any(shape[axis] != 1 for axis in axes):
+        raise ValueError(f"axes {axes} of {tuple(shape)} are not all of size 1")
+    return op.reshape(x, [extent for place, extent in enumerate(shape) if place not in axes])
+
+
+def _expand_dims(call: Operands) -> Value:
+    x = call.tensor(0)
+    shape = shape_of(x)
+    axis = axis_in(call["axis"], len(shape), 1)
+    return op.reshape(x, [*shape[:axis], *[1] * int(call["num_newaxis"]), *shape[axis:]])
+
+
+def _batch_flatten(call: Operands) -> Value:
+    x = call.tensor(0)
+    shape = shape_of(x)
+    return op.reshape(x, [shape[0], math.prod(shape[1:])])
+
+
+def _concatenate(call: Operands) -> Value:
+    parts = call.tensors(0)
+    return op.concat(parts, axis_in(call["axis"], len(shape_of(parts[0]))))
+
+
+def _stack(call: Operands) -> Value:
+    parts = call.tensors(0)
+    shape = shape_of(parts[0])
+    axis = axis_in(call["axis"], len(shape), 1)
+    apart = [*shape[:axis], 1, *shape[axis:]]
+    return op.concat([call.emit(op.reshape(part, apart)) for part in parts], axis)
+
+
+def _split(call: Operands) -> Value:
+    x, parts = call.tensor(0), call["indices_or_sections"]
+    axis = axis_in(call["axis"], len(shape_of(x)))
+    if isinstance(parts, list):
+        return op.split(x, numbers(parts), axis)
+    count = numbers(parts)[0]
+    if count < 1 or shape_of(x)[axis] % count:
+        raise ValueError(f"{shape_of(x)[axis]} elements in {count} parts; accepted: a divisor")
+    return (x,) if count == 1 else op.split(x, count, axis)
+
+
+def _tile(call: Operands) -> Value:
+    reps = call["reps"] if call["reps"] is not None else [int(n) for n in call.known(1, "reps").reshape(-1)]
+    return op.tile(call.tensor(0), numbers(reps))
+
+
+def _repeat(call: Operands) -> Value:
+    x, axis = call.tensor(0), call["axis"]
+    if axis is None:
+        x, axis = call.emit(op.reshape(x, [-1])), 0
+    return op.repeat(x, numbers(call["repeats"])[0], axis_in(axis, len(shape_of(x))))
+
+
+def _reverse(call: Operands) -> Value:
+    x = call.tensor(0)
+    return op.flip(x, axis_in(call["axis"], len(shape_of(x))))
+
+
+def _broadcast_to(call: Operands) -> Value:
+    shape = call["shape"]
+    if shape is None:
+        shape = [int(extent) for extent in call.known(1, "the shape").reshape(-1)]
+    return op.broadcast_to(call.tensor(0), numbers(shape))
+
+
+def _broadcast_to_like(call: Operands) -> Value:
+    return op.broadcast_to(call.tensor(0), shape_of(call.tensor(1)))
+
+
+def collapsed(call: Operands, x: relax.Expr, shape: Sequence[int]) -> relax.Expr:
+    """Sums over what spreading to the shape of `x` repeated."""
+    old = shape_of(x)
+    wide = [1] * (len(old) - len(shape)) + list(shape)
+    axes = [place for place, (has, wanted) in enumerate(zip(old, wide, strict=True)) if wanted == 1 and has != 1]
+    if any(wanted not in (1, has) for has, wanted in zip(old, wide, strict=True)):
+        raise ValueError(f"{tuple(old)} is no spreading of {tuple(shape)}")
+    total = call.emit(op.sum(x, axes, keepdims=True)) if axes else x
+    return op.reshape(total, list(shape))
+
+
+def _collapse_to(call: Operands) -> Value:
+    shape = call["shape"] if call["shape"] is not None else call.known(1, "the shape").reshape(-1).tolist()
+    return collapsed(call, call.tensor(0), numbers(shape))
+
+
+def _layout_transform(call: Operands) -> Value:
+    before, after = str(call["src_layout"]), str(call["dst_layout"])
+    x = call.tensor(0)
+    if before == after:
+        return x
+    if sorted(before) == sorted(after) and before.isalpha() and before.isupper():
+        return op.permute_dims(x, [before.index(letter) for letter in after])
+    return call.te(topi.layout_transform, x, before, after)
+
+
+def _block_moves(function: Callable[..., relax.Expr]) -> Callable[[Operands], Value]:
+    def convert(call: Operands) -> Value:
+        rest = (call["mode"],) if function is topi.nn.depth_to_space else ()
+        return call.te(function, call.tensor(0), int(call["block_size"]), str(call["layout"]), *rest)
+
+    return convert
+
+
+def _blocks(call: Operands, name: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """Extents of blocks, and what is added or taken away before and behind each dimension of them. ValueError."""
+    block = numbers(call["block_shape"])
+    pairs = [numbers(pair) for pair in call[name]]
+    if len(pairs) != len(block) or not all(len(pair) == 2 for pair in pairs) or min(block, default=1) < 1:
+        raise ValueError(f"block_shape {block} and {name} {pairs}; accepted: a pair for each extent from 1")
+    return block, [(before, behind) for before, behind in pairs]
+
+
+def _space_to_batch(call: Operands) -> Value:
+    x = call.tensor(0)
+    block, pairs = _blocks(call, "paddings")
+    value = call["pad_value"]
+    if len(call.args) > 1 and (given := value_of(call.tensor(1))) is not None:
+        value = given.item()
+    rank, count = len(shape_of(x)), len(block)
+    wide = call.emit(constant_border(call, x, [(0, 0), *pairs, *[(0, 0)] * (rank - 1 - count)], value))
+    batch, *shape = shape_of(wide)
+    space, rest = shape[:count], shape[count:]
+    if any(extent % size for extent, size in zip(space, block, strict=True)):
+        raise ValueError(f"{tuple(space)} in blocks of {tuple(block)}; accepted: divisors")
+    outer = [extent // size for extent, size in zip(space, block, strict=True)]
+    apart = [extent for pair in zip(outer, block, strict=True) for extent in pair]
+    split = call.emit(op.reshape(wide, [batch, *apart, *rest]))
+    first = [2 + 2 * axis for axis in range(count)]
+    others = [1 + 2 * axis for axis in range(count)]
+    moved = call.emit(op.permute_dims(split, [*first, 0, *others, *range(1 + 2 * count, 1 + 2 * count + len(rest))]))
+    return op.reshape(moved, [batch * math.prod(block), *outer, *rest])
+
+
+def _batch_to_space(call: Operands) -> Value:
+    x = call.tensor(0)
+    block, crops = _blocks(call, "crops")
+    batch, *shape = shape_of(x)
+    count = len(block)
+    space, rest = shape[:count], shape[count:]
+    if batch % math.prod(block):
+        raise ValueError(f"a batch of {batch} in blocks of {tuple(block)}; accepted: a multiple")
+    batch //= math.prod(block)
+    split = call.emit(op.reshape(x, [*block, batch, *space, *rest]))
+    pairs = [axis for place in range(count) for axis in (count + 1 + place, place)]
+    moved = call.emit(op.permute_dims(split, [count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))]))
+    full = [extent * size for extent, size in zip(space, block, strict=True)]
+    joined = call.emit(op.reshape(moved, [batch, *full, *rest]))
+    axes = [1 + place for place in range(count)]
+    begin = [before for before, _ in crops]
+    end = [extent - behind for extent, (_, behind) in zip(full, crops, strict=True)]
+    return op.strided_slice(joined, axes, begin, end, [1] * count)
+
+
+OPERATORS: dict[str, Callable[[Operands], Value]] = {
+    "broadcast_to": _broadcast_to,
+    "broadcast_to_like": _broadcast_to_like,
+    "collapse_sum_like": lambda call: collapsed(call, call.tensor(0), shape_of(call.tensor(1))),
+    "collapse_sum_to": _collapse_to,
+    "concatenate": _concatenate,
+    "contrib_reverse_reshape": _reverse_reshape,
+    "dyn.broadcast_to": _broadcast_to,
+    "dyn.reshape": _reshape,
+    "dyn.squeeze": _squeeze,
+    "dyn.tile": _tile,
+    "expand_dims": _expand_dims,
+    "layout_transform": _layout_transform,
+    "nn.batch_flatten": _batch_flatten,
+    "nn.batch_to_space_nd": _batch_to_space,
+    "nn.depth_to_space": _block_moves(topi.nn.depth_to_space),
+    "nn.space_to_batch_nd": _space_to_batch,
+    "nn.space_to_depth": _block_moves(topi.nn.space_to_depth),
+    "repeat": _repeat,
+    "reshape": _reshape,
+    "reshape_like": _reshape_like,
+    "reverse": _reverse,
+    "split": _split,
+    "squeeze": _squeeze,
+    "stack": _stack,
+    "tile": _tile,
+    "transpose": _transpose,
+}

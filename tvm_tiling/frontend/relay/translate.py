@@ -1,0 +1,309 @@
+"""A module of Relay to the body of one Relax function: every call of a function is written out in its place.
+
+What cannot be served does not stop the walk: it is noted, what depends on it is passed over, and all of it is reported
+in one error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...errors import ModelFormatError, UnsupportedOperator
+from ..imported import first_line
+from .attributes import with_defaults
+from .operands import Operands, Value, dtype_of, shape_of
+from .operators import OPERATORS
+from .tree import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Get,
+    GlobalRef,
+    If,
+    MakeTuple,
+    Missing,
+    Module,
+    OtherType,
+    TensorType,
+    TupleType,
+    Type,
+    Var,
+    in_order,
+)
+
+MAX_CALLS = 100  # of functions in functions
+MAX_OPERATORS = 100_000  # written out
+MAX_ELEMENTS = 2**40  # of one tensor
+LISTED = 12  # places named of each operator
+
+
+@dataclass(frozen=True)
+class _Closure:
+    """A function with what it sees of where it was made."""
+
+    function: Function
+    scope: ChainMap[int, Value]
+
+
+class _Unserved:
+    """Stands for what could not be translated."""
+
+
+_UNSERVED = _Unserved()
+
+
+class Translator:
+    """Walks a module and emits Relax.
+
+    `supplied`: values for constants that the file lacks, by name. `mapped`: of each operator, what it became how often.
+    """
+
+    def __init__(
+        self, module: Module, builder: relax.BlockBuilder, where: str, supplied: Mapping[str, np.ndarray]
+    ) -> None:
+        self.module = module
+        self.supplied = supplied
+        self.builder = builder
+        self.where = where
+        self.problems: dict[str, list[int]] = {}
+        self.mapped: dict[str, dict[str, int]] = {}
+        self.written = 0
+        self.depth = 0
+        self._constants: dict[int, relax.Expr] = {}
+
+    def run(self, function: Function, inputs: Mapping[int, Value]) -> Value:
+        """What `function` gives, its parameters by id. UnsupportedOperator names all that is not served."""
+        self.refuse_unknown(function)
+        result = self.evaluate(function.body, ChainMap(dict(inputs)))
+        if self.problems:
+            raise UnsupportedOperator(f"{self.where}: {self.listed()}")
+        return result
+
+    def fail(self, expr: Expr, what: str) -> ModelFormatError:
+        return ModelFormatError(f"{self.where}: {self.module.at(expr)}: {what}")
+
+    def listed(self) -> str:
+        parts = []
+        for what, places in self.problems.items():
+            unit = self.module.unit if len(places) == 1 else f"{self.module.unit}s"
+            more = f" and {len(places) - LISTED} more" if len(places) > LISTED else ""
+            parts.append(f"{what} ({unit} {', '.join(map(str, places[:LISTED]))}{more})")
+        return f"operators that are not served: {'; '.join(parts)}"
+
+    def note(self, expr: Expr, what: str) -> None:
+        places = self.problems.setdefault(what, [])
+        if expr.place not in places:
+            places.append(expr.place)
+
+    def refuse_unknown(self, root: Function) -> None:
+        """Note every operator that has no translation, in every function that `root` can reach."""
+        left: list[Function] = [root]
+        seen: set[int] = set()
+        while left:
+            function = left.pop()
+            if id(function) in seen:
+                continue
+            seen.add(id(function))
+            for expr in in_order(function.body):
+                if isinstance(expr, Call) and isinstance(expr.op, str) and expr.op not in OPERATORS:
+                    self.note(expr, expr.op)
+                elif isinstance(expr, Function):
+                    left.append(expr)
+                elif isinstance(expr, GlobalRef) and expr.name in self.module.functions:
+                    left.append(self.module.functions[expr.name])
+
+    # Expressions.
+
+    def evaluate(self, root: Expr, scope: ChainMap[int, Value]) -> Value:
+        for expr in in_order(root, scope):
+            scope[id(expr)] = self.value(expr, scope)
+        return scope[id(root)]
+
+    def value(self, expr: Expr, scope: ChainMap[int, Value]) -> Value:
+        """The value of an expression whose operands are in `scope`."""
+        if isinstance(expr, Call):
+            return self.call(expr, scope)
+        if isinstance(expr, Constant):
+            return self.constant(expr)
+        if isinstance(expr, MakeTuple):
+            fields = tuple(scope[id(field)] for field in expr.fields)
+            return _UNSERVED if any(field is _UNSERVED for field in fields) else fields
+        if isinstance(expr, Get):
+            return self.field(expr, scope[id(expr.value)])
+        if isinstance(expr, If):
+            return self.branch(expr, scope)
+        if isinstance(expr, Function):
+            return _Closure(expr, scope)
+        if isinstance(expr, GlobalRef):
+            if expr.name not in self.module.functions:
+                raise self.fail(expr, f"@{expr.name} is not defined; it defines {', '.join(self.module.functions)}")
+            return _Closure(self.module.functions[expr.name], ChainMap())
+        if isinstance(expr, Missing):
+            if expr.name in self.supplied:
+                return self.constant(Constant(expr.place, expr.type, self.supplied[expr.name]))
+            raise self.fail(
+                expr,
+                f"{expr.name} is not in the file, which has no metadata; accepted: text with its metadata, or "
+                f"params={{{expr.name!r}: value}}",
+            )
+        assert isinstance(expr, Var)
+        raise self.fail(expr, f"%{expr.name} is not declared; recursion is not served")
+
+    def constant(self, expr: Constant) -> relax.Expr:
+        if id(expr.value) not in self._constants:
+            self._constants[id(expr.value)] = relax.const(tvm.runtime.tensor(expr.value), expr.value.dtype.name)
+        made = self._constants[id(expr.value)]
+        self.check(expr, made)
+        return made
+
+    def field(self, expr: Get, held: Value) -> Value:
+        if held is _UNSERVED:
+            return held
+        if not isinstance(held, tuple) or expr.index >= len(held):
+            what = f"a tuple of {len(held)}" if isinstance(held, tuple) else "no tuple"
+            raise self.fail(expr, f"field {expr.index} of {what}")
+        return held[expr.index]
+
+    def branch(self, expr: If, scope: ChainMap[int, Value]) -> Value:
+        """Both branches, and a choice: Relay's expressions have no effects, so computing both changes nothing."""
+        condition, then, other = (scope[id(part)] for part in (expr.condition, expr.then, expr.other))
+        if any(part is _UNSERVED for part in (condition, then, other)):
+            return _UNSERVED
+        return self.chosen(expr, condition, then, other)
+
+    def chosen(self, expr: Expr, condition: Value, then: Value, other: Value) -> Value:
+        if isinstance(then, tuple) and isinstance(other, tuple) and len(then) == len(other):
+            return tuple(self.chosen(expr, condition, *pair) for pair in zip(then, other, strict=True))
+        if not all(isinstance(part, relax.Expr) for part in (condition, then, other)):
+            raise self.fail(expr, "if chooses between functions or tuples of several lengths; accepted: tensors")
+        try:
+            return self.builder.emit(relax.op.where(condition, then, other))
+        except Exception as error:
+            raise self.fail(expr, f"if: {first_line(error)}") from None
+
+    # Calls.
+
+    def call(self, expr: Call, scope: ChainMap[int, Value]) -> Value:
+        args = tuple(scope[id(arg)] for arg in expr.args)
+        if isinstance(expr.op, str):
+            return self.operator(expr, expr.op, args)
+        called = scope[id(expr.op)]
+        if called is _UNSERVED:
+            return called
+        if not isinstance(called, _Closure):
+            raise self.fail(expr, "it calls what is no function")
+        function = called.function
+        if len(function.params) != len(args):
+            raise self.fail(expr, f"{len(args)} operands for a function of {len(function.params)}")
+        self.depth += 1
+        if self.depth > MAX_CALLS:
+            raise self.fail(expr, f"functions call each other more than {MAX_CALLS} deep; recursion is not served")
+        inner = called.scope.new_child({id(param): arg for param, arg in zip(function.params, args, strict=True)})
+        result = self.evaluate(function.body, inner)
+        self.depth -= 1
+        return result
+
+    def operator(self, expr: Call, name: str, args: tuple[Value, ...]) -> Value:
+        self.written += 1
+        if self.written > MAX_OPERATORS:
+            raise self.fail(expr, f"more than {MAX_OPERATORS} operators, functions written out")
+        if name not in OPERATORS or any(_holds_unserved(arg) for arg in args):
+            return _UNSERVED
+        made: list[str] = []
+        try:
+            attrs = with_defaults(name, expr.attrs)
+            operands = Operands(name, args, attrs, self.builder, self.module.release, expr.type, made)
+            result = self.normal(OPERATORS[name](operands), operands)
+        except MemoryError:
+            raise
+        except Exception as error:
+            self.note(expr, f"{name}: {first_line(error)}")
+            return _UNSERVED
+        self.check(expr, result)
+        self.count(name, made)
+        return result
+
+    def normal(self, result: Value, operands: Operands) -> Value:
+        """Expressions as variables, tuples of Relax as tuples."""
+        if isinstance(result, tuple | list):
+            return tuple(self.normal(field, operands) for field in result)
+        if isinstance(result, tvm.ir.GenericConst):
+            return result
+        emitted = result if isinstance(result, relax.Var) else operands.emit(result)
+        if isinstance(emitted.ty, relax.TupleType):
+            return tuple(
+                self.builder.emit(relax.TupleGetItem(emitted, place)) for place in range(len(emitted.ty.fields))
+            )
+        return emitted
+
+    def count(self, name: str, made: list[str]) -> None:
+        counts = self.mapped.setdefault(name, {})
+        became = " + ".join(dict.fromkeys(made)) or "nothing"
+        counts[became] = counts.get(became, 0) + 1
+
+    # Types.
+
+    def check(self, expr: Expr, value: Value) -> None:
+        """The stated type agrees with what was made, and that has a size that can be."""
+        self.limit(expr, value)
+        if expr.type is not None and not _agrees(value, expr.type):
+            what = expr.op if isinstance(expr, Call) and isinstance(expr.op, str) else "it"
+            raise self.fail(expr, f"{what} gives {_described(value)}, but the file states {expr.type}")
+
+    def limit(self, expr: Expr, value: Value) -> None:
+        for tensor in _tensors(value):
+            try:
+                size = math.prod(shape_of(tensor))
+            except ValueError:
+                continue
+            if size > MAX_ELEMENTS:
+                raise self.fail(expr, f"a tensor of {size} elements; accepted: up to {MAX_ELEMENTS}")
+
+
+def _tensors(value: Value) -> list[relax.Expr]:
+    if isinstance(value, tuple):
+        return [tensor for field in value for tensor in _tensors(field)]
+    return [value] if isinstance(value, relax.Expr) else []
+
+
+def _holds_unserved(value: Value) -> bool:
+    return value is _UNSERVED or (isinstance(value, tuple) and any(map(_holds_unserved, value)))
+
+
+def _agrees(value: Value, stated: Type) -> bool:
+    if isinstance(stated, OtherType):
+        return True
+    if isinstance(stated, TupleType):
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(stated.fields)
+            and all(_agrees(*pair) for pair in zip(value, stated.fields, strict=True))
+        )
+    if not isinstance(value, relax.Expr) or dtype_of(value) != stated.dtype:
+        return False
+    try:
+        shape = shape_of(value)
+    except ValueError:
+        return True
+    return len(shape) == len(stated.shape) and all(
+        wanted is None or wanted == has for has, wanted in zip(shape, stated.shape, strict=True)
+    )
+
+
+def _described(value: Value) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_described, value))})"
+    if not isinstance(value, relax.Expr):
+        return "a function"
+    try:
+        return str(TensorType(tuple(shape_of(value)), dtype_of(value)))
+    except ValueError:
+        return f"(of open shape) {dtype_of(value)}"

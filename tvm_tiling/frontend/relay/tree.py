@@ -1,0 +1,172 @@
+"""Relay as it is read: a small immutable graph, the same from text and from JSON.
+
+What is shared is one object, so that `%0 = ...;`, `let` and JSON's node numbers all become plain references. Names are
+gone but for inputs and functions; `place` is the line of the text, or the number of the JSON node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+# (major, minor), as (0, 14); None where nothing tells.
+Release = tuple[int, int] | None
+NEWEST = (0, 19)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape in elements, None for an open dimension, and TVM's name of the type of an element."""
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"({', '.join('?' if extent is None else str(extent) for extent in self.shape)}) {self.dtype}"
+
+
+@dataclass(frozen=True)
+class TupleType:
+    """A tuple of values."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))})"
+
+
+@dataclass(frozen=True)
+class OtherType:
+    """What is no value of tensors: functions, references, data types. It is never checked."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type = TensorType | TupleType | OtherType
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """What every expression has. `type`: as the file states it, or None."""
+
+    place: int
+    type: Type | None
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr):
+    """A parameter of a function, or a free variable of a bare expression."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expr):
+    """A value inside the model."""
+
+    value: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Missing(Expr):
+    """A constant that the text names, as in meta[relay.Constant][0], and does not hold."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Expr):
+    """A call of an operator by its name, or of a function. `attrs`: only what the file states."""
+
+    op: str | Expr
+    args: tuple[Expr, ...]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class MakeTuple(Expr):
+    """A tuple of expressions."""
+
+    fields: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Get(Expr):
+    """One field of a tuple."""
+
+    value: Expr
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class If(Expr):
+    """One of two expressions."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Function(Expr):
+    """A function; `attrs` as Primitive and Composite say what a pass made of it."""
+
+    params: tuple[Var, ...]
+    body: Expr
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalRef(Expr):
+    """A function of the module by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """Functions by name. `release`: of the TVM that wrote it; `unit`: what places count, "line" or "node"."""
+
+    functions: Mapping[str, Function]
+    release: Release
+    unit: str
+    free: tuple[Var, ...] = field(default=())
+
+    def at(self, expr: Expr) -> str:
+        """Where an expression stands, for messages."""
+        return f"{self.unit} {expr.place}"
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """What has to be known before `expr` is; the body of a function is not among it."""
+    if isinstance(expr, Call):
+        return (*expr.args, expr.op) if isinstance(expr.op, Expr) else expr.args
+    if isinstance(expr, MakeTuple):
+        return expr.fields
+    if isinstance(expr, Get):
+        return (expr.value,)
+    if isinstance(expr, If):
+        return (expr.condition, expr.then, expr.other)
+    return ()
+
+
+def in_order(root: Expr, known: Container[int] = ()) -> Iterator[Expr]:
+    """`root` and what it is made of, each once, operands first; what `known` has by id is left out. No recursion."""
+    seen: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        expr, ready = stack.pop()
+        if ready:
+            yield expr
+            continue
+        if id(expr) in seen or id(expr) in known:
+            continue
+        seen.add(id(expr))
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
