@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,16 @@ ENGINES, OPERATORS = 0, 1  # processes of the timeline
 
 def save_trace(program: Program, timing: Timing, path: str | os.PathLike[str]) -> None:
     """Write the timeline, whole or not at all."""
+    write_events(trace_events(program, timing), path)
+
+
+def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Write the events of a timeline to a file, whole or not at all."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ms", "otherData": {"unit": "1 us is 1 cycle"}, "traceEvents": [\n')
-        for number, event in enumerate(trace_events(program, timing)):
+        for number, event in enumerate(events):
             file.write((",\n" if number else "") + json.dumps(event, ensure_ascii=False))
         file.write("\n]}\n")
     partial.replace(target)
@@ -35,12 +40,12 @@ def save_trace(program: Program, timing: Timing, path: str | os.PathLike[str]) -
 
 def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
     """The events: names of processes and threads, then instructions in program order, then operators."""
-    yield _name("process_name", program.hardware.name, ENGINES)
+    yield event_name("process_name", program.hardware.name, ENGINES)
     for queue, name in enumerate(program.queues):
-        yield _name("thread_name", name, ENGINES, queue)
+        yield event_name("thread_name", name, ENGINES, queue)
         yield {"ph": "M", "name": "thread_sort_index", "pid": ENGINES, "tid": queue, "args": {"sort_index": queue}}
     rows = program.instructions
-    names = _names(rows)
+    names = instruction_names(rows)
     regions = [region.name for region in program.regions]
     for number, (name, queue, region, start, end, done) in enumerate(
         zip(
@@ -67,9 +72,9 @@ def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
             "args": detail,
         }
     if regions:
-        yield _name("process_name", "operators", OPERATORS)
+        yield event_name("process_name", "operators", OPERATORS)
     for place, first, last in region_spans(program, timing):
-        yield _name("thread_name", regions[place], OPERATORS, place)
+        yield event_name("thread_name", regions[place], OPERATORS, place)
         yield {
             "ph": "X",
             "name": regions[place],
@@ -95,11 +100,12 @@ def region_spans(program: Program, timing: Timing) -> list[tuple[int, int, int]]
     return [(place, int(first[place]), int(last[place])) for place in range(count) if last[place] >= 0]
 
 
-def _name(kind: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
+def event_name(kind: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
+    """The event that names a process or a thread of the timeline."""
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _names(rows: np.ndarray) -> list[str]:
+def instruction_names(rows: np.ndarray) -> list[str]:
     """What each event is called: the opcode, of an ALU its function."""
     opcodes = {kind.value: kind.name for kind in Opcode}
     functions = {kind.value: kind.name for kind in Function}

@@ -1,6 +1,7 @@
-"""LSTM, GRU and RNN of ONNX, written out step by step.
+"""LSTM, GRU and RNN of ONNX: a recurrence that becomes one kernel, or written out step by step.
 
-The products with the inputs of all steps are one product; what remains in each step is the product with the state.
+Float32 with the usual activations is the former. Else the products with the inputs of all steps are one product, and
+each step is the product with the state.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from ..decide.recurrence import Recurrence
+from .recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked
 
 
 class _Activations:
@@ -27,6 +31,11 @@ class _Activations:
         for name in self.names:
             if name.lower() not in _FUNCTIONS:
                 raise ValueError(f"activation {name!r}; accepted: {', '.join(sorted(_FUNCTIONS))}")
+
+    def usual(self, place: int, names: tuple[str, ...]) -> bool:
+        """Whether the functions from number `place` on are these, and nothing bends them."""
+        own = tuple(name.lower() for name in self.names[place : place + len(names)])
+        return own == names and self.clip is None and not self.alphas and not self.betas
 
     def apply(self, place: int, value: relax.Expr) -> relax.Expr:
         """Function number `place` of `value`, which is clipped first."""
@@ -65,6 +74,8 @@ State = tuple[relax.Expr, ...]
 class _Recurrent(tvm_onnx.OnnxOpConverter):
     """What the three cells share: layout, directions, lengths of sequences, and the walk over the steps."""
 
+    cell = "rnn"
+    order = "h"
     defaults: tuple[str, ...] = ("Tanh",)
     has_cell = False
 
@@ -73,6 +84,11 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
         cls, bb: relax.BlockBuilder, projected: relax.Expr, state: State, weights: dict, use: Callable, attr: dict
     ) -> State:
         raise NotImplementedError
+
+    @classmethod
+    def _recurrence(cls, functions: _Activations, place: int, attr: dict) -> dict[str, Any] | None:
+        """What a Recurrence has to be told of the cell; None where it has no such cell."""
+        return {} if functions.usual(place, tuple(name.lower() for name in cls.defaults)) else None
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
@@ -93,23 +109,43 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
         way = way.decode() if isinstance(way, bytes) else way
 
         def part(value: relax.Expr | None, direction: int) -> relax.Expr | None:
-            if value is None:
-                return None
-            return bb.emit(op.squeeze(op.strided_slice(value, [0], [direction], [direction + 1]), [0]))
+            return None if value is None else direction_of(bb, value, direction)
 
-        every, last = [], []
+        every: list[relax.Expr] = []
+        last: list[list[relax.Expr]] = []
         for direction in range(directions):
+            offset = direction * len(cls.defaults)
+            known = cls._recurrence(functions, offset, attr) if dtype == "float32" else None
+            backward = way == "reverse" or direction == 1
+            state = tuple(part(start, direction) for start in starts)
+            peepholes = part(inputs[7], direction) if cls.has_cell else None
+            bias = part(b, direction)
+            rows = [(half * len(cls.order) * hidden, (half + 1) * len(cls.order) * hidden) for half in range(2)]
+            halves = [None if bias is None else part_of(bb, bias, *half) for half in rows]
+            if known is not None:
+                whole = Recurrence(
+                    cell=cls.cell,
+                    steps=steps,
+                    batch=batch,
+                    hidden=hidden,
+                    order=cls.order,
+                    reverse=backward,
+                    lengths=lengths is not None,
+                    peepholes=peepholes is not None,
+                    **known,
+                )
+                given = DirectionWeights(part(w, direction), part(r, direction), halves[0], halves[1], peepholes)
+                output, *final = recurrent_direction(bb, whole, x, given, state, lengths)
+                every.append(output)
+                last.append(final)
+                continue
             weights: dict[str, relax.Expr | None] = {"r": bb.emit(op.permute_dims(part(r, direction)))}
             projected = bb.emit(op.matmul(x, op.permute_dims(part(w, direction))))
-            bias = part(b, direction)
             if bias is not None:
-                halves = bb.emit(op.split(bias, 2, 0))
                 projected = bb.emit(projected + halves[0])
                 weights["rb"] = bb.emit(halves[1])
-            weights["p"] = part(inputs[7], direction) if cls.has_cell else None
-            state = tuple(zero if start is None else part(start, direction) for start in starts)
-            offset = direction * len(cls.defaults)
-            backward = way == "reverse" or direction == 1
+            weights["p"] = peepholes
+            state = tuple(zero if start is None else start for start in state)
             outputs: list[relax.Expr] = [zero] * steps
             for step in reversed(range(steps)) if backward else range(steps):
                 at = bb.emit(op.squeeze(op.strided_slice(projected, [0], [step], [step + 1]), [0]))
@@ -122,9 +158,9 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
                     new = tuple(bb.emit(op.where(live, *pair)) for pair in zip(new, state, strict=True))
                 state = new
             every.append(bb.emit(op.stack(outputs, 0)))
-            last.append(state)
-        results = [bb.emit(op.stack(every, 1))]
-        results += [bb.emit(op.stack([state[place] for state in last], 0)) for place in range(len(starts))]
+            last.append(list(state))
+        results = [stacked(bb, every, 1)]
+        results += [stacked(bb, [state[place] for state in last]) for place in range(len(starts))]
         if batch_first:
             results[0] = bb.emit(op.permute_dims(results[0], [2, 0, 1, 3]))
             results[1:] = [bb.emit(op.permute_dims(value, [1, 0, 2])) for value in results[1:]]
@@ -141,6 +177,10 @@ class Rnn(_Recurrent):
     """h' = f(x W + h R + b)."""
 
     @classmethod
+    def _recurrence(cls, functions, place, attr):
+        return next(({"activation": name} for name in ("tanh", "relu") if functions.usual(place, (name,))), None)
+
+    @classmethod
     def _step(cls, bb, projected, state, weights, use, attr):
         return (use(0, bb.emit(projected + _recurrence(bb, state[0], weights))),)
 
@@ -148,7 +188,13 @@ class Rnn(_Recurrent):
 class Gru(_Recurrent):
     """Gates in the order z, r, h; h' = (1 - z) h~ + z h."""
 
+    cell, order = "gru", "zrn"
     defaults = ("Sigmoid", "Tanh")
+
+    @classmethod
+    def _recurrence(cls, functions, place, attr):
+        usual = super()._recurrence(functions, place, attr)
+        return None if usual is None else {"reset_after": bool(attr.get("linear_before_reset", 0))}
 
     @classmethod
     def _step(cls, bb, projected, state, weights, use, attr):
@@ -175,8 +221,13 @@ class Gru(_Recurrent):
 class Lstm(_Recurrent):
     """Gates in the order i, o, f, c, with peepholes where they are given."""
 
+    cell, order = "lstm", "iofg"
     defaults = ("Sigmoid", "Tanh", "Tanh")
     has_cell = True
+
+    @classmethod
+    def _recurrence(cls, functions, place, attr):
+        return None if attr.get("input_forget", 0) else super()._recurrence(functions, place, attr)
 
     @classmethod
     def _step(cls, bb, projected, state, weights, use, attr):

@@ -1,0 +1,116 @@
+"""Recurrent layers beside onnxruntime and PyTorch: python -m benchmarks.rnn --json results/rnn.json
+
+LSTM and GRU of 128 to 1024 units on as many inputs, batch 1 to 32, 1 to 200 steps; outputs are compared before times
+are. --many measures two models by run_many() beside one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm_tiling.lowering.threads import own_core
+from tvm_tiling.measure import Condition, Side, StopRule, machine_record, paired
+
+from .models import Subject, compare, line, torch_subject
+from .peers.tvm_operator import this_machine
+from .result import write_whole
+from .run import SETTLE
+from .summary import geometric_mean
+
+FORMAT, VERSION = "tvm-tiling-rnn", 1
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`cell` "lstm" or "gru" of `hidden` units on as many inputs."""
+
+    cell: str
+    hidden: int
+    batch: int
+    steps: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell}-{self.hidden}-b{self.batch}-s{self.steps}"
+
+
+SHORT = tuple(Layer(cell, hidden, 1, 50) for cell in ("lstm", "gru") for hidden in (128, 256, 512, 1024))
+FULL = (
+    *SHORT,
+    *(Layer("lstm", hidden, batch, 50) for batch in (8, 32) for hidden in (128, 256, 512, 1024)),
+    *(Layer("gru", 512, batch, 50) for batch in (8, 32)),
+    *(Layer("lstm", 256, 1, steps) for steps in (1, 10, 200)),
+)
+LAYERS = {layer.name: layer for layer in FULL}
+
+
+def subject(name: str) -> Subject:
+    """One of LAYERS, ready to be compiled and compared."""
+    import torch
+
+    layer = LAYERS[name]
+    torch.manual_seed(0)
+    cell = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[layer.cell](layer.hidden, layer.hidden)
+
+    class Outputs(torch.nn.Module):
+        """The outputs of all steps, without the last states."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = cell
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)[0]
+
+    return torch_subject(Outputs().eval(), (torch.randn(layer.steps, layer.batch, layer.hidden),))
+
+
+def together(name: str, rule: StopRule) -> dict[str, Any]:
+    """Two models of one kind, eight runs: run_many() beside one after the other."""
+    import tvm_tiling as tt
+
+    known = subject(name)
+    runs = [(tt.compile(known.model, cache=False), known.inputs) for _ in range(2)] * 4
+
+    def in_turn() -> None:
+        for executable, inputs in runs:
+            executable.run(*inputs)
+
+    pair = paired(Side(lambda: tt.run_many(runs)), Side(in_turn, own_core), rule, Condition(settle=SETTLE))
+    return {"network": name, **pair.to_dict()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print one line for each layer and the geometric means; 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rnn", description=__doc__)
+    parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"left out: {', '.join(x.name for x in SHORT)}")
+    parser.add_argument("--full", action="store_true", help="more batches and steps")
+    parser.add_argument("--many", action="store_true", help="two models at once")
+    parser.add_argument("--json", type=Path, default=Path("results/rnn.json"), help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.layers) - set(LAYERS):
+        parser.error(f"no layer {min(unknown)!r}; accepted: {', '.join(LAYERS)}")
+    names = chosen.layers or [layer.name for layer in (FULL if chosen.full else SHORT)]
+    rule, entries = StopRule(most_seconds=chosen.seconds), []
+    for name in names:
+        entry = together(name, rule) if chosen.many else compare(name, rule, subject)
+        entries.append(entry)
+        print(f"{name}: {entry['ratio']:.2f} times as fast together" if chosen.many else line(entry), flush=True)
+        result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "layers": entries}
+        write_whole(chosen.json, json.dumps(result, indent=1))
+    compared = [entry for entry in entries if entry["status"] == "ok"]
+    for peer in dict.fromkeys(peer for entry in compared for peer in entry.get("peers", ())):
+        ratios = [1 / entry["peers"][peer]["ratio"] for entry in compared]
+        print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")
+    return 0 if len(compared) == len(entries) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,360 @@
+"""A recurrent layer in one kernel for the whole sequence (page 04).
+
+step
+  parallel task = share of the units
+    group of vectors of units
+      sequences, a register tile at a time
+        sums start with the projected inputs; columns of the recurrent weights times the state are added
+        gates and state, in registers; the new state to its place
+
+Weights packed: group of units, column, vector of units, gate, lane. The state is there twice, so that a step reads the
+one and writes the other. A GRU whose reset multiplies h has two such passes a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
+from ..hardware.description import Cpu
+from ..lowering.nest import by_edge, share
+from ..lowering.prim_func import ScheduledOperator, write_function
+from ..lowering.recurrent_loops import declare
+from ..lowering.registers import register, registers
+from ..lowering.vector_math import with_vector_math
+
+Expr: TypeAlias = tirx.Expr
+Index: TypeAlias = tirx.Expr | int
+KIND = "float32"
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """The packed weights of one pass: its gates, and where they start."""
+
+    gates: str
+    start: int
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A vector of units of one sequence: `width` units from `unit` on, sequence `row`."""
+
+    row: Index
+    unit: Index
+    width: int
+
+
+class RecurrentNest:
+    """Writes the recurrence of one layer. `buffers` by name, flat: "projected", "weights", "h0", "y", "h" and as the
+    cell has them "c0", "c", "bias", "peepholes", "lengths"."""
+
+    def __init__(self, recurrence: Recurrence, tiling: RecurrenceTiling, buffers: Mapping[str, tirx.Var]) -> None:
+        self.r, self.tiling, self.buffers = recurrence, tiling, buffers
+        self.lanes = tiling.lanes
+        self.units = tiling.blocks * tiling.lanes
+        self.full, self.tail = divmod(recurrence.hidden, self.units)
+        self.groups = self.full + (self.tail > 0)
+        self.padded = -(-recurrence.hidden // self.lanes) * self.lanes
+        panels, start = [], 0
+        for gates in recurrence.phases:
+            panels.append(_Panel(gates, start))
+            start += len(gates) * self.padded * recurrence.hidden
+        self.panels, self.packed_shape = tuple(panels), (start,)
+
+    # ---- the whole --------------------------------------------------------------------------------------------------
+
+    def emit(self, packed: tirx.Var | None) -> None:
+        r, size = self.r, self.r.batch * self.r.hidden
+        if packed is None:
+            packed = T.alloc_buffer(self.packed_shape, KIND)
+            self.pack_whole(packed)
+        self.weights = packed
+        self.state = T.alloc_buffer((2 * size,), KIND)
+        if self.tiling.rows > 1:
+            self.scratch = T.alloc_buffer((self.tiling.threads * self.tiling.rows * self.tiling.vp,), KIND)
+        if len(r.phases) > 1:
+            self.reset, self.update = T.alloc_buffer((size,), KIND), T.alloc_buffer((size,), KIND)
+        self.copy(self.buffers["h0"], 0, self.state, 0)
+        if r.cell == "lstm":
+            self.copy(self.buffers["c0"], 0, self.buffers["c"], 0)
+        with T.serial(0, r.steps) as step:
+            self.step = step
+            self.place = r.steps - 1 - step if r.reverse else step
+            self.now = tirx.floormod(step, 2) * size
+            self.next = size - self.now
+            for panel in self.panels:
+                self.every_group(panel)
+        self.copy(self.state, r.steps % 2 * size, self.buffers["h"], 0)
+
+    def copy(self, source: tirx.Var, start: int, target: tirx.Var, to: int) -> None:
+        lanes = self.lanes
+        whole, rest = divmod(self.r.batch * self.r.hidden, lanes)
+        if whole:
+            with T.serial(0, whole) as v, T.vectorized(0, lanes) as lane:
+                T.buffer_store(target, source[start + v * lanes + lane], [to + v * lanes + lane])
+        if rest:
+            with T.serial(0, rest) as i:
+                T.buffer_store(target, source[start + whole * lanes + i], [to + whole * lanes + i])
+
+    def every_group(self, panel: _Panel) -> None:
+        """The groups of units, each core its share, from its end in every other step."""
+        threads = self.tiling.threads
+        with T.parallel(0, threads) if threads > 1 else T.serial(0, 1) as task:
+            self.task = task
+            first, end = share(self.groups, task, threads)
+            count = end - first
+            with T.serial(0, count) as turn:
+                group = first + turn
+                if self.tiling.turning:
+                    group = group + tirx.floormod(self.step, 2) * (count - 1 - 2 * turn)
+                by_edge(_index(group), self.full, self.tail, self.units, lambda units: self.group(panel, group, units))
+
+    def group(self, panel: _Panel, group: Index, units: int) -> None:
+        rows = self.tiling.rows
+        tiles, rest = divmod(self.r.batch, rows)
+        if tiles == 1:
+            self.tile(panel, group, units, 0, rows)
+        elif tiles:
+            with T.serial(0, tiles) as tile:
+                self.tile(panel, group, units, tile * rows, rows)
+        if rest:
+            self.tile(panel, group, units, tiles * rows, rest)
+
+    # ---- the product ------------------------------------------------------------------------------------------------
+
+    def tile(self, panel: _Panel, group: Index, units: int, row0: Index, rows: int) -> None:
+        """`rows` sequences of one group: sums, then what becomes of them."""
+        lanes, gates = self.lanes, panel.gates
+        widths = [min(lanes, units - at) for at in range(0, units, lanes)]
+        vectors = [(block, gate) for block in range(len(widths)) for gate in gates]
+        first = _index(group) * self.units
+
+        def place(row: Index, block: int) -> _Place:
+            return _Place(row0 + row, first + block * lanes, widths[block])
+
+        sums = [[registers(len(vectors), lanes, KIND) for _ in range(rows)] for _ in range(self.tiling.ep)]
+        for row in range(rows):
+            for number, (block, gate) in enumerate(vectors):
+                self.start(sums[0][row][number], place(row, block), gate)
+                for other in sums[1:]:
+                    T.buffer_store(other[row][number], _zeros(lanes), [T.ramp(0, 1, lanes)])
+        base = panel.start + first * len(gates) * self.r.hidden
+        self.columns(panel, sums, row0, base, len(vectors))
+        whole = T.ramp(0, 1, lanes)
+        for row in range(rows):
+            for others in sums[1:]:
+                for total, other in zip(sums[0][row], others[row], strict=True):
+                    T.buffer_store(total, total[whole] + other[whole], [whole])
+        if rows == 1:
+            for block in range(len(widths)):
+                found = {gate: sums[0][0][block * len(gates) + n] for n, gate in enumerate(gates)}
+                self.behind(panel, place(0, block), found)
+            return
+        # Several sequences share the statements behind: their sums go through memory of the first cache.
+        start = self.task * self.tiling.rows * self.tiling.vp
+        size = len(vectors) * lanes
+        for row in range(rows):
+            for number, total in enumerate(sums[0][row]):
+                T.buffer_store(self.scratch, total[whole], [T.ramp(start + row * size + number * lanes, 1, lanes)])
+        with T.serial(0, rows) as row:
+            for block in range(len(widths)):
+                found = {gate: register(lanes, KIND) for gate in gates}
+                for number, total in enumerate(found.values(), start=block * len(gates)):
+                    place_of_sums = T.ramp(start + row * size + number * lanes, 1, lanes)
+                    T.buffer_store(total, self.scratch[place_of_sums], [whole])
+                self.behind(panel, place(row, block), found)
+
+    def start(self, total: tirx.Var, at: _Place, gate: str) -> None:
+        """What a sum starts with: the projected input, or the bias of what the reset gate multiplies."""
+        if at.width < self.lanes:
+            T.buffer_store(total, _zeros(self.lanes), [T.ramp(0, 1, self.lanes)])
+        with T.vectorized(0, at.width) as lane:
+            if gate == "n" and self.r.reset_after:
+                value = self.buffers["bias"][at.unit + lane]
+            else:
+                value = self.projected(at, gate, lane)
+            T.buffer_store(total, value, [lane])
+
+    def projected(self, at: _Place, gate: str, lane: Index) -> Expr:
+        r = self.r
+        row = (self.place * r.batch + at.row) * r.gates + r.order.index(gate)
+        return self.buffers["projected"][row * r.hidden + at.unit + lane]
+
+    def columns(self, panel: _Panel, sums: list[list[list[tirx.Var]]], row0: Index, base: Expr, vectors: int) -> None:
+        """All columns of the weights, `ep` at a time, from either end in turn."""
+        hidden, lanes, ep = self.r.hidden, self.lanes, self.tiling.ep
+        second = len(self.panels) > 1 and panel is self.panels[-1]
+        source, offset = (self.reset, 0) if second else (self.state, self.now)
+
+        def column(into: list[list[tirx.Var]], k: Index) -> None:
+            for row, totals in enumerate(into):
+                for number, total in enumerate(totals):
+                    with T.vectorized(0, lanes) as lane:
+                        weight = self.weights[base + (k * vectors + number) * lanes + lane]
+                        product = source[offset + (row0 + row) * hidden + k] * weight
+                        T.buffer_store(total, total[lane] + product, [lane])
+
+        whole, rest = divmod(hidden, ep)
+        with T.serial(0, whole) as number:
+            block = number
+            if self.tiling.turning:
+                block = number + tirx.floormod(self.step, 2) * (whole - 1 - 2 * number)
+            for turn in range(ep):
+                column(sums[turn], block * ep + turn)
+        for turn in range(rest):
+            column(sums[turn], whole * ep + turn)
+
+    # ---- gates and state --------------------------------------------------------------------------------------------
+
+    def behind(self, panel: _Panel, at: _Place, sums: dict[str, tirx.Var]) -> None:
+        if self.r.cell == "lstm":
+            self.lstm(at, sums)
+        elif self.r.cell == "rnn":
+            self.new_state(at, self.bent(at, self.r.activation, sums["h"]))
+        elif self.r.reset_after:
+            self.gru(at, sums)
+        elif panel.gates == "rz":
+            self.gru_gates(at, sums)
+        else:
+            self.gru_candidate(at, sums["n"])
+
+    def bent(self, at: _Place, name: str, value: tirx.Var) -> tirx.Var:
+        """A function of a vector."""
+        return self.kept(at, lambda lane: _function(name, value[lane]))
+
+    def lstm(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
+        cell = self.buffers["c"]
+        own = at.row * self.r.hidden + at.unit
+
+        def opened(gate: str, state: tirx.Var) -> tirx.Var:
+            total = sums[gate]
+            if self.r.peepholes:
+                weights, start = self.buffers["peepholes"], "iof".index(gate) * self.r.hidden + at.unit
+                total = self.kept(at, lambda lane: sums[gate][lane] + weights[start + lane] * state[lane])
+            return self.bent(at, "sigmoid", total)
+
+        before = self.kept(at, lambda lane: cell[own + lane])
+        i, f = opened("i", before), opened("f", before)
+        g = self.bent(at, "tanh", sums["g"])
+        c = self.kept(at, lambda lane: f[lane] * before[lane] + i[lane] * g[lane])
+        o = opened("o", c)
+        through = self.bent(at, "tanh", c)
+        with T.vectorized(0, at.width) as lane:
+            T.buffer_store(cell, self.alive(at, c[lane], before[lane]), [own + lane])
+        self.new_state(at, self.kept(at, lambda lane: o[lane] * through[lane]))
+
+    def gru(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
+        r, z = (self.bent(at, "sigmoid", sums[gate]) for gate in "rz")
+        inner = self.kept(at, lambda lane: self.projected(at, "n", lane) + r[lane] * sums["n"][lane])
+        self.blend(at, inner, lambda lane: z[lane])
+
+    def gru_gates(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
+        own = at.row * self.r.hidden + at.unit
+        r, z = (self.bent(at, "sigmoid", sums[gate]) for gate in "rz")
+        with T.vectorized(0, at.width) as lane:
+            T.buffer_store(self.reset, r[lane] * self.state[self.now + own + lane], [own + lane])
+        with T.vectorized(0, at.width) as lane:
+            T.buffer_store(self.update, z[lane], [own + lane])
+
+    def gru_candidate(self, at: _Place, total: tirx.Var) -> None:
+        own = at.row * self.r.hidden + at.unit
+        self.blend(at, total, lambda lane: self.update[own + lane])
+
+    def blend(self, at: _Place, inner: tirx.Var, z: Callable[[Expr], Expr]) -> None:
+        """h' = n + z * (h - n), n = tanh(inner)."""
+        own = self.now + at.row * self.r.hidden + at.unit
+        n = self.bent(at, "tanh", inner)
+        self.new_state(at, self.kept(at, lambda lane: n[lane] + z(lane) * (self.state[own + lane] - n[lane])))
+
+    def new_state(self, at: _Place, value: tirx.Var) -> None:
+        """Into the state and the output; of a sequence that is over the state stays and the output is 0."""
+        own = at.row * self.r.hidden + at.unit
+        with T.vectorized(0, at.width) as lane:
+            before = self.state[self.now + own + lane] if self.r.lengths else None
+            T.buffer_store(self.state, self.alive(at, value[lane], before), [self.next + own + lane])
+        out = (self.place * self.r.batch + at.row) * self.r.hidden + at.unit
+        with T.vectorized(0, at.width) as lane:
+            T.buffer_store(self.buffers["y"], self.alive(at, value[lane], tirx.const(0.0, KIND)), [out + lane])
+
+    def alive(self, at: _Place, value: Expr, otherwise: Expr | None) -> Expr:
+        if not self.r.lengths or otherwise is None:
+            return value
+        return tirx.Select(self.place < self.buffers["lengths"][at.row], value, otherwise)
+
+    def kept(self, at: _Place, value: Callable[[Expr], Expr]) -> tirx.Var:
+        """A vector of values in a register."""
+        held = register(self.lanes, KIND)
+        with T.vectorized(0, at.width) as lane:
+            T.buffer_store(held, with_vector_math(value(lane)), [lane])
+        return held
+
+    # ---- packing ----------------------------------------------------------------------------------------------------
+
+    def pack_whole(self, packed: tirx.Var) -> None:
+        """Every group's weights behind each other, as they are read; lanes without a unit are 0."""
+        with T.parallel(0, self.groups) if self.groups > 1 else T.serial(0, 1) as group:
+            for panel in self.panels:
+                by_edge(_index(group), self.full, self.tail, self.units,
+                        lambda units, p=panel: self.pack_group(packed, p, group, units))  # fmt: skip
+
+    def pack_group(self, packed: tirx.Var, panel: _Panel, group: Index, units: int) -> None:
+        lanes, hidden, gates = self.lanes, self.r.hidden, panel.gates
+        blocks, first = -(-units // lanes), _index(group) * self.units
+        base = panel.start + first * len(gates) * hidden
+        with T.serial(0, hidden) as k:
+            for block in range(blocks):
+                for number, gate in enumerate(gates):
+                    row = self.r.order.index(gate) * hidden + first + block * lanes
+                    to = base + ((k * blocks + block) * len(gates) + number) * lanes
+                    width = min(lanes, units - block * lanes)
+                    with T.serial(0, width) as lane:
+                        T.buffer_store(packed, self.buffers["weights"][(row + lane) * hidden + k], [to + lane])
+                    if width < lanes:
+                        with T.serial(0, lanes - width) as lane:
+                            T.buffer_store(packed, tirx.const(0.0, KIND), [to + width + lane])
+
+
+def _function(name: str, value: Expr) -> Expr:
+    if name == "relu":
+        return tirx.max(value, tirx.const(0.0, KIND))
+    return {"sigmoid": tirx.sigmoid, "tanh": tirx.tanh}[name](value)
+
+
+def _zeros(lanes: int) -> Expr:
+    return T.broadcast(tirx.const(0.0, KIND), lanes)
+
+
+def _index(value: Index) -> Expr:
+    return value if isinstance(value, tirx.Expr) else tirx.IntImm("int32", value)
+
+
+def schedule_recurrence(
+    recurrence: Recurrence, name: str, cpu: Cpu, *, ahead: bool, tiling: RecurrenceTiling | None = None
+) -> ScheduledOperator:
+    """The kernel of a recurrence, its parameters those of the recurrence in their order. `ahead`: its weights come in
+    packed form, made by the function that is given with it."""
+    chosen = tiling or decide_recurrence(recurrence, cpu)
+    shape = RecurrentNest(recurrence, chosen, {}).packed_shape
+
+    def main() -> None:
+        buffers = declare(recurrence, shape if ahead else None)
+        with T.sblock("root"):
+            flat = {called: buffer.view(-1) for called, buffer in buffers.items()}
+            RecurrentNest(recurrence, chosen, flat).emit(flat["weights"] if ahead else None)
+
+    def pack() -> None:
+        weights = T.arg("weights", T.Buffer(recurrence.inputs["weights"], KIND))
+        packed = T.arg("weights_packed", T.Buffer(shape, KIND))
+        with T.sblock("root"):
+            RecurrentNest(recurrence, chosen, {"weights": weights.view(-1)}).pack_whole(packed)
+
+    made = write_function(name, chosen, main)
+    if not ahead:
+        return ScheduledOperator(chosen, made)
+    return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, KIND)

@@ -1,0 +1,84 @@
+"""Recurrent layers in one kernel: every cell, direction, batch and share of the cores, against NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tvm
+from recurrent_reference import by_numpy, numbers
+from tvm_tiling.schedules.rnn import schedule_recurrence
+
+import tvm_tiling as tt
+from tvm_tiling.decide.recurrence import Recurrence, decide_recurrence
+from tvm_tiling.lowering.prim_func import DECISION
+from tvm_tiling.lowering.recurrent_loops import recurrent_function
+from tvm_tiling.match.recurrent import recurrence_of
+
+CPU = tt.Hardware.detect().cpu
+CASES = (
+    Recurrence(cell="lstm", steps=5, batch=1, hidden=70, order="iofg"),
+    Recurrence(cell="lstm", steps=4, batch=9, hidden=37, order="ifgo", reverse=True, lengths=True, peepholes=True),
+    Recurrence(cell="gru", steps=4, batch=3, hidden=50, order="rzn", reverse=True),
+    Recurrence(cell="gru", steps=5, batch=2, hidden=40, order="zrn", reset_after=False, lengths=True),
+    Recurrence(cell="rnn", steps=4, batch=2, hidden=33, order="h", activation="relu", lengths=True),
+    Recurrence(cell="rnn", steps=3, batch=1, hidden=1, order="h"),
+)
+
+
+def name_of(recurrence):
+    return f"{recurrence.cell} {recurrence.batch} x {recurrence.hidden}"
+
+
+def compiled(functions):
+    return tvm.compile(tvm.IRModule(functions), target=tt.llvm_target())
+
+
+def outputs(kernel, recurrence, values):
+    results = [tvm.runtime.empty(shape, "float32") for shape in recurrence.outputs.values()]
+    kernel(*(tvm.runtime.tensor(value) for value in values.values()), *results)
+    return {name: result.numpy() for name, result in zip(recurrence.outputs, results, strict=True)}
+
+
+def assert_right(kernel, recurrence, values, given=None):
+    found, wanted = outputs(kernel, recurrence, given or values), by_numpy(recurrence, values)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("recurrence", CASES, ids=name_of)
+def test_plain_loops_say_what_a_recurrence_is(recurrence):
+    func = recurrent_function(recurrence)
+    assert recurrence_of(func) == recurrence
+    assert_right(compiled({"recurrence": func})["recurrence"], recurrence, numbers(recurrence))
+
+
+@pytest.mark.parametrize("recurrence", CASES, ids=name_of)
+def test_the_kernel_with_weights_packed_ahead(recurrence):
+    scheduled = schedule_recurrence(recurrence, "layer", CPU, ahead=True)
+    library = compiled({"layer": scheduled.main, "layer_pack": scheduled.pack})
+    values = numbers(recurrence)
+    packed = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
+    library["layer_pack"](tvm.runtime.tensor(values["weights"]), packed)
+    given = {name: packed.numpy() if name == "weights" else value for name, value in values.items()}
+    assert_right(library["layer"], recurrence, values, given)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("further", [{"turning": True}, {"ep": 4}, {"blocks": 1, "rows": 2}], ids=str)
+def test_cuts_of_every_kind(threads, further):
+    recurrence = CASES[1]
+    tiling = dataclasses.replace(decide_recurrence(recurrence, CPU, threads), **further)
+    scheduled = schedule_recurrence(recurrence, "layer", CPU, ahead=False, tiling=tiling)
+    assert_right(compiled({"layer": scheduled.main})["layer"], recurrence, numbers(recurrence))
+
+
+def test_the_decision_stands_in_the_function_and_explains_itself():
+    scheduled = schedule_recurrence(CASES[0], "layer", CPU, ahead=True)
+    decision = json.loads(str(scheduled.main.attrs[DECISION]))
+    assert decision["op"] == "recurrence" and decision["vp"] == decision["blocks"] * 4 * decision["lanes"]
+    text = scheduled.tiling.explain()
+    for name in ("ep", "vp", "rows", "threads", "turning", "predicted_seconds"):
+        assert f"    {name} " in text

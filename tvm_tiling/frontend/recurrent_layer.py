@@ -1,0 +1,93 @@
+"""One direction of a recurrent layer in Relax: a product of the inputs of all steps with their weights, then a call of
+the recurrence, which becomes one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from ..decide.recurrence import Recurrence
+from ..lowering.recurrent_loops import recurrent_function
+
+
+@dataclass(frozen=True)
+class DirectionWeights:
+    """Of the inputs, gates * hidden x inputs; of the state, gates * hidden x hidden; their biases, one of each row, and
+    an LSTM's peepholes, where there are any."""
+
+    inputs: relax.Expr
+    state: relax.Expr
+    input_bias: relax.Expr | None = None
+    state_bias: relax.Expr | None = None
+    peepholes: relax.Expr | None = None
+
+
+def recurrent_direction(
+    builder: relax.BlockBuilder,
+    recurrence: Recurrence,
+    x: relax.Expr,
+    weights: DirectionWeights,
+    starts: Sequence[relax.Expr | None],
+    lengths: relax.Expr | None = None,
+) -> list[relax.Expr]:
+    """h of all steps (steps x batch x hidden), h and, of an LSTM, c behind the last one (batch x hidden).
+
+    `x` is steps x batch x inputs; `starts` h and c before the first step, None for 0; `lengths` steps of each sequence.
+    """
+    r, emit = recurrence, builder.emit
+    zeros = relax.const(np.zeros((r.batch, r.hidden), "float32"))
+    projected = emit(op.matmul(x, emit(op.permute_dims(weights.inputs))))
+    biases = [weights.input_bias]
+    candidate = relax.const(np.zeros(r.hidden, "float32"))
+    if weights.state_bias is not None and "bias" in r.inputs:
+        # The candidate's is within what the reset gate multiplies, the others' are added to those of the inputs.
+        at = r.order.index("n") * r.hidden
+        candidate = part_of(builder, weights.state_bias, at, at + r.hidden)
+        others = np.ones(r.gates * r.hidden, "float32")
+        others[at : at + r.hidden] = 0
+        biases.append(emit(op.multiply(weights.state_bias, relax.const(others))))
+    else:
+        biases.append(weights.state_bias)
+    given = [bias for bias in biases if bias is not None]
+    if given:
+        projected = emit(op.add(projected, given[0] if len(given) == 1 else emit(op.add(*given))))
+    h0, c0 = (zeros if start is None else start for start in (*starts, None, None)[:2])
+    values = {
+        "projected": projected,
+        "weights": weights.state,
+        "h0": h0,
+        "c0": c0,
+        "bias": candidate,
+        "peepholes": weights.peepholes,
+        "lengths": lengths if lengths is None else emit(op.astype(lengths, "int32")),
+    }
+    function = builder.add_func(recurrent_function(r).without_attr("global_symbol"), "recurrence")
+    types = [relax.TensorType(shape, "float32") for shape in r.outputs.values()]
+    called = emit(relax.call_tir(function, relax.Tuple([values[name] for name in r.inputs]), types))
+    return [emit(relax.TupleGetItem(called, place)) for place in range(len(types))]
+
+
+def part_of(builder: relax.BlockBuilder, value: relax.Expr, start: int, end: int) -> relax.Expr:
+    """[start, end) of the first axis, of a constant as a constant: weights are packed when the model is compiled."""
+    if isinstance(value, tvm.ir.GenericConst):
+        return relax.const(np.ascontiguousarray(value.value.numpy()[start:end]))
+    if (start, end) == (0, int(value.ty.shape[0])):
+        return value
+    return builder.emit(op.strided_slice(value, [0], [start], [end]))
+
+
+def direction_of(builder: relax.BlockBuilder, value: relax.Expr, direction: int) -> relax.Expr:
+    """One place of the first axis."""
+    if isinstance(value, tvm.ir.GenericConst):
+        return relax.const(np.ascontiguousarray(value.value.numpy()[direction]))
+    return builder.emit(op.squeeze(part_of(builder, value, direction, direction + 1), [0]))
+
+
+def stacked(builder: relax.BlockBuilder, parts: Sequence[relax.Expr], axis: int = 0) -> relax.Expr:
+    """The parts along a new axis; a single one is not copied."""
+    return builder.emit(op.expand_dims(parts[0], axis) if len(parts) == 1 else op.stack(list(parts), axis))

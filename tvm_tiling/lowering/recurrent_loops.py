@@ -1,0 +1,131 @@
+"""The recurrence of a layer as plain loops, one number at a time: what it means, and what runs where nothing schedules
+it."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.recurrence import Recurrence
+from ..match.recurrent import ATTRIBUTE
+
+Expr: TypeAlias = tirx.Expr
+_OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
+
+
+def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx.PrimFunc:
+    """A function of the recurrence's inputs and outputs, in their order."""
+    r = recurrence
+    attributes = {
+        "global_symbol": name,
+        "tirx.noalias": True,
+        "op_pattern": _OPAQUE,
+        ATTRIBUTE: json.dumps(r.to_dict(), sort_keys=True),
+    }
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(name)
+        T.func_attr(attributes)
+        buffers = declare(r)
+        with T.sblock("root"):
+            _Loops(r, buffers).emit()
+    return builder.get()
+
+
+def declare(recurrence: Recurrence, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:
+    """The function's parameters by name; "weights" in packed form where its shape is given."""
+    found = {}
+    for name, shape in {**recurrence.inputs, **recurrence.outputs}.items():
+        called, kept = (f"{name}_packed", packed) if name == "weights" and packed else (name, shape)
+        found[name] = T.arg(called, T.Buffer(kept, "int32" if name == "lengths" else "float32"))
+    return found
+
+
+class _Loops:
+    def __init__(self, recurrence: Recurrence, buffers: dict[str, tirx.Var]) -> None:
+        self.r, self.buffers = recurrence, buffers
+
+    def emit(self) -> None:
+        r, b = self.r, self.buffers
+        state = (r.batch, r.hidden)
+        self.sums = T.alloc_buffer((r.batch, r.gates * r.hidden), "float32")
+        self.reset = T.alloc_buffer(state, "float32")
+        with T.grid(*state) as (row, unit):
+            T.buffer_store(b["h"], b["h0"][row, unit], [row, unit])
+            if r.cell == "lstm":
+                T.buffer_store(b["c"], b["c0"][row, unit], [row, unit])
+        with T.serial(0, r.steps) as step:
+            place = r.steps - 1 - step if r.reverse else step
+            for gates in r.phases:
+                self.products(gates, gates == "n")
+                if len(r.phases) > 1 and gates == "rz":
+                    with T.grid(*state) as (row, unit):
+                        value = tirx.sigmoid(self.sum(place, row, "r", unit)) * b["h"][row, unit]
+                        T.buffer_store(self.reset, value, [row, unit])
+            with T.grid(*state) as (row, unit):
+                self.unit(place, row, unit)
+
+    def products(self, gates: str, of_reset: bool) -> None:
+        """sums[row, gate and unit] of the state, or of r * h, with the weights of `gates`."""
+        r, weights = self.r, self.buffers["weights"]
+        source = self.reset if of_reset else self.buffers["h"]
+        for gate in gates:
+            start = r.order.index(gate) * r.hidden
+            with T.grid(r.batch, r.hidden) as (row, unit):
+                T.buffer_store(self.sums, tirx.const(0.0, "float32"), [row, start + unit])
+                with T.serial(0, r.hidden) as k:
+                    total = self.sums[row, start + unit] + source[row, k] * weights[start + unit, k]
+                    T.buffer_store(self.sums, total, [row, start + unit])
+
+    def sum(self, place: Expr, row: Expr, gate: str, unit: Expr) -> Expr:
+        at = self.r.order.index(gate) * self.r.hidden + unit
+        return self.buffers["projected"][place, row, at] + self.sums[row, at]
+
+    def unit(self, place: Expr, row: Expr, unit: Expr) -> None:
+        r, b = self.r, self.buffers
+        h = b["h"][row, unit]
+        if r.cell == "lstm":
+            self.lstm(place, row, unit)
+            return
+        if r.cell == "rnn":
+            total = self.sum(place, row, "h", unit)
+            new = tirx.tanh(total) if r.activation == "tanh" else tirx.max(total, tirx.const(0.0, "float32"))
+        else:
+            z = tirx.sigmoid(self.sum(place, row, "z", unit))
+            at = r.order.index("n") * r.hidden + unit
+            product = self.sums[row, at]
+            if r.reset_after:
+                product = tirx.sigmoid(self.sum(place, row, "r", unit)) * (product + b["bias"][unit])
+            n = tirx.tanh(b["projected"][place, row, at] + product)
+            new = n + z * (h - n)
+        self.store(place, row, unit, new)
+
+    def lstm(self, place: Expr, row: Expr, unit: Expr) -> None:
+        b = self.buffers
+
+        def opened(gate: str, c: Expr) -> Expr:
+            total = self.sum(place, row, gate, unit)
+            if self.r.peepholes:
+                total = total + b["peepholes"]["iof".index(gate) * self.r.hidden + unit] * c
+            return tirx.sigmoid(total)
+
+        c = b["c"][row, unit]
+        new = opened("f", c) * c + opened("i", c) * tirx.tanh(self.sum(place, row, "g", unit))
+        T.buffer_store(b["c"], self.alive(place, row, new, c), [row, unit])
+        # Of a sequence that is over c is the old one, and what comes of it is not stored.
+        self.store(place, row, unit, opened("o", c) * tirx.tanh(c))
+
+    def store(self, place: Expr, row: Expr, unit: Expr, new: Expr) -> None:
+        # The output first: the state is what `new` is computed from.
+        zero, b = tirx.const(0.0, "float32"), self.buffers
+        T.buffer_store(b["y"], self.alive(place, row, new, zero), [place, row, unit])
+        kept = self.alive(place, row, b["y"][place, row, unit], b["h"][row, unit])
+        T.buffer_store(b["h"], kept, [row, unit])
+
+    def alive(self, place: Expr, row: Expr, value: Expr, otherwise: Expr) -> Expr:
+        if not self.r.lengths:
+            return value
+        return tirx.Select(place < self.buffers["lengths"][row], value, otherwise)
