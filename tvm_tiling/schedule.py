@@ -4,51 +4,47 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import tvm
 from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
 
-from .decide.conv_cpu import Source, as_product, decide_conv_on_cpu
-from .decide.conv_tiling import ConvTiling
-from .decide.dot_engine import DotEngine, dot_engine
-from .decide.gemm_cpu import decide_on_cpu
-from .decide.levels import LevelsTiling
-from .decide.tiling import GemmTiling
+from .decide.cut import Cut
+from .decide.dot_engine import OPERAND_TYPES
+from .decide.options import CutSource, Options
 from .decide.wfold import Mode
 from .decide.winograd import TOLERANCE
 from .errors import HardwareError, UnsupportedOperator
-from .hardware.description import Cpu, Hardware
-from .lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
+from .hardware.description import Hardware
+from .lowering.prim_func import DECISION, ScheduledOperator
 from .lowering.threads import use_all_cores
-from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
+from .match import ConvProgram, GemmProgram, match, prim_func_of
+from .match.function import refuse
 from .schedules.accel import schedule_for_accelerator
-from .schedules.conv import conv_nest
-from .schedules.gemm import GemmNest
-from .schedules.gemv import StreamNest
+from .schedules.cpu import schedule_conv, schedule_product
 from .target import vsim_hardware
+
+__all__ = [
+    "ApplyTiling",
+    "CutSource",
+    "Operator",
+    "Options",
+    "PackedOperator",
+    "Target",
+    "hardware_of",
+    "llvm_target",
+    "packed_operator",
+    "schedule_for_weights",
+    "schedule_operator",
+    "this_cpu",
+    "tiling_schedule",
+    "weights_of",
+]
 
 Target: TypeAlias = str | Hardware | tvm.target.Target
 Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a caller may settle instead of the decision.
-
-    `mode` is the decision's, on accelerators. `form` and `microkernel` force a kernel and its register tile, `ahead`
-    says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form may be
-    taken.
-    """
-
-    form: str | None = None
-    microkernel: tuple[int, int] | None = None
-    mode: Mode = "best"
-    ahead: bool = False
-    winograd: bool = True
-    tolerance: float = TOLERANCE
 
 
 @functools.lru_cache(maxsize=1)
@@ -98,6 +94,8 @@ def tiling_schedule(
     weights: str = "plain",
     winograd: bool = True,
     tolerance: float = TOLERANCE,
+    cut: Cut | None = None,
+    cuts: CutSource | None = None,
 ) -> s_tir.Schedule:
     """A schedule of `op`, decided from formulas and ready for tvm.compile.
 
@@ -106,10 +104,11 @@ def tiling_schedule(
     "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold" (page 05). `mode` "seed" takes the formulas as
     printed, on accelerators. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
     second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
-    that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output. The
-    decision stands in the attribute "tvm_tiling.decision" of each function.
+    that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output. `cut`,
+    of a decision, a database or a search, is taken instead of a decision; `cuts`, such as a ShapeDatabase, are asked
+    for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function.
 
-    Raises UnsupportedOperator for what no rule serves, HardwareError for a target or form that is not possible.
+    Raises UnsupportedOperator for what no rule serves, HardwareError for a target, form or cut that is not possible.
     """
     hardware = hardware_of(target)
     if weights not in ("plain", "packed"):
@@ -121,6 +120,8 @@ def tiling_schedule(
         ahead=weights == "packed",
         winograd=winograd,
         tolerance=tolerance,
+        cut=cut,
+        cuts=cuts,
     )
     functions: dict[str, tirx.PrimFunc] = {}
     for name, func in _functions(op).items():
@@ -148,10 +149,11 @@ def schedule_operator(
     if hardware.cpu is None:
         if options.ahead or options.microkernel is not None:
             raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights and no microkernel")
-        return schedule_for_accelerator(func, name, hardware, mode=options.mode, form=options.form)
+        return schedule_for_accelerator(func, name, hardware, options)
     if options.mode != "best":
         raise HardwareError(f"mode = {options.mode!r} is for accelerators, {hardware.name} has a cpu; accepted: 'best'")
-    return _schedule(_matched(func, name, options.ahead), hardware, options)
+    # A cut that is given tells the operands apart, so they stay in their places.
+    return _schedule(_matched(func, name, options.ahead or options.cut is not None), hardware, options)
 
 
 def schedule_for_weights(
@@ -172,9 +174,12 @@ def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
     return program.w if isinstance(program, ConvProgram) else program.b.buffer
 
 
-def _matched(func: tirx.PrimFunc, name: str, ahead: bool) -> GemmProgram | ConvProgram:
+def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | ConvProgram:
     # The operand that is packed ahead is the source's second one, so it has to stay in its place.
-    return match(func, name, may_swap=not ahead, keep_taps=True)
+    program = match(func, name, may_swap=not in_place, keep_taps=True)
+    if program.workload.dtype not in OPERAND_TYPES:
+        raise refuse(name, f"its operands are {program.workload.dtype}; accepted: {', '.join(OPERAND_TYPES)}")
+    return program
 
 
 def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
@@ -182,127 +187,15 @@ def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: O
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
     if isinstance(program, ConvProgram):
-        return _schedule_conv(program, hardware, cpu, options)
-    return _schedule_product(program, hardware, cpu, options)
-
-
-# ---- products --------------------------------------------------------------------------------------------------------
-
-
-def _schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
-    ahead, name, second = options.ahead, program.name, program.b.buffer
-    if ahead:
-        second = _packable(program, second, "the second operand")
-        if program.workload.n == 1 and not second.strides:
-            # One column: the other operand is the large one, and a vector needs no layout.
-            return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
-    tiling = decide_on_cpu(
-        program.workload,
-        hardware,
-        form=options.form,
-        microkernel=options.microkernel,
-        packing="ahead" if ahead else "run",
-        plain_a=program.a.buffer is not None,
-        plain_b=program.b.buffer is not None,
-        accumulates_in_output=program.out_dtype == program.workload.acc_dtype,
-    )
-    return write_product(program, tiling, dot_engine(program.workload, cpu))
-
-
-def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
-    """The operand that is to be packed ahead, if it can be."""
-    if weights is None:
-        raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be packed ahead")
-    if program.reads(weights) > 1:
-        raise UnsupportedOperator(f"{program.name}: {called} is also read elsewhere, so it cannot be packed ahead")
-    return weights
-
-
-def _packed_as_it_is(
-    program: GemmProgram, weights: tirx.Var, hardware: Hardware, cpu: Cpu, options: Options
-) -> ScheduledOperator:
-    """A product whose weights the kernel reads as they are: packing copies them."""
-    plain = _schedule_product(program, hardware, cpu, replace(options, ahead=False))
-    shape = tuple(int(extent) for extent in weights.shape)
-    pack = copying(weights, program.name)
-    return replace(plain, pack=pack, packed_shape=shape, packed_dtype=str(weights.dtype))
-
-
-def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> ScheduledOperator:
-    """The product as TIR, cut as `tiling` says."""
-    if tiling.form == "stream":
-        return write_plain(program, tiling, StreamNest(program, tiling, engine).emit)
-    nest = GemmNest(program, tiling, engine)
-    if tiling.pack_b != "ahead":
-        return write_plain(program, tiling, lambda: nest.emit(None))
-    assert program.b.buffer is not None
-    return write_packed(program, tiling, program.b.buffer, nest, engine.operand)
-
-
-# ---- convolutions ----------------------------------------------------------------------------------------------------
-
-
-def _schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
-    weights = _packable(program, program.w, "the kernel") if options.ahead else None
-    if options.microkernel is not None:
-        raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
-    # Matched again as a product only where the convolution is one.
-    product = _product_of(program) if as_product(program.workload) is not None else None
-    tiling = decide_conv_on_cpu(
-        program.workload,
-        hardware,
-        form=options.form,
-        packing="ahead" if options.ahead else "run",
-        source=_source(program, product is not None),
-        winograd=options.winograd,
-        tolerance=options.tolerance,
-    )
-    if tiling.form == "gemm":
-        assert product is not None
-        plain = replace(options, form=None)
-        # With channels last the kernels are the right operand and may be packed; else they are the left, read in place.
-        if weights is None or product.b.buffer is None or not product.b.buffer.same_as(weights):
-            scheduled = (
-                _schedule_product(product, hardware, cpu, plain)
-                if weights is None
-                else _packed_as_it_is(product, weights, hardware, cpu, plain)
-            )
-        else:
-            scheduled = _schedule_product(product, hardware, cpu, plain)
-        assert isinstance(scheduled.tiling, GemmTiling)
-        decided = replace(tiling, product=scheduled.tiling)
-        return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
-    engine = dot_engine(program.workload, cpu)
-    nest = conv_nest(program, tiling, engine, cpu)
-    if weights is None:
-        return write_plain(program, tiling, lambda: nest.emit(None))
-    return write_packed(program, tiling, weights, nest, engine.operand)
-
-
-def _product_of(program: ConvProgram) -> GemmProgram | None:
-    """The matrix product that a convolution is, operands read as matrices; None where it is none."""
-    found = match(program.func, program.name)
-    return found if isinstance(found, GemmProgram) else None
-
-
-def _source(program: ConvProgram, matrix: bool) -> Source:
-    workload, strides = program.workload, program.x_strides
-    adjacent = strides is not None and (strides[4] == 1 or workload.ci == 1)
-    return Source(
-        channel_run=program.channel_run,
-        output_run=program.out_run,
-        pitch=strides[3] if strides is not None and adjacent else None,
-        dense=strides is not None and adjacent and strides[3] == workload.ci and workload.groups == 1,
-        accumulates=program.out_dtype == workload.acc_dtype,
-        matrix=matrix,
-    )
+        return schedule_conv(program, hardware, cpu, options)
+    return schedule_product(program, hardware, cpu, options)
 
 
 class PackedOperator:
     """A compiled operator whose weights are packed ahead: `pack` them once, then call with what that returned."""
 
     def __init__(self, scheduled: ScheduledOperator, module: Any, name: str) -> None:
-        self.tiling: GemmTiling | ConvTiling | LevelsTiling = scheduled.tiling
+        self.tiling = scheduled.tiling
         self._scheduled = scheduled
         self._main, self._pack = module[name], module[f"{name}_pack"]
 
@@ -325,13 +218,14 @@ def packed_operator(
     microkernel: tuple[int, int] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
+    cut: Cut | None = None,
 ) -> PackedOperator:
     """Compile an operator for constant weights, to be packed once by the result's `pack`; options as tiling_schedule.
 
     The weights are a convolution's kernels, or a product's second operand.
     """
     hardware = hardware_of(target)
-    options = Options(form=form, microkernel=microkernel, ahead=True, winograd=winograd, tolerance=tolerance)
+    options = Options(form=form, microkernel=microkernel, ahead=True, winograd=winograd, tolerance=tolerance, cut=cut)
     scheduled = schedule_operator(prim_func_of(op), "main", hardware, options)
     module = tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack})
     return PackedOperator(scheduled, tvm.compile(module, target=llvm_target(hardware)), "main")
@@ -339,10 +233,11 @@ def packed_operator(
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.ApplyTiling")
 class ApplyTiling:
-    """A pass that schedules every PrimFunc it serves and leaves the others; `target` as in tiling_schedule."""
+    """A pass that schedules every PrimFunc it serves and leaves the others; `target` as in tiling_schedule. `cuts`,
+    such as a ShapeDatabase, are asked for each operator; where they know none, formulas decide."""
 
-    def __init__(self, target: Target = "llvm") -> None:
-        self.hardware = hardware_of(target)
+    def __init__(self, target: Target = "llvm", *, cuts: CutSource | None = None) -> None:
+        self.hardware, self.options = hardware_of(target), Options(cuts=cuts)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
@@ -350,7 +245,7 @@ class ApplyTiling:
             if not isinstance(func, tirx.PrimFunc) or DECISION in (func.attrs or {}):
                 continue
             try:
-                scheduled = schedule_operator(func, variable.name_hint, self.hardware)
+                scheduled = schedule_operator(func, variable.name_hint, self.hardware, self.options)
             except UnsupportedOperator:
                 continue
             main = scheduled.main

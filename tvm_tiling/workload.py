@@ -8,12 +8,13 @@ from typing import Any
 from .errors import WorkloadError, nearest
 
 # Bytes of an element, and the type its products are summed in.
-ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int8": 1, "uint8": 1}
+ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int16": 2, "int8": 1, "uint8": 1}
 ACCUMULATOR = {
     "float64": "float64",
     "float32": "float32",
     "float16": "float32",
     "bfloat16": "float32",
+    "int16": "int32",
     "int8": "int32",
     "uint8": "int32",
 }
@@ -235,3 +236,80 @@ class ConvWorkload(_SumOfProducts):
 
     def to_dict(self) -> dict[str, Any]:
         return {"op": "conv", **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+
+# Gates of a unit, whose sums are beside each other in the combined weights (page 04).
+CELL_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+ACTIVATIONS = ("tanh", "relu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnWorkload(_SumOfProducts):
+    """Recurrent layers: `batch` sequences of `steps` vectors of `input_size` numbers through `layers` layers of
+    `hidden_size` units, in both directions where `bidirectional` (the next layer then takes 2 * hidden_size numbers).
+
+    `cell` is "lstm", "gru" or "rnn". `linear_before_reset`, a GRU's: the reset gate multiplies the product with h, as
+    in PyTorch and cuDNN; else it multiplies h, and the product waits for it (page 04). `activation`, a plain RNN's:
+    "tanh" or "relu".
+    """
+
+    cell: str = "lstm"
+    batch: int = 1
+    steps: int
+    input_size: int
+    hidden_size: int
+    layers: int = 1
+    bidirectional: bool = False
+    dtype: str = "float32"
+    acc_dtype: str | None = None
+    linear_before_reset: bool = True
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        if self.cell not in CELL_GATES:
+            raise WorkloadError(f"rnn: unknown cell {self.cell!r}: {nearest(str(self.cell), CELL_GATES)}")
+        for name in ("batch", "steps", "input_size", "hidden_size", "layers"):
+            require_positive("rnn", name, getattr(self, name))
+        for name in ("bidirectional", "linear_before_reset"):
+            if not isinstance(getattr(self, name), bool):
+                raise WorkloadError(f"rnn: {name} = {getattr(self, name)!r}, must be True or False")
+        if self.activation not in ACTIVATIONS:
+            raise WorkloadError(f"rnn: activation = {self.activation!r}, accepted: {', '.join(ACTIVATIONS)}")
+        if self.activation != "tanh" and self.cell != "rnn":
+            raise WorkloadError(
+                f"rnn: activation = {self.activation!r} belongs to cell = 'rnn', accepted for {self.cell!r}: 'tanh'"
+            )
+        object.__setattr__(self, "acc_dtype", _acc_dtype("rnn", self.dtype, self.acc_dtype))
+
+    @property
+    def gates(self) -> int:
+        """Sums of a unit that the cell is defined by."""
+        return CELL_GATES[self.cell]
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def input_sizes(self) -> tuple[int, ...]:
+        """Of each layer, the numbers that a step takes beside the state."""
+        return (self.input_size,) + (self.directions * self.hidden_size,) * (self.layers - 1)
+
+    @property
+    def weights(self) -> int:
+        """Elements of all layers' weights, biases apart."""
+        columns = sum(size + self.hidden_size for size in self.input_sizes)
+        return self.directions * self.gates * self.hidden_size * columns
+
+    @property
+    def macs(self) -> int:
+        return self.batch * self.steps * self.weights
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of inputs, weights and the last layer's outputs, each once."""
+        outputs = self.batch * self.steps * self.directions * self.hidden_size
+        return (self.batch * self.steps * self.input_size + self.weights + outputs) * self.d_s
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"op": "rnn", **{f.name: getattr(self, f.name) for f in fields(self)}}

@@ -8,12 +8,13 @@ import random
 from collections.abc import Iterable, Iterator
 
 from tvm_tiling.decide.levels import level_product
+from tvm_tiling.decide.levels_conv import best_of, level_convolutions
 from tvm_tiling.decide.levels_model import Blocks, LevelProduct
 from tvm_tiling.decide.levels_search import best_blocks
 from tvm_tiling.decide.levels_time import times
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Level, Memory
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 
 def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
@@ -138,4 +139,57 @@ def compared(seeds: Iterable[int], most: int) -> list[float]:
             assert (choice is None) == (best is None)
             if choice is not None:
                 found.append(choice.times.cost / best)
+    return found
+
+
+def random_convolution(rng: random.Random) -> tuple[ConvWorkload, Hardware]:
+    """A convolution of few blocks and a machine that holds some of them."""
+    _, hardware = random_case(rng)
+    unit = hardware.levels[0].unit_m
+    groups = rng.choice([1, 1, 1, 2])
+    taps, stride = rng.choice([1, 2, 3]), rng.choice([1, 1, 2])
+    conv = ConvWorkload(
+        n=rng.choice([1, 1, 2]),
+        h=rng.randint(1, 5) * stride + taps,
+        w=rng.randint(1, 4) + taps,
+        ci=groups * rng.randint(1, 4),
+        co=groups * rng.randint(1, 4) * unit,
+        kh=taps,
+        kw=rng.choice([1, taps]),
+        stride=(stride, 1),
+        padding=(taps // 2, 0, taps // 2, 0),
+        groups=groups,
+        dtype="int8",
+    )
+    levels = [
+        dataclasses.replace(
+            level,
+            unit_n=1,
+            unit_k=1,
+            **{
+                name: 4 * size
+                for name in ("bytes", "bytes_a", "bytes_b", "bytes_out")
+                if (size := getattr(level, name))
+            },
+        )
+        for level in hardware.levels
+    ]
+    return conv, dataclasses.replace(hardware, levels=tuple(levels))
+
+
+def compared_convolutions(seeds: Iterable[int], most: int) -> list[float]:
+    """The decision's cost over that of the best of all cuts, strips and numbers of groups."""
+    found = []
+    for seed in seeds:
+        conv, hardware = random_convolution(random.Random(seed))
+        p = level_product(conv, hardware)
+        every = [q for products in level_convolutions(p, conv) for q in products]
+        cuts = [(q, b) for q in every for b in itertools.islice(every_cut(q), most + 1)]
+        if len(cuts) > most:
+            continue
+        costs = [cut.cost for q, b in cuts if (cut := times(q, b)) is not None]
+        choice = best_of(level_convolutions(p, conv), best_blocks)
+        assert (choice is None) == (not costs)
+        if choice is not None:
+            found.append(choice[1].times.cost / min(costs))
     return found

@@ -9,7 +9,7 @@ import random
 import time
 
 import pytest
-from level_cuts import compared, every_cut, random_case, walked_loads
+from level_cuts import compared, compared_convolutions, every_cut, random_case, walked_loads
 
 import tvm_tiling as tt
 from tvm_tiling.decide.levels import decide_levels, level_product
@@ -93,10 +93,30 @@ def test_reasons_text_and_json():
     assert f"steps of {d.tile_k}" in d.why("split_level")
 
 
-def test_convolutions_are_cut_as_their_matrix_product():
+def test_convolutions_are_products_of_kernels_by_lines():
     conv = tt.ConvWorkload(n=1, h=28, w=28, ci=128, co=128, kh=3, kw=3, padding=(1, 1, 1, 1), dtype="int8")
-    product = tt.GemmWorkload(m=128, n=784, k=1152, dtype="int8")
-    assert tt.decide(conv, DLA3) == tt.decide(product, DLA3)
+    d = tt.decide(conv, DLA3)
+    assert d.utilisation > 0.8
+    for cut in d.levels:
+        (rows, depth), (of_b, columns) = cut.left, cut.right
+        assert depth == of_b and depth % 9 == 0 and columns % d.points == 0
+        assert cut.result[0] <= rows and cut.result[1] <= columns
+        assert cut.bytes_a == cut.load_a * 128 * 128 * 9
+        assert cut.bytes_b >= cut.load_b * 28 * 28 * 128 * 0.99
+    assert "lines of" in d.why("tile_n")
+
+
+def test_a_convolution_of_one_tap_takes_what_its_product_takes():
+    conv = tt.ConvWorkload(n=1, h=28, w=28, ci=256, co=128, kh=1, kw=1, dtype="int8")
+    product = tt.GemmWorkload(m=128, n=784, k=256, dtype="int8")
+    assert tt.decide(conv, DLA3).cycles <= 1.15 * tt.decide(product, DLA3).cycles
+
+
+def test_a_convolution_is_near_the_best_of_all_cuts():
+    ratios = compared_convolutions(range(30), most=8000)
+    assert len(ratios) > 12
+    assert min(ratios) > 1 - 1e-9
+    assert sum(ratio <= 1.05 for ratio in ratios) >= 0.95 * len(ratios)
 
 
 def test_options_of_page_01_are_refused():

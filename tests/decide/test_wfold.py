@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from conv_reference import Counted, Machine, convolution, walk
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tvm_tiling.decide.decide import decide
@@ -348,8 +348,25 @@ def test_stride_fold_and_w_fold_together_are_the_plain_convolution(w, hardware, 
     check(t, unit, walked(w, unit, t.pci, t.pco, t.co_block // unit.sub_units))
 
 
+# Two rows of output channels fill a row of results, the usual three do not.
+FEWER_THAN_USUAL = Hardware.wfold(
+    row_bytes=4,
+    sub_units=2,
+    units=1,
+    first_buffer_rows=1,
+    second_buffer_rows=1,
+    least_granularity=1,
+    padding_slack=1,
+    co_block_factor=3,
+    input_rows_per_cycle=0.25,
+    weight_rows_per_cycle=0.25,
+    output_rows_per_cycle=0.25,
+)
+
+
 @settings(max_examples=80, deadline=None)
 @given(small_layers(strides=(1, 2), dilations=(1,)), small_machines())
+@example(conv(h=1, w=5, ci=1, co=7, kh=1, kw=1, padding=(0, 0, 0, 0)), FEWER_THAN_USUAL)
 def test_no_choice_is_faster_than_mode_best(w, hardware):
     """Every granularity and block that is admissible, walked: none has fewer cycles, or as many and fewer reads."""
     unit, t = hardware.w_fold, decide(w, hardware)

@@ -110,7 +110,9 @@ def test_a_target_that_is_not_served(target):
 
 def test_a_machine_without_a_unit_for_it():
     machine = tt.Hardware.rnn(multipliers=64)
-    assert "rnn has neither near_tile nor w_fold" in message(tt.HardwareError, matmul(), machine)
+    assert "rnn has no unit for a product of 8 x 8 by 8 x 8, but column; accepted" in message(
+        tt.HardwareError, matmul(), machine
+    )
     with pytest.raises(tt.HardwareError, match="has no cpu"):
         tt.llvm_target(tt.Hardware.load("neartile"))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..workload import ConvWorkload
 from .traffic import product_on
+
+Sizes = TypeVar("Sizes", int, np.ndarray)
 
 MOST_VERSIONS = 8
 MOST_SUMS = 8
@@ -60,13 +63,20 @@ class Axis:
     def read(self, steps: np.ndarray) -> np.ndarray:
         """Input points that blocks of so many points read in all: each block its own, what two share twice."""
         distinct, which = np.unique(steps, return_inverse=True)
-        return np.array([self._read(int(step)) for step in distinct], dtype=np.int64)[which.reshape(-1)]
+        sums = [sum(self.under(start, int(step)) for start in range(0, self.points, step)) for step in distinct]
+        return np.array(sums, dtype=np.int64)[which.reshape(-1)]
 
-    def _read(self, step: int) -> int:
-        start = np.arange(0, self.points, step)
+    def read_whole(self, steps: np.ndarray) -> np.ndarray:
+        """Input points that are read at once for all blocks of so many points: all but what a stride leaves over."""
+        covered = -(-self.points // steps) * steps
+        last: np.ndarray = np.minimum((covered - 1) * self.stride + self.span - self.front, self.size)
+        return last
+
+    def under(self, start: int, step: int) -> int:
+        """Input points that the block of `step` points from `start` on reads, without the border. The last block, which
+        may have fewer points, reads on to the end of the input where a stride leaves a rest there."""
         first = start * self.stride - self.front
-        last = first + self.reach(np.minimum(step, self.points - start))
-        return int(np.maximum(0, np.minimum(last, self.size) - np.maximum(first, 0)).sum())
+        return max(0, min(first + (step - 1) * self.stride + self.span, self.size) - max(first, 0))
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ class ConvFacts:
             )
         )
         external = machine.memory("external")
-        self.latency, self.one_port = external.latency, external.ports == 1
+        self.latency, self.ports, self.one_port = external.latency, external.ports, external.ports == 1
         self.one_queue = self.one_port or machine.queue_of("load_a") == machine.queue_of("load_b")
         self.out_rate = machine.rate("external", "out")
 
@@ -113,6 +123,19 @@ class ConvFacts:
         """Bytes of a buffer."""
         room = self.machine.capacity(name)
         return own if room is None else room
+
+    @staticmethod
+    def buffer(axis: Axis) -> int:
+        """Points of a whole axis with its border."""
+        return max((axis.points - 1) * axis.stride + axis.span, axis.front + axis.size)
+
+    def product_cycles(self, m: Sizes, n: Sizes, k: Sizes) -> Sizes:
+        """Cycles of one instruction that multiplies m x k by k x n."""
+        unit = self.unit
+        if unit.partial_blocks == "padded":
+            return unit.fill + -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
+        cycles: Sizes = unit.fill + np.ceil(m * n * k / unit.macs(self.conv.d_s) * (1 - 1e-14))
+        return cycles
 
 
 class BlockTimes:
@@ -130,7 +153,7 @@ class BlockTimes:
         self.size_a = at.groups * at.step_m * at.channels * facts.taps * d_s
         self.size_b = at.groups * at.channels * self._window(at.rows, at.columns) * d_s
         all_a = at.groups * facts.co * facts.ci * facts.taps * d_s
-        image = conv.n * self._buffer(facts.deep) * self._buffer(facts.high) * self._buffer(facts.wide)
+        image = conv.n * facts.buffer(facts.deep) * facts.buffer(facts.high) * facts.buffer(facts.wide)
         all_b = at.groups * facts.ci * image * d_s
         room_a, room_b = facts.room("a", facts.unit.buf_a), facts.room("b", facts.unit.buf_b)
         self.whole_a, self.whole_b = (passes_a > 1) & (all_a <= room_a), (passes_b > 1) & (all_b <= room_b)
@@ -145,18 +168,19 @@ class BlockTimes:
         read = (
             conv.n * facts.deep.read(np.ones(1, np.int64))[0] * facts.high.read(at.rows) * facts.wide.read(at.columns)
         )
-        read = np.where(self.whole_b, conv.n * conv.d * conv.h * conv.w, passes_b * read)
+        whole = (
+            conv.n
+            * facts.deep.read_whole(np.array(1))
+            * facts.high.read_whole(at.rows)
+            * facts.wide.read_whole(at.columns)
+        )
+        read = np.where(self.whole_b, whole, passes_b * read)
         self.bytes_b = conv.groups * facts.ci * d_s * read
         self._place_sums()
 
     def _window(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         facts = self.facts
         return facts.deep.span * facts.high.reach(rows) * facts.wide.reach(columns)
-
-    @staticmethod
-    def _buffer(axis: Axis) -> int:
-        """Points of a whole axis with its border."""
-        return max((axis.points - 1) * axis.stride + axis.span, axis.front + axis.size)
 
     def _place_sums(self) -> None:
         at, facts = self.at, self.facts
@@ -178,7 +202,7 @@ class BlockTimes:
         """The estimate."""
         at, facts, p, unit = self.at, self.facts, self.facts.product, self.facts.unit
         conv = facts.conv
-        work, instructions = self._work()
+        work, instructions = self._work
         meetings = self.parts_m * self.points * (conv.groups // at.groups)  # of a block of A and one of B
         last = work / (meetings * _parts(facts.ci, at.channels))
         a = _Blocks(self.bytes_a / p.bw_a, self.size_a / p.bw_a, self.versions_a, self.whole_a)
@@ -233,6 +257,13 @@ class BlockTimes:
         found: np.ndarray = blocks.times * turn / np.maximum(1, blocks.versions) - blocks.each
         return np.where(blocks.whole | (blocks.times <= blocks.versions), 0, found)
 
+    @property
+    def instructions(self) -> np.ndarray:
+        """About how many instructions there are: products, and for each tile of them a store and two loads."""
+        found: np.ndarray = self._work[1] + 3 * self._tiles
+        return found
+
+    @functools.cached_property
     def _work(self) -> tuple[np.ndarray, np.ndarray]:
         """Cycles of the multipliers, and their instructions."""
         at, facts = self.at, self.facts
@@ -250,18 +281,9 @@ class BlockTimes:
                 for w_count, w in pieces[2]:
                     for c_count, c in pieces[3]:
                         count = m_count * r_count * w_count * c_count * (conv.n * conv.do * conv.kd * conv.groups)
-                        work += count * self._instruction(m, r * w, c * conv.kh * conv.kw)
+                        work += count * facts.product_cycles(m, r * w, c * conv.kh * conv.kw)
                         instructions += count
         return work, instructions
-
-    def _instruction(self, m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-        unit = self.facts.unit
-        if unit.partial_blocks == "padded":
-            blocks = -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
-        else:
-            blocks = np.ceil(m * n * k / unit.macs(self.facts.conv.d_s))
-        cycles: np.ndarray = unit.fill + blocks
-        return cycles
 
 
 def _arrives(blocks: _Blocks, pieces: np.ndarray, work: np.ndarray, passes: np.ndarray) -> np.ndarray:

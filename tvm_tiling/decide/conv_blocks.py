@@ -3,13 +3,17 @@
 Page 01 cuts a convolution as a product whose columns are a run of output points. On the chip such a run is a rectangle
 of rows and columns with its halo, and what is loaded comes in pieces that take turns, so that loads and products
 overlap. There are not many ways: each dimension is cut into a few equal pieces, either operand stays while the other
-passes by, or channels are cut too and the sums stay. conv_block_time.py estimates the time of all of them at once. The
-least is taken; of those that are as good, the one that reads fewest bytes.
+passes by, or channels are cut too and the sums stay. conv_block_time.py estimates the time of all of them at once,
+conv_walk.py finds the cycles of one exactly, in some microseconds an instruction. So those of least estimate are walked
+through, as many as a fixed number of instructions allows: many of a small convolution, in which beginnings and ends
+count, few of a large one, in which estimates are close. The fastest is taken; of those that are as good, the one that
+reads fewest bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,43 +21,16 @@ from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload
 from .conv_block_time import BlockTimes, Columns, ConvFacts
+from .conv_cut import ConvBlocks
+from .conv_walk import walked_cycles
 from .traffic import ceil_div
 
 CUTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
 FEW_CUTS = (1, 2, 4, 8)  # of channels, columns and groups
 TILES = (1, 2, 4)  # pieces of a block
-LEVEL = 0.002  # estimates that differ by less, relatively, are as good
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvBlocks:
-    """What is in the buffers at once and what one instruction multiplies, in elements.
-
-    The loops over output channels and over rectangles of points go in steps of `step_m` and of `rows` x `columns`, in
-    `order` ("mn": channels outside), those of input channels in steps of `channels`, those of groups in steps of
-    `groups`. An instruction multiplies `tile_m` output channels by `tile_rows` x `columns` points. `versions` are how
-    many blocks of an operand take turns in its buffer; `whole_a` and `whole_b` say that it stays as a whole. `sums` is
-    the memory of the sums, "acc" or "out". `bytes_a` and `bytes_b` are read in all, the halo counted; `cycles` is the
-    estimate.
-    """
-
-    order: str
-    groups: int
-    step_m: int
-    tile_m: int
-    rows: int
-    columns: int
-    tile_rows: int
-    channels: int
-    whole_a: bool
-    whole_b: bool
-    versions_a: int
-    versions_b: int
-    versions_sums: int
-    sums: str
-    bytes_a: int
-    bytes_b: int
-    cycles: float
+LEVEL = 0.002  # cycles that differ by less, relatively, are as good
+DOUBT = 0.2  # by how much, relatively, an estimate may be behind the least one to be looked into
+MOST_STEPS = 10_000  # instructions that are walked through in all
 
 
 def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = None) -> ConvBlocks:
@@ -72,9 +49,30 @@ def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = N
             f"buffers; accepted: near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
             f"{facts.taps * conv.d_s} bytes, and the points under it"
         )
-    cycles = np.where(fits, times.cycles, np.inf)
-    good = cycles <= cycles.min() * (1 + LEVEL)
-    return blocks_at(times, int(np.where(good, times.bytes_a + times.bytes_b, np.inf).argmin()))
+    return _fastest(facts, times, np.flatnonzero(fits))
+
+
+def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlocks:
+    """The best of the candidates at `places`: by their walk where that is soon done, by their estimate otherwise."""
+    order = places[np.argsort(times.cycles[places], kind="stable")]
+    least = float(times.cycles[order[0]])
+    walked: list[ConvBlocks] = []
+    steps, best = 0.0, math.inf
+    for place in order.tolist():
+        steps += float(times.instructions[place])
+        if steps > MOST_STEPS or times.cycles[place] > least * (1 + DOUBT):
+            break
+        blocks = blocks_at(times, place)
+        cycles = walked_cycles(facts, blocks, limit=best * (1 + LEVEL))
+        if cycles < math.inf:
+            walked.append(replace(blocks, cycles=cycles))
+            best = min(best, cycles)
+    if not walked:
+        good = order[times.cycles[order] <= least * (1 + LEVEL)]
+        walked = [blocks_at(times, place) for place in good.tolist()]
+        best = least
+    good = [blocks for blocks in walked if blocks.cycles <= best * (1 + LEVEL)]
+    return min(good, key=lambda blocks: blocks.bytes_a + blocks.bytes_b)
 
 
 def candidates(facts: ConvFacts) -> Columns:

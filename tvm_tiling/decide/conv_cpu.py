@@ -23,12 +23,13 @@ from .conv_direct import DirectChoice
 from .conv_reasons import direct_reasons
 from .conv_shape import ConvShape, shapes_of
 from .conv_tiling import Candidate, ConvTiling
+from .cpu_cost import ASSUMED_MHZ
 from .depthwise import decide_depthwise
 from .dot_engine import dot_engine
-from .gemm_cpu import ASSUMED_MHZ, decide_on_cpu
-from .tiling import Reason
+from .gemm_cpu import decide_on_cpu
+from .tiling import GemmTiling, Reason
 from .wfold_cpu import decide_wfold_cpu
-from .winograd import TOLERANCE, decide_winograd
+from .winograd import TOLERANCE, WinogradTiling, decide_winograd
 
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
 
@@ -80,7 +81,7 @@ def decide_conv_on_cpu(
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(f"form = {form!r} is no form of a convolution on a CPU; accepted: {', '.join(FORMS)}")
-    choice = _Choice(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
+    choice = ConvForms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
     if form is not None:
         return replace(choice.tiling(form), candidates=())
     taken: list[ConvTiling] = []
@@ -100,7 +101,7 @@ def decide_conv_on_cpu(
     return replace(best, candidates=(*priced, *(c for c in candidates if c.predicted_seconds is None)))
 
 
-class _Choice:
+class ConvForms:
     """The forms of one convolution on one CPU."""
 
     def __init__(
@@ -133,19 +134,22 @@ class _Choice:
     # ---- direct and stride-folded -----------------------------------------------------------------------------------
 
     def direct(self) -> ConvTiling:
-        return self._direct(shapes_of(self.w), "direct")
+        return self._direct("direct")
 
     def stride_fold(self) -> ConvTiling:
-        w = self.w
-        if w.stride[1] == 1 or w.groups > 1 or w.transposed or w.dilation[1] > 1:
-            raise UnsupportedOperator(
-                f"form = 'stride_fold' folds a stride along W above 1 of one group without dilation, not stride "
-                f"{w.stride[1]}, {w.groups} groups and dilation {w.dilation[1]}{', transposed' if w.transposed else ''}"
-            )
-        return self._direct([shape.folded() for shape in shapes_of(w)], "stride_fold")
+        return self._direct("stride_fold")
 
-    def _direct(self, shapes: list[ConvShape], form: str) -> ConvTiling:
-        # Residues of a transposed convolution are cut alike: as the one with the most to do.
+    def _direct(self, form: str) -> ConvTiling:
+        shares, choice = self.direct_choice(form)
+        cycles, cut = choice.best()
+        return self.direct_tiling(form, choice, cut, shares * cycles)
+
+    def direct_choice(self, form: str) -> tuple[float, DirectChoice]:
+        """The candidates of form "direct" or "stride_fold", and how many times their work is to be done.
+
+        Residues of a transposed convolution are cut alike: as the one with the most to do.
+        """
+        shapes = self._folded() if form == "stride_fold" else shapes_of(self.w)
         largest = max(shapes, key=lambda s: s.macs)
         ahead, source = self.packing == "ahead", self.source
         cpu = narrow(self.cpu) if 2 * largest.co <= self.cpu.lanes(self.engine.acc_bytes) else self.cpu
@@ -167,11 +171,20 @@ class _Choice:
             dense=source.dense,
             whole_sums=not source.accumulates,
         )
-        cycles, cut = choice.best()
-        cycles *= sum(shape.macs for shape in shapes) / max(1, largest.macs)
-        return self._direct_tiling(form, largest, model, cut, cycles)
+        return sum(shape.macs for shape in shapes) / max(1, largest.macs), choice
 
-    def _direct_tiling(self, form: str, shape: ConvShape, model: ConvModel, cut: ConvCut, cycles: float) -> ConvTiling:
+    def _folded(self) -> list[ConvShape]:
+        w = self.w
+        if w.stride[1] == 1 or w.groups > 1 or w.transposed or w.dilation[1] > 1:
+            raise UnsupportedOperator(
+                f"form = 'stride_fold' folds a stride along W above 1 of one group without dilation, not stride "
+                f"{w.stride[1]}, {w.groups} groups and dilation {w.dilation[1]}{', transposed' if w.transposed else ''}"
+            )
+        return [shape.folded() for shape in shapes_of(w)]
+
+    def direct_tiling(self, form: str, choice: DirectChoice, cut: ConvCut, cycles: float) -> ConvTiling:
+        """The decision that a candidate stands for, with its reasons."""
+        shape, model = choice.shape, choice.model
         lanes = self.cpu.lanes(self.engine.acc_bytes)
         per_cycle = lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
         return ConvTiling(
@@ -214,6 +227,10 @@ class _Choice:
             packing=self.packing if last else "run",
             accumulates_in_output=self.source.accumulates,
         )
+        return self.product_tiling(product, cut)
+
+    def product_tiling(self, product: GemmWorkload, cut: GemmTiling) -> ConvTiling:
+        """The decision that a product's stands for."""
         return ConvTiling(
             form="gemm",
             utilisation=cut.utilisation,
@@ -256,6 +273,11 @@ class _Choice:
             )
         except TilingError as error:
             raise UnsupportedOperator(str(error)) from None
+        return self.winograd_tiling(cut)
+
+    def winograd_tiling(self, cut: WinogradTiling) -> ConvTiling:
+        """The decision that a cut of Winograd's form stands for."""
+        w = self.w
         per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
         why = (
             f"F({cut.m}x{cut.m}, {w.kh}x{w.kw}): {cut.points**2} products for {cut.m**2} points of {w.kh * w.kw} taps; "

@@ -16,6 +16,8 @@ from .cache_conflict import is_bad_leading_dimension
 from .dot_engine import DotEngine
 from .traffic import ceil_div
 
+# Clock taken for predicted seconds where the system hides it.
+ASSUMED_MHZ = 3000.0
 # Cycles that one start of TVM's thread pool costs beside a call on one thread, at about 3 GHz.
 PARALLEL_START = 6000.0
 # Cycles around a tile's loop: filling and draining the pipeline, address arithmetic, the branch that ends it.

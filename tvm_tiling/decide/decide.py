@@ -6,18 +6,21 @@ from typing import Literal
 
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
-from ..workload import ConvWorkload, GemmWorkload
+from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
+from .column_product import ColumnTiling, decide_column, refuse_shape
 from .conv_cpu import decide_conv_on_cpu
 from .conv_tiling import ConvTiling
 from .gemm_cpu import decide_on_cpu
 from .gemm_partition import decide_partition
 from .levels import LevelsTiling, decide_levels, has_levels
+from .rnn import RnnTiling, decide_rnn
+from .rnn_cpu import RnnCpuTiling, decide_rnn_on_cpu
 from .tiling import GemmTiling
 from .wfold import decide_wfold, product_as_convolution
 
 
 def decide(
-    workload: GemmWorkload | ConvWorkload,
+    workload: GemmWorkload | ConvWorkload | RnnWorkload,
     hardware: Hardware,
     *,
     mode: Literal["best", "seed"] = "best",
@@ -26,19 +29,22 @@ def decide(
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
     form: str | None = None,
-) -> GemmTiling | ConvTiling | LevelsTiling:
+) -> GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RnnTiling | RnnCpuTiling:
     """How `workload` is cut on `hardware`. Milliseconds, no TVM. Sources: pages 01, 03 and 05.
 
     mode: "best", or "seed" for the formulas as printed (accelerators only). prefer: "utilisation" or "traffic".
     `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to page 01; `form` forces a kernel on a CPU, or
     "wfold" on page 05's machine, which takes convolutions that way in any case, and products as convolutions of one tap
     where it has no other engine. A convolution on page 01's machine is cut as its matrix product: a GemmTiling; on a
-    machine with several storage levels a LevelsTiling (page 02).
+    machine with several storage levels a LevelsTiling (page 02). Page 04's machine takes products of a matrix by a
+    vector: a ColumnTiling, and recurrent layers: an RnnTiling, as on a CPU an RnnCpuTiling.
     Raises HardwareError where the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown
     workload or one that the form does not serve.
     """
-    if not isinstance(workload, GemmWorkload | ConvWorkload):
-        raise UnsupportedOperator(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
+    if not isinstance(workload, GemmWorkload | ConvWorkload | RnnWorkload):
+        raise UnsupportedOperator(
+            f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload, RnnWorkload"
+        )
     # What page 01's machine takes and others do not, with the one value that says nothing.
     foreign: dict[str, tuple[object, object]] = {
         "prefer": (prefer, "utilisation"),
@@ -46,6 +52,16 @@ def decide(
         "outer_preset": (outer_preset, None),
         "inner_preset": (inner_preset, None),
     }
+    if isinstance(workload, RnnWorkload):
+        _refuse(foreign, hardware)
+        if form is not None:
+            raise HardwareError(
+                f"form = {form!r} is a product's or a convolution's, not recurrent layers'; accepted: None"
+            )
+        if hardware.column is None and hardware.cpu is not None:
+            _refuse({"mode": (mode, "best")}, hardware)
+            return decide_rnn_on_cpu(workload, hardware)
+        return decide_rnn(workload, hardware, mode=mode)
     if isinstance(workload, GemmWorkload) and hardware.w_fold is not None and hardware.near_tile is None:
         workload = product_as_convolution(workload)
     if hardware.w_fold is not None and isinstance(workload, ConvWorkload):
@@ -73,6 +89,14 @@ def decide(
             inner_preset=inner_preset,
         )
     _refuse({"mode": (mode, "best"), **foreign}, hardware)
+    if hardware.cpu is None:
+        refuse_shape(workload, hardware)
+        if form is not None:
+            raise HardwareError(
+                f"form = {form!r} is for CPUs and page 05's machine, {hardware.name} is none; accepted: None"
+            )
+        assert isinstance(workload, GemmWorkload)  # refuse_shape has refused others
+        return decide_column(workload, hardware)
     if isinstance(workload, ConvWorkload):
         return decide_conv_on_cpu(workload, hardware, form=form, packing="ahead")
     return decide_on_cpu(workload, hardware, form=form)

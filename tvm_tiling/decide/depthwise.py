@@ -21,9 +21,8 @@ from ..workload import ConvWorkload, GemmWorkload
 from .conv_cost import SCATTER_ELEMENT
 from .conv_shape import Axis, ConvShape, shapes_of
 from .conv_tiling import ConvTiling
-from .cpu_cost import PARALLEL_START, CpuModel
+from .cpu_cost import ASSUMED_MHZ, PARALLEL_START, CpuModel
 from .dot_engine import DotEngine, dot_engine
-from .gemm_cpu import ASSUMED_MHZ
 from .tiling import Reason
 from .traffic import ceil_div
 
@@ -46,7 +45,7 @@ TILES_APART = 12
 
 
 @dataclass(frozen=True)
-class _Cut:
+class DepthwiseCut:
     """A candidate."""
 
     threads: tuple[int, int]  # shares of tiles of rows, of panels of channels
@@ -64,40 +63,20 @@ def decide_depthwise(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output
     `input_run` and `output_run` are neighbouring channels that are adjacent; `ahead`: the weights arrive packed.
     UnsupportedOperator for other groups, and for kernels too wide to be unrolled where lanes are columns.
     """
-    if workload.groups != workload.ci:
-        raise UnsupportedOperator(
-            f"form = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
-            f"{workload.ci} channels"
-        )
-    choice = _Choice(workload, cpu, input_run, output_run, ahead)
+    choice = DepthwiseChoice(workload, cpu, input_run, output_run, ahead)
     cycles, cut = choice.best()
-    mhz = cpu.clock_mhz or ASSUMED_MHZ
-    per_cycle = choice.core.lanes * cpu.fma_units * cpu.cores
-    along = "channels" if choice.by_channel else "columns"
-    return ConvTiling(
-        form="depthwise",
-        utilisation=min(1.0, workload.macs / per_cycle / cycles),
-        predicted_seconds=cycles / (mhz * 1e6),
-        tile_rows=cut.rows,
-        tile_columns=cut.columns,
-        vectors=cut.vectors,
-        lanes=choice.lanes,
-        lanes_along=along,
-        walk_rows=cut.walk_rows,
-        walk_columns=cut.walk_columns,
-        columns=cut.channels,
-        inner_order="nm" if choice.by_channel else "mn",
-        threads_rows=cut.threads[0],
-        threads_columns=cut.threads[1],
-        pack_w="ahead" if ahead else "run",
-        reasons=choice.reasons(cut, along),
-    )
+    return choice.tiling(cut, cycles)
 
 
-class _Choice:
+class DepthwiseChoice:
     """The candidates of one convolution and their cost."""
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, ahead: bool) -> None:
+        if workload.groups != workload.ci:
+            raise UnsupportedOperator(
+                f"form = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
+                f"{workload.ci} channels"
+            )
         self.w, self.cpu, self.output_run, self.ahead = workload, cpu, output_run, ahead
         self.engine: DotEngine = dot_engine(workload, cpu)
         self.shapes = shapes_of(workload)
@@ -116,17 +95,17 @@ class _Choice:
 
     # ---- candidates -------------------------------------------------------------------------------------------------
 
-    def best(self) -> tuple[float, _Cut]:
+    def best(self) -> tuple[float, DepthwiseCut]:
         """(cycles, cut) of the cheapest; the first of equals."""
         cycles, _, cut = min((self.cycles(cut), i, cut) for i, cut in enumerate(self.cuts()))
         return cycles, cut
 
-    def cuts(self) -> Iterator[_Cut]:
+    def cuts(self) -> Iterator[DepthwiseCut]:
         """Every candidate."""
         for rows, columns, vectors, walks in self.tiles():
             for channels in self.blocks(columns, vectors) if self.by_channel else (self.lanes,):
                 for threads in self.shares(rows, columns, vectors):
-                    yield _Cut(threads, rows, columns, vectors, channels, *walks)
+                    yield DepthwiseCut(threads, rows, columns, vectors, channels, *walks)
 
     def tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
         """(rows, columns, vectors, (rows walked, columns walked)) within the registers."""
@@ -197,7 +176,7 @@ class _Choice:
 
     # ---- cost -------------------------------------------------------------------------------------------------------
 
-    def cycles(self, cut: _Cut) -> float:
+    def cycles(self, cut: DepthwiseCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
         total = sum(self.plain(shape, cut) for shape in self.shapes)
         if not self.ahead:
@@ -206,7 +185,7 @@ class _Choice:
             total += PARALLEL_START * len(self.shapes)
         return total
 
-    def plain(self, shape: ConvShape, cut: _Cut) -> float:
+    def plain(self, shape: ConvShape, cut: DepthwiseCut) -> float:
         """One plain convolution."""
         units, panels = self.units(shape, cut.rows, cut.columns), self.panels(cut.vectors)
         tr, tn = cut.threads
@@ -220,7 +199,7 @@ class _Choice:
         near = share * read * (halo - 1.0) / self.cpu.l2_bytes_per_cycle
         return max(kernel, memory) + OVERLAP * min(kernel, memory) + OVERLAP * near
 
-    def kernel(self, shape: ConvShape, cut: _Cut) -> float:
+    def kernel(self, shape: ConvShape, cut: DepthwiseCut) -> float:
         """Cycles of all tiles on one core, their operands in the first cache or arriving from the second."""
         s, core = shape, self.core
         if self.by_channel:
@@ -248,12 +227,12 @@ class _Choice:
         taps = max(taps, arrival) + OVERLAP * min(taps, arrival)
         return many * (max(s.d.taps * taps, stores) + ends)
 
-    def vectors_of(self, cut: _Cut) -> float:
+    def vectors_of(self, cut: DepthwiseCut) -> float:
         """Vectors of a panel in the mean."""
         vectors = ceil_div(self.shape.groups, self.lanes)
         return vectors / ceil_div(vectors, cut.vectors)
 
-    def loads(self, s: ConvShape, cut: _Cut, width: int, vectors: float) -> float:
+    def loads(self, s: ConvShape, cut: DepthwiseCut, width: int, vectors: float) -> float:
         """Cycles for the loads of one row of the input under a tile."""
         if self.by_channel:
             fits = (cut.columns + s.w.taps) * cut.vectors < self.cpu.vector_registers
@@ -262,7 +241,31 @@ class _Choice:
         # Vectors that straddle two lines are two loads; with a stride there are permutations besides.
         return width * s.w.taps * self.core.vector_load * (2.0 if s.w.taps > 1 else 1.0)
 
-    def reasons(self, cut: _Cut, along: str) -> tuple[Reason, ...]:
+    def tiling(self, cut: DepthwiseCut, cycles: float) -> ConvTiling:
+        """The decision that a candidate stands for, with its reasons."""
+        mhz = self.cpu.clock_mhz or ASSUMED_MHZ
+        per_cycle = self.core.lanes * self.cpu.fma_units * self.cpu.cores
+        along = "channels" if self.by_channel else "columns"
+        return ConvTiling(
+            form="depthwise",
+            utilisation=min(1.0, self.w.macs / per_cycle / cycles),
+            predicted_seconds=cycles / (mhz * 1e6),
+            tile_rows=cut.rows,
+            tile_columns=cut.columns,
+            vectors=cut.vectors,
+            lanes=self.lanes,
+            lanes_along=along,
+            walk_rows=cut.walk_rows,
+            walk_columns=cut.walk_columns,
+            columns=cut.channels,
+            inner_order="nm" if self.by_channel else "mn",
+            threads_rows=cut.threads[0],
+            threads_columns=cut.threads[1],
+            pack_w="ahead" if self.ahead else "run",
+            reasons=self.reasons(cut, along),
+        )
+
+    def reasons(self, cut: DepthwiseCut, along: str) -> tuple[Reason, ...]:
         s = self.shape
         weights = s.w.taps * cut.vectors
         tile = cut.columns * cut.vectors if self.by_channel else cut.rows * cut.vectors

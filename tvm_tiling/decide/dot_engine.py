@@ -13,6 +13,9 @@ from ..errors import UnsupportedOperator
 from ..hardware.description import Cpu
 from ..workload import ELEMENT_BYTES, ConvWorkload, GemmWorkload
 
+OPERAND_TYPES = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
+"""Types of operands that kernels for CPUs multiply."""
+
 
 @dataclass(frozen=True)
 class DotEngine:
@@ -44,6 +47,8 @@ def dot_engine(workload: GemmWorkload | ConvWorkload, cpu: Cpu) -> DotEngine:
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         kind = "float64" if "float64" in (dtype, acc) else "float32"
         return DotEngine(f"fma.{kind}", 1, kind, kind, 1.0 if kind == "float32" else 0.5)
+    if dtype not in OPERAND_TYPES:
+        raise UnsupportedOperator(f"products of {dtype} on a CPU; accepted: {', '.join(OPERAND_TYPES)}")
     if acc != "int32":
         raise UnsupportedOperator(f"products of {dtype} are summed in int32 here, not in {acc}")
     signed = dtype == "int8"

@@ -8,8 +8,12 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from .attention import AttentionTiling
+from .column_product import ColumnTiling
 from .conv_tiling import ConvTiling
 from .levels import LevelsTiling
+from .recurrence import RecurrenceTiling
+from .rnn import RnnTiling
+from .rnn_cpu import RnnCpuTiling
 from .tiling import Decision, GemmTiling
 
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
@@ -50,6 +54,26 @@ _SECTIONS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("cores", ("threads_batch", "threads_rows")),
         ("predicted", ("predicted_seconds",)),
     ),
+    ColumnTiling.op: (
+        ("columns", ("ep", "vp")),
+        ("piece", ("rows", "columns", "versions", "vectors", "sums")),
+        ("predicted", ("cycles", "utilisation")),
+    ),
+    RnnTiling.op: (
+        ("columns", ("ep", "vp", "tail")),
+        ("threads", ("threads", "threads_needed", "engines")),
+        ("predicted", ("cycles_per_step", "row_wise_per_step", "cycles", "utilisation", "seed_gap")),
+    ),
+    RnnCpuTiling.op: (
+        ("columns", ("ep", "vp", "threads")),
+        ("predicted", ("cycles_per_step", "utilisation", "predicted_seconds")),
+    ),
+    RecurrenceTiling.op: (
+        ("columns", ("ep", "vp")),
+        ("register tile", ("lanes", "blocks", "rows")),
+        ("cores", ("threads", "turning")),
+        ("predicted", ("predicted_seconds",)),
+    ),
     LevelsTiling.op: (
         ("one product", ("tile_m", "tile_n", "tile_k", "sum_slots")),
         ("split-K", ("split_level",)),
@@ -79,6 +103,16 @@ def explained(tiling: Decision) -> Iterator[Row]:
     if isinstance(tiling, ConvTiling):
         for form, seconds, why in tiling.candidates:
             yield Row("compared", form, "refused" if seconds is None else _text("predicted_seconds", seconds), why)
+    if isinstance(tiling, RnnTiling) and len(tiling.layers) > 1:
+        for number, layer in enumerate(tiling.layers, start=1):
+            why = f"{layer.cycles_per_step} cycles a step: Cx {layer.cx}, Ch {layer.ch}, latency {layer.latency}"
+            yield Row("layers", f"layer {number}", f"{layer.ep} x {layer.vp}", why)
+    if isinstance(tiling, RnnCpuTiling):
+        for number, part in enumerate(tiling.layers, start=1):
+            p, r = part.product, part.recurrence
+            yield Row(
+                "layers", f"layer {number}", f"{r.ep} x {r.vp}", f"x part {p.form}, {p.mr} x {p.nr}; {r.threads} cores"
+            )
     if isinstance(tiling, LevelsTiling):
         for cut in tiling.levels:
             shown.add(cut.reason)
@@ -113,9 +147,11 @@ def _text(name: str, value: object) -> str:
         return " < ".join(value)
     if name == "utilisation" and isinstance(value, float):
         return f"{value:.1%}"
+    if name == "seed_gap" and isinstance(value, float):
+        return f"{value:.3g}"
     if name == "predicted_seconds" and isinstance(value, float):
         return f"{value:.3g} s"
-    if name == "cycles" and isinstance(value, float):
+    if name in ("cycles", "cycles_per_step") and isinstance(value, float):
         return f"{value:.0f}"
     if name in ("load_a", "load_b"):
         return "once" if value == 1 else f"{value} times"

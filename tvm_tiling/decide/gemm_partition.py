@@ -56,10 +56,13 @@ def decide_partition(
         if found is None:
             raise HardwareError(_nothing_fits(product, workload, hardware))
         cut = found
-    return _tiling(product, cut, hardware, mode, inner_order, inner_preset is not None)
+    return partition_tiling(product, cut, hardware, mode, inner_order, inner_preset is not None)
 
 
-def _tiling(p: Product, cut: Cut, hardware: Hardware, mode: str, inner_order: str, inner_is_preset: bool) -> GemmTiling:
+def partition_tiling(
+    p: Product, cut: Cut, hardware: Hardware, mode: str, inner_order: str, inner_is_preset: bool
+) -> GemmTiling:
+    """The decision that a cut of the product stands for, with its inner tiles and reasons."""
     unit = hardware.near_tile
     assert unit is not None  # product_on has refused such a machine
     inner = inner_tile(

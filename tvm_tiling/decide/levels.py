@@ -12,6 +12,7 @@ from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..hardware.memory import OPERANDS
 from ..workload import ConvWorkload, GemmWorkload
+from .levels_conv import best_of, least_convolution, level_convolutions
 from .levels_model import Blocks, LevelProduct, Storage
 from .levels_search import best_blocks
 from .levels_time import Choice
@@ -24,12 +25,15 @@ class LevelCut:
     """The blocks of one storage level, in elements, of all its instances together.
 
     `left` is (rows, depth) of the left operand, `right` (depth, columns) of the right one, `result` (rows, columns) of
-    the sums that pass through the level. `order` "mn" walks blocks of m outside those of n. All `instances` of the
-    level share a block: `across_m` parts of rows by `across_n` parts of columns; who has the same part gets it in the
-    same transfer. `load_a` and `load_b` are how often each operand comes into the level, `bytes_a`, `bytes_b` and
-    `bytes_out` what that and the results are in bytes, each counted once however many instances get it. `slots_a`,
-    `slots_b` and `slots_out` blocks are there at once; a block of A is loaded before one of B where `a_first`. `cycles`
-    are those of the level's loads.
+    the sums that pass through the level. Of a convolution the left one are kernels, rows are output channels, columns
+    output points, a number of lines of them, and depth is input channels times taps; bytes of the right one, the image,
+    are those under the points, halos counted, of the outermost level those inside its border.
+
+    `order` "mn" walks blocks of m outside those of n. All `instances` of the level share a block: `across_m` parts of
+    rows by `across_n` parts of columns; who has the same part gets it in the same transfer. `load_a` and `load_b` are
+    how often each operand comes into the level, `bytes_a`, `bytes_b` and `bytes_out` what that and the results are in
+    bytes, each counted once however many instances get it. `slots_a`, `slots_b` and `slots_out` blocks are there at
+    once; a block of A is loaded before one of B where `a_first`. `cycles` are those of the level's loads.
     """
 
     name: str
@@ -64,7 +68,8 @@ class LevelsTiling(Decision):
     One instruction of the matrix engines multiplies blocks of `tile_m` x `tile_n` x `tile_k`. `split_level` is the
     level from which on blocks hold only steps of K, "" where K is whole everywhere; `sum_slots` blocks of sums lie in
     the innermost level at once. `load_a` and `load_b` are the loads from memory. `utilisation` is that of all
-    multipliers over the predicted `cycles`, those of one product of a batch.
+    multipliers over the predicted `cycles`, those of one product of a batch. Of a convolution `points` are the output
+    columns of a line, and kernels of `groups` groups are there at once.
     """
 
     op: ClassVar[str] = "levels"
@@ -80,6 +85,8 @@ class LevelsTiling(Decision):
     load_b: int
     cycles: float
     utilisation: float
+    points: int = 1
+    groups: int = 1
 
     @property
     def split_k(self) -> bool:
@@ -100,10 +107,14 @@ def decide_levels(workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, 
     HardwareError if none fits or the machine has no matrix engine with levels, or one for other types.
     """
     p = replace(level_product(workload, hardware), d_behind=behind)
-    found = _found(p)
-    if found is None:
+    if isinstance(workload, ConvWorkload):
+        best = best_of(level_convolutions(p, workload), _found)
+    else:
+        found = _found(p)
+        best = None if found is None else (p, found)
+    if best is None:
         raise HardwareError(_nothing_fits(p, workload, hardware))
-    return _tiling(p, found)
+    return levels_tiling(*best)
 
 
 @functools.lru_cache(maxsize=256)
@@ -112,14 +123,18 @@ def _found(p: LevelProduct) -> Choice | None:
 
 
 def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> LevelProduct:
-    """The quantities of a workload on the levels of `hardware`; HardwareError as :func:`decide_levels`."""
+    """The quantities of a product, or of the product that a convolution of one group is, on the levels of `hardware`;
+    HardwareError as :func:`decide_levels`."""
     tile = hardware.near_tile
     if tile is None or not hardware.levels:
         raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit with levels, which this cut needs")
     refuse_type(hardware, tile, workload.dtype)
     if isinstance(workload, ConvWorkload):
-        if workload.groups > 1 and workload.ci == workload.groups:
-            raise UnsupportedOperator("conv: one channel of each group is no matrix product; accepted: fewer groups")
+        if workload.transposed:
+            raise UnsupportedOperator(
+                f"conv: a transposed one on hardware {hardware.name!r}; accepted on accelerators: plain ones, such as "
+                "that of the input with zeros between its points"
+            )
         m, n = workload.co // workload.groups, workload.n * workload.ho * workload.wo
         k = workload.ci // workload.groups * workload.kh * workload.kw
     else:
@@ -147,7 +162,8 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
         m=m,
         n=n,
         k=k,
-        d_s=workload.d_s,
+        d_a=workload.d_s,
+        d_b=workload.d_s,
         d_acc=tile.acc_bytes_per_element or workload.d_acc,
         units=(math.lcm(units[0], tile.block_m), math.lcm(units[1], tile.block_n), math.lcm(units[2], tile.block_k)),
         block=(tile.block_m, tile.block_n, tile.block_k),
@@ -162,23 +178,25 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     )
 
 
-def _tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
+def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
+    """The decision that a cut of the product stands for, with its reasons."""
     b, found = choice
     cuts = tuple(_level_cut(p, choice, level) for level in range(len(p.levels)))
     split_level = p.levels[b.split].name if b.split < len(p.levels) and b.depth < p.k else ""
-    depth = min(b.depth, p.k)
     return LevelsTiling(
         levels=cuts,
         tile_m=b.rows[-1],
-        tile_n=b.columns[-1],
-        tile_k=depth,
+        tile_n=b.columns[-1] * p.points,
+        tile_k=min(b.depth, p.k) * p.summed,
         tile_order=b.orders[-1],
         split_level=split_level,
         sum_slots=b.sums,
         load_a=cuts[0].load_a,
         load_b=cuts[0].load_b,
         cycles=found.cycles,
-        utilisation=p.peak_cycles / found.cycles,
+        utilisation=p.repeats * p.peak_cycles / found.cycles,
+        points=p.points,
+        groups=p.groups,
         reasons=_reasons(p, choice, split_level),
     )
 
@@ -186,22 +204,23 @@ def _tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
 def _level_cut(p: LevelProduct, choice: Choice, level: int) -> LevelCut:
     b, found = choice
     traffic = found.traffic[level]
-    depth = b.depth_at(level, p.k)
+    depth = b.depth_at(level, p.k) * p.summed
+    bytes_a, bytes_b = p.loaded(b, level, traffic.load_a, traffic.load_b)
     held = found.held[level]
     return LevelCut(
         name=p.levels[level].name,
         left=(b.rows_at(level), depth),
-        right=(depth, b.columns_at(level)),
-        result=(b.rows[-1], b.columns[-1]),
+        right=(depth, b.columns_at(level) * p.points),
+        result=(b.rows[-1], b.columns[-1] * p.points),
         order=b.orders[min(level, b.split)],
         instances=p.levels[level].instances,
         across_m=b.across_m[level],
         across_n=b.across_n[level],
         load_a=traffic.load_a,
         load_b=traffic.load_b,
-        bytes_a=traffic.load_a * p.m * p.k * p.d_s,
-        bytes_b=traffic.load_b * p.n * p.k * p.d_s,
-        bytes_out=p.m * p.n * p.d_acc,
+        bytes_a=bytes_a * p.repeats,
+        bytes_b=bytes_b * p.repeats,
+        bytes_out=p.all_out * p.repeats,
         slots_a=held.slots_a,
         slots_b=held.slots_b,
         slots_out=held.slots_out,
@@ -212,7 +231,7 @@ def _level_cut(p: LevelProduct, choice: Choice, level: int) -> LevelCut:
 
 def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason, ...]:
     b, found = choice
-    tiles = ceil_div(p.m, b.rows[-1]) * ceil_div(p.n, b.columns[-1])
+    tiles = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1])
     whole = "all of K: it is split nowhere"
     busiest = max(
         ("the matrix engines", found.products),
@@ -221,12 +240,16 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
         key=lambda pair: pair[1],
     )
     sums = f"{b.sums} blocks of sums fit" if b.sums > 1 else "a larger block is worth the wait while sums leave"
-    peak = f"{p.peak_cycles:.0f} cycles at peak on {p.arrays} engines"
-    split = f"outside it blocks hold all of K, from there inwards steps of {b.depth}" if split_level else whole
+    peak = f"{p.repeats * p.peak_cycles:.0f} cycles at peak on {p.arrays} engines"
+    split = (
+        f"outside it blocks hold all of K, from there inwards steps of {b.depth * p.summed}" if split_level else whole
+    )
     return (
         Reason("tile_m", b.rows[-1], f"{ceil_div(p.m, b.rows[-1])} blocks of rows over {b.across_m[-1]} engines"),
-        Reason("tile_n", b.columns[-1], f"{ceil_div(p.n, b.columns[-1])} blocks of columns over {b.across_n[-1]}"),
-        Reason("tile_k", min(b.depth, p.k), f"{ceil_div(p.k, b.depth)} steps of K" if split_level else whole),
+        Reason("tile_n", b.columns[-1] * p.points, _columns_why(p, b)),
+        Reason(
+            "tile_k", min(b.depth, p.k) * p.summed, f"{ceil_div(p.k, b.depth)} steps of K" if split_level else whole
+        ),
         Reason("split_level", split_level, split),
         Reason("sum_slots", b.sums if tiles > 1 else 1, sums if tiles > 1 else "one block of sums"),
         Reason("load_a", found.traffic[0].load_a, _loads_why(found.traffic[0].stays_a, b, 0)),
@@ -234,9 +257,14 @@ def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason,
         Reason(
             "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is start and end"
         ),
-        Reason("utilisation", p.peak_cycles / found.cycles, peak),
+        Reason("utilisation", p.repeats * p.peak_cycles / found.cycles, peak),
         *(_level_reason(p, choice, level) for level in range(len(p.levels))),
     )
+
+
+def _columns_why(p: LevelProduct, b: Blocks) -> str:
+    lines = "" if p.image is None else f", of {b.columns[-1]} lines of {p.points} points"
+    return f"{p.blocks_n(b.columns[-1])} blocks of columns{lines} over {b.across_n[-1]}"
 
 
 def _loads_why(stays: bool, b: Blocks, level: int) -> str:
@@ -265,8 +293,10 @@ def _times(count: int) -> str:
 def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:
     """The sentence of the error: which level is too small for the smallest blocks."""
     what = f"product of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: no cut fits"
+    if isinstance(workload, ConvWorkload):
+        p = least_convolution(p, workload)
     rows, columns, depth = p.units
-    need = [p.turns * rows * depth * p.d_s, p.turns * columns * depth * p.d_s, rows * columns * p.d_acc]
+    need = [p.turns * p.bytes_a(rows, depth), p.turns * p.bytes_b(columns, depth), p.bytes_out(rows, columns)]
     for storage in p.levels:
         if storage.room is not None and storage.room < sum(need):
             return f"{what}; level {storage.name!r} has {storage.room} bytes, accepted: at least {sum(need)}"

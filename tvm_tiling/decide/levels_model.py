@@ -11,6 +11,10 @@ over K outside a loop over rows or columns would have them leave, so blocks ther
 
 Instances of a level share a block: `across_m` of them take rows of their own, `across_n` columns. Who has the same rows
 as another gets them in the same transfer (multicast). A block is the one of all instances together.
+
+A convolution is such a product too (levels_conv.py): rows are output channels, steps of k input channels, and a column
+is a line of output points. Neighbouring lines share lines of the image: a block of c columns holds c * step + halo of
+them, and so does the part of each instance.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from .traffic import ceil_div
 
@@ -47,15 +51,26 @@ class Storage:
     latency: int
 
 
+class Image(Protocol):
+    """What lines of a convolution read of its image."""
+
+    def read(self, bordered: bool, lines: int, parts: int) -> int:
+        """Bytes of all blocks of so many lines for each step of k, each over so many parts; with the border of the
+        image, or what lies inside."""
+        ...
+
+
 @dataclass(frozen=True)
 class LevelProduct:
-    """C[m, n] = A[m, k] * B[k, n] on a machine with storage levels: sizes in elements, `d_s` and `d_acc` in bytes,
-    rates of external memory in bytes per cycle, `turns` blocks of an operand at once (2: double buffering)."""
+    """C[m, n] = A[m, k] * B[k, n] on a machine with storage levels: sizes in elements, `d_a`, `d_b` and `d_acc` bytes
+    of an element of A, of B and of the sums, rates of external memory in bytes per cycle, `turns` blocks of an operand
+    at once (2: double buffering). Where columns are lines of a convolution, `image` counts what they read of B."""
 
     m: int
     n: int
     k: int
-    d_s: int
+    d_a: int
+    d_b: int
     d_acc: int
     units: tuple[int, int, int]  # what blocks of m, n and k are padded up to
     block: tuple[int, int, int]  # of the matrix engine
@@ -68,6 +83,17 @@ class LevelProduct:
     latency: int  # of external memory
     turns: int
     d_behind: int = 0  # bytes that the innermost level holds for each sum besides it: operands and results behind it
+    step: int = 1  # columns of B from one column of the result to the next
+    halo: int = 0  # columns of B that a block reads beyond those steps; below 0 where it leaves some out
+    rounds: int = 1  # ranges of n columns, one behind the other, that no block spans: images, planes and strips
+    repeats: int = 1  # such products one behind the other, of operands of their own: groups
+    points: int = 1  # of the result in one column
+    taps: int = 1  # that a step of k multiplies
+    planes: int = 1  # of a kernel, an instruction of the matrix engine each
+    groups: int = 1  # there at once, likewise
+    image: Image | None = None
+    work: int = 0  # multiply-adds of all of it, 0: what the sizes give, as where no block is ragged in its points
+    results: int = 0  # bytes of all sums, likewise
 
     @property
     def arrays(self) -> int:
@@ -75,16 +101,68 @@ class LevelProduct:
         return self.levels[-1].instances
 
     @property
+    def summed(self) -> int:
+        """Products that a step of k adds to each sum."""
+        return self.taps * self.planes
+
+    @property
+    def instructions(self) -> int:
+        """Of the matrix engine for a tile."""
+        return self.planes * self.groups
+
+    @property
     def peak_cycles(self) -> float:
         """What all multipliers need at their peak."""
-        return self.m * self.n * self.k / (self.macs * self.arrays)
+        return (self.work or self.m * self.n * self.k) / (self.macs * self.arrays)
+
+    def blocks_m(self, rows: int) -> int:
+        """How many blocks of so many rows there are."""
+        return -(-self.m // rows)
+
+    def blocks_n(self, columns: int) -> int:
+        """How many blocks of so many columns there are."""
+        return -(-self.n // columns) * self.rounds
+
+    def bytes_a(self, rows: int, depth: int) -> int:
+        """Bytes of a block of A."""
+        return rows * depth * self.d_a
+
+    def bytes_b(self, columns: int, depth: int) -> int:
+        """Bytes of a block of B that so many columns of the result read."""
+        return (columns * self.step + self.halo) * depth * self.d_b
+
+    def bytes_out(self, rows: int, columns: int) -> int:
+        """Bytes of a block of sums."""
+        return rows * columns * self.d_acc
+
+    @property
+    def all_a(self) -> int:
+        """Bytes of A."""
+        return self.m * self.k * self.d_a
+
+    @property
+    def all_out(self) -> int:
+        """Bytes of all sums."""
+        return self.results or self.m * self.n * self.d_acc
+
+    def pass_b(self, level: int, columns: int, parts: int) -> int:
+        """Bytes of B that come into a level when every block of so many columns comes once, over so many parts."""
+        if self.image is None:
+            return self.n * self.k * self.d_b
+        return self.image.read(level > 0, columns, parts) * self.k
+
+    def loaded(self, b: Blocks, level: int, load_a: int, load_b: int) -> tuple[int, int]:
+        """Bytes of A and of B that come into a level whose blocks come so often."""
+        return load_a * self.all_a, load_b * self.pass_b(level, b.columns_at(level), b.across_n[level])
 
     def product_cycles(self, rows: int, columns: int, depth: int) -> int:
-        """Cycles of one instruction on all engines together."""
+        """Cycles of the instructions of a tile on all engines together."""
         if self.block_cycles is None:
-            return self.fill + math.ceil(rows * columns * depth / (self.macs * self.arrays) * (1 - 1e-14))
-        full = ceil_div(rows, self.block[0]) * ceil_div(columns, self.block[1]) * ceil_div(depth, self.block[2])
-        return self.fill + self.block_cycles * ceil_div(full, self.arrays)
+            work = rows * columns * depth * self.points * self.taps
+            return self.instructions * (self.fill + math.ceil(work / (self.macs * self.arrays) * (1 - 1e-14)))
+        sizes = rows, columns * self.points, depth * self.taps
+        full = ceil_div(sizes[0], self.block[0]) * ceil_div(sizes[1], self.block[1]) * ceil_div(sizes[2], self.block[2])
+        return self.instructions * (self.fill + self.block_cycles * ceil_div(full, self.arrays))
 
 
 class Blocks(NamedTuple):
@@ -156,23 +234,25 @@ def traffic_of(p: LevelProduct, b: Blocks) -> tuple[Traffic, ...]:
     found: list[Traffic] = []
     load_a = load_b = blocks_m = blocks_n = 1
     place = place_a = place_b = 0  # loops so far, and how many of them up to the one that changes an operand
-    above_m, above_n = p.m, p.n
+    above_m, above_n = p.m, p.n if p.rounds == 1 else p.n + p.units[1] * b.columns[0]
     for level in range(len(p.levels)):
         if level <= b.split:
             for axis in b.orders[level]:
                 place += 1
                 if axis == "m":
-                    blocks_m = ceil_div(p.m, b.rows[level])
+                    blocks_m = p.blocks_m(b.rows[level])
                     if b.rows[level] < above_m:
                         load_a, place_a, above_m = blocks_n, place, b.rows[level]
                 else:
-                    blocks_n = ceil_div(p.n, b.columns[level])
+                    blocks_n = p.blocks_n(b.columns[level])
                     if b.columns[level] < above_n:
                         load_b, place_b, above_n = blocks_m, place, b.columns[level]
             if level == b.split and b.depth < p.k:
                 load_a, load_b, place_a, place_b = blocks_n, blocks_m, place + 1, place + 1
-            first = place_a < place_b if place_a != place_b else min(above_m, p.m) <= min(above_n, p.n)
-            found.append(Traffic(load_a, load_b, place_a == 0, place_b == 0, first))
+            smaller = p.bytes_a(min(above_m, p.m), 1) <= p.bytes_b(min(above_n, p.n), 1)
+            first = place_a < place_b if place_a != place_b else smaller
+            alone = p.repeats == 1
+            found.append(Traffic(load_a, load_b, place_a == 0 and alone, place_b == 0 and alone, first))
         else:
             found.append(found[-1])
     return tuple(found)
@@ -186,12 +266,12 @@ def share(size: int, whole: int, across: int, unit: int) -> int:
 def held_at(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> Held | None:
     """What an instance of a level holds, None where it has no room for that."""
     storage = p.levels[level]
-    depth = -(-b.depth_at(level, p.k) // p.units[2]) * p.units[2] * p.d_s
+    depth = -(-b.depth_at(level, p.k) // p.units[2]) * p.units[2]
     across_m, across_n = b.across_m[level], b.across_n[level]
-    a = share(b.rows_at(level), p.m, across_m, p.units[0]) * depth
-    other = share(b.columns_at(level), p.n, across_n, p.units[1]) * depth
+    a = p.bytes_a(share(b.rows_at(level), p.m, across_m, p.units[0]), depth)
+    other = p.bytes_b(share(b.columns_at(level), p.n, across_n, p.units[1]), depth)
     tile = share(b.rows[-1], p.m, across_m, p.units[0]) * share(b.columns[-1], p.n, across_n, p.units[1])
-    several = b.rows[-1] < p.m or b.columns[-1] < p.n
+    several = b.rows[-1] < p.m or b.columns[-1] < p.n or p.rounds * p.repeats > 1
     last = level == len(p.levels) - 1
     slots_out = (b.sums if last else p.turns) if several else 1
     out = tile * p.d_acc

@@ -105,14 +105,16 @@ def _most_rows(p: LevelProduct, b: Blocks) -> int:
     """The most rows beside the columns of `b` whose sums, and steps of K of the least size, fit every level; 0 if the
     columns do not fit."""
     most = round_up(p.m, p.units[0] * b.across_m[-1])
-    step = round_up(b.depth, p.units[2]) * p.d_s * p.turns
+    depth = round_up(b.depth, p.units[2])
+    step = p.bytes_a(1, depth) * p.turns
     for level, storage in enumerate(p.levels):
         columns = share(b.columns[-1], p.n, b.across_n[level], p.units[1])
+        other = p.bytes_b(columns, depth) * p.turns
         last = level == len(p.levels) - 1
         for_sums = columns * (p.d_acc * (b.sums if last else p.turns) + p.d_behind * last)
         if storage.room is not None:
-            room = (storage.room - columns * step) // (for_sums + step)
-        elif columns * step <= storage.rooms[1]:
+            room = (storage.room - other) // (for_sums + step)
+        elif other <= storage.rooms[1]:
             room = min(storage.rooms[2] // for_sums, storage.rooms[0] // step)
         else:
             room = 0
@@ -138,10 +140,10 @@ def _same(
 def _bound(p: LevelProduct, b: Blocks) -> float:
     """Cycles that no choice of outer blocks goes below, steps of K being as they are."""
     last = len(p.levels) - 1
-    down, across = ceil_div(p.m, b.rows[-1]), ceil_div(p.n, b.columns[-1])
+    down, across = p.blocks_m(b.rows[-1]), p.blocks_n(b.columns[-1])
     tiles = down * across
     products = product_cycles(p, b)
-    tile = store_cycles(p, last, min(b.rows[-1], p.m) * min(b.columns[-1], p.n) * p.d_acc)
+    tile = store_cycles(p, last, p.bytes_out(min(b.rows[-1], p.m), min(b.columns[-1], p.n)))
     bound = max(products, (tiles - 1) * (products / tiles + tile + p.levels[last].latency) / b.sums)
     begin, end = 0.0, 0.0
     rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(p.units[2], p.k)
@@ -153,22 +155,26 @@ def _bound(p: LevelProduct, b: Blocks) -> float:
             often = [(across, down)]
         else:
             often = [(1, down), (across, 1)]
-        loads = (sum(load_cycles(p, b, level, a * p.m * p.k * p.d_s, n * p.n * p.k * p.d_s)) for a, n in often)
+        whole = p.pass_b(level, round_up(p.n, b.columns[-1]), 1) if level < b.split else p.loaded(b, level, 0, 1)[1]
+        loads = (sum(load_cycles(p, b, level, a * p.all_a, n * whole)) for a, n in often)
         until = max(until, begin + min(loads, default=math.inf))
-        begin += storage.latency + sum(load_cycles(p, b, level, rows * depth * p.d_s, columns * depth * p.d_s))
-        end += storage.latency + store_cycles(p, level, rows * columns * p.d_acc)
-    stores = max(store_cycles(p, level, p.m * p.n * p.d_acc) for level in range(last + 1))
+        begin += storage.latency + sum(load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth)))
+        end += storage.latency + store_cycles(p, level, p.bytes_out(rows, columns))
+    stores = max(store_cycles(p, level, p.all_out) for level in range(last + 1))
     return max(until, begin + bound, begin + products / tiles + stores) + end + 2 * p.latency
 
 
 def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]]:
     """How often A and B come into a level that holds all of K, at least, in either order; nothing if it has no room."""
-    storage, line = p.levels[level], round_up(p.k, p.units[2]) * p.d_s
+    storage, depth = p.levels[level], round_up(p.k, p.units[2])
     blocks = (
-        share(b.rows[-1], p.m, b.across_m[level], 1) * line,
-        share(b.columns[-1], p.n, b.across_n[level], 1) * line,
+        p.bytes_a(share(b.rows[-1], p.m, b.across_m[level], 1), depth),
+        p.bytes_b(share(b.columns[-1], p.n, b.across_n[level], 1), depth),
     )
-    wholes = (ceil_div(p.m, b.across_m[level]) * line, ceil_div(p.n, b.across_n[level]) * line)
+    wholes = (
+        p.bytes_a(ceil_div(p.m, b.across_m[level]), depth),
+        p.bytes_b(ceil_div(p.n, b.across_n[level]), depth) * p.rounds,
+    )
     rooms = storage.rooms[:2] if storage.room is None else (storage.room - blocks[1], storage.room - blocks[0])
     if any(min(whole, block * p.turns) > room for whole, block, room in zip(wholes, blocks, rooms, strict=True)):
         return []
@@ -193,7 +199,7 @@ def _grown(p: LevelProduct, b: Blocks) -> Choice | None:
 def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
     """Blocks of one level and of those outside it, as large: multiples of those within, the most that fit."""
     storage = p.levels[level]
-    line = round_up(p.k, p.units[2]) * p.d_s * p.turns  # of K, for each row or column
+    depth = round_up(p.k, p.units[2])
     rooms: tuple[float, float] = storage.rooms[:2]
     if storage.room is not None:
         tile = share(b.rows[-1], p.m, b.across_m[level], p.units[0])
@@ -201,8 +207,9 @@ def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
         rooms = ((storage.room - tile) * part, (storage.room - tile) * (1 - part))
     for axis, room, across in (("m", rooms[0], b.across_m[level]), ("n", rooms[1], b.across_n[level])):
         whole, own = (p.m, b.rows) if axis == "m" else (p.n, b.columns)
-        inner, fits = own[level + 1], int(room // line) * across
-        if round_up(whole, p.units["mn".index(axis)] * across) * (line // p.turns) <= room * across and (
+        inner, fits = own[level + 1], _most(p, axis, room, depth * p.turns) * across
+        own_part = share(whole, whole, across, p.units["mn".index(axis)])
+        if (p.bytes_a if axis == "m" else p.bytes_b)(own_part, depth) <= room and (
             storage.room is None or fits >= whole
         ):
             fits = max(fits, whole)  # all of it stays, once
@@ -210,6 +217,13 @@ def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
         size = round_up(ceil_div(whole, count), inner)
         b = _with(b, axis, (*(size for _ in range(level + 1)), *own[level + 1 :]))
     return b
+
+
+def _most(p: LevelProduct, axis: str, room: float, depth: int) -> int:
+    """The most rows or columns of so many steps of K that a room holds."""
+    if axis == "m":
+        return int(room // p.bytes_a(1, depth))
+    return max(0, int((room // (depth * p.d_b) - p.halo) // p.step))
 
 
 def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
@@ -226,7 +240,7 @@ def _ordered(p: LevelProduct, b: Blocks) -> Choice | None:
             own = b._replace(orders=(*b.orders[:level], order, *b.orders[level + 1 :]))
             traffic = traffic_of(p, own)
             busy = [
-                sum(load_cycles(p, own, place, traffic[place].load_a * p.m * p.k, traffic[place].load_b * p.n * p.k))
+                sum(load_cycles(p, own, place, *p.loaded(own, place, traffic[place].load_a, traffic[place].load_b)))
                 for place in (min(level, last), min(level + 1, last))
             ]
             options.append((busy, not traffic[min(level, last)].a_first, own))

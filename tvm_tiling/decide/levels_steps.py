@@ -31,6 +31,6 @@ def stepped(p: LevelProduct, b: Blocks, most: int) -> Blocks:
 def _bytes_of_step(p: LevelProduct, b: Blocks, level: int) -> tuple[int, int]:
     """Bytes of one instance's blocks of A and B at the split level for each step along K."""
     return (
-        share(b.rows[-1], p.m, b.across_m[level], p.units[0]) * p.d_s,
-        share(b.columns[-1], p.n, b.across_n[level], p.units[1]) * p.d_s,
+        p.bytes_a(share(b.rows[-1], p.m, b.across_m[level], p.units[0]), 1),
+        p.bytes_b(share(b.columns[-1], p.n, b.across_n[level], p.units[1]), 1),
     )

@@ -57,23 +57,22 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
     latency = [storage.latency for storage in p.levels]
     latency[0] += p.latency
     rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
-    tiles, steps = ceil_div(p.m, b.rows[-1]) * ceil_div(p.n, b.columns[-1]), ceil_div(p.k, depth)
-    size_a, size_b = p.m * p.k * p.d_s, p.n * p.k * p.d_s
+    tiles, steps = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1]), ceil_div(p.k, depth)
     products = product_cycles(p, b)
 
     loads = []
     begin = [0.0]
     for level, found in enumerate(traffic):
-        busy = sum(load_cycles(p, b, level, found.load_a * size_a, found.load_b * size_b))
+        busy = sum(load_cycles(p, b, level, *p.loaded(b, level, found.load_a, found.load_b)))
         if level >= b.split:
             busy = max(busy, _turning(p, b, level, found, held[level], latency[level]))
         loads.append(busy)
         begin.append(begin[-1] + latency[level] + _first(p, b, level, found.a_first))
 
-    tile = [store_cycles(p, level, rows * columns * p.d_acc) for level in range(count)] + [products / tiles]
+    tile = [store_cycles(p, level, p.bytes_out(rows, columns)) for level in range(count)] + [products / tiles]
     stores = []
     for level in range(count):
-        busy = store_cycles(p, level, p.m * p.n * p.d_acc)
+        busy = store_cycles(p, level, p.all_out)
         if tiles > 1:
             before = tile[level + 1] + (latency[level + 1] if level + 1 < count else p.drain)
             busy = max(busy, (tiles - 1) * (before + tile[level] + latency[level]) / held[level].slots_out)
@@ -87,7 +86,10 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
             until, begin[level] + latency[level] + _behind_second(p, b, level, traffic[level].a_first, products)
         )
     cycles = until + end
-    cost = cycles + EACH * tiles * steps
+    if p.repeats > 1:  # one behind the other, each begun as soon as there is room for its blocks
+        slots = min(b.sums, *(min(room.slots_a, room.slots_b, room.slots_out) for room in held))
+        cycles += (p.repeats - 1) * max(products, *loads, *stores, cycles / slots)
+    cost = cycles + EACH * tiles * steps * p.repeats * p.instructions
     return Times(traffic, tuple(held), tuple(loads), tuple(stores), products, tuple(begin), end, cycles, cost)
 
 
@@ -96,19 +98,19 @@ def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Hel
     start of its load to the end of the load into the next level, or of the product that uses it."""
     rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
     steps = ceil_div(p.k, depth)
-    own = load_cycles(p, b, level, rows * depth * p.d_s, columns * depth * p.d_s)
+    own = load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
     use: tuple[float, ...] = (p.product_cycles(rows, columns, depth),) * 2
     if level + 1 < len(p.levels):
-        use = load_cycles(p, b, level + 1, rows * depth * p.d_s, columns * depth * p.d_s)
+        use = load_cycles(p, b, level + 1, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
     if steps > 1:  # both come for each step
         each = (sum(own) + latency + (use[0] if level + 1 == len(p.levels) else sum(use))) / min(
             held.slots_a, held.slots_b
         )
-        return steps * ceil_div(p.m, rows) * ceil_div(p.n, columns) * each
+        return steps * p.blocks_m(rows) * p.blocks_n(columns) * each
     longest = 0.0
     for often, blocks, stays, load, then, slots in (
-        (traffic.load_a, ceil_div(p.m, rows), traffic.stays_a, own[0], use[0], held.slots_a),
-        (traffic.load_b, ceil_div(p.n, columns), traffic.stays_b, own[1], use[1], held.slots_b),
+        (traffic.load_a, p.blocks_m(rows), traffic.stays_a, own[0], use[0], held.slots_a),
+        (traffic.load_b, p.blocks_n(columns), traffic.stays_b, own[1], use[1], held.slots_b),
     ):
         if not stays:
             longest = max(longest, often * blocks * (load + latency + then) / slots)
@@ -118,12 +120,12 @@ def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Hel
 def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
     """Cycles of a level's loads before the next level can begin: a block of the operand that comes first, and the first
     piece of the other."""
-    depth, piece = b.depth_at(level, p.k) * p.d_s, min(b.depth, p.k) * p.d_s
+    depth, piece = b.depth_at(level, p.k), min(b.depth, p.k)
     inner = level + 1
     rows, columns = (
-        (min(b.rows_at(level), p.m) * depth, min(b.columns_at(inner), p.n) * piece)
+        (p.bytes_a(min(b.rows_at(level), p.m), depth), p.bytes_b(min(b.columns_at(inner), p.n), piece))
         if a_first
-        else (min(b.rows_at(inner), p.m) * piece, min(b.columns_at(level), p.n) * depth)
+        else (p.bytes_a(min(b.rows_at(inner), p.m), piece), p.bytes_b(min(b.columns_at(level), p.n), depth))
     )
     return sum(load_cycles(p, b, level, rows, columns))
 
@@ -133,12 +135,12 @@ def _behind_second(p: LevelProduct, b: Blocks, level: int, a_first: bool, produc
     last piece of them is there. The blocks within use up all of the operand that comes second in their first pass over
     it, or a block at a time where its loop is the outer one."""
     rows, columns = min(b.rows[level], p.m), min(b.columns[level], p.n)
-    own = products * rows * columns / (p.m * p.n)
+    own = products * rows * columns / (p.m * p.n * p.rounds)
     tiles_m, tiles_n = ceil_div(rows, b.rows[-1]), ceil_div(columns, b.columns[-1])
     second, first = (tiles_n, tiles_m) if a_first else (tiles_m, tiles_n)
     outer = b.orders[level + 1] == ("nm" if a_first else "mn")
     left = own * (1 - 1 / first) / (second if outer else 1)
-    return sum(load_cycles(p, b, level, rows * p.k * p.d_s, columns * p.k * p.d_s)) + left + products - own
+    return sum(load_cycles(p, b, level, p.bytes_a(rows, p.k), p.bytes_b(columns, p.k))) + left + products - own
 
 
 @functools.lru_cache(maxsize=4096)
@@ -155,4 +157,4 @@ def product_cycles(p: LevelProduct, b: Blocks) -> float:
         for of_m, rows in _pieces(p.m, b.rows[-1]):
             for of_n, columns in _pieces(p.n, b.columns[-1]):
                 total += of_m * of_n * of_k * p.product_cycles(rows, columns, steps)
-    return float(total)
+    return float(total * p.rounds)

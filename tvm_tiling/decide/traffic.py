@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import HardwareError
-from ..hardware.description import Hardware, NearTile, WFold
+from ..hardware.description import Column, Hardware, NearTile, WFold
 from ..workload import ConvWorkload, GemmWorkload
 
 
@@ -256,7 +256,7 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
     )
 
 
-def refuse_type(hardware: Hardware, unit: NearTile | WFold, dtype: str) -> None:
+def refuse_type(hardware: Hardware, unit: NearTile | WFold | Column, dtype: str) -> None:
     """HardwareError unless an engine takes operands of that type."""
     if unit.dtypes and dtype not in unit.dtypes:
         raise HardwareError(f"hardware {hardware.name!r}: operands of {dtype}, accepted: {', '.join(unit.dtypes)}")

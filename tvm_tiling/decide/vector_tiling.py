@@ -24,13 +24,15 @@ SCRATCH = 4  # results of 4 bytes that an expression may hold at once
 
 @dataclass(frozen=True, kw_only=True)
 class VectorTiling(Decision):
-    """`elements` of the result in a tile, at most; `cycles` of the whole if its slowest part hides all others."""
+    """`elements` of the result in a tile, at most; `cycles` of the whole if its slowest part hides all others. On a
+    machine with several storage levels `versions` of a tile are in each of them, the outermost first."""
 
     op: ClassVar[str] = "elementwise"
 
     elements: int
     cycles: float
     bound: str  # the slowest part: a memory's load, the vector engine or the store
+    versions: tuple[int, ...] = ()
 
 
 def decide_vector(

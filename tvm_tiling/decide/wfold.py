@@ -37,17 +37,24 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
     if unit is None:
         raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
     refuse_type(hardware, unit, workload.dtype)
-    fold = _fold(workload)
-    layer = _layer(fold, unit)
-    if not _admissible(unit, layer.w, layer.d_s) or not _admissible(unit, layer.wo, layer.d_out):
+    fold = stride_fold_of(workload)
+    layer = layer_of(fold, unit)
+    if not granularities_of(unit, layer.w, layer.d_s) or not granularities_of(unit, layer.wo, layer.d_out):
         raise HardwareError(
             f"hardware {hardware.name!r}: w_fold.row_bytes = {unit.row_bytes} holds no whole elements of {layer.d_s} "
             f"bytes in, {layer.d_out} bytes out; accepted: a multiple of both"
         )
-    walks = [_best_walk(layer, unit, pci) for pci in _admissible(unit, layer.w, layer.d_s)]
+    walks = [_best_walk(layer, unit, pci) for pci in granularities_of(unit, layer.w, layer.d_s)]
     best, literal = min(walks, key=_rank), _seed_walk(layer, unit)
     walk = best if mode == "best" else literal
-    tiling = ConvTiling(
+    tiling = wfold_tiling(fold, walk, unit, mode=mode)
+    return wfold_reasons(tiling, fold, walk, walks, other=literal if mode == "best" else best)
+
+
+def wfold_tiling(fold: StrideFold, walk: Walk, unit: WFold, *, mode: Mode = "best") -> ConvTiling:
+    """The decision that a walk stands for, without its reasons."""
+    workload, layer = fold.workload, walk.layer
+    return ConvTiling(
         form="wfold",
         mode=mode,
         stride_fold=fold.factor,
@@ -71,7 +78,6 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
         cycles=walk.cycles,
         utilisation=workload.macs // workload.n * layer.d_s / (walk.cycles * unit.bytes_per_cycle),
     )
-    return wfold_reasons(tiling, fold, walk, walks, other=literal if mode == "best" else best)
 
 
 def product_as_convolution(product: GemmWorkload) -> ConvWorkload:
@@ -93,7 +99,8 @@ def product_as_convolution(product: GemmWorkload) -> ConvWorkload:
     )
 
 
-def _fold(workload: ConvWorkload) -> StrideFold:
+def stride_fold_of(workload: ConvWorkload) -> StrideFold:
+    """The convolution with its stride along W folded; UnsupportedOperator for what W-fold does not serve."""
     if workload.transposed:
         raise UnsupportedOperator(
             "conv: form 'wfold' takes no transposed convolution, accepted: transposed=False, such as the convolution "
@@ -107,7 +114,8 @@ def _fold(workload: ConvWorkload) -> StrideFold:
     return StrideFold(workload)
 
 
-def _layer(fold: StrideFold, unit: WFold) -> Layer:
+def layer_of(fold: StrideFold, unit: WFold) -> Layer:
+    """What the machine sees of a folded convolution."""
     plain, folded = fold.workload, fold.folded()
     return Layer(
         groups=plain.groups,
@@ -123,7 +131,7 @@ def _layer(fold: StrideFold, unit: WFold) -> Layer:
     )
 
 
-def _admissible(unit: WFold, width: int, element: int) -> tuple[int, ...]:
+def granularities_of(unit: WFold, width: int, element: int) -> tuple[int, ...]:
     """Granularities of whole elements that fold no more neighbours than a row of `width` points has (paragraph 86)."""
     return tuple(g for g in unit.granularities if g % element == 0 and unit.row_bytes // g <= width)
 
@@ -134,11 +142,11 @@ def _rank(walk: Walk) -> tuple[int, int, int, int]:
 
 def _best_walk(layer: Layer, unit: WFold, pci: int) -> Walk:
     """The best blocks and pieces of output channels for one PCI."""
-    usual, most = unit.co_block_factor, max(unit.co_block_factor, unit.second_buffer_rows)
-    rows = ceil_div(layer.co, unit.sub_units)
-    leaving = _admissible(unit, layer.wo, layer.d_out)
+    rows, most = ceil_div(layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows)
+    leaving = granularities_of(unit, layer.wo, layer.d_out)
     walks = []
-    for co_rows in range(min(usual, rows), min(most, rows) + 1):
+    # Blocks below the usual size too: one that a row of results holds exactly writes less.
+    for co_rows in range(1, min(most, rows) + 1):
         with_pco = (Walk(layer, unit, pci, pco, co_rows) for pco in leaving)
         walks.append(min(with_pco, key=lambda walk: (walk.write_rows, -walk.pco)))
     return min(walks, key=_rank)
@@ -149,8 +157,8 @@ def _seed_walk(layer: Layer, unit: WFold) -> Walk:
     return Walk(
         layer,
         unit,
-        pci=granularity(layer.ci_bytes, _admissible(unit, layer.w, layer.d_s), unit.padding_slack),
-        pco=granularity(layer.co_bytes, _admissible(unit, layer.wo, layer.d_out), unit.padding_slack),
+        pci=granularity(layer.ci_bytes, granularities_of(unit, layer.w, layer.d_s), unit.padding_slack),
+        pco=granularity(layer.co_bytes, granularities_of(unit, layer.wo, layer.d_out), unit.padding_slack),
         co_rows=min(unit.co_block_factor, ceil_div(layer.co, unit.sub_units)),
     )
 

@@ -17,10 +17,9 @@ from ..workload import ConvWorkload
 from .conv_cost import COPY_ELEMENT, COPY_VECTOR, EXPOSED_WEIGHTS, SCATTER_ELEMENT, TAP_START, ConvModel
 from .conv_shape import shapes_of
 from .conv_tiling import ConvTiling
-from .cpu_cost import PARALLEL_START, TILE_START
+from .cpu_cost import ASSUMED_MHZ, PARALLEL_START, TILE_START
 from .dot_engine import DotEngine, dot_engine
 from .folded_rows import FoldedRows
-from .gemm_cpu import ASSUMED_MHZ
 from .tiling import Reason
 from .traffic import ceil_div
 
@@ -33,7 +32,9 @@ UNALIGNED = 2.0
 
 
 @dataclass(frozen=True)
-class _Cut:
+class WFoldCut:
+    """A candidate."""
+
     rows: FoldedRows
     vectors: int  # rows of ws points of the register tile
     channels: int  # output channels of the register tile
@@ -49,59 +50,17 @@ def decide_wfold_cpu(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output
     `pci` is bytes of a packed block, `ws` points of a vector, `columns` output channels of a register tile and
     `tile_columns` its points. UnsupportedOperator where no granularity is admissible.
     """
-    model = _Model(workload, cpu, input_run=input_run, output_run=output_run, ahead=ahead)
+    model = WFoldModel(workload, cpu, input_run=input_run, output_run=output_run, ahead=ahead)
     priced = sorted(((model.cycles(cut), i, cut) for i, cut in enumerate(model.cuts())), key=lambda p: p[:2])
     cycles, _, best = priced[0]
-    rows, engine = best.rows, model.engine
-    mhz = cpu.clock_mhz or ASSUMED_MHZ
     others: dict[int, float] = {}
     for other, _, cut in priced:
-        others.setdefault(cut.rows.ws, other / mhz)
+        others.setdefault(cut.rows.ws, other / (cpu.clock_mhz or ASSUMED_MHZ))
     compared = ", ".join(f"ws {ws}: {time:.0f} us" for ws, time in sorted(others.items()))
-    vector_bytes = model.lanes * engine.acc_bytes
-    per_cycle = model.lanes * cpu.fma_units * engine.speed * cpu.cores
-    useful = workload.co * workload.ci * workload.kh * workload.kw
-    done = rows.steps * model.lanes * engine.group / rows.ws * workload.co
-    return ConvTiling(
-        form="wfold",
-        utilisation=min(1.0, workload.macs / per_cycle / cycles),
-        stride_fold=rows.fold,
-        predicted_seconds=cycles / (mhz * 1e6),
-        pci=vector_bytes // rows.ws,
-        ws=rows.ws,
-        bci=rows.bci,
-        aco=ceil_div(workload.co, best.channels) * best.channels,
-        tile_rows=1,
-        tile_columns=best.vectors * rows.ws,
-        lanes=model.lanes,
-        keep_rows=best.keep,
-        columns=best.channels,
-        inner_order="mn" if best.tiles_outside else "nm",
-        pitch=rows.pci,
-        copy_input=True,
-        threads_rows=best.threads[0],
-        threads_columns=best.threads[1],
-        pack_w="ahead" if ahead else "run",
-        reasons=(
-            Reason("form", "wfold", f"{done / useful:.2f} multiply-adds for each of the convolution, in full vectors"),
-            Reason(
-                "stride_fold",
-                rows.fold,
-                f"{rows.fold} columns become one of {rows.channels} channels" if rows.fold > 1 else "the stride is 1",
-            ),
-            Reason("pci", vector_bytes // rows.ws, f"the least predicted time: {compared}"),
-            Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector over PCI"),
-            Reason("bci", rows.bci, f"{rows.channels} channels in blocks of {rows.pci}"),
-            Reason(
-                "columns",
-                best.channels,
-                f"{best.vectors} vectors of points x {best.channels} output channels, {cpu.vector_registers} registers",
-            ),
-        ),
-    )
+    return model.tiling(best, cycles, f"the least predicted time: {compared}")
 
 
-class _Model:
+class WFoldModel:
     """Predicted cycles of any W-folded cut of one convolution."""
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> None:
@@ -134,7 +93,7 @@ class _Model:
             raise refused
         return found
 
-    def cuts(self) -> Iterator[_Cut]:
+    def cuts(self) -> Iterator[WFoldCut]:
         """Every granularity, with the tiles that the registers allow and each share of the cores."""
         registers, cores = self.cpu.vector_registers, self.cpu.cores
         for rows in self.admissible:
@@ -150,8 +109,8 @@ class _Model:
                     for tr, tn in {(1, 1), *((r, cores // r) for r in range(1, cores + 1) if cores % r == 0)}:
                         if tr <= rows.n * rows.h.points and tn <= panels:
                             keep = self._band(rows, tr)
-                            yield _Cut(rows, vectors, channels, (tr, tn), True, keep)
-                            yield _Cut(rows, vectors, channels, (tr, tn), False, keep)
+                            yield WFoldCut(rows, vectors, channels, (tr, tn), True, keep)
+                            yield WFoldCut(rows, vectors, channels, (tr, tn), False, keep)
                 channels *= 2
 
     def _band(self, rows: FoldedRows, threads: int) -> int:
@@ -161,7 +120,57 @@ class _Model:
         fit = max(1, int(self.core.l2 * 0.4 / row))
         return ceil_div(share, ceil_div(share, fit))
 
-    def cycles(self, cut: _Cut) -> float:
+    def tiling(self, cut: WFoldCut, cycles: float, why: str) -> ConvTiling:
+        """The decision that a candidate stands for; `why` it has its granularity."""
+        rows, mhz = cut.rows, self.cpu.clock_mhz or ASSUMED_MHZ
+        vector_bytes = self.lanes * self.engine.acc_bytes
+        per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
+        useful = self.w.co * self.w.ci * self.w.kh * self.w.kw
+        done = rows.steps * self.lanes * self.engine.group / rows.ws * self.w.co
+        return ConvTiling(
+            form="wfold",
+            utilisation=min(1.0, self.w.macs / per_cycle / cycles),
+            stride_fold=rows.fold,
+            predicted_seconds=cycles / (mhz * 1e6),
+            pci=vector_bytes // rows.ws,
+            ws=rows.ws,
+            bci=rows.bci,
+            aco=ceil_div(self.w.co, cut.channels) * cut.channels,
+            tile_rows=1,
+            tile_columns=cut.vectors * rows.ws,
+            lanes=self.lanes,
+            keep_rows=cut.keep,
+            columns=cut.channels,
+            inner_order="mn" if cut.tiles_outside else "nm",
+            pitch=rows.pci,
+            copy_input=True,
+            threads_rows=cut.threads[0],
+            threads_columns=cut.threads[1],
+            pack_w="ahead" if self.ahead else "run",
+            reasons=(
+                Reason(
+                    "form", "wfold", f"{done / useful:.2f} multiply-adds for each of the convolution, in full vectors"
+                ),
+                Reason(
+                    "stride_fold",
+                    rows.fold,
+                    f"{rows.fold} columns become one of {rows.channels} channels"
+                    if rows.fold > 1
+                    else "the stride is 1",
+                ),
+                Reason("pci", vector_bytes // rows.ws, why),
+                Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector over PCI"),
+                Reason("bci", rows.bci, f"{rows.channels} channels in blocks of {rows.pci}"),
+                Reason(
+                    "columns",
+                    cut.channels,
+                    f"{cut.vectors} vectors of points x {cut.channels} output channels, "
+                    f"{self.cpu.vector_registers} registers",
+                ),
+            ),
+        )
+
+    def cycles(self, cut: WFoldCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
         rows, core = cut.rows, self.core
         tr, tn = cut.threads
@@ -192,7 +201,7 @@ class _Model:
             total += PARALLEL_START * (1 if self.ahead else 2)
         return total
 
-    def _tile(self, cut: _Cut, points: int, panel: float, weights: float, row_of_band: float) -> float:
+    def _tile(self, cut: WFoldCut, points: int, panel: float, weights: float, row_of_band: float) -> float:
         """One register tile over all taps, and the sums of its lanes."""
         rows, core = cut.rows, self.core
         vectors, load = ceil_div(points, rows.ws), core.vector_load
@@ -222,14 +231,14 @@ class _Model:
         exchanges = int(left).bit_length() - 1 if self.output_run > 1 else 0
         return cost + left * exchanges * SHUFFLE
 
-    def _stores(self, cut: _Cut, points: int) -> float:
+    def _stores(self, cut: WFoldCut, points: int) -> float:
         if self.output_run > 1:
             return points * max(1.0, cut.channels / self.lanes) * 1.5
         if cut.rows.lanes == 1:
             return points / cut.rows.ws * cut.channels * 1.5
         return points * cut.channels * SCATTER_ELEMENT
 
-    def _copy(self, cut: _Cut, my_rows: int, bands: int) -> float:
+    def _copy(self, cut: WFoldCut, my_rows: int, bands: int) -> float:
         """Cycles to copy a core's bands."""
         rows = cut.rows
         high = my_rows * rows.h.stride + bands * max(0, rows.h.span - rows.h.stride)

@@ -6,6 +6,7 @@ before it are folded into the operands, those behind it into the write-back.
 
 from .access import Access, bind, substitute
 from .conv import ConvProgram, match_conv
+from .epilogue import epilogue_of
 from .function import prim_func_of
 from .gemm import GemmProgram, match_gemm
 from .operator import match
@@ -15,6 +16,7 @@ __all__ = [
     "ConvProgram",
     "GemmProgram",
     "bind",
+    "epilogue_of",
     "match",
     "match_conv",
     "match_gemm",

@@ -17,6 +17,8 @@ from .function import refuse
 
 Value: TypeAlias = Callable[[tirx.Expr], tirx.Expr]
 
+LARGEST_PRODUCT = {"int8": 128 * 128, "uint8": 255 * 255, "int16": 1 << 30}
+
 
 @dataclass(frozen=True)
 class MatchedProgram:
@@ -80,9 +82,9 @@ def acc_dtype(name: str, dtype: str, sum_type: str, terms: int) -> str | None:
     Sums of a type narrower than the usual one are rounded to it when they are finished. Integers are summed in int32;
     a source that sums in more bits is refused where so many products could need them.
     """
-    if dtype not in ("int8", "uint8"):
+    if dtype not in LARGEST_PRODUCT:
         return "float64" if sum_type == "float64" else None
-    largest = terms * (255 * 255 if dtype == "uint8" else 128 * 128)
+    largest = terms * LARGEST_PRODUCT[dtype]
     if sum_type.endswith("64") and largest >= 2**31:
         raise refuse(name, f"{terms} products of {dtype} may exceed int32, and are summed in {sum_type}")
     return None

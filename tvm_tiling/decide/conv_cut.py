@@ -1,0 +1,36 @@
+"""The blocks of a convolution on a matrix engine as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvBlocks:
+    """What is in the buffers at once and what one instruction multiplies, in elements.
+
+    The loops over output channels and over rectangles of points go in steps of `step_m` and of `rows` x `columns`, in
+    `order` ("mn": channels outside), those of input channels in steps of `channels`, those of groups in steps of
+    `groups`. An instruction multiplies `tile_m` output channels by `tile_rows` x `columns` points. `versions` are how
+    many blocks of an operand take turns in its buffer; `whole_a` and `whole_b` say that it stays as a whole. `sums` is
+    the memory of the sums, "acc" or "out". `bytes_a` and `bytes_b` are read in all, the halo counted; `cycles` is the
+    estimate.
+    """
+
+    order: str
+    groups: int
+    step_m: int
+    tile_m: int
+    rows: int
+    columns: int
+    tile_rows: int
+    channels: int
+    whole_a: bool
+    whole_b: bool
+    versions_a: int
+    versions_b: int
+    versions_sums: int
+    sums: str
+    bytes_a: int
+    bytes_b: int
+    cycles: float

@@ -1,0 +1,98 @@
+"""In-order queues without a program: the cycles of a few hundred instructions, soon enough for a decision (page 06).
+
+Each instruction starts when those before it in its queue are over, when those that it waits for have their results, a
+token's way later where they are of another queue, and when a port of external memory is free, which goes to whoever
+asked first. Results of a queue come in its order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Steps:
+    """Instructions in program order: the queue, the cycles that it is kept, further ones until the result is there,
+    whether the port of external memory is taken, and the instructions that are waited for."""
+
+    queue: list[str] = field(default_factory=list)
+    busy: list[int] = field(default_factory=list)
+    latency: list[int] = field(default_factory=list)
+    port: list[bool] = field(default_factory=list)
+    waits: list[list[int]] = field(default_factory=list)
+
+    def add(self, queue: str, busy: int, latency: int, port: bool, waits: list[int]) -> int:
+        self.queue.append(queue)
+        self.busy.append(busy)
+        self.latency.append(latency)
+        self.port.append(port)
+        self.waits.append(waits)
+        return len(self.queue) - 1
+
+
+class QueueOrder:
+    """Starts the instructions of `steps`: one dispatched every `issue` cycles, tokens `token` cycles on their way from
+    queue to queue, external memory with so many `ports` (None: one for each queue)."""
+
+    def __init__(self, steps: Steps, issue: int, token: int, ports: int | None) -> None:
+        self.steps, self.issue, self.token, self.ports = steps, issue, token, ports
+        self.done: list[int] = [-1] * len(steps.queue)
+        self.free = dict.fromkeys(steps.queue, 0)
+        self.latest = dict.fromkeys(steps.queue, 0)
+
+    def cycles(self, last: str, limit: float = math.inf) -> float:
+        """Cycles of all; infinite where the queue `last` begins too late to be done before `limit`."""
+        steps, queue = self.steps, self.steps.queue
+        left = sum(busy for busy, own in zip(steps.busy, queue, strict=True) if own == last)
+        servers = [0] * (self.ports or 0)
+        for number, ready in self._whoever_is_ready() if servers else self._one_by_one():
+            own, start = queue[number], ready
+            if own == last:
+                if start + left >= limit:
+                    return math.inf
+                left -= steps.busy[number]
+            if servers and steps.port[number]:
+                server = servers.index(min(servers))
+                start = max(start, servers[server])
+                servers[server] = start + steps.busy[number]
+            self.free[own] = start + steps.busy[number]
+            self.latest[own] = self.done[number] = max(self.latest[own], self.free[own] + steps.latency[number])
+        return max(self.latest.values())
+
+    def _ready(self, number: int) -> int:
+        """When an instruction has everything but its port; -1 while that is not known."""
+        own = self.steps.queue[number]
+        ready = max(self.free[own], (number + 1) * self.issue)
+        for other in self.steps.waits[number]:
+            done = self.done[other]
+            if done < 0:
+                return -1
+            if self.steps.queue[other] != own:
+                ready = max(ready, done + self.token)
+        return ready
+
+    def _one_by_one(self) -> Iterator[tuple[int, int]]:
+        """Where no port is shared, nothing depends on what comes behind it."""
+        for number in range(len(self.done)):
+            yield number, self._ready(number)
+
+    def _whoever_is_ready(self) -> Iterator[tuple[int, int]]:
+        """Of the first of every queue the one that is ready first, again and again."""
+        waiting: dict[str, list[int]] = {}
+        for number in range(len(self.done) - 1, -1, -1):
+            waiting.setdefault(self.steps.queue[number], []).append(number)
+        heads = {own: (numbers[-1], self._ready(numbers[-1])) for own, numbers in waiting.items()}
+        while heads:
+            ready, number, own = min((ready, number, own) for own, (number, ready) in heads.items() if ready >= 0)
+            yield number, ready
+            numbers = waiting[own]
+            numbers.pop()
+            if numbers:
+                heads[own] = (numbers[-1], -1)
+            else:
+                del heads[own]
+            for name, (head, known) in heads.items():
+                if known < 0:
+                    heads[name] = (head, self._ready(head))
