@@ -17,7 +17,7 @@ from tvm import te, tirx
 
 from tvm_tiling.accel.record import record
 from tvm_tiling.accel.simulate import simulate
-from tvm_tiling.accel.workload_program import plain_product
+from tvm_tiling.accel.workload_program import plain_operator
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.near_tile import NearTile
 from tvm_tiling.schedule import tiling_schedule
@@ -146,7 +146,7 @@ def _rate(bandwidth: float, moved: int, outside: float) -> float:
 def _scheduled(w: GemmWorkload | ConvWorkload, hardware: Hardware) -> tvm.IRModule:
     if isinstance(w, ConvWorkload):
         return tiling_schedule(_convolution(w), target=hardware).mod
-    return tiling_schedule(plain_product(w), target=hardware).mod
+    return tiling_schedule(plain_operator(w), target=hardware).mod
 
 
 def _alone(tile: NearTile, depth: int, cycles: int) -> NearTile:

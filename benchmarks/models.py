@@ -105,23 +105,28 @@ def subject(name: str) -> Subject:
 
 
 def _from_torch(name: str) -> Subject:
-    import torch
-
     from .torch_networks import NETWORKS as BUILDERS
     from .torch_networks import seeded
 
-    torch.set_num_threads(usable_core_count())
     network = seeded(BUILDERS[name])
+    return torch_subject(network.module, network.inputs)
+
+
+def torch_subject(module: Any, given: Sequence[Any]) -> Subject:
+    """A module with its inputs, beside onnxruntime and PyTorch itself; its outputs are a tensor or a tuple of them."""
+    import torch
+
+    torch.set_num_threads(usable_core_count())
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(network.module, network.inputs)
-        torch.onnx.export(network.module, network.inputs, file, dynamo=False)
-    inputs = tuple(tensor.numpy() for tensor in network.inputs)
+        program = torch.export.export(module, tuple(given))
+        torch.onnx.export(module, tuple(given), file, dynamo=False)
+    inputs = tuple(tensor.numpy() for tensor in given)
 
     def eager() -> Outputs:
         with torch.inference_mode():
-            result = network.module(*network.inputs)
+            result = module(*given)
         return [tensor.numpy() for tensor in (result if isinstance(result, tuple) else (result,))]
 
     return Subject(program, inputs, {"onnxruntime": _in_onnxruntime(_session(file.getvalue()), inputs), "torch": eager})
@@ -141,13 +146,14 @@ def _in_onnxruntime(session: Any, inputs: Sequence[np.ndarray]) -> Callable[[], 
     return lambda: session.run(None, feed)
 
 
-def compare(name: str, rule: StopRule) -> dict[str, Any]:
-    """One network: seconds of either side and their ratio for each peer, ours' time to compile."""
+def compare(name: str, rule: StopRule, make: Callable[[str], Subject] | None = None) -> dict[str, Any]:
+    """One network, made by `make` (left out: subject()): seconds of either side and their ratio for each peer, ours'
+    time to compile."""
     import tvm_tiling as tt
 
     entry: dict[str, Any] = {"network": name}
     try:
-        known = subject(name)
+        known = (make or subject)(name)
         start = time.perf_counter()
         executable = tt.compile(known.model, cache=False)
         entry["compile_seconds"] = time.perf_counter() - start
@@ -176,7 +182,7 @@ def _difference(ours: Outputs, theirs: Outputs) -> float:
     return max(float(np.abs(own - value).max() / scale) for own, value, scale in pairs)
 
 
-def _line(entry: dict[str, Any]) -> str:
+def line(entry: dict[str, Any]) -> str:
     if entry["status"] != "ok":
         return f"{entry['network']:<14} {entry['status']}: {entry.get('reason') or entry.get('difference')}"
     beside = "; ".join(
@@ -202,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     entries = []
     for name in chosen.networks or EVERY:
         entries.append(compare(name, StopRule(most_seconds=chosen.seconds)))
-        print(_line(entries[-1]), flush=True)
+        print(line(entries[-1]), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
         write_whole(chosen.json, json.dumps(result, indent=1))
     compared = [entry for entry in entries if entry["status"] == "ok"]

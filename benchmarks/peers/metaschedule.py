@@ -8,6 +8,8 @@ importing every tensor intrinsic, which a schedule that is already applied does 
 from __future__ import annotations
 
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +36,37 @@ class MetaSchedule(Peer):
         self.trials = trials
 
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
-        import tvm
-
-        module, found = tune(operands.workload, self.trials)
-        return bind(tvm.compile(module, target=target())["main"], operands, f"{found} of {self.trials} trials ran")
+        found = search(operands.workload, self.trials)
+        return prepared(found, operands, f"{found.ran} of {self.trials} trials ran")
 
 
-def tune(workload: Workload, trials: int, per_round: int = 32) -> tuple[Any, int]:
-    """The best module that `trials` trials find, and how many trials ran to the end.
+@dataclass(frozen=True)
+class Found:
+    """What a search found: the trace of its best schedule as JSON, its seconds, and how the search went."""
 
-    RuntimeError if none did.
-    """
+    trace: Any
+    best_seconds: float
+    ran: int
+    seconds: float
+
+
+def prepared(found: Found, operands: Operands, note: str) -> Prepared:
+    """The schedule that was found, applied to its workload anew and compiled."""
+    import tvm
+    from tvm import s_tir
+
+    schedule = s_tir.Schedule(tir(operands.workload))
+    s_tir.schedule.Trace.apply_json_to_schedule(found.trace, schedule)
+    return bind(tvm.compile(schedule.mod, target=target())["main"], operands, note)
+
+
+def search(workload: Workload, trials: int, per_round: int = 32) -> Found:
+    """The best schedule that `trials` trials find; RuntimeError if none of them ran to the end."""
     from tvm.s_tir import meta_schedule as ms
 
     function = tir(workload)
     use_all_cores()  # sets the variable that the runner's processes read
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="metaschedule-") as folder:
         artifacts = Path(folder, "artifacts")
         artifacts.mkdir()
@@ -64,10 +82,23 @@ def tune(workload: Workload, trials: int, per_round: int = 32) -> tuple[Any, int
             num_tuning_cores=usable_core_count(),
             seed=0,
         )
-        ran = sum(1 for record in database.get_all_tuning_records() if record.run_secs)
-        if ran == 0:
+        records = [record for record in database.get_all_tuning_records() if record.run_secs]
+        if not records:
             raise RuntimeError(f"none of {trials} trials ran")
-        return ms.tir_integration.compile_tir(database, function, target()).mod, ran
+        best = min(records, key=_seconds)
+        return Found(_plain(best.trace.as_json()), _seconds(best), len(records), time.perf_counter() - start)
+
+
+def _plain(value: Any) -> Any:
+    """A trace's JSON without TVM's own numbers in it, so that it can be written to a file."""
+    if isinstance(value, str | int | float | type(None)):
+        return value
+    return value.value if hasattr(value, "value") else [_plain(item) for item in value]
+
+
+def _seconds(record: Any) -> float:
+    runs = [float(second) for second in record.run_secs]
+    return sum(runs) / len(runs)
 
 
 def _builder(ms: Any, folder: str) -> Any:

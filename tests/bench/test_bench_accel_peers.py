@@ -75,7 +75,8 @@ def test_blocks_that_do_not_overlap_pay_for_their_fill_and_drain():
 def test_what_moves_while_nothing_is_computed_is_in_series():
     theirs = Figures(0, before=40 * 64 // 16, behind=40 * 24 * 4 // 16, moved={}, seconds=0.0)
     series = assumed(RAGGED, BEFORE, BEHIND, theirs=theirs)
-    assert series.cycles == pytest.approx(160 + 240 + 240, abs=8)
+    # More by the first piece of either operand, which is loaded by itself.
+    assert 160 + 240 + 240 <= series.cycles <= 1.03 * (160 + 240 + 240)
     assert AT_ONCE > 1e6
 
 

@@ -1,0 +1,251 @@
+"""How costs follow sizes, and estimates costs: python -m benchmarks.database -o database.html
+
+Generates a database from random shapes, on a simulated accelerator or with --target llvm on this CPU, then measures
+series of multiples and fractions of its shapes, and held-out multiples. The page holds two plots: cost against size,
+both relative to the entry's, and actual against estimated cost. Figures are on standard output.
+
+With --database and --measured what was measured is kept, and --seconds ends a run early; the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm_tiling.accel.page import Table, page, write_page
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.tuning.database import ShapeDatabase
+from tvm_tiling.tuning.entries import Entry
+from tvm_tiling.tuning.generate import GenerationProgress
+from tvm_tiling.tuning.machine import machine_of
+from tvm_tiling.tuning.measurer import Job, Measured, Measurer
+from tvm_tiling.tuning.random_shapes import RandomShapes
+from tvm_tiling.tuning.steady import measurer_for_shapes
+
+from . import shape
+from .held_out import MOST_MACS, held_out, resized, share_within
+from .result import earlier_entries, write_whole
+
+FORMAT, VERSION = "tvm-tiling-database-costs", 1
+FACTORS = (2, 4, 8)  # of the series, up and down
+SERIES = 3  # entries of each operator whose costs are followed, those with the most axes in proportion first
+# Large enough for most axes to be reduced, and small enough to be measured often.
+RANGES = {
+    "gemm": {axis: (256, 1024) for axis in ("m", "n", "k")},
+    "conv": {"h": (28, 56), "w": (28, 56), "ci": (64, 256), "co": (64, 256)},
+}
+MULTIPLE = {"gemm": 64, "conv": 16}
+LIMITS = {"cycles": 0.05, "seconds": 0.1}  # of an estimate's error, by the unit of costs
+
+
+class TimeUp(Exception):
+    """The run has taken as long as it may."""
+
+
+class Costs:
+    """Costs of jobs, measured once and kept in a file, until the time is up."""
+
+    def __init__(self, measurer: Measurer, path: Path | None, seconds: float | None) -> None:
+        self._measurer, self._path = measurer, path
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+        self._known = {own["job"]: own["cost"] for own in earlier_entries(path, FORMAT, VERSION, "costs")}
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+        """As a Measurer."""
+        for job in jobs:
+            name = f"{job.hardware.name}: {json.dumps(job.workload.to_dict())} {job.cut} {job.ahead}"
+            if name in self._known:
+                yield Measured(job=job, cost=self._known[name])
+                continue
+            self.check_time()
+            for measured in self._measurer.measure([job]):
+                self._known[name] = measured.cost
+                self._write()
+                yield measured
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def check_time(self, _: GenerationProgress | None = None) -> None:
+        """TimeUp where it is."""
+        if time.monotonic() > self._end:
+            raise TimeUp
+
+    def _write(self) -> None:
+        if self._path is not None:
+            costs = [{"job": job, "cost": cost} for job, cost in self._known.items()]
+            write_whole(self._path, json.dumps({"format": FORMAT, "version": VERSION, "costs": costs}))
+
+
+def random_shapes(op: str, count: int, seed: int = 0, dtype: str | None = None) -> RandomShapes:
+    """Shapes that most axes can be reduced of."""
+    return RandomShapes(op=op, count=count, ranges=RANGES[op], multiple=MULTIPLE[op], seed=seed, dtype=dtype)
+
+
+def series(entry: Entry, hardware: Hardware, costs: Measurer) -> list[dict[str, Any]]:
+    """Sizes and costs beside the entry's, of fractions and multiples of it along each axis that is in proportion, and
+    along all of them at once."""
+    found = []
+    single = [(axis,) for axis in entry.proportional]
+    for axes in (*single, entry.proportional) if len(single) > 1 else single:
+        for factor in (*(1 / own for own in reversed(FACTORS)), *FACTORS):
+            own = {axis: getattr(entry.workload, axis) for axis in axes}
+            if any(extent * factor % 1 for extent in own.values()):
+                continue
+            workload = resized(entry.workload, {axis: int(extent * factor) for axis, extent in own.items()})
+            job = Job(workload=workload, cut=entry.cut, hardware=hardware, ahead=entry.ahead)
+            cost = next(iter(costs.measure([job]))).cost
+            if cost is not None:
+                size = factor ** len(axes)
+                found.append({"axes": " ".join(axes), "size": size, "cost": cost / entry.cost})
+    return found
+
+
+def measure(
+    op: str, hardware: Hardware, database: ShapeDatabase, costs: Costs, given: argparse.Namespace
+) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
+    """The series of some entries, by their shapes, and the held-out shapes of one operator."""
+    ahead = hardware.cpu is not None  # as in a model
+    database.generate(
+        target=hardware,
+        random=random_shapes(op, given.shapes, dtype=given.dtype),
+        limit=12,
+        candidates=given.candidates,
+        threshold=None,
+        tolerance=0.8 * LIMITS["cycles" if hardware.cpu is None else "seconds"],
+        ahead=ahead,
+        measurer=costs,
+        progress=costs.check_time,
+    )
+    kept = [
+        entry
+        for _, entry in database.entries(target=hardware)
+        if (entry.cut.op, entry.ahead) == (op, ahead) and entry.proportional
+    ]
+    kept.sort(key=lambda entry: (-len(entry.proportional), entry.kind != "initial"))
+    found = {shape.text(entry.workload): series(entry, hardware, costs) for entry in kept[:SERIES]}
+    held = [
+        {
+            "shape": shape.text(own.workload),
+            "entry": shape.text(own.hit.entry.workload),
+            "estimate": own.hit.estimate,
+            "cost": own.cost,
+            "error": own.error,
+        }
+        for own in held_out(database, hardware, costs, given.held_out, op=op, most_macs=given.most_macs, ahead=ahead)
+    ]
+    return found, held
+
+
+def linearity_plot(op: str, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Cost against size, both beside the entry's, and the line on which they are in proportion."""
+    traces: list[dict[str, Any]] = []
+    sizes = [point["size"] for points in found.values() for point in points]
+    if sizes:
+        ends = [min(sizes), max(sizes)]
+        line = {"type": "scatter", "mode": "lines", "name": "in proportion", "x": ends, "y": ends}
+        traces.append({**line, "line": {"color": "#888", "dash": "dot"}})
+    for name, points in found.items():
+        for axes in dict.fromkeys(point["axes"] for point in points):
+            own = sorted(
+                (p["size"], p["cost"]) for p in [*points, {"axes": axes, "size": 1, "cost": 1}] if p["axes"] == axes
+            )
+            trace = {"type": "scatter", "mode": "lines+markers", "name": f"{name}: {axes}"}
+            traces.append({**trace, "x": [size for size, _ in own], "y": [cost for _, cost in own]})
+    return {"data": traces, "layout": _layout(f"{op}: cost against size", "size / the entry's", "cost / the entry's")}
+
+
+def estimates_plot(op: str, held: Sequence[dict[str, Any]], unit: str) -> dict[str, Any]:
+    """Actual against estimated cost."""
+    traces: list[dict[str, Any]] = []
+    if held:
+        ends = [min(own["estimate"] for own in held), max(own["estimate"] for own in held)]
+        line = {"type": "scatter", "mode": "lines", "name": "equal", "x": ends, "y": ends}
+        points = {"type": "scatter", "mode": "markers", "name": "held-out shapes", "text": [o["shape"] for o in held]}
+        traces = [
+            {**line, "line": {"color": "#888", "dash": "dot"}},
+            {**points, "x": [own["estimate"] for own in held], "y": [own["cost"] for own in held]},
+        ]
+    return {
+        "data": traces,
+        "layout": _layout(f"{op}: actual against estimated", f"estimate, {unit}", f"actual, {unit}"),
+    }
+
+
+def _layout(title: str, x: str, y: str) -> dict[str, Any]:
+    return {
+        "title": {"text": title},
+        "xaxis": {"type": "log", "title": {"text": x}},
+        "yaxis": {"type": "log", "title": {"text": y}},
+    }
+
+
+def figures(op: str, found: dict[str, list[dict[str, Any]]], held: Sequence[dict[str, Any]], limit: float) -> str:
+    """The figures of one operator in one line."""
+    errors = [own["error"] for own in held]
+    told = f"{op}: {share_within(errors, limit):.0%} of {len(errors)} estimates within {limit:.0%}"
+    if errors:
+        told += f", median error {statistics.median(map(abs, errors)):.1%}, most {max(map(abs, errors)):.1%}"
+    for kind, larger in (("multiples", True), ("fractions", False)):
+        of_kind = (point for points in found.values() for point in points if (point["size"] > 1) == larger)
+        off = [point["cost"] / point["size"] - 1 for point in of_kind]
+        if off:
+            told += f"; {share_within(off, limit):.0%} of {len(off)} {kind} of entries in proportion"
+    return told
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the page, HTML")
+    parser.add_argument("--target", default="vsim/vta", help="vsim/<preset or TOML file>, or llvm: this CPU")
+    parser.add_argument("--op", choices=("gemm", "conv"), action="append", help="one operator; left out: both")
+    parser.add_argument("--shapes", type=int, default=4, help="random shapes of each operator")
+    parser.add_argument("--candidates", type=int, default=2, help="cuts of each shape that are measured")
+    parser.add_argument("--held-out", type=int, default=40, help="held-out shapes of each operator")
+    parser.add_argument("--most-macs", type=int, default=MOST_MACS, help="of a held-out shape")
+    parser.add_argument("--dtype", help="left out: int8 on accelerators, float32 on CPUs")
+    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
+    parser.add_argument("--measured", type=Path, help="a file of all costs, gone on with")
+    parser.add_argument("--seconds", type=float, help="end after so long; the same command goes on")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and write the page; 1 where the time was up before all was measured."""
+    given = parsed(arguments)
+    hardware = machine_of(given.target)
+    unit = "cycles" if hardware.cpu is None else "seconds"
+    plots, tables, told = [], [], []
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(ShapeDatabase(given.database))
+        measurer = stack.enter_context(contextlib.closing(measurer_for_shapes(hardware)))
+        costs = Costs(measurer, given.measured, given.seconds)
+        for op in given.op or ("gemm", "conv"):
+            try:
+                found, held = measure(op, hardware, database, costs, given)
+            except TimeUp:
+                print(f"{op}: the time is up; the same command goes on")
+                return 1
+            plots += [linearity_plot(op, found), estimates_plot(op, held, unit)]
+            rows = [
+                (own["shape"], own["entry"], f"{own['estimate']:.4g}", f"{own['cost']:.4g}", f"{own['error']:+.1%}")
+                for own in held
+            ]
+            tables.append(Table(f"{op}: held-out shapes", ("shape", "entry", "estimate", "actual", "error"), rows))
+            told.append(figures(op, found, held, LIMITS[unit]))
+            print(told[-1])
+    write_page(given.output, page(f"Estimates of the shape database on {hardware.name}", told, tables, plots))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Shapes that a database was not made from, to hold its estimates against measured costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.tuning.as_scheduled import as_scheduled
+from tvm_tiling.tuning.database import ShapeDatabase
+from tvm_tiling.tuning.entries import Entry
+from tvm_tiling.tuning.kept_cut import kept_cut
+from tvm_tiling.tuning.key import Workload
+from tvm_tiling.tuning.matching import Hit
+from tvm_tiling.tuning.measurer import Job, Measurer
+from tvm_tiling.workload import GemmWorkload
+
+FACTORS = (2, 3, 4, 5, 6, 8, 12, 16)
+MOST_MACS = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """A shape, the entry that serves it, and what it costs with that entry's cut, in the unit of the entry's cost."""
+
+    workload: Workload
+    hit: Hit
+    cost: float
+
+    @property
+    def error(self) -> float:
+        """Of the estimate, relative to the cost; positive where the estimate is too high."""
+        return self.hit.estimate / self.cost - 1
+
+
+def resized(workload: Workload, extents: Mapping[str, int]) -> Workload:
+    """The shape with other extents of some axes, operands without gaps."""
+    dense = {"lda": None, "ldb": None, "ldc": None} if isinstance(workload, GemmWorkload) else {}
+    return dataclasses.replace(workload, **extents, **dense)  # type: ignore[arg-type]
+
+
+def held_out(
+    database: ShapeDatabase,
+    hardware: Hardware,
+    measurer: Measurer,
+    count: int,
+    *,
+    op: str,
+    seed: int = 1,
+    most_macs: int = MOST_MACS,
+    ahead: bool = False,
+) -> Iterator[HeldOut]:
+    """`count` shapes of one operator, "gemm" or "conv", or as many as are found, the same ones for the same seed.
+
+    They are not in the database: multiples of its entries by 2 to 16 along two or more axes, of at most `most_macs`
+    multiply-adds, in the proportional range, with cuts that the machine can do.
+    """
+    rng = random.Random(seed)
+    kept = [entry for _, entry in database.entries(target=hardware) if (entry.cut.op, entry.ahead) == (op, ahead)]
+    entries = [entry for entry in kept if len(entry.proportional) >= 2]
+    seen = {entry.workload for entry in kept}
+    found = 0
+    for _ in range(100 * count if entries else 0):
+        if found == count:
+            break
+        shape = _multiple(rng, rng.choice(entries))
+        if shape in seen or shape.macs > most_macs:
+            continue
+        seen.add(shape)
+        for hit in database.matches(shape, target=hardware, ahead=ahead):
+            if not hit.proportional:
+                continue
+            cut = kept_cut(hit.entry, as_scheduled(shape, hardware), hardware, ahead=ahead)
+            if cut is None:
+                continue
+            cost = next(iter(measurer.measure([Job(workload=shape, cut=cut, hardware=hardware, ahead=ahead)]))).cost
+            if cost is not None:
+                found += 1
+                yield HeldOut(workload=shape, hit=hit, cost=cost)
+                break
+
+
+def _multiple(rng: random.Random, entry: Entry) -> Workload:
+    axes = rng.sample(entry.proportional, rng.randint(2, len(entry.proportional)))
+    return resized(entry.workload, {axis: getattr(entry.workload, axis) * rng.choice(FACTORS) for axis in axes})
+
+
+def share_within(errors: Sequence[float], limit: float) -> float:
+    """The share of errors of at most that size; 1 of none."""
+    return sum(abs(error) <= limit for error in errors) / len(errors) if errors else 1.0

@@ -1,0 +1,169 @@
+"""`tvm-tiling db`: what it prints, and errors in one sentence."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.cli import main
+from tvm_tiling.decide.cut import Cut
+from tvm_tiling.hardware import Hardware
+from tvm_tiling.tuning.measurer import Measured
+
+VTA = Hardware.load("vta")
+CUT = Cut.of("gemm", "matrix", {"tile_m": 16})
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+def failed(capsys, *words):
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "") and err.startswith("error: ") and err.count("\n") == 1 and "defect" not in err
+    return err
+
+
+def gemm(m, n, k, dtype="int8"):
+    return tt.GemmWorkload(m=m, n=n, k=k, dtype=dtype)
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    """x.db in the working folder: two entries of VTA."""
+    monkeypatch.chdir(tmp_path)
+    with tt.ShapeDatabase("x.db") as db:
+        db.add(gemm(64, 64, 64), CUT, 1000, target=VTA, energy_pj=5.0)
+        db.add(gemm(32, 32, 32), CUT, 200, target=VTA, kind="boundary")
+    return "x.db"
+
+
+def test_list_and_show(capsys, url):
+    code, out, err = run(capsys, "db", "list", url)
+    assert (code, err) == (0, "") and "vsim vta" in out
+    (machine,) = json.loads(run(capsys, "db", "list", url, "--json")[1])
+    assert (machine["machine"], machine["initial"], machine["boundary"]) == ("vta", 1, 1)
+    code, out, err = run(capsys, "db", "show", url)
+    assert (code, err) == (0, "") and "gemm k=64 m=64 n=64 int8" in out and "1000 cycles" in out
+    shown = json.loads(run(capsys, "db", "show", url, "--json", "--kind", "initial", "--hardware", "vta")[1])
+    assert [(entry["cost"], entry["energy_pj"], entry["cut"]) for entry in shown] == [(1000.0, 5.0, CUT.to_dict())]
+    assert len(json.loads(run(capsys, "db", "show", url, "--json", "--limit", "1")[1])) == 1
+    assert json.loads(run(capsys, "db", "show", url, "--json", "--hardware", "neartile")[1]) == []
+
+
+def test_match(capsys, url):
+    words = ("db", "match", url, "gemm", "128", "64", "64", "dtype=int8", "--hardware", "vta")
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "") and "step 3, estimated 2000 cycles" in out and "tile_m=16" in out
+    hit = json.loads(run(capsys, *words, "--json")[1])["hit"]
+    assert (hit["step"], hit["estimate"], hit["entry"]["cost"]) == (3, 2000.0, 1000.0)
+    with tt.ShapeDatabase(url) as db:
+        db.add(gemm(32, 32, 32), CUT, 100, target=VTA, kind="boundary")
+    hit = json.loads(run(capsys, *words, "--json", "--order", "estimate")[1])["hit"]
+    assert (hit["step"], hit["estimate"]) == (4, 1600.0)
+    code, out, _ = run(capsys, "db", "match", url, "gemm", "8", "8", "8", "dtype=int8", "--hardware", "vta")
+    assert code == 0 and "no entry serves it; the formulas decide" in out
+
+
+def test_the_fingerprint_of_another_machine(capsys, url):
+    err = failed(capsys, "db", "match", url, "gemm", "128", "64", "64", "dtype=int8", "--hardware", "neartile")
+    assert "holds nothing of vsim neartile" in err and "accepted: one of vsim vta" in err
+
+
+def test_export_import_and_check(capsys, url, tmp_path):
+    assert run(capsys, "db", "export", url, "x.jsonl") == (0, "2 entries written to x.jsonl\n", "")
+    assert "is there already" in failed(capsys, "db", "export", url, "x.jsonl")
+    code, out, _ = run(capsys, "db", "import", "y.db", "x.jsonl", "--json")
+    assert (code, json.loads(out)) == (0, {"path": "x.jsonl", "entries": 2})
+    code, out, err = run(capsys, "db", "check", "y.db")
+    assert (code, err) == (0, "") and out.startswith("y.db: ok, 2 entries of 1 keys on 1 machines")
+    assert json.loads(run(capsys, "db", "check", "y.db", "--json")[1])["ok"]
+    (tmp_path / "z.jsonl").write_text((tmp_path / "x.jsonl").read_text()[:-20])
+    assert "z.jsonl, line 4: no JSON" in failed(capsys, "db", "import", "y.db", "z.jsonl")
+    assert "cannot be read" in failed(capsys, "db", "import", "y.db", "none.jsonl")
+
+
+def test_check_of_a_database_with_a_wrong_row(capsys, url):
+    with sqlite3.connect(url) as connection:
+        connection.execute("UPDATE entries SET cost = 3 WHERE id = 2")
+    connection.close()
+    code, out, err = run(capsys, "db", "check", url)
+    assert (code, out) == (1, "") and "error: entry 2: rate" in err
+    code, out, _ = run(capsys, "db", "check", url, "--json")
+    assert code == 1 and not json.loads(out)["ok"]
+
+
+@pytest.mark.parametrize("command", ["list", "show", "check"])
+def test_databases_that_are_none(capsys, url, tmp_path, command):
+    assert "none.db is not there" in failed(capsys, "db", command, "none.db")
+    assert not (tmp_path / "none.db").exists()
+    (tmp_path / "bad.db").write_bytes(b"nothing that SQLite wrote, and longer than its header is " * 40)
+    before = (tmp_path / "bad.db").read_bytes()
+    assert "damaged or no SQLite database" in failed(capsys, "db", command, "bad.db")
+    assert (tmp_path / "bad.db").read_bytes() == before
+    with sqlite3.connect(url) as connection:
+        connection.execute("UPDATE tvm_tiling_about SET schema = 77")
+    connection.close()
+    assert "schema 77, written by a newer tvm-tiling" in failed(capsys, "db", command, url)
+
+
+def test_places_that_cannot_be_written(capsys, url, tmp_path):
+    assert "cannot be written" in failed(capsys, "db", "export", url, "no folder/x.jsonl")
+    assert "cannot be written" in failed(capsys, "db", "import", "no folder/x.db", "x.jsonl")
+    assert "mysql" in failed(capsys, "db", "list", "mysql://host/name")
+
+
+class Proportional:
+    """Costs of a tenth of a nanosecond for each multiply-add."""
+
+    def measure(self, jobs):
+        for job in jobs:
+            yield Measured(job=job, cost=job.workload.macs * 1e-10)
+
+    def close(self):
+        pass
+
+
+def test_generate(capsys, url, monkeypatch):
+    monkeypatch.setattr("tvm_tiling.tuning.database.measurer_of", lambda runner, hardware: (Proportional(), 8))
+    words = ("db", "generate", url, "--shape", "gemm 64 64 64", "--hardware", "icelake-server-2c", "--limit", "3")
+    words = (*words, "--threshold", "0", "--candidates", "2")
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "") and "1 shapes on icelake-server-2c: 1 kept with 3 boundary shapes" in out
+    report = json.loads(run(capsys, *words, "--json")[1])
+    assert (report["earlier"], report["measured"], report["boundary"]) == (1, 0, 3)
+    code, out, _ = run(capsys, *words, "--random", "2", "--json")
+    assert code == 0 and json.loads(out)["shapes"] == 5
+    assert "no shapes to measure" in failed(capsys, "db", "generate", url)
+    assert "factor = 1" in failed(capsys, *words, "--factor", "1")
+    assert "word 2" in failed(capsys, "db", "generate", url, "--shape", "gemm x")
+
+
+def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    import numpy as np
+
+    weights = onnx.numpy_helper.from_array(np.ones((32, 16, 3, 3), "float32"), "w")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node], "g", [value("x", 1, [1, 16, 14, 14])], [value("y", 1, [1, 32, 14, 14])], [weights]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    onnx.save(model, tmp_path / "m.onnx")
+    monkeypatch.setattr("tvm_tiling.tuning.database.measurer_of", lambda runner, hardware: (Proportional(), 8))
+    words = ("--model", "m.onnx", "--limit", "0", "--threshold", "0", "--candidates", "1", "--ahead")
+    code, _, err = run(capsys, "db", "generate", "new.db", *words)
+    assert (code, err) == (0, "")
+    with tt.ShapeDatabase("new.db") as db:
+        ((_, entry),) = db.entries()
+    w = entry.workload
+    assert (w.h, w.w, w.ci, w.co, w.kh, w.dtype, entry.ahead) == (14, 14, 16, 32, 3, "float32", True)

@@ -1,0 +1,111 @@
+"""`tvm-tiling tune` and `fleet`: what they print and keep, Ctrl-C, and bad input in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.cli import app
+
+# Ctrl-C is ignored by what a shell starts in the background, and by all that this starts, unless it is asked for.
+HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+COMMAND = (sys.executable, "-c", f"{HEED_CTRL_C}; from tvm_tiling.cli import main; main()")
+
+
+@contextlib.contextmanager
+def started(*words, **options):
+    """The command as a process of its own, which ends with the block at the latest."""
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        app.main(words)
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+def test_cuts_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
+    url = str(tmp_path / "shapes.db")
+    words = ("tune", "gemm", "64", "256", "64", "dtype=int8", "--target", "vsim/vta", "--database", url)
+    code, out, _ = run(capsys, *words, "--trials", "5", "--json")
+    report = json.loads(out)
+    assert (code, report["unit"], report["failures"]) == (0, "cycles", {})
+    assert report["cost_after"] <= report["cost_before"]
+    workload = tt.GemmWorkload(m=64, n=64, k=256, dtype="int8")
+    with tt.ShapeDatabase(url) as database:
+        assert database.match(workload, target="vsim/vta").entry.cost == report["cost_after"]
+    code, out, _ = run(capsys, *words, "--trials", "5")
+    assert code == 0
+    assert f"{report['trials']} more in earlier sessions" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("nothing.onnx",), "'nothing.onnx' is no file and no operator; accepted: a model, or an operator"),
+        (("gemm", "64"), "gemm: n is missing"),
+        (("gemm", "64", "64", "64", "--target", "cuda"), "target 'cuda' is not served"),
+        (("gemm", "64", "64", "64", "--runner", "ssh://x"), "runner 'ssh://x'; accepted: 'local', or 'rpc://"),
+        (("gemm", "64", "64", "64", "--batch", "4"), "of a model"),
+        (("gemm", "64", "64", "64", "--database", "/no/such/folder/x.db"), "/no/such/folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, words, error):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "tune", *words)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert error in err.replace("k, n are", "n is")
+    assert "defect" not in err
+
+
+def test_ctrl_c_reports_what_was_found_and_keeps_it(tmp_path):
+    url = str(tmp_path / "shapes.db")
+    words = ("tune", "gemm", "512", "512", "512", "--trials", "60", "--database", url)
+    with started(*words, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 120
+        while not _holds_one(url):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, b"")
+    assert b"interrupted" in out
+    with tt.ShapeDatabase(url, create=False) as database:
+        assert database.check().ok
+        assert database.match(tt.GemmWorkload(m=512, n=512, k=512), target="llvm").step == 1
+
+
+def _holds_one(url: str) -> bool:
+    try:
+        with tt.ShapeDatabase(url, create=False) as database:
+            return any(True for _ in database.entries())
+    except tt.DatabaseError:
+        return False
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_fleet_is_started_and_ended(how, code):
+    pytest.importorskip("tornado")
+    with started("fleet", "start", "--workers", "0", "--predicting", "2", "--port", "0", text=True) as process:
+        runner = process.stdout.readline().strip()
+        from tvm_tiling.tuning.remote import workers_at
+        from tvm_tiling.tuning.runner import Address, RunnerError
+
+        assert workers_at(Address.parse(runner)) == 2
+        process.send_signal(how)
+        assert process.wait(60) == code
+    with pytest.raises(RunnerError, match="cannot be reached"):
+        workers_at(Address.parse(runner))

@@ -1,0 +1,54 @@
+"""What children are asked to do in test_child.py and test_local.py: programs that end in every way there is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tvm_tiling.tuning.contest import Alone, Contest
+from tvm_tiling.tuning.request import Build, Request
+
+SECONDS = 1e-3  # of a call of the program named "good"
+
+
+def echo(message: object) -> object:
+    print("printed, not answered")
+    return message
+
+
+def do(deed: str) -> str:
+    if deed == "raise":
+        raise ValueError("first line\nno such tile")
+    if deed == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if deed == "abort":
+        os.abort()
+    if deed == "exit":
+        os.write(2, b"out of memory\n")
+        os._exit(3)
+    if deed == "hang":
+        time.sleep(600)
+    return f"{deed} in {os.getpid()}"
+
+
+def build(message: tuple[object, str]) -> Build:
+    job, folder = message
+    deed = str(job.cut.choice("building"))
+    if deed != "good":
+        do(deed)
+    path = Path(folder) / "cut"
+    path.write_text(f"{job.cut.choice('running')} {job.cut.choice('percent')}")
+    return Build(str(path))
+
+
+def run(request: Request) -> Alone | Contest:
+    """A contest without a clock: programs take what their files say."""
+    deed, percent = Path(request.candidate.path).read_text().split()
+    if deed != "good":
+        do(deed)
+    if request.incumbent is None:
+        return Alone(seconds=SECONDS * int(percent) / 100, uncertainty=0.01)
+    other = Path(request.incumbent.path).read_text().split()[1]
+    return Contest(ratio=int(other) / int(percent), uncertainty=0.01, seconds=SECONDS * int(percent) / 100, pairs=15)

@@ -1,0 +1,37 @@
+"""Databases generated on the simulator, and how far estimates of held-out multiples are from simulated costs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.database import random_shapes
+from benchmarks.held_out import held_out, share_within
+from tvm_tiling.tuning.database import ShapeDatabase
+from tvm_tiling.tuning.key import Workload
+from tvm_tiling.tuning.measurer import Job
+from tvm_tiling.tuning.simulator import SimulatorMeasurer
+
+sys.path.append(str(Path(__file__).parents[1] / "accel"))  # whose machines are used here
+
+from level_machines import levels
+
+__all__ = ["cycles", "errors_of_held_out", "generated", "levels", "share_within"]
+
+
+def cycles(workload: Workload, cut, hardware) -> float | None:
+    """Simulated cycles, None where the machine cannot."""
+    return next(SimulatorMeasurer().measure([Job(workload=workload, cut=cut, hardware=hardware)])).cost
+
+
+def generated(hardware, op: str, count: int, seed: int = 0, limit: int = 12) -> ShapeDatabase:
+    """A database in memory of random shapes that are large enough for most of their axes to be reduced."""
+    db = ShapeDatabase("sqlite://")
+    shapes = random_shapes(op, count, seed)
+    db.generate(target=hardware, random=shapes, limit=limit, candidates=2, threshold=None, tolerance=0.04)
+    return db
+
+
+def errors_of_held_out(db: ShapeDatabase, hardware, op: str, count: int) -> list[float]:
+    """Relative errors of the estimates of `count` shapes of one operator."""
+    return [own.error for own in held_out(db, hardware, SimulatorMeasurer(), count, op=op)]

@@ -1,0 +1,165 @@
+"""The cost model: it corrects the formulas by what was measured, and its file is read back or refused."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from tvm import s_tir, te
+
+import tvm_tiling as tt
+from tvm_tiling.decide.neighbourhood import neighbourhood
+from tvm_tiling.tuning.cost_model import UNKNOWN, ScheduleScores
+from tvm_tiling.tuning.learned_costs import LearnedCosts, group_of, sample_of
+from tvm_tiling.tuning.operator_space import space_of
+from tvm_tiling.tuning.residual import LEAST, Residual, Sample, pairwise_accuracy, peak_at
+from tvm_tiling.tuning.rules import sample
+from tvm_tiling.tuning.seeds import places
+
+CPU = tt.Hardware.load("zen4-server-8c")
+SHAPES = [(384, 512, 640), (127, 257, 509), (1024, 256, 96), (64, 2048, 512), (640, 96, 1000)]
+
+
+def spaces():
+    return [neighbourhood(tt.GemmWorkload(m=m, k=k, n=n), CPU) for m, k, n in SHAPES]
+
+
+def machine(space, cut):
+    """Costs of a machine where what the formulas do not know of is that deep blocks and wide tiles are bad."""
+    rows, vectors = cut.choice("microkernel")
+    depth = cut.choice("depth")
+    return space.predicted(cut) * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(depth)) * 3e-3 * space.workload.m
+
+
+def measured(space, count):
+    group = group_of(space.workload, CPU)
+    return [sample_of(space, cut, machine(space, cut), group) for cut in list(space.cuts(200))[::2][:count]]
+
+
+def blocked(space):
+    return [cut for cut in space.cuts(200) if cut.form != "stream"]
+
+
+def test_what_was_learned_orders_cuts_of_a_shape_that_was_not_seen():
+    *known, unseen = spaces()
+    model = LearnedCosts()
+    for space in known:
+        model.residual.learn(measured(space, 60))
+    cuts = blocked(unseen)
+    costs = np.array([machine(unseen, cut) for cut in cuts])
+    formulas = np.array([unseen.predicted(cut) for cut in cuts])
+    learned = model.costs(unseen, cuts)
+    assert pairwise_accuracy(learned, costs) > max(0.87, pairwise_accuracy(formulas, costs))
+    assert peak_at(1, learned, costs) >= 0.95
+    assert model.rank(unseen, cuts)[0] == cuts[int(np.argmin(learned))]
+
+
+def test_too_few_measurements_leave_the_formulas_as_they_are():
+    space = spaces()[0]
+    model = LearnedCosts()
+    model.residual.learn(measured(space, LEAST - 1))
+    cuts = blocked(space)
+    assert list(model.costs(space, cuts)) == [space.predicted(cut) for cut in cuts]
+
+
+def test_a_workloads_own_scale_teaches_nothing():
+    space = spaces()[0]
+    samples = measured(space, 60)
+    scaled = [Sample(s.group, s.features, s.predicted, 1000 * s.cost) for s in samples]
+    cuts = [space.features(cut) for cut in blocked(space)[:30]]
+    one, other = Residual(), Residual()
+    one.learn(samples)
+    other.learn(scaled)
+    np.testing.assert_allclose(one.corrections(cuts), other.corrections(cuts), rtol=1e-4)
+
+
+def test_what_failed_or_makes_no_sense_is_not_learned():
+    model = Residual()
+    model.learn([Sample("g", {"x": 1.0}, 1.0, cost) for cost in (0.0, -1.0, math.inf, math.nan)])
+    assert model.samples == []
+
+
+def test_rounds_add_up():
+    space = spaces()[0]
+    model = LearnedCosts()
+    for samples in (measured(space, 40)[:20], measured(space, 40)[20:]):
+        model.residual.learn(samples)
+    assert len(model.residual.samples) == 40
+
+
+def test_a_file_brings_the_same_model_back(tmp_path):
+    space = spaces()[0]
+    model = LearnedCosts()
+    model.residual.learn(measured(space, 60))
+    model.residual.save(tmp_path / "model.json")
+    again = LearnedCosts(Residual.load(tmp_path / "model.json"))
+    cuts = blocked(space)
+    np.testing.assert_allclose(again.costs(space, cuts), model.costs(space, cuts), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "no file of TilingCostModel.save"),
+        ("[1, 2]", "no file of TilingCostModel.save"),
+        (json.dumps({"format": "tvm-tiling-cost-model", "version": 99, "samples": []}), "version 99, this package"),
+        (json.dumps({"format": "tvm-tiling-cost-model", "version": 1}), "samples are damaged"),
+        (json.dumps({"format": "tvm-tiling-cost-model", "version": 1, "samples": [["g", 3, 1, 1]]}), "are damaged"),
+    ],
+)
+def test_files_of_others_are_refused(tmp_path, text, part):
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(tt.DatabaseError, match=part):
+        Residual.load(tmp_path / "model.json")
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    with pytest.raises(tt.DatabaseError, match="nowhere"):
+        Residual.load(tmp_path / "nowhere")
+    with pytest.raises(tt.DatabaseError, match="missing"):
+        Residual().save(tmp_path / "missing" / "model.json")
+
+
+def test_metrics_by_hand():
+    costs = np.array([1.0, 2.0, 4.0])
+    assert pairwise_accuracy(np.array([1.0, 3.0, 2.0]), costs) == pytest.approx(2 / 3)
+    assert peak_at(1, np.array([3.0, 1.0, 2.0]), costs) == 0.5
+    assert peak_at(2, np.array([2.0, 1.0, 3.0]), costs) == 1.0
+    assert math.isnan(pairwise_accuracy(np.array([1.0, 2.0]), np.array([1.0, 1.001])))
+
+
+def schedules(space, func, cuts):
+    made = []
+    for cut in cuts:
+        made.append(s_tir.Schedule(func))
+        sample(made[-1], space, picks=places(space, cut))
+    return made
+
+
+def test_schedules_are_scored_by_their_cuts():
+    a, b, r = te.placeholder((384, 512)), te.placeholder((512, 640)), te.reduce_axis((0, 512))
+    c = te.compute((384, 640), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r))
+    func = te.create_prim_func([a, b, c])
+    space = space_of(func, CPU)
+    cuts = blocked(space)[:40]
+    predicted = np.array([space.predicted(cut) for cut in cuts])
+    scores = ScheduleScores(CPU, LearnedCosts())
+    made = schedules(space, func, cuts)
+    np.testing.assert_allclose(scores.scores(made), space.predicted(space.start) / predicted, rtol=1e-9)
+    costs = np.array([machine(space, cut) for cut in cuts])
+    before = pairwise_accuracy(predicted, costs)
+    scores.learn(made, [*costs[:-1], None])
+    assert pairwise_accuracy(-scores.scores(made), costs) > before
+    assert len(scores.learned.residual.samples) == 39
+    assert list(scores.scores([s_tir.Schedule(func)])) == [UNKNOWN]
+
+
+def test_the_model_of_metaschedule_keeps_what_it_learned(tmp_path):
+    model = tt.TilingCostModel(CPU)
+    model.save(str(tmp_path / "model.json"))
+    tt.TilingCostModel(CPU).load(str(tmp_path / "model.json"))
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(tt.DatabaseError, match="no file of"):
+        tt.TilingCostModel(CPU).load(str(tmp_path / "model.json"))

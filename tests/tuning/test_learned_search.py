@@ -1,0 +1,114 @@
+"""Searches led by what was measured before: better cuts after 16 trials than the formulas' order finds, on average."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.decide.neighbourhood import neighbourhood
+from tvm_tiling.tuning.database import ShapeDatabase
+from tvm_tiling.tuning.learned_costs import LearnedCosts
+from tvm_tiling.tuning.measurer import Job, Measured
+from tvm_tiling.tuning.past import past_trials
+from tvm_tiling.tuning.search import Formulas
+from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.tune import tune
+
+CPU = tt.Hardware.load("zen4-server-8c")
+KNOWN = [tt.GemmWorkload(m=m, k=k, n=n) for m, k, n in ((384, 512, 640), (127, 257, 509), (640, 96, 1000))]
+UNSEEN = [tt.GemmWorkload(m=m, k=k, n=n) for m, k, n in ((256, 300, 700), (500, 128, 384), (200, 800, 333))]
+SPACES = {workload: neighbourhood(workload, CPU) for workload in (*KNOWN, *UNSEEN)}
+TRIALS = 16
+
+
+def cost(job: Job) -> float:
+    """Costs of a machine where what the formulas do not know of is that deep blocks and wide tiles are bad."""
+    predicted = SPACES[job.workload].predicted(job.cut)
+    if job.cut.form == "stream":
+        return 3 * predicted
+    rows, vectors = job.cut.choice("microkernel")
+    return predicted * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(job.cut.choice("depth")))
+
+
+class Machine:
+    """A measurer that says what `cost` does."""
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+        for job in jobs:
+            yield Measured(job=job, cost=cost(job))
+
+    def close(self) -> None:
+        raise AssertionError("whoever made it closes it")
+
+
+def measured(workload, count=40):
+    cuts = list(SPACES[workload].cuts(4 * count))[::4]
+    jobs = [Job(workload=workload, cut=cut, hardware=CPU) for cut in cuts]
+    return [Measured(job=job, cost=cost(job)) for job in jobs]
+
+
+@pytest.fixture
+def database(tmp_path):
+    """A database of 40 trials of each known shape, and one that failed."""
+    with ShapeDatabase(f"sqlite:///{tmp_path / 'shapes.db'}") as opened:
+        with TrialLog(opened) as log:
+            for workload in KNOWN:
+                for found in measured(workload):
+                    log.add(found)
+            log.add(Measured(job=measured(KNOWN[0])[0].job, reason="it failed"))
+        yield opened
+
+
+def least(workload, **options):
+    """The cost of the best cut that 16 trials find, beside the least of all."""
+    report = tune(workload, CPU, trials=TRIALS, runner=Machine(), progress=False, seeded=False, **options)
+    best = min(cost(Job(workload=workload, cut=cut, hardware=CPU)) for cut in SPACES[workload].cuts(200))
+    return report.cost_after / best
+
+
+def test_past_trials_are_the_newest_of_this_machine_that_did_not_fail(database):
+    every = past_trials(database, CPU, 1000)
+    assert len(every) == 40 * len(KNOWN)
+    newest = past_trials(database, CPU, 7)
+    assert newest == every[:7]
+    assert [(p.workload, p.cut, p.cost, p.ahead, p.epilogue) for p in newest] == [
+        (KNOWN[-1], found.job.cut, found.cost, False, "") for found in reversed(measured(KNOWN[-1])[-7:])
+    ]
+    assert past_trials(database, tt.Hardware.load("vta"), 1000) == []
+
+
+def test_what_is_remembered_is_what_was_learned(database):
+    remembered, learned = LearnedCosts(), LearnedCosts()
+    remembered.remember(past_trials(database, CPU, 1000), CPU)
+    for workload in KNOWN:
+        learned.update(SPACES[workload], measured(workload))
+    assert sorted(remembered.residual.samples, key=str) == sorted(learned.residual.samples, key=str)
+
+
+def test_cuts_that_are_not_possible_any_more_are_not_remembered(database):
+    model = LearnedCosts()
+    model.remember(past_trials(database, CPU, 5), tt.Hardware.load("vta"))
+    assert model.residual.samples == []
+
+
+def test_what_other_shapes_taught_finds_better_cuts_in_few_trials(database):
+    formulas = [least(workload, cost_model=Formulas()) for workload in UNSEEN]
+    taught = [least(workload, database=database) for workload in UNSEEN]
+    assert np.mean(taught) < np.mean(formulas) - 0.01
+    assert max(taught) <= max(formulas)
+
+
+def test_a_search_that_knows_nothing_loses_nothing():
+    formulas = [least(workload, cost_model=Formulas()) for workload in UNSEEN]
+    alone = [least(workload) for workload in UNSEEN]
+    assert np.mean(alone) <= np.mean(formulas)
+
+
+def test_a_model_of_metaschedule_leads_a_search_and_learns_from_it():
+    model = tt.TilingCostModel(CPU)
+    report = tune(UNSEEN[0], CPU, trials=TRIALS, runner=Machine(), progress=False, cost_model=model)
+    assert len(model.schedules.learned.residual.samples) == report.trials == TRIALS

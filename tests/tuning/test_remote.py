@@ -1,0 +1,173 @@
+"""Workers behind TVM's tracker, on loopback: answers, losses, and trackers that are none."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.decide.neighbourhood import neighbourhood
+from tvm_tiling.tuning import remote
+from tvm_tiling.tuning.contest import Alone, Contest
+from tvm_tiling.tuning.fingerprint import fingerprint_of
+from tvm_tiling.tuning.measurer import Job
+from tvm_tiling.tuning.remote import RemoteMeasurer, workers_at
+from tvm_tiling.tuning.runner import Address, RunnerError
+from tvm_tiling.tuning.tune import tune
+from tvm_tiling.tuning.wire import Failed, Question, Simulated, answer_of, answer_text, refusal
+
+pytest.importorskip("tornado")
+
+from tvm_tiling.tuning.fleet import Fleet
+
+HARDWARE = tt.Hardware.detect()
+WORKLOAD = tt.GemmWorkload(m=512, n=512, k=512)
+SPACE = neighbourhood(WORKLOAD, HARDWARE)
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job(workload=WORKLOAD, cut=cut, hardware=HARDWARE) for cut in SPACE.cuts(count)]
+
+
+# ---- what passes between them ----------------------------------------------------------------------------------------
+
+
+def test_questions_and_answers_survive_the_wire():
+    first, second = jobs(2)
+    for question in (Question(first, second, True), Question(first, None, False)):
+        assert Question.from_json(question.to_json()) == question
+    for answer in (
+        Alone(seconds=1e-3, uncertainty=0.01),
+        Contest(ratio=1.1, uncertainty=0.01, seconds=1e-3, pairs=7),
+        Simulated(123.0, 4.5),
+        Failed("killed by SIGSEGV while it ran"),
+    ):
+        assert answer_of(answer_text(answer)) == answer
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"workload": {"op": "gemm"}}', '{"alone": {"x": 1}}', "null"])
+def test_what_is_no_message_is_refused(text):
+    with pytest.raises(tt.TilingError, match=r"no question|workload|gemm"):
+        Question.from_json(text)
+    with pytest.raises(tt.DatabaseError, match="no answer of a worker"):
+        answer_of(text)
+
+
+def test_a_worker_says_which_machine_it_is_not():
+    other = dataclasses.replace(HARDWARE, cpu=dataclasses.replace(HARDWARE.cpu, vector_registers=7))
+    assert refusal(fingerprint_of(HARDWARE), HARDWARE) == ""
+    assert refusal(fingerprint_of(other), HARDWARE).startswith("it is cpu ")
+    accelerator = fingerprint_of(tt.Hardware.load("vta"))
+    assert refusal(accelerator, HARDWARE) == ""
+    assert "TVM 0.1" in refusal(dataclasses.replace(accelerator, tvm="0.1"), HARDWARE)
+
+
+# ---- trackers that are none ------------------------------------------------------------------------------------------
+
+
+def test_a_tracker_that_is_not_there_is_said_within_seconds():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(RunnerError, match=rf"rpc://127.0.0.1:{port}/cpu: the tracker cannot be reached .*refused"):
+        tune(WORKLOAD, trials=3, runner=f"rpc://127.0.0.1:{port}/cpu", progress=False)
+    assert time.monotonic() - start < 5
+
+
+def test_what_is_no_tracker_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.recv(4)
+            connection.sendall(b"HTTP")
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(RunnerError, match="what listens there is no TVM tracker"):
+            workers_at(Address("127.0.0.1", server.getsockname()[1], "cpu"))
+        thread.join()
+
+
+def test_a_silent_one_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(remote, "TRACKER_SECONDS", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(RunnerError, match=r"cannot be reached .*timed out"),
+    ):
+        workers_at(Address("127.0.0.1", server.getsockname()[1], "cpu"))
+
+
+# ---- fleets ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_killed_in_mid_run_costs_no_other_job():
+    with Fleet(predicting=3, per_process=1, delay=0.2) as fleet:
+        with pytest.raises(RunnerError, match="no workers of this key; it has: cpu"):
+            workers_at(dataclasses.replace(fleet.address, key="gpu"))
+        measurer = RemoteMeasurer(fleet.address, HARDWARE)
+        try:
+            wanted, found = jobs(16), []
+            assert len(wanted) == 16
+            for measured in measurer.measure(wanted):
+                found.append(measured)
+                if len(found) == 3:
+                    os.kill(fleet.workers[0].pid, signal.SIGKILL)
+            assert {measured.job for measured in found} == set(wanted)
+            assert [measured.reason for measured in found if measured.reason] == []
+            for measured in found:
+                assert measured.cost == pytest.approx(SPACE.predicted(measured.job.cut), rel=1e-6)
+            assert sum(measurer.live()) == 2
+        finally:
+            measurer.close()
+
+
+def test_when_all_workers_are_lost_the_session_says_so_and_keeps_what_it_has(monkeypatch, tmp_path):
+    monkeypatch.setattr(remote, "ALONE_SECONDS", 0.5)
+    url = f"sqlite:///{tmp_path / 'shapes.db'}"
+    with Fleet(predicting=1, delay=0.1) as fleet:
+
+        def kill(progress) -> None:
+            if progress.done == 2:
+                os.kill(fleet.workers[0].pid, signal.SIGKILL)
+
+        with pytest.raises(RunnerError, match="all workers were lost; what was measured is kept"):
+            tune(WORKLOAD, database=url, trials=20, runner=str(fleet.address), progress=kill)
+    with tt.ShapeDatabase(url) as database:
+        assert database.match(WORKLOAD, target=HARDWARE).entry.cost == pytest.approx(SPACE.predicted(SPACE.start))
+
+
+def test_a_worker_that_does_not_answer_is_not_waited_for():
+    with Fleet(predicting=4, delay=30) as fleet:
+        measurer = RemoteMeasurer(fleet.address, tt.Hardware.load("vta"), answer_seconds=0.3)
+        vta = tt.Hardware.load("vta")
+        workload = tt.GemmWorkload(m=64, n=64, k=64, dtype="int8")
+        try:
+            job = Job(workload=workload, cut=SPACE.start, hardware=vta)
+            while sum(measurer.live()) < 4:
+                time.sleep(0.01)
+            (measured,) = measurer.measure([job])
+            assert measured.reason == "3 workers were lost over it, the last: no answer for 0.3 s"
+        finally:
+            measurer.close()
+
+
+def test_real_workers_measure_this_machine_and_no_other(tmp_path):
+    """The real thing on loopback: a product built, checked and timed by a worker; another machine's costs refused."""
+    other = dataclasses.replace(HARDWARE, cpu=dataclasses.replace(HARDWARE.cpu, vector_registers=7))
+    with Fleet(measuring=1) as fleet:
+        runner = str(fleet.address)
+        report = tune(tt.GemmWorkload(m=64, n=64, k=64), trials=3, runner=runner, progress=False)
+        assert (report.trials, report.failures) == (3, ())
+        assert 0 < report.cost_after <= report.cost_before < 1
+        with pytest.raises(RunnerError, match=r"no worker serves this target: it is cpu .*, wanted is cpu"):
+            tune(WORKLOAD, target=other, trials=3, runner=runner, progress=False)
+        assert json.loads(json.dumps(report.to_dict()))["trials"] == 3

@@ -1,0 +1,242 @@
+"""`tvm-tiling db`: look into databases of measured shapes, fill them, move and check them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+
+from ..errors import DatabaseError
+from ..hardware import Hardware
+from ..tuning.boundary import FACTOR, LIMIT, TOLERANCE
+from ..tuning.candidates import MOST
+from ..tuning.database import ShapeDatabase
+from ..tuning.entries import Entry
+from ..tuning.fingerprint import Fingerprint, fingerprint_of
+from ..tuning.generate import THRESHOLD, shape_text
+from ..tuning.machine import machine_of
+from .output import print_json, print_table
+
+command = typer.Typer(no_args_is_help=True)
+
+URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
+JSON = typer.Option(False, "--json", help="Print JSON.")
+HARDWARE = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU.")
+AHEAD = typer.Option(False, "--ahead", help="Weights arrive packed, as those of a model do.")
+
+
+@command.command("list")
+def list_machines(url: str = URL, as_json: bool = JSON) -> None:
+    """List the machines that entries are of."""
+    with _opened(url) as db:
+        held = db.holdings()
+    if as_json:
+        rows = [{**h.fingerprint.to_dict(), "digest": h.fingerprint.digest} for h in held]
+        print_json([{**row, "initial": h.initial, "boundary": h.boundary} for row, h in zip(rows, held, strict=True)])
+    else:
+        print_table(
+            ("digest", "machine", "initial", "boundary"),
+            [(h.fingerprint.digest, h.fingerprint, h.initial, h.boundary) for h in held],
+        )
+
+
+@command.command()
+def show(
+    url: str = URL,
+    hardware: str = typer.Option("", "--hardware", help="Only entries of this preset, TOML file, or llvm: this CPU."),
+    kind: str = typer.Option("", "--kind", help="Only initial or boundary entries."),
+    limit: int = typer.Option(50, "--limit", min=1, help="How many entries at most."),
+    as_json: bool = JSON,
+) -> None:
+    """Show entries: shape, cut and cost."""
+    target = machine_of("llvm") if hardware == "llvm" else Hardware.load(hardware) if hardware else None
+    with _opened(url) as db:
+        found: list[tuple[Fingerprint, Entry]] = []
+        for entry in db.entries(target=target, kind=kind or None):
+            if len(found) == limit:
+                break
+            found.append(entry)
+    if as_json:
+        print_json([{"fingerprint": machine.to_dict(), **_record(entry)} for machine, entry in found])
+    else:
+        print_table(
+            ("machine", "kind", "shape", "cost", "cut"),
+            [(machine.machine, e.kind, _shape(e), _cost(e.cost, machine), e.cut) for machine, e in found],
+        )
+
+
+@command.command()
+def match(
+    url: str = URL,
+    operator: list[str] = typer.Argument(help='An operator as in explain: "gemm M K N", "conv h=56 ...".'),  # noqa: B008
+    hardware: str = HARDWARE,
+    order: str = typer.Option("steps", "--order", help="steps, or estimate: the lowest estimate of all steps."),
+    epilogue: str = typer.Option("", "--epilogue", help="What is fused behind, as entries name it."),
+    ahead: bool = AHEAD,
+    as_json: bool = JSON,
+) -> None:
+    """Find the entry that serves a shape: the step that found it, its cut and the estimated cost."""
+    from .operator_text import parse_product
+
+    workload, machine = parse_product(" ".join(operator)), _machine(hardware)
+    own = fingerprint_of(machine)
+    with _opened(url) as db:
+        hit = db.match(workload, target=machine, order=order, epilogue=epilogue, ahead=ahead)
+        held = [] if hit else db.holdings()
+    if hit is None and held and own.digest not in {h.fingerprint.digest for h in held}:
+        raise DatabaseError(
+            f"{url} holds nothing of {own}; accepted: one of {'; '.join(str(h.fingerprint) for h in held)}"
+        )
+    if as_json:
+        found = None if hit is None else {"step": hit.step, "estimate": hit.estimate, "entry": _record(hit.entry)}
+        print_json({"workload": workload.to_dict(), "fingerprint": own.to_dict(), "hit": found})
+    elif hit is None:
+        print(f"{shape_text(workload)}: no entry serves it; the formulas decide")
+    else:
+        print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}\n")
+        print_table(
+            ("kind", "shape", "cost", "cut"),
+            [(hit.entry.kind, _shape(hit.entry), _cost(hit.entry.cost, own), hit.entry.cut)],
+        )
+
+
+@command.command()
+def generate(
+    url: str = URL,
+    operator: list[str] = typer.Option(  # noqa: B008
+        [], "--shape", help='An operator as in explain, in quotation marks: "gemm 512 512 512"; may be repeated.'
+    ),
+    model: list[str] = typer.Option([], "--model", help="The products and convolutions of a model; may be repeated."),  # noqa: B008
+    random: int = typer.Option(0, "--random", min=0, help="So many random products and as many convolutions."),
+    seed: int = typer.Option(0, "--seed", help="Of the random shapes."),
+    hardware: str = HARDWARE,
+    limit: int = typer.Option(LIMIT, "--limit", min=0, help="Boundary shapes of each shape at most."),
+    factor: int = typer.Option(FACTOR, "--factor", help="What an axis is divided by at each step of the reduction."),
+    tolerance: float = typer.Option(
+        TOLERANCE, "--tolerance", help="How far costs may be from their proportion to sizes."
+    ),
+    threshold: float = typer.Option(THRESHOLD, "--threshold", help="Most of the roofline's least cost; 0: any."),
+    candidates: int = typer.Option(MOST, "--candidates", help="Cuts of each shape that are measured."),
+    ahead: bool = AHEAD,
+    as_json: bool = JSON,
+) -> None:
+    """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended.
+
+    E.g. tvm-tiling db generate shapes.db --shape "gemm 512 512 512 dtype=int8" --random 10 --hardware vta"""
+    from ..tuning.random_shapes import RandomShapes
+    from .db_progress import GenerationBar
+    from .operator_text import parse_product
+
+    machine = _machine(hardware)
+    shapes = [parse_product(text) for text in operator]
+    shapes += [workload for path in model for workload in _of_model(path, machine)]
+    drawn = [RandomShapes(op=op, count=random, seed=seed) for op in ("gemm", "conv")] if random else []
+    if not shapes and not drawn:
+        raise DatabaseError("no shapes to measure; accepted: --shape, --model or --random")
+    with ShapeDatabase(url) as db, GenerationBar() as bar:
+        report = db.generate(
+            target=machine,
+            shapes=shapes,
+            random=drawn,
+            limit=limit,
+            factor=factor,
+            tolerance=tolerance,
+            threshold=threshold or None,
+            candidates=candidates,
+            ahead=ahead,
+            progress=bar,
+        )
+    if as_json:
+        print_json(report.to_dict())
+        return
+    print(
+        f"{report.shapes} shapes on {machine.name}: {report.initial} kept with {report.boundary} boundary shapes, "
+        f"{report.dear} above the threshold, {len(report.failed)} failed; {report.measured} measurements"
+        + (f", {report.earlier} shapes done earlier" if report.earlier else "")
+    )
+    for reason, count in Counter(reason for _, reason in report.failed).most_common(5):
+        print(f"  {count} failed: {reason}", file=sys.stderr)
+
+
+@command.command()
+def export(
+    url: str = URL, path: str = typer.Argument(help="A file that is not there yet."), as_json: bool = JSON
+) -> None:
+    """Write all entries as JSON lines."""
+    with _opened(url) as db:
+        _count("entries written to", path, db.export(path), as_json)
+
+
+@command.command("import")
+def import_(
+    url: str = URL, path: str = typer.Argument(help="A file that `db export` wrote."), as_json: bool = JSON
+) -> None:
+    """Add what `db export` wrote, all of it or nothing."""
+    with ShapeDatabase(url) as db:
+        _count("entries read from", path, db.import_(path), as_json)
+
+
+@command.command()
+def check(url: str = URL, as_json: bool = JSON) -> None:
+    """Look at every row; exit with 1 if something is wrong."""
+    with _opened(url) as db:
+        report = db.check()
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        for problem in report.problems:
+            print(f"error: {problem}", file=sys.stderr)
+        if report.ok:
+            print(
+                f"{url}: ok, {report.entries} entries of {report.keys} keys on {report.fingerprints} machines, schema "
+                f"{report.schema}"
+            )
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _opened(url: str) -> ShapeDatabase:
+    """A database that is there."""
+    return ShapeDatabase(url, create=False)
+
+
+def _machine(hardware: str) -> Hardware:
+    return Hardware.load(hardware) if hardware else machine_of("llvm")
+
+
+def _of_model(path: str, machine: Hardware) -> Iterable[Any]:
+    """The workloads of a model's operators."""
+    from ..tuning.model_shapes import model_workloads  # brings TVM
+
+    return model_workloads(path, machine)
+
+
+def _record(entry: Entry) -> dict[str, Any]:
+    return {
+        "kind": entry.kind,
+        "workload": entry.workload.to_dict(),
+        "epilogue": entry.epilogue,
+        "ahead": entry.ahead,
+        "cut": entry.cut.to_dict(),
+        "cost": entry.cost,
+        "energy_pj": entry.energy_pj,
+    }
+
+
+def _shape(entry: Entry) -> str:
+    more = [*(["packed"] if entry.ahead else []), *([entry.epilogue] if entry.epilogue else [])]
+    return " ".join([shape_text(entry.workload), *more])
+
+
+def _cost(cost: float, machine: Fingerprint) -> str:
+    return f"{cost:.0f} cycles" if machine.unit == "cycles" else f"{cost * 1e6:.4g} us"
+
+
+def _count(what: str, path: str, count: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": path, "entries": count})
+    else:
+        print(f"{count} {what} {path}")

@@ -1,0 +1,82 @@
+"""`tvm-tiling tune`: search for measured cuts of an operator or a model, and keep them in a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..errors import ModelFormatError
+from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of
+from .operator_text import OPERATORS, parse_product
+from .output import print_json
+
+DATABASE = "shapes.db"
+
+
+def command(
+    subject: list[str] = typer.Argument(  # noqa: B008
+        metavar="MODEL|OPERATOR",
+        help='A model file, or an operator as in explain: "gemm M K N", "conv n=1 h=56 ...". The quotation marks may '
+        "be left out.",
+    ),
+    trials: int = typer.Option(64, "--trials", min=1, help="Cuts to measure at most, those of earlier calls included."),
+    database: str = typer.Option(
+        DATABASE, "--database", help="Where results go: a file, or postgresql+psycopg://user@host/name."
+    ),
+    runner: str = typer.Option("local", "--runner", help="local, or rpc://host:port/key: workers of a TVM tracker."),
+    target: str = typer.Option("llvm", "--target", help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."),
+    ahead: bool = typer.Option(False, "--ahead", help="An operator's weights arrive packed, as those of a model do."),
+    anew: bool = typer.Option(False, "--anew", help="Measure again what earlier calls measured."),
+    unseeded: bool = typer.Option(
+        False, "--unseeded", help="Begin without the cuts of entries that match or are near."
+    ),
+    batch: str = BATCH,
+    dim: list[str] = DIM,
+    shape: list[str] = SHAPE,
+    calibration: list[str] = typer.Option(  # noqa: B008
+        [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
+) -> None:
+    """Search for faster cuts near the formulas', e.g. tvm-tiling tune gemm 1024 1024 1024 --trials 32
+
+    Ctrl-C ends the search early; everything that was measured is kept, and the next call goes on from there.
+    """
+    from ..tuning.tune import tune
+
+    found, sizes = _subject(subject), OpenSizes(batch, dim, shape)
+    options = sizes.settled() if sizes.given else {}
+    if calibration:
+        options["calibration"] = [arrays_of(file) for file in calibration]
+    report = tune(
+        found,
+        target=target,
+        database=database,
+        trials=trials,
+        runner=runner,
+        ahead=ahead,
+        resume=not anew,
+        seeded=not unseeded,
+        **options,
+    )
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print(report)
+    if report.stopped == "interrupted":
+        raise typer.Exit(130)
+
+
+def _subject(words: list[str]) -> Any:
+    """A model's path, or the workload that the words say."""
+    name = " ".join(words)
+    if Path(name).is_file():
+        return name
+    if name.split()[:1] and name.split()[0] in OPERATORS:
+        return parse_product(name)
+    raise ModelFormatError(
+        f"{name!r} is no file and no operator; accepted: a model, or an operator that begins with one of "
+        f"{', '.join(OPERATORS)}"
+    )

@@ -1,0 +1,155 @@
+"""What a search found, as data and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..decide.cut import Cut
+from ..workload import ConvWorkload, GemmWorkload
+
+MICRO = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneReport:
+    """The search of one operator.
+
+    Costs are in `unit`: "s", or "cycles" on an accelerator; `cost_before` is that of the formulas' own cut and
+    `cost_after` of `best`, None where nothing could be measured; `least` is what the operator costs at least. `trials`
+    are those of this session, `earlier` those that the database had of earlier ones. `failures` counts their reasons.
+    `stopped` is why it ended, `seconds` its time by phase.
+    """
+
+    workload: GemmWorkload | ConvWorkload
+    target: str
+    unit: str
+    trials: int
+    earlier: int
+    failures: tuple[tuple[str, int], ...]
+    best: Cut | None
+    cost_before: float | None
+    cost_after: float | None
+    least: float
+    stopped: str
+    seconds: tuple[tuple[str, float], ...]
+
+    @property
+    def gain(self) -> float | None:
+        """Cost before over cost after."""
+        if self.cost_before is None or self.cost_after is None:
+            return None
+        return self.cost_before / self.cost_after
+
+    @property
+    def roofline(self) -> float | None:
+        """Least cost over the best cut's."""
+        return None if self.cost_after is None else self.least / self.cost_after
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "workload": self.workload.to_dict(),
+            "target": self.target,
+            "unit": self.unit,
+            "trials": self.trials,
+            "earlier": self.earlier,
+            "failures": dict(self.failures),
+            "best": None if self.best is None else self.best.to_dict(),
+            "cost_before": self.cost_before,
+            "cost_after": self.cost_after,
+            "gain": self.gain,
+            "roofline": self.roofline,
+            "stopped": self.stopped,
+            "seconds": dict(self.seconds),
+        }
+
+    def __str__(self) -> str:
+        rows = [
+            ("trials", f"{self.trials}" + (f", {self.earlier} more in earlier sessions" if self.earlier else "")),
+            ("ended", self.stopped),
+            ("formulas' cut", cost_text(self.cost_before, self.unit)),
+            ("best cut", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
+            ("", str(self.best) if self.best is not None else "none"),
+            *(("failed", f"{count} times: {reason}") for reason, count in self.failures),
+            ("seconds", ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in self.seconds)),
+        ]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskReport:
+    """One operator of a model: how often a run calls it, and its search; None where there was nothing to gain."""
+
+    name: str
+    calls: int
+    report: TuneReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTuneReport:
+    """The searches of a model's operators, those with the largest share of the time first. Costs as in TuneReport, of
+    all calls in one run."""
+
+    tasks: tuple[TaskReport, ...]
+    stopped: str
+    seconds: tuple[tuple[str, float], ...]
+
+    @property
+    def trials(self) -> int:
+        """Cuts measured in this session."""
+        return sum(task.report.trials for task in self.tasks)
+
+    @property
+    def cost_before(self) -> float:
+        """Of the operators that were measured, with the formulas' cuts."""
+        return sum(task.calls * (task.report.cost_before or 0.0) for task in self.tasks)
+
+    @property
+    def cost_after(self) -> float:
+        """With their best cuts."""
+        return sum(task.calls * (task.report.cost_after or 0.0) for task in self.tasks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "trials": self.trials,
+            "cost_before": self.cost_before,
+            "cost_after": self.cost_after,
+            "stopped": self.stopped,
+            "seconds": dict(self.seconds),
+            "tasks": [{"name": t.name, "calls": t.calls, **t.report.to_dict()} for t in self.tasks],
+        }
+
+    def __str__(self) -> str:
+        unit = self.tasks[0].report.unit if self.tasks else "s"
+        rows = [("operator", "calls", "trials", "before", "after", "gain")]
+        for task in self.tasks:
+            found = task.report
+            gain = "-" if found.gain is None else f"{found.gain:.2f}"
+            costs = cost_text(found.cost_before, unit), cost_text(found.cost_after, unit)
+            rows.append((task.name, str(task.calls), str(found.trials), *costs, gain))
+        total = cost_text(self.cost_before, unit), cost_text(self.cost_after, unit)
+        gain = f"{self.cost_before / self.cost_after:.2f}" if self.cost_after else "-"
+        rows.append(("all calls", "", str(self.trials), *total, gain))
+        return "\n".join([*_columns(rows), f"ended: {self.stopped}"])
+
+
+def cost_text(cost: float | None, unit: str) -> str:
+    """A cost as people read it."""
+    if cost is None:
+        return "not measured"
+    return f"{cost * MICRO:.1f} us" if unit == "s" else f"{cost:.0f} {unit}"
+
+
+def _gain(report: TuneReport) -> str:
+    if report.gain is None or report.roofline is None:
+        return ""
+    return f", {report.gain:.2f} times as fast, {report.roofline:.0%} of the roofline"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

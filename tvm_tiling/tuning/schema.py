@@ -1,0 +1,125 @@
+"""The tables of a database of shapes, their version, and how older ones become the present ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sqlalchemy as sa
+
+from .key import MOST_AXES
+
+SCHEMA = 4
+KINDS = ("initial", "boundary")
+
+METADATA = sa.MetaData()
+_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up columns of this one type alone
+
+ABOUT = sa.Table(
+    "tvm_tiling_about",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("schema", sa.Integer, nullable=False),
+)
+
+FINGERPRINTS = sa.Table(
+    "fingerprints",
+    METADATA,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("digest", sa.String(16), nullable=False, unique=True),
+    sa.Column("record", sa.Text, nullable=False),
+)
+
+# What operators have in common on one machine, and what it pads of them.
+KEYS = sa.Table(
+    "shape_keys",
+    METADATA,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("fingerprint_id", sa.ForeignKey("fingerprints.id"), nullable=False),
+    sa.Column("digest", sa.String(32), nullable=False),
+    sa.Column("record", sa.Text, nullable=False),
+    sa.Column("padding", sa.Text, nullable=False),
+    sa.UniqueConstraint("fingerprint_id", "digest"),
+)
+
+# `shape` is the extents as text; `a0`, `a1`, ... are what they are matched by, in units; `rate` is cost per unit, so
+# that the lowest rate is the lowest estimate for any shape. `proportional` names axes, with a space between them.
+ENTRIES = sa.Table(
+    "entries",
+    METADATA,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("key_id", sa.ForeignKey("shape_keys.id"), nullable=False),
+    sa.Column("kind", sa.String(8), nullable=False),
+    sa.Column("shape", sa.String(128), nullable=False),
+    *(sa.Column(f"a{axis}", sa.BigInteger, nullable=False) for axis in range(MOST_AXES)),
+    sa.Column("rate", sa.Double, nullable=False),
+    sa.Column("cost", sa.Double, nullable=False),
+    sa.Column("energy_pj", sa.Double),
+    sa.Column("cut", sa.Text, nullable=False),
+    sa.Column("proportional", sa.String(32), nullable=False, server_default=""),
+    sa.UniqueConstraint("key_id", "kind", "shape"),
+)
+sa.Index("entries_by_axes", *(ENTRIES.c[name] for name in ("key_id", "kind", "a0", "a1", "a2", "a3", "rate")))
+
+# The shapes that a generation is to measure, one row each; `plan` is the digest of all of them and its settings, so
+# that the same generation goes on where it was ended.
+JOBS = sa.Table(
+    "generation_jobs",
+    METADATA,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("plan", sa.String(32), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("workload", sa.Text, nullable=False),
+    sa.Column("state", sa.String(8), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("boundary", sa.Integer, nullable=False),
+    sa.UniqueConstraint("plan", "number"),
+)
+
+# What was measured of the jobs that are not done yet, so that it is not measured again.
+MEASUREMENTS = sa.Table(
+    "generation_measurements",
+    METADATA,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("job_id", sa.ForeignKey("generation_jobs.id"), nullable=False, index=True),
+    sa.Column("shape", sa.String(128), nullable=False),
+    sa.Column("cut", sa.Text, nullable=False),
+    sa.Column("cost", sa.Double),
+    sa.Column("energy_pj", sa.Double),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+
+# Every cut that a search measured, failures too, so that a search that was ended goes on where it was.
+TRIALS = sa.Table(
+    "trials",
+    METADATA,
+    sa.Column("id", _ID, primary_key=True),
+    sa.Column("fingerprint", sa.String(16), nullable=False),
+    sa.Column("key", sa.String(32), nullable=False),
+    sa.Column("shape", sa.String(128), nullable=False),
+    sa.Column("cut", sa.Text, nullable=False),
+    sa.Column("cost", sa.Double),
+    sa.Column("spread", sa.Double, nullable=False),
+    sa.Column("reason", sa.Text),
+)
+sa.Index("trials_by_shape", TRIALS.c.fingerprint, TRIALS.c.key, TRIALS.c.shape)
+
+Migration = Callable[[sa.Connection], None]
+
+
+def _add_generation(connection: sa.Connection) -> None:
+    """Schema 2 keeps what generations still have to do."""
+    METADATA.create_all(connection, tables=[JOBS, MEASUREMENTS])
+
+
+def _add_proportional(connection: sa.Connection) -> None:
+    """Schema 3 keeps along which axes an entry's cost was seen to be in proportion."""
+    connection.execute(sa.text("ALTER TABLE entries ADD COLUMN proportional VARCHAR(32) NOT NULL DEFAULT ''"))
+
+
+def _add_trials(connection: sa.Connection) -> None:
+    """Schema 4 keeps trials; searches made their table themselves before, and those that did find it as it was."""
+    METADATA.create_all(connection, tables=[TRIALS])
+
+
+# From a schema to the next one. Each runs in one transaction with the change of the version.
+MIGRATIONS: Mapping[int, Migration] = {1: _add_generation, 2: _add_proportional, 3: _add_trials}

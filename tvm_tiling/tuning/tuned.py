@@ -1,0 +1,145 @@
+"""What tune() does: settles what is searched for and what measures, opens the database, and runs the search."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..decide.epilogue import NONE, said
+from ..decide.neighbourhood import neighbourhood
+from ..errors import WorkloadError
+from ..hardware.description import Hardware
+from ..workload import ConvWorkload, GemmWorkload
+from .as_scheduled import asked_for
+from .database import ShapeDatabase
+from .key import Workload
+from .learned_costs import LearnedCosts
+from .outcome import ModelTuneReport, TuneReport
+from .past import past_trials
+from .progress import Bar
+from .runner import Runner, measurer_of
+from .search import CostModel, SearchRules
+from .session import Progress, Settings, Tuning, run
+from .template import Template
+from .trials import TrialLog
+
+if TYPE_CHECKING:
+    from .cost_model import TilingCostModel
+
+LEARNED_FROM = 500  # of the database's trials, the newest: what takes some tenths of a second to learn from
+
+Shown = Callable[[Progress], None]
+
+
+def tuned(
+    model_or_op: Any,
+    hardware: Hardware,
+    *,
+    database: ShapeDatabase | str | None,
+    trials: int,
+    runner: Runner,
+    template: Template | None,
+    cost_model: CostModel | TilingCostModel | None,
+    ahead: bool,
+    seeded: bool,
+    resume: bool,
+    seed: int,
+    progress: Shown | bool,
+    model_options: Mapping[str, Any],
+) -> TuneReport | ModelTuneReport:
+    """The search that tune() says, with its arguments; local processes are forks of `template`."""
+    operator = _operator(model_or_op, hardware, ahead)
+    if operator is not None and model_options:
+        raise WorkloadError(f"{', '.join(model_options)}: of a model; the operator given has none")
+
+    def settings() -> Settings:
+        model = _model(cost_model, opened, hardware)
+        return Settings(rules=SearchRules(trials=trials), model=model, seeded=seeded, resume=resume, seed=seed)
+
+    with _opened(database) as opened, TrialLog(opened) as log:
+        if operator is None:
+            from .tasks import tasks_of, tune_tasks
+
+            tasks = tasks_of(model_or_op, hardware, model_options)
+            with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
+                return tune_tasks(tasks, hardware, measurer, at_once, log, settings(), show)
+        workload, ahead, epilogue = operator
+        space = neighbourhood(workload, hardware, ahead=ahead)
+        with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
+            search = Tuning(
+                workload,
+                hardware,
+                space=space,
+                measurer=measurer,
+                log=log,
+                settings=settings(),
+                ahead=ahead,
+                epilogue=epilogue,
+            )
+            return run(search, at_once, show)
+
+
+@contextlib.contextmanager
+def _measuring(runner: Runner, hardware: Hardware, template: Template | None) -> Iterator[tuple[Any, int]]:
+    """The runner's measurer and how many jobs it takes at a time; ended afterwards if it was started here."""
+    measurer, at_once = measurer_of(runner, hardware, template)
+    try:
+        yield measurer, at_once
+    finally:
+        if isinstance(runner, str):
+            measurer.close()
+
+
+@contextlib.contextmanager
+def _shown(progress: Shown | bool, title: str) -> Iterator[Shown | None]:
+    """What is told of the progress: a bar, the caller's function, or nothing."""
+    if progress is True:
+        with Bar(title) as bar:
+            yield bar
+    else:
+        yield progress or None
+
+
+@contextlib.contextmanager
+def _opened(database: ShapeDatabase | str | None) -> Iterator[ShapeDatabase]:
+    if isinstance(database, ShapeDatabase):
+        yield database
+        return
+    with ShapeDatabase("sqlite://" if database is None else database) as opened:
+        yield opened
+
+
+def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, hardware: Hardware) -> CostModel:
+    """What says which cuts to try next; it is taught while the runner's processes start."""
+    if given is None:
+        model = LearnedCosts()
+        model.remember(past_trials(database, hardware, LEARNED_FROM), hardware)
+        return model
+    # A TilingCostModel is known by what it has: its class would bring TVM where it is not needed.
+    schedules = getattr(given, "schedules", None)
+    learned: CostModel = given if schedules is None else schedules.learned
+    return learned
+
+
+def _operator(op: Any, hardware: Hardware, ahead: bool) -> tuple[Workload, bool, str] | None:
+    """What a schedule of an operator asks for: the workload, whether its weights arrive packed, and what is fused
+    behind that can be measured by its name; None for what is a model."""
+    if isinstance(op, GemmWorkload | ConvWorkload):
+        return *asked_for(op, hardware, ahead), NONE
+    if isinstance(op, str | bytes):
+        return None
+    from ..match import epilogue_of, match, prim_func_of
+    from ..model.simulated import is_operator
+
+    if not is_operator(op):
+        return None
+    functions = getattr(op, "functions", None)
+    if functions is not None:
+        if len(functions) != 1:
+            raise WorkloadError(f"a module of {len(functions)} operators; accepted: one, or a Relax model")
+        op = next(iter(functions.values()))
+    program = match(prim_func_of(op), may_swap=False, keep_taps=True)
+    # What an accelerator asks for has no epilogue: its cuts are of the sums alone.
+    behind = said(epilogue_of(program)) if hardware.cpu is not None else NONE
+    return *asked_for(program.workload, hardware, ahead), behind

@@ -1,0 +1,142 @@
+"""A worker behind a TVM tracker: says that it is free, and answers one session after another by TVM's RPC.
+
+It speaks the protocol of TVM's own server (tvm/rpc/server.py), whose sessions it serves in the process itself and not
+in a fork of it: what it has started for measuring stays for the next session, and sessions of several workers can be
+threads of one process. Programs that crash do so in children (local.py), never here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tvm_ffi
+from tvm.rpc import _ffi_api, base
+
+from .wire import HOLD, SERVES
+
+Reply = Callable[[str], str]
+PING_SECONDS = 2.0
+KEY_SECONDS = 6.0  # after which a key that a session was given and did not use is a new one
+RETRY_SECONDS = 1.0
+HANDSHAKE_SECONDS = 30.0
+LOOPBACK = "127.0.0.1"
+
+
+def provide(hold: Reply, serves: Reply) -> None:
+    """Make the functions that sessions ask for; for all workers of this process."""
+    tvm_ffi.register_global_func(HOLD, hold, override=True)
+    tvm_ffi.register_global_func(SERVES, serves, override=True)
+
+
+class Worker:
+    """One place at a tracker. `host` is where it listens; sessions on other machines need one that they reach."""
+
+    def __init__(self, tracker: tuple[str, int], key: str, host: str = LOOPBACK) -> None:
+        self._tracker, self._key, self._host = tracker, key, host
+        self._listener = socket.create_server((host, 0), backlog=8)
+        self.port: int = self._listener.getsockname()[1]
+        self._ended = threading.Event()
+
+    def serve(self) -> None:
+        """Serve until `end` is called. A tracker that is gone is asked for again."""
+        while not self._ended.is_set():
+            try:
+                with self._at_tracker() as connection:
+                    while not self._ended.is_set():
+                        self._serve_one(connection)
+            except OSError:
+                self._ended.wait(RETRY_SECONDS)
+
+    def end(self) -> None:
+        """Serve no further session."""
+        self._ended.set()
+        self._listener.close()
+
+    @contextlib.contextmanager
+    def _at_tracker(self) -> Any:
+        with socket.create_connection(self._tracker, timeout=HANDSHAKE_SECONDS) as connection:
+            greet_tracker(connection)
+            connection.settimeout(None)
+            _told(connection, [base.TrackerCode.UPDATE_INFO, {"key": f"server:{self._key}", "addr": self._address}])
+            yield connection
+
+    @property
+    def _address(self) -> tuple[str | None, int]:
+        """Where sessions find it; without a host the tracker puts the address that it sees."""
+        return (None if self._host in ("0.0.0.0", "::") else self._host), self.port
+
+    def _serve_one(self, tracker: socket.socket) -> None:
+        session = self._accepted(tracker)
+        if session is None:
+            return
+        with contextlib.suppress(Exception):  # however a session ends, the next one is served
+            _ffi_api.ServerLoop(session.fileno())
+        session.detach()  # the loop has closed it
+
+    def _accepted(self, tracker: socket.socket) -> socket.socket | None:
+        """The next session that has the key that the tracker gave it; None when this worker is to end."""
+        key = self._put(tracker)
+        unused_since = None
+        while not self._ended.is_set():
+            ready, _, _ = select.select([self._listener], [], [], PING_SECONDS)
+            if not ready:
+                pending = _asked(tracker, [base.TrackerCode.GET_PENDING_MATCHKEYS])
+                now = time.monotonic()
+                unused_since = None if key in pending else unused_since or now
+                if unused_since is not None and now - unused_since > KEY_SECONDS:
+                    key, unused_since = self._put(tracker), None
+                continue
+            session, _ = self._listener.accept()
+            with contextlib.suppress(OSError):
+                if self._is_ours(session, key):
+                    return session
+            session.close()
+        return None
+
+    def _put(self, tracker: socket.socket) -> str:
+        """Say that this worker is free, under a key of its own."""
+        key: str = base.random_key(self._key)
+        _told(tracker, [base.TrackerCode.PUT, self._key, (self.port, key), self._address[0]])
+        return key
+
+    def _is_ours(self, session: socket.socket, key: str) -> bool:
+        session.settimeout(HANDSHAKE_SECONDS)
+        if _number(session) != base.RPC_MAGIC:
+            return False
+        words = base.recvall(session, _number(session)).decode().split()
+        if not words or words[0] != f"client:{key}":
+            session.sendall(struct.pack("<i", base.RPC_CODE_MISMATCH))
+            return False
+        own = f"server:{self._key}".encode()
+        session.sendall(struct.pack("<ii", base.RPC_CODE_SUCCESS, len(own)) + own)
+        session.settimeout(None)
+        return True
+
+
+def greet_tracker(connection: socket.socket) -> None:
+    """Begin to talk with a tracker. OSError for whoever is none."""
+    connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
+    if _number(connection) != base.RPC_TRACKER_MAGIC:
+        raise OSError("it is no TVM tracker")
+
+
+def _number(connection: socket.socket) -> int:
+    found: int = struct.unpack("<i", base.recvall(connection, 4))[0]
+    return found
+
+
+def _asked(connection: socket.socket, question: list[Any]) -> Any:
+    base.sendjson(connection, question)
+    return base.recvjson(connection)
+
+
+def _told(connection: socket.socket, statement: list[Any]) -> None:
+    if _asked(connection, statement) != base.TrackerCode.SUCCESS:
+        raise OSError("the tracker refused")
