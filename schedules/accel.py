@@ -2,51 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import Call, TensorLoad
 
+from ..decide.column_product import refuse_shape
+from ..decide.conv_tiling import ConvTiling
+from ..decide.cut import Surroundings
 from ..decide.gemm_partition import decide_partition
+from ..decide.known import known_tiling
 from ..decide.levels import has_levels
-from ..decide.wfold import Mode
+from ..decide.options import Options
+from ..decide.tiling import GemmTiling
 from ..errors import HardwareError
 from ..hardware.description import Hardware
+from ..hardware.machine import Machine
 from ..lowering.prim_func import ScheduledOperator
-from ..match import ConvProgram, match
-from . import accel_conv, accel_elementwise, accel_gemm, accel_levels, accel_wfold
+from ..match import ConvProgram, GemmProgram, match
+from . import (
+    accel_column,
+    accel_conv,
+    accel_elementwise,
+    accel_gemm,
+    accel_levels,
+    accel_levels_conv,
+    accel_wfold,
+    accel_window,
+)
 
 
 def schedule_for_accelerator(
-    func: tirx.PrimFunc, name: str, hardware: Hardware, *, mode: Mode = "best", form: str | None = None
+    func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options | None = None
 ) -> ScheduledOperator:
     """The operator as TIR whose blocks are given to the engines of `hardware`, ready to be recorded as a program. On
-    page 05's machine convolutions, and without a matrix engine products too, run by W-fold. `mode` "seed" takes the
-    formulas as printed.
+    page 05's machine convolutions, and without a matrix engine products too, run by W-fold; page 04's machine takes
+    products of a matrix by a vector. Of `options`, `mode` "seed" takes the formulas as printed; a cut that they give or
+    know is taken instead of a decision. Reductions over windows and axes run on the vector engine.
 
-    HardwareError for a machine without an engine for it, UnsupportedOperator for what no rule serves.
+    HardwareError for a machine without an engine for it or for its types, UnsupportedOperator for what no rule serves.
     """
+    options = options or Options()
+    mode, form = options.mode, options.form
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
     if form not in forms:
         raise HardwareError(f"form = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
+    _refuse_types(func, name, hardware)
     if not _sums(func):
         return accel_elementwise.apply(func, name, hardware)
+    if accel_window.serves(func):
+        return accel_window.apply(func, name, hardware)
     program = match(func, name, may_swap=False, keep_taps=hardware.near_tile is None)
     if hardware.w_fold is not None and (isinstance(program, ConvProgram) or hardware.near_tile is None):
-        return accel_wfold.apply(program, hardware, mode=mode)
-    if isinstance(program, ConvProgram):
-        return accel_conv.apply(program, hardware, mode=mode)
+        known = known_tiling(program.workload, hardware, options, Surroundings())
+        assert isinstance(known, ConvTiling | None)
+        return accel_wfold.apply(program, hardware, mode=mode, tiling=known)
     if hardware.near_tile is None:
-        raise HardwareError(
-            f"{hardware.name} has neither near_tile nor w_fold; accepted: a machine with one, which products run on"
-        )
+        refuse_shape(program.workload, hardware)
+        if mode != "best":
+            raise HardwareError(
+                f"mode = {mode!r} on {hardware.name}, which takes products by columns; accepted: 'best'"
+            )
+        assert isinstance(program, GemmProgram)  # refuse_shape has refused others
+        return accel_column.apply(program, hardware)
     if not has_levels(hardware):
-        return accel_gemm.apply(program, hardware, decide_partition(program.workload, hardware, mode=mode))
+        known = known_tiling(program.workload, hardware, options, Surroundings())
+        assert isinstance(known, GemmTiling | None)
+        if isinstance(program, ConvProgram):
+            return accel_conv.apply(program, hardware, mode=mode, tiling=known)
+        return accel_gemm.apply(program, hardware, known or decide_partition(program.workload, hardware, mode=mode))
     if mode != "best":
         raise HardwareError(f"mode = {mode!r} on {hardware.name}, which has several levels; accepted: 'best'")
-    return accel_levels.apply(program, hardware)
+    if isinstance(program, ConvProgram):
+        return accel_levels_conv.apply(program, hardware, options)
+    return accel_levels.apply(program, hardware, options)
 
 
 def _sums(func: tirx.PrimFunc) -> bool:
     """Whether a block of the function reduces."""
+    return any(map(_reduces, _blocks(func)))
+
+
+def _blocks(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
     found: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, found.append))
-    return any(int(axis.iter_type) == tirx.IterVar.CommReduce for block in found for axis in block.iter_vars)
+    return found
+
+
+def _reduces(block: s_tir.SBlock) -> bool:
+    return any(int(axis.iter_type) == tirx.IterVar.CommReduce for axis in block.iter_vars)
+
+
+def _refuse_types(func: tirx.PrimFunc, name: str, hardware: Hardware) -> None:
+    """HardwareError where element-wise blocks compute with types that the vector engine has not."""
+    found = foreign_type(func, hardware)
+    if found is not None:
+        block, dtype = found
+        raise HardwareError(
+            f"{name}: block {block!r} computes with {dtype}, which the vector engine of {hardware.name} has not; "
+            f"accepted: {', '.join(Machine(hardware).vector.dtypes)}"
+        )
+
+
+def foreign_type(func: tirx.PrimFunc, hardware: Hardware) -> tuple[str, str] | None:
+    """The first element-wise block of `func` that computes with a type that the machine's vector engine has not, and
+    that type; None where there is none."""
+    known = Machine(hardware).vector.dtypes
+    for block in _blocks(func) if known else ():
+        if isinstance(block.body, tirx.BufferStore) and not _reduces(block):
+            for dtype in (*_types(block.body.value), str(block.body.buffer.dtype)):
+                if dtype not in known:
+                    return block.name_hint, dtype
+    return None
+
+
+def _types(value: tirx.Expr) -> Iterator[str]:
+    """The types of the elements that an expression reads and makes on the way, those of indices left out."""
+    if isinstance(value, tirx.Var | tirx.IntImm | tirx.FloatImm):
+        return
+    yield str(value.ty)
+    if isinstance(value, Call):
+        chooses = str(getattr(value.op, "name", "")).endswith("if_then_else")
+        parts = list(value.args)[1:] if chooses else list(value.args)
+    elif isinstance(value, tirx.Select):
+        parts = [value.true_value, value.false_value]
+    else:
+        parts = [getattr(value, part) for part in ("a", "b", "value") if hasattr(value, part)]
+    for part in parts:
+        if not isinstance(value, TensorLoad) and isinstance(part, tirx.Expr):
+            yield from _types(part)

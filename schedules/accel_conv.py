@@ -16,8 +16,11 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir
 
-from ..decide.conv_blocks import ConvBlocks, conv_blocks
+from ..decide.conv_blocks import conv_blocks
+from ..decide.conv_cut import ConvBlocks
+from ..decide.cut_partition import ConvPartition
 from ..decide.gemm_partition import Mode, decide_partition
+from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.accel_behind import finished, place_behind
@@ -28,9 +31,12 @@ from ..match import ConvProgram
 from .accel_product import sum_types
 
 
-def apply(program: ConvProgram, hardware: Hardware, *, mode: Mode = "best") -> ScheduledOperator:
+def apply(
+    program: ConvProgram, hardware: Hardware, *, mode: Mode = "best", tiling: GemmTiling | None = None
+) -> ScheduledOperator:
     """The convolution cut for `hardware.near_tile`, as TIR with its blocks given to engines. In mode "seed" the order
-    of the outer loops is that of the formulas as printed; mode "best" takes the blocks of least estimated time.
+    of the outer loops is that of the formulas as printed; mode "best" takes the blocks of least estimated time. With
+    `tiling`, of a cut that is known, they are its own.
 
     UnsupportedOperator for transposed convolutions, operands that are computed or of types that the engine has not.
     """
@@ -40,9 +46,12 @@ def apply(program: ConvProgram, hardware: Hardware, *, mode: Mode = "best") -> S
             f"{program.name}: a transposed convolution; accepted on accelerators: plain ones, such as that of the "
             "input with zeros between its points"
         )
-    tiling = decide_partition(workload, hardware, mode=mode)
+    tiling = tiling or decide_partition(workload, hardware, mode=mode)
     sums = sum_types(hardware)
-    blocks = conv_blocks(workload, hardware, order=tiling.outer_order if mode == "seed" else None)
+    if isinstance(tiling, ConvPartition):
+        blocks = tiling.blocks
+    else:
+        blocks = conv_blocks(workload, hardware, order=tiling.outer_order if mode == "seed" else None)
     sch = ConvSchedule(program, plain_form(workload), blocks, sums).write()
     return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
 

@@ -4,6 +4,9 @@ loops over tiles
   loads of the tile's operands: the first into the buffer of A, the second into B's, others into the output buffer
   the whole chain on the vector engine, operation by operation
   store
+
+On a machine with several storage levels a tile passes all of them, in and out; operands take the room of A and of B in
+turn.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..decide.levels_vector import decide_vector_on_levels
 from ..decide.vector_tiling import VERSIONS, VectorTiling, decide_vector
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
@@ -30,22 +34,33 @@ def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperat
     """The chain as one block, tiled and given to the vector engine; UnsupportedOperator where it is not one block."""
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
-    block = _one_block(sch, name)
+    _one_block(sch, name)
+    # Reshapes behind each other leave divisions that cancel; with them a tile would seem to read all of its operands.
+    sch = s_tir.Schedule(s_tir.transform.StmtSimplify()(sch.mod), debug_mask="none")
+    sch.work_on(name)
+    (block,) = sch.get_child_blocks(sch.get_sblock("root"))
     store = sch.get(block).body
     sources: list[Any] = []
     for load in loads(store.value):
         if not any(load.source.same_as(other) for other in sources):
             sources.append(load.source)
-    places = [MEMORIES[i] if i < len(MEMORIES) else "out" for i in range(len(sources))]
+    machine = Machine(hardware)
+    if machine.has_levels:
+        names, decide = [level.name for level in hardware.levels], decide_vector_on_levels
+        places = [MEMORIES[i % len(MEMORIES)] for i in range(len(sources))]
+    else:
+        names, decide = [], decide_vector
+        places = [MEMORIES[i] if i < len(MEMORIES) else "out" for i in range(len(sources))]
     extents = [int(axis.dom.extent) for axis in sch.get(block).iter_vars]
-    tiling = decide_vector(
+    tiling = decide(
         prod(extents),
         [(place, _bytes(source)) for place, source in zip(places, sources, strict=True)],
         _bytes(store.buffer),
         _operations(store.value),
-        Machine(hardware),
+        machine,
     )
-    _tile(sch, block, [(source.name, place) for source, place in zip(sources, places, strict=True)], tiling, extents)
+    tile = _Tile(sch, block, names, tiling.versions or (VERSIONS,))
+    tile.write([(source.name, place) for source, place in zip(sources, places, strict=True)], tiling, extents)
     main = sch.mod[name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(cast(Any, tiling), main)
 
@@ -71,18 +86,42 @@ def _one_block(sch: s_tir.Schedule, name: str) -> Block:
     return block
 
 
-def _tile(
-    sch: s_tir.Schedule, block: Block, sources: list[tuple[str, str]], tiling: VectorTiling, extents: list[int]
-) -> None:
-    behind = sch.cache_write(block, 0, "global.out")
-    loading = [sch.cache_read(block, source, f"global.{place}") for source, place in sources]
-    over_tiles = _loop_over_tiles(sch, block, tiling.elements, extents)
-    sch.reverse_compute_at(behind, over_tiles, preserve_unit_loops=True)
-    for load in loading:
-        sch.compute_at(load, over_tiles, preserve_unit_loops=True)
-        on_engine(sch, load, "load", below(sch, load, over_tiles), VERSIONS)
-    on_engine(sch, block, "vector", below(sch, block, over_tiles), VERSIONS)
-    on_engine(sch, behind, "store", below(sch, behind, over_tiles))
+class _Tile:
+    """A block in tiles. `levels` are the names of the machine's, if any; `versions` of a tile are in each of them, or
+    in every buffer."""
+
+    def __init__(self, sch: s_tir.Schedule, block: Block, levels: list[str], versions: tuple[int, ...]) -> None:
+        self.sch, self.block, self.levels, self.versions = sch, block, levels, versions
+
+    def write(self, sources: list[tuple[str, str]], tiling: VectorTiling, extents: list[int]) -> None:
+        sch, block = self.sch, self.block
+        stores = [sch.cache_write(block, 0, f"global.{self._memories('out')[-1]}")]
+        for memory in reversed(self._memories("out")[:-1]):
+            stores.append(sch.cache_write(stores[-1], 0, f"global.{memory}"))
+        chains = [self._chain(source, self._memories(place)) for source, place in sources]
+        over_tiles = _loop_over_tiles(sch, block, tiling.elements, extents)
+        for store in stores:
+            sch.reverse_compute_at(store, over_tiles, preserve_unit_loops=True)
+        for chain in chains:
+            for load, versions in zip(reversed(chain), reversed(self.versions), strict=True):
+                sch.compute_at(load, over_tiles, preserve_unit_loops=True)
+                on_engine(sch, load, "load", below(sch, load, over_tiles), versions)
+        on_engine(sch, block, "vector", below(sch, block, over_tiles), self.versions[-1])
+        # A store but the last writes what lies in the next level outwards.
+        for store, into in zip(stores, (*reversed(self.versions[:-1]), None), strict=True):
+            on_engine(sch, store, "store", below(sch, store, over_tiles), into)
+
+    def _memories(self, operand: str) -> list[str]:
+        """Those that an operand passes, from outside inwards."""
+        return [f"{level}.{operand}" for level in self.levels] or [operand]
+
+    def _chain(self, source: str, memories: list[str]) -> list[Block]:
+        """The blocks that load a source into one memory after the other."""
+        chain: list[Block] = []
+        for memory in memories:
+            chain.append(self.sch.cache_read(self.block, source, f"global.{memory}"))
+            source = self.sch.get(chain[-1]).writes[0].source.name
+        return chain
 
 
 def _loop_over_tiles(sch: s_tir.Schedule, block: Block, elements: int, extents: list[int]) -> LoopRV:

@@ -2,9 +2,9 @@
 
     batch
       the two outer loops over partitions, in the decision's order
-        steps of k, where K is split, and pieces of them
+        steps of k, where K is split or the partition that stays comes in such steps
           loads of A and of B into their buffers, each where its operand stays no longer than it must
-          loops over tiles, in the decision's inner order
+          loops over tiles, in the decision's inner order; what stays outside, where one operand does
             GEMM of a tile: three loops, one instruction
       what is fused behind the product on the vector engine, tile by tile, and the store
 
@@ -13,14 +13,16 @@ Ragged edges are predicates that TVM's splits leave; an instruction there has sh
 
 from __future__ import annotations
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from ..decide.gemm_partition import decide_partition
 from ..decide.product_chunks import ProductChunks, product_chunks
 from ..decide.tiling import GemmTiling
 from ..decide.traffic import product_on
 from ..hardware.description import Hardware
+from ..lowering.accel_backward import backward
 from ..lowering.accel_moves import Block, LoopRV, below, last_loops, on_engine, tiled
+from ..lowering.accel_operands import place_loads
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads
@@ -33,12 +35,12 @@ def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling | None = 
     UnsupportedOperator for operands that are computed or of types that the matrix engine has not.
     """
     tiling = tiling or decide_partition(program.workload, hardware)
-    unit = hardware.near_tile
-    assert unit is not None  # decide_partition has refused such a machine
-    chunks = product_chunks(product_on(program.workload, hardware), tiling, unit)
-    sch = ProductSchedule(program, tiling, chunks, sum_types(hardware)).write()
-    main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
-    return ScheduledOperator(tiling, main)
+    chunks = product_chunks(product_on(program.workload, hardware), tiling, hardware)
+    schedule = ProductSchedule(program, tiling, chunks, sum_types(hardware))
+    main = schedule.write().mod[program.name]
+    if chunks.backward:
+        main = backward(main, schedule.partitions)
+    return ScheduledOperator(tiling, main.with_attr(DECISION, tiling.to_json()))
 
 
 class ProductSchedule(ProductOnChip):
@@ -47,7 +49,7 @@ class ProductSchedule(ProductOnChip):
     def __init__(self, program: GemmProgram, tiling: GemmTiling, chunks: ProductChunks, sums: dict[str, str]) -> None:
         super().__init__(program, sums, memory_sums=chunks.sums)
         self.tiling, self.chunks = tiling, chunks
-        self.split = tiling.partition_k < program.workload.k
+        self.walks_k = chunks.depth < program.workload.k
 
     def write(self) -> s_tir.Schedule:
         sch, tiling, chunks = self.sch, self.tiling, self.chunks
@@ -57,15 +59,18 @@ class ProductSchedule(ProductOnChip):
         mt, mi = sch.split(mi, [None, chunks.tile_m])
         nt, ni = sch.split(ni, [None, chunks.tile_n])
         steps: list[LoopRV] = []
-        if self.split:
+        if self.walks_k:
             step, k = sch.split(k, [None, chunks.depth])
             steps = [step]
         outer = [mo, no] if tiling.outer_order == "mn" else [no, mo]
         inner = [nt, mt] if tiling.inner_order == "nm" else [mt, nt]
+        if chunks.stays:  # a tile of what stays meets all that is there of the other operand
+            inner = [mt, nt] if chunks.stays == "a" else [nt, mt]
         sch.reorder(*batch, *outer, *steps, *inner, mi, ni, k)
-        on_engine(sch, self.product, "matrix", 3, None if self.split else 2)
+        on_engine(sch, self.product, "matrix", 3, chunks.versions_sums)
         self._place_loads(batch, {"a": mo, "b": no}, steps)
-        self._place_behind(outer[1] if self.split else inner[1])
+        self._place_behind(outer[1] if self.walks_k else inner[1])
+        self.partitions: tirx.Var = sch.get(outer[0]).loop_var  # of the loop outside
         return sch
 
     # ---- where blocks stand ---------------------------------------------------------------------------------------
@@ -81,11 +86,15 @@ class ProductSchedule(ProductOnChip):
             if whole:
                 if batch:
                     self.sch.compute_at(block, batch[-1], preserve_unit_loops=True)
-                if self.split:
+                if self.walks_k:
                     self._whole_in_steps(block, partition[name])
                 else:
                     tiled(self.sch, block, (tile[name], None), (0,))
                 on_engine(self.sch, block, "load", 2, 2 if batch and versions > 1 else 1)
+            elif name == chunks.stays and steps:
+                self.sch.compute_at(block, loops[name], preserve_unit_loops=True)
+                tiled(self.sch, block, (None, chunks.depth), (1,))
+                on_engine(self.sch, block, "load", 2, versions)
             elif steps:
                 self.sch.compute_at(block, steps[-1], preserve_unit_loops=True)
                 on_engine(self.sch, block, "load", 2, versions)
@@ -103,25 +112,24 @@ class ProductSchedule(ProductOnChip):
         sch.reorder(over, step, rows, depth)
 
     def _place_behind(self, loop: LoopRV) -> None:
-        """What follows the sums, at `loop`; where K is split in tiles of its own."""
+        """What follows the sums, at `loop`; where k is walked in tiles of its own."""
         sch = self.sch
         first, *rest = self.behind
         sch.reverse_compute_at(first, loop, preserve_unit_loops=True)
-        if self.split:
-            loop = self._tiles_behind(first)
+        if self.walks_k:
+            loop = self._tiles_behind(first) or loop
         for block in rest:
             sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
         if not rest:
             on_engine(sch, first, "store", below(sch, first, loop))
             return
-        for load in self.further_operands(first):
-            sch.compute_at(load, loop, preserve_unit_loops=True)
-            on_engine(sch, load, "load", below(sch, load, loop), 2)
+        place_loads(sch, first, loop, self.further_operands(first))
         on_engine(sch, first, "vector", below(sch, first, loop), 2)
         on_engine(sch, rest[0], "store", below(sch, rest[0], loop))
 
-    def _tiles_behind(self, block: Block) -> LoopRV:
-        """Split the loops of the block behind the sums by tiles of m and n; the innermost loop over tiles."""
+    def _tiles_behind(self, block: Block) -> LoopRV | None:
+        """Split the loops of the block behind the sums by tiles of m and n; the innermost loop over tiles, None where
+        there is a single sum."""
         sch = self.sch
         product = sch.get(self.product)
         m, n = self.rows_and_columns
@@ -131,7 +139,9 @@ class ProductSchedule(ProductOnChip):
         place = {}
         for name, variable, tile in (("m", m, self.chunks.tile_m), ("n", n, self.chunks.tile_n)):
             indices = zip(product.body.indices, read.indices, strict=True)
-            at = next(there for own, there in indices if own.name == variable)
-            place[name] = next(d for d, axis in enumerate(axes) if axis.same_as(at))
-            tiles[place[name]] = tile
-        return tiled(sch, block, tiles, [place[name] for name in self.tiling.inner_order[::-1]])[-1]
+            for own, there in indices:
+                if isinstance(own, tirx.Var) and own.name == variable:
+                    place[name] = next(d for d, axis in enumerate(axes) if axis.same_as(there))
+                    tiles[place[name]] = tile
+        order = [place[name] for name in self.tiling.inner_order[::-1] if name in place]
+        return tiled(sch, block, tiles, order)[-1] if order else None

@@ -16,40 +16,71 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
+from ..decide.cut import Surroundings
+from ..decide.known import known_tiling
 from ..decide.levels import LevelsTiling, decide_levels
+from ..decide.options import Options
 from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..lowering.accel_moves import Block, LoopRV, below, on_engine, tiled
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads
-from ..workload import element_bytes
+from ..workload import ConvWorkload, GemmWorkload, element_bytes
 from .accel_product import ProductOnChip, sum_types
 
-SCRATCH = (
-    8,
-    4,
-)  # bytes per result that the vector engine is taken to need between its steps, fewer where they do not fit
+# Bytes per result that the vector engine is taken to need between its steps, fewer where they do not fit.
+SCRATCH = (12, 8, 4)
 
 
-def apply(program: GemmProgram, hardware: Hardware) -> ScheduledOperator:
-    """The product cut as decided for the levels of `hardware`, as TIR with its blocks given to engines.
+def apply(program: GemmProgram, hardware: Hardware, options: Options | None = None) -> ScheduledOperator:
+    """The product cut as decided for the levels of `hardware`, or as `options` know it, as TIR with its blocks given to
+    engines.
 
     HardwareError where nothing fits, UnsupportedOperator for operands that are computed or of types that the matrix
     engine has not.
     """
     sums = sum_types(hardware)
     schedule = LevelsSchedule(program, sums, [level.name for level in hardware.levels])
-    behind = schedule.bytes_behind
-    try:
-        tiling = decide_levels(program.workload, hardware, behind=behind and behind + SCRATCH[0])
-    except HardwareError:
-        tiling = decide_levels(program.workload, hardware, behind=behind and behind + SCRATCH[1])
+    tiling = decided(program.workload, hardware, schedule.bytes_behind, options)
     sch = schedule.write_levels(tiling)
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(tiling, main)
+
+
+def decided(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int, options: Options | None = None
+) -> LevelsTiling:
+    """The cut where the innermost level holds so many bytes per result of what is fused behind."""
+    for scratch in SCRATCH[:-1] if behind else ():
+        try:
+            return _cut(workload, hardware, behind + scratch, options)
+        except HardwareError:
+            continue
+    return _cut(workload, hardware, behind and behind + SCRATCH[-1], options)
+
+
+def _cut(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int, options: Options | None
+) -> LevelsTiling:
+    known = options and known_tiling(workload, hardware, options, Surroundings(behind=behind))
+    if known is None:
+        return decide_levels(workload, hardware, behind=behind)
+    assert isinstance(known, LevelsTiling)
+    return known
+
+
+def bytes_of(block: s_tir.SBlock, sums: tirx.Buffer) -> int:
+    """Bytes per result that the block behind the sums writes, and reads besides them; no scratch space."""
+    held = [block.writes[0].source, *{load.source for load in loads(block.body.value)}]
+    results = prod(int(extent) for extent in sums.shape)
+    return sum(
+        -(-element_bytes(str(buffer.dtype)) * prod(int(extent) for extent in buffer.shape) // results)
+        for buffer in held
+        if not buffer.same_as(sums)
+    )
 
 
 class Over(NamedTuple):
@@ -83,14 +114,7 @@ class LevelsSchedule(ProductOnChip):
         sums = self.sch.get(self.product).writes[0].source
         if not consumers:
             return 0 if str(sums.dtype) == self.sum_type else element_bytes(str(sums.dtype))
-        block = self.sch.get(consumers[0])
-        held = [block.writes[0].source, *{load.source for load in loads(block.body.value)}]
-        results = prod(int(extent) for extent in sums.shape)
-        return sum(
-            -(-element_bytes(str(buffer.dtype)) * prod(int(extent) for extent in buffer.shape) // results)
-            for buffer in held
-            if not buffer.same_as(sums)
-        )
+        return bytes_of(self.sch.get(consumers[0]), sums)
 
     def write_levels(self, tiling: LevelsTiling) -> s_tir.Schedule:
         """The schedule of `tiling`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tvm
 from tvm import s_tir, tirx
 
@@ -11,13 +9,28 @@ from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.accel_flatten import flatten_axes
 from ..lowering.accel_moves import Block, LoopRV
+from ..lowering.accel_operands import further_operands
 from ..match import GemmProgram
-from ..match.access import Access, loads, variables
+from ..match.access import Access, variables
 
 # The type of sums by the type of operands and the bytes that the machine keeps for a sum.
 SUMS = {
-    4: {"int8": "int32", "uint8": "int32", "float32": "float32", "float16": "float32", "bfloat16": "float32"},
-    2: {"int8": "int16", "uint8": "int16", "float32": "float16", "float16": "float16", "bfloat16": "bfloat16"},
+    4: {
+        "int8": "int32",
+        "uint8": "int32",
+        "int16": "int32",
+        "float32": "float32",
+        "float16": "float32",
+        "bfloat16": "float32",
+    },
+    2: {
+        "int8": "int16",
+        "uint8": "int16",
+        "int16": "int16",
+        "float32": "float16",
+        "float16": "float16",
+        "bfloat16": "bfloat16",
+    },
 }
 
 
@@ -145,11 +158,5 @@ class ProductOnChip:
 
     def further_operands(self, block: Block) -> list[Block]:
         """What the fused expression reads besides the sums, on the chip."""
-        sch = self.sch
-        seen: list[Any] = [sch.get(self.product).body.buffer]
-        cached = []
-        for load in loads(sch.get(block).body.value):
-            if not any(load.source.same_as(other) for other in seen):
-                seen.append(load.source)
-                cached.append(sch.cache_read(block, load.source.name, f"global.{self.memory_out}"))
-        return cached
+        sums = self.sch.get(self.product).body.buffer
+        return further_operands(self.sch, block, [sums], self.memory_out)

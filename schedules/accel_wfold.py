@@ -46,8 +46,11 @@ from .accel_product import SUMS
 PIECES = 8  # blocks of rows of an image, so that loads, products and stores overlap
 
 
-def apply(program: ConvProgram | GemmProgram, hardware: Hardware, *, mode: Mode = "best") -> ScheduledOperator:
-    """The operator cut for `hardware.w_fold`, as TIR with its blocks given to engines; `mode` as decide_wfold.
+def apply(
+    program: ConvProgram | GemmProgram, hardware: Hardware, *, mode: Mode = "best", tiling: ConvTiling | None = None
+) -> ScheduledOperator:
+    """The operator cut for `hardware.w_fold`, or as `tiling` says, as TIR with its blocks given to engines; `mode` as
+    decide_wfold.
 
     UnsupportedOperator for what the engine does not serve, operands that are computed, and types that it has not.
     """
@@ -56,7 +59,7 @@ def apply(program: ConvProgram | GemmProgram, hardware: Hardware, *, mode: Mode 
         workload, operands = program.workload, ConvOperands(program)
     else:
         workload, operands = product_as_convolution(program.workload), ProductOperands(program)
-    tiling = decide_wfold(workload, hardware, mode=mode)
+    tiling = tiling or decide_wfold(workload, hardware, mode=mode)
     fold = StrideFold(workload)
     unit = hardware.w_fold
     assert unit is not None  # decide_wfold has refused such a machine

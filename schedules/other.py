@@ -7,17 +7,22 @@ from tvm import tirx
 from ..decide.attention import AttentionTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
+from ..match.recurrent import recurrence_of
 from ..match.stages import stages_of
 from . import attention, elementwise, plain_loops, reduction
+from .rnn import schedule_recurrence
 
 
 def schedule_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
     """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms,
-    attention.
+    attention, recurrences.
 
     `name` becomes the function's global symbol. Functions that no rule serves come back as they are. The decision is
     in the attribute "tvm_tiling.decision". HardwareError where the machine has no CPU.
     """
+    recurrence = recurrence_of(func)
+    if recurrence is not None and hardware.cpu is not None:
+        return schedule_recurrence(recurrence, name, hardware.cpu, ahead=False).main
     return decide_other(func, name, hardware)[0]
 
 

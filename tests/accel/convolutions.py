@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, topi
 
-SUMS = {"int8": "int32", "float32": "float32", "float16": "float16"}
+SUMS = {"int8": "int32", "int16": "int32", "float32": "float32", "float16": "float16", "bfloat16": "float32"}
 
 
 def convolution(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from convolutions import convolution
 from operators import product
+from tvm import tirx
 from tvm_tiling.schedules.accel_conv import ConvSchedule
 from tvm_tiling.schedules.accel_gemm import apply
 from tvm_tiling.schedules.accel_product import sum_types
@@ -18,9 +21,12 @@ from tvm_tiling.accel.record import record
 from tvm_tiling.accel.simulate import simulate
 from tvm_tiling.decide.conv_block_time import BlockTimes, Columns, ConvFacts
 from tvm_tiling.decide.conv_blocks import blocks_at
+from tvm_tiling.decide.conv_cut import ConvBlocks
+from tvm_tiling.decide.conv_walk import walked_cycles
+from tvm_tiling.decide.tiling import GemmTiling
 from tvm_tiling.decide.traffic import product_on
 from tvm_tiling.lowering.accel_image import plain_form
-from tvm_tiling.match import GemmProgram, match, prim_func_of
+from tvm_tiling.match import ConvProgram, GemmProgram, match, prim_func_of
 
 MACHINES = (
     tt.Hardware.load("vta"),
@@ -28,64 +34,124 @@ MACHINES = (
     tt.Hardware.neartile(
         buf_a=8192, buf_b=1024, acc_max=4096, bw_a=4, bw_b=16, macs_per_cycle=256, block_m=4, block_n=4
     ),
+    tt.Hardware.load("wfold16"),
 )
 
 
-def random_layers(seed):
-    """(function, machine) without end: products and convolutions of a few thousand to a million multiply-adds."""
+@dataclass(frozen=True)
+class Layer:
+    """A product or a convolution of a few thousand to a million multiply-adds, and a machine."""
+
+    name: str
+    func: tirx.PrimFunc
+    hardware: tt.Hardware
+
+    @functools.cached_property
+    def program(self) -> GemmProgram | ConvProgram:
+        return match(self.func, "main", may_swap=False)
+
+    def decided(self) -> int:
+        """Cycles of the decision."""
+        return simulate(record(tt.tiling_schedule(self.func, target=self.hardware).mod, self.hardware)).cycles
+
+    def loads_as_decided(self, cut: object) -> bool:
+        """Whether a cut loads neither operand of a product more often than page 01's decision."""
+        if not isinstance(cut, GemmTiling):
+            return True
+        decision = tt.decide(self.program.workload, self.hardware)
+        return cut.load_a <= decision.load_a and cut.load_b <= decision.load_b
+
+    def cuts(self, counts: tuple[int, ...]) -> Iterator[tuple[object, tirx.PrimFunc]]:
+        """Every cut of the space with its schedule: each dimension in so many pieces as one of `counts` says; on page
+        05's machine every granularity in and out and every number of channels between two passes."""
+        if self.hardware.w_fold is not None:
+            return _folds(self.func, self.hardware)
+        program = self.program
+        own = _product_cuts if isinstance(program, GemmProgram) else _convolution_cuts
+        return own(program, self.hardware, counts)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Cycles of the decision for a layer, and those of the cuts of the space; `walked` are the cycles that the decision
+    would have found for them, where it walks through instructions: for convolutions on matrix engines. `as_loaded`
+    are those of the cuts that load each operand of a product no more often than page 01 has it."""
+
+    layer: Layer
+    own: int
+    cycles: tuple[int, ...]
+    walked: tuple[float, ...]
+    as_loaded: tuple[int, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The decision over the best cut of the space."""
+        return self.own / min(self.cycles)
+
+    @property
+    def ratio_as_loaded(self) -> float:
+        """The same beside cuts that load nothing more often than page 01 has it."""
+        return self.own / min(self.as_loaded, default=self.own)
+
+
+def random_layers(seed: int) -> Iterator[Layer]:
+    """Layers without end."""
     rng = random.Random(seed)
     while True:
         machine = rng.choice(MACHINES)
-        if rng.random() < 0.4:
+        if rng.random() < 0.3:
             m, n, k = (rng.choice((16, 24, 40, 64, 96, 150)) for _ in range(3))
-            yield prim_func_of(product(m, n, k, "int8", trans_b=True)), machine
-            continue
-        taps, stride = rng.choice((2, 3, 3, 5)), rng.choice((1, 1, 2))
-        depthwise = rng.random() < 0.15
-        ci = rng.choice((8, 16)) if depthwise else rng.choice((3, 8, 16, 32))
-        options = {
-            "h": rng.choice((7, 10, 14, 20)),
-            "w": rng.choice((7, 10, 14, 20)),
-            "ci": ci,
-            "co": ci if depthwise else rng.choice((8, 16, 24, 48)),
-            "kh": taps,
-            "kw": taps,
-            "stride": (stride, stride),
-            "padding": (taps // 2,) * 4,
-            "groups": ci if depthwise else 1,
-        }
-        yield prim_func_of(convolution(**options)), machine
+            name, op = f"product {m} {n} {k}", product(m, n, k, "int8", trans_b=True)
+        else:
+            options = _convolution(rng, folds=machine.w_fold is not None)
+            name, op = f"conv {options}", convolution(**options)
+        yield Layer(f"{name} on {machine.name}", prim_func_of(op), machine)
 
 
-def decided(func, hardware):
-    """Cycles of the decision."""
-    return simulate(record(tt.tiling_schedule(func, target=hardware).mod, hardware)).cycles
+def _convolution(rng: random.Random, folds: bool) -> dict[str, object]:
+    taps, stride = rng.choice((1, 2, 3, 3, 3, 5)), rng.choice((1, 1, 2))
+    groups = rng.choice((1, 1, 1, 1, 2, "depthwise"))
+    ci = rng.choice((8, 16)) if groups == "depthwise" else rng.choice((3, 8, 16, 32) if groups == 1 else (8, 16, 32))
+    if groups != 1 and folds:
+        stride = 1  # page 05 folds no stride into channels of groups
+    return {
+        "h": rng.choice((7, 10, 14, 20)),
+        "w": rng.choice((7, 10, 14, 20)),
+        "ci": ci,
+        "co": ci if groups == "depthwise" else rng.choice((8, 16, 24, 48)),
+        "kh": taps,
+        "kw": taps,
+        "stride": (stride, stride),
+        "padding": (taps // 2,) * 4,
+        "groups": ci if groups == "depthwise" else groups,
+    }
 
 
-def searched(func, hardware, counts):
-    """Cycles of every cut of the space: each dimension in so many pieces as one of `counts` says."""
-    program = match(func, "main", may_swap=False)
-    own = _product_cuts if isinstance(program, GemmProgram) else _convolution_cuts
-    return [simulate(record(module, hardware)).cycles for module in own(program, hardware, counts)]
+def searched(layer: Layer, counts: tuple[int, ...]) -> Found | None:
+    """The decision beside the cuts of the space; None where none of it fits."""
+    cycles, walked, as_loaded = [], [], []
+    for cut, func in layer.cuts(counts):
+        cycles.append(simulate(record(func, layer.hardware)).cycles)
+        if isinstance(cut, ConvBlocks):
+            walked.append(walked_cycles(ConvFacts(layer.program.workload, layer.hardware), cut))
+        if layer.loads_as_decided(cut):
+            as_loaded.append(cycles[-1])
+    return Found(layer, layer.decided(), tuple(cycles), tuple(walked), tuple(as_loaded)) if cycles else None
 
 
-def ratios(number, seed, counts):
-    """(decision over the best cut, cycles of the decision) of random layers of which any cut of the space fits."""
-    found = []
-    for func, hardware in random_layers(seed):
-        others = searched(func, hardware, counts)
-        if others:
-            own = decided(func, hardware)
-            found.append((own / min(others), own))
-        if len(found) == number:
-            return found
+def found_of(number: int, seed: int, counts: tuple[int, ...]) -> list[Found]:
+    """The first so many random layers of which any cut of the space fits."""
+    found = filter(None, (searched(layer, counts) for layer in random_layers(seed)))
+    return list(itertools.islice(found, number))
 
 
-def _pieces(size, counts):
+def _pieces(size: int, counts: tuple[int, ...]) -> list[int]:
     return sorted({-(-size // count) for count in counts}, reverse=True)
 
 
-def _product_cuts(program, hardware, counts):
+def _product_cuts(
+    program: GemmProgram, hardware: tt.Hardware, counts: tuple[int, ...]
+) -> Iterator[tuple[GemmTiling, tirx.PrimFunc]]:
     """Partitions of m, n and k, in both orders, where they fit."""
     size, found = program.workload, product_on(program.workload, hardware)
     usual = tt.decide(size, hardware)
@@ -101,10 +167,12 @@ def _product_cuts(program, hardware, counts):
             usual, partition_m=m, partition_n=n, partition_k=k, outer_order=order, split_k=k < size.k,
             need_acc_buffer=k < size.k, load_a=load_a, load_b=load_b, tile_m=m, tile_n=n,
         )  # fmt: skip
-        yield apply(program, hardware, cut).main
+        yield cut, apply(program, hardware, cut).main
 
 
-def _convolution_cuts(program, hardware, counts):
+def _convolution_cuts(
+    program: ConvProgram, hardware: tt.Hardware, counts: tuple[int, ...]
+) -> Iterator[tuple[ConvBlocks, tirx.PrimFunc]]:
     """Output channels, rows, columns and channels, in both orders, where they fit."""
     facts = ConvFacts(program.workload, hardware)
     conv, grouped = facts.conv, facts.conv.groups > 1
@@ -120,4 +188,21 @@ def _convolution_cuts(program, hardware, counts):
     times = BlockTimes(facts, Columns(*np.array(made).T))
     for place in np.flatnonzero(times.fits).tolist():
         blocks = blocks_at(times, place)
-        yield ConvSchedule(program, plain_form(conv), blocks, sum_types(hardware)).write().mod["main"]
+        schedule = ConvSchedule(program, plain_form(conv), blocks, sum_types(hardware)).write()
+        yield blocks, schedule.mod["main"]
+
+
+def _folds(func: tirx.PrimFunc, hardware: tt.Hardware) -> Iterator[tuple[tuple[int, ...], tirx.PrimFunc]]:
+    """Granularities in and out that fold no more neighbours than there are points, and blocks of output channels."""
+    unit = hardware.w_fold
+    schedule = tt.tiling_schedule(func, target=hardware)
+    sums = schedule.get_sblock("sums")
+    width, channels = (int(schedule.get(sums).iter_vars[axis].dom.extent) for axis in (3, 5))
+    possible = [g for g in unit.granularities if unit.row_bytes // g <= width]
+    most = max(unit.co_block_factor, unit.second_buffer_rows)
+    blocks = range(1, min(most, -(-channels // unit.sub_units)) + 1)
+    for cut in itertools.product(possible, possible, blocks):
+        for name, value in zip(("pci", "pco", "block"), cut, strict=True):
+            schedule.unannotate(sums, f"vsim.{name}")
+            schedule.annotate(sums, f"vsim.{name}", value)
+        yield cut, schedule.mod["main"]

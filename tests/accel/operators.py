@@ -12,7 +12,14 @@ from tvm_tiling.accel.hazards import check_hazards
 from tvm_tiling.accel.record import record
 from tvm_tiling.match import prim_func_of
 
-SUMS = {"int8": "int32", "uint8": "int32", "float32": "float32", "float16": "float16"}
+SUMS = {
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "float32",
+}
 
 
 def product(m, n, k, dtype="float32", *, trans_a=False, trans_b=False, batch=None, name="C"):

@@ -48,31 +48,37 @@ class Case:
     def earliest(self) -> float:
         """Cycles that no order of loads and products with the decision's partitions and load counts can beat.
 
-        Without split-K nothing of the operand that passes by may leave its buffer before all of the partition that
-        stays has come to be multiplied with it, since it does not come again for it. So when the last of such a
-        partition comes, no more than two buffers have been loaded of the other operand since that partition's turn
-        began. Beyond them, all products and loads are still to come for the first partition; for the last, whose
-        arrival ends the loads of that operand, its own products are.
+        Without split-K an element of the operand that passes by does not come again for the partition that stays, so it
+        leaves its buffer only after all rows of the partition have met it. Take the moment at which a part t of a
+        partition of R rows has come, and in it all rows for a part y of k and all of k for a part x of the rows:
+        (1 - x) * (1 - y) >= 1 - t. A column of the other operand that has lost elements by then has lost no more than a
+        part y, and has sums open for the rows that are not complete, for at least (1 - x) * R. So columns have lost no
+        more than y * sums / ((1 - x) * R) <= y * (1 - y) / (1 - t) * sums / R, at most with y = 1/2 or, where that is
+        more than t, with t. All else that has been loaded is in the buffer, H columns of it. The other columns are
+        still to be loaded and multiplied, for the first partition with everything behind it, for the last, whose
+        arrival ends the loads of that operand, with its own products.
         """
         p, d = self.product, self.decision
         longest = max(p.gemm_cycles, d.load_a * p.load_a_cycles, d.load_b * p.load_b_cycles)
         if d.split_k:
             return longest
         if d.outer_order == "mn":
-            size, partition, room, passing_bytes = p.m, min(d.partition_m, p.m), p.buf_b, p.bytes_b
+            size, partition, room, passing = p.m, min(d.partition_m, p.m), p.buf_b, p.n
             stays, passes, again = p.load_a_cycles, p.load_b_cycles, d.load_b
         else:
-            size, partition, room, passing_bytes = p.n, min(d.partition_n, p.n), p.buf_a, p.bytes_a
+            size, partition, room, passing = p.n, min(d.partition_n, p.n), p.buf_a, p.m
             stays, passes, again = p.load_b_cycles, p.load_a_cycles, d.load_a
-        count = ceil_div(size, partition)
-        first, last = ceil_div(size, count) / size, (size - (count - 1) * ceil_div(size, count)) / size
-        held = min(1.0, 2 * room / passing_bytes)
-        return max(
-            longest,
-            stays * first + p.gemm_cycles * (1 - held * first),
-            stays * first + passes * (again - held),
-            stays + p.gemm_cycles * last * (1 - held),
-        )
+        least = size - (ceil_div(size, partition) - 1) * partition  # of a partition
+        held = 2 * room / (p.k * p.d_s)
+        bounds = [longest]
+        for t in (step / 64 for step in range(64)):
+            y = min(t, 0.5)
+            gone = min(1.0, (held + y * (1 - y) / (1 - t) * p.acc_max / p.d_acc / least) / passing)
+            arrived, part = stays * least / size * t, least / size
+            bounds.append(arrived + p.gemm_cycles * (1 - part * gone))
+            bounds.append(arrived + passes * (again - gone))
+            bounds.append(stays * (1 - part * (1 - t)) + p.gemm_cycles * part * (1 - gone))
+        return max(bounds)
 
 
 def cases(count: int, seed: int) -> Iterator[Case]:

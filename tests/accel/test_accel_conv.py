@@ -15,7 +15,7 @@ from tvm_tiling.accel.isa import Opcode
 from tvm_tiling.accel.record import record
 from tvm_tiling.accel.simulate import simulate
 from tvm_tiling.decide.conv_blocks import conv_blocks
-from tvm_tiling.match import match
+from tvm_tiling.match import match, prim_func_of
 
 VTA = tt.Hardware.load("vta")
 SMALL = tt.Hardware.neartile(buf_a=2048, buf_b=2048, acc_max=4096, bw_a=8, bw_b=8, macs_per_cycle=64)
@@ -127,10 +127,10 @@ def test_what_is_fused_behind_runs_on_the_vector_engine(case, machine):
 
 
 def test_what_is_fused_behind_is_cut_to_the_output_buffer():
-    narrow = replace(VTA, near_tile=replace(VTA.near_tile, out_bytes=4096))
+    narrow = replace(VTA, near_tile=replace(VTA.near_tile, out_bytes=2048))
     func, _, program, inputs, result = simulated(requantised(convolution(**CASES["3x3"]), 8), narrow)
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))
-    assert next(memory.bytes for memory in program.memories if memory.name == "out") <= 4096
+    assert next(memory.bytes for memory in program.memories if memory.name == "out") <= 2048
     whole = record(tt.tiling_schedule(func, target=VTA).mod, VTA)
     stores = [(p.instructions["op"] == Opcode.STORE).sum() for p in (whole, program)]
     assert stores[1] > stores[0]
@@ -141,6 +141,31 @@ def test_no_im2col_is_made_in_memory():
     _, _, program, _, _ = simulated(convolution(**CASES["3x3"]), VTA)
     image = next(memory for memory in program.memories if memory.name == "b")
     assert image.bytes <= 2 * 16 * 16 * 32  # the image within its border, twice
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("case", CASES)
+def test_cycles_are_those_that_the_decision_walked_through(case, machine):
+    func = prim_func_of(convolution(**CASES[case]))
+    program = record(tt.tiling_schedule(func, target=MACHINES[machine]).mod, MACHINES[machine])
+    assert simulate(program).cycles == conv_blocks(workload_of(func), MACHINES[machine]).cycles
+
+
+def test_the_image_is_read_as_often_as_points_lie_above_it():
+    """Bytes of the image by going through every block's points and taps."""
+    options = {"h": 11, "w": 9, "ci": 4, "co": 24, "kw": 2, "stride": (2, 1), "padding": (1, 0, 1, 1)}
+    hardware = tt.Hardware.neartile(buf_a=300, buf_b=150, acc_max=4096, bw_a=8, bw_b=8, macs_per_cycle=64)
+    func, _, program, _, _ = simulated(convolution(**options), hardware)
+    w, blocks = workload_of(func), conv_blocks(workload_of(func), hardware)
+    points = 0
+    for top in range(0, w.ho, blocks.rows):
+        for left in range(0, w.wo, blocks.columns):
+            rows = {y * 2 + r - 1 for y in range(top, min(w.ho, top + blocks.rows)) for r in range(3)}
+            columns = {x + s for x in range(left, min(w.wo, left + blocks.columns)) for s in range(2)}
+            points += len(rows & set(range(w.h))) * len(columns & set(range(w.w)))
+    passes = -(-w.co // blocks.step_m) if blocks.order == "mn" or blocks.channels < w.ci else 1
+    assert not blocks.whole_b and points > w.h * w.w
+    assert simulate(program).bytes["b"] == passes * points * w.ci == blocks.bytes_b
 
 
 # ---- the program comes from the schedule -----------------------------------------------------------------------------

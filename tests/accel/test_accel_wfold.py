@@ -43,16 +43,56 @@ def workload_of(func):
 # ---- page 05's formulas ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ci", [3, 14, 28, 47, 48, 49, 96])
-@pytest.mark.parametrize("stride", [1, 2, 3])
+CHANNELS, STRIDES = (3, 14, 28, 47, 48, 49, 96), (1, 2, 3)
+
+
+def page_05(decision, h, w, ci, co, stride, **_):
+    """The counts of a 3 x 3 convolution with a border of 1, as page 05 writes them: M 64, Ns 16, Ncu 4, L1 8."""
+    sw = stride[1]
+    kw = -(-(3 + (-1 % sw if w % sw == 0 else 0)) // sw)  # zeros in front of the kernel where no row moves
+    ho, wo = (h - 1) // stride[0] + 1, (w - 1) // sw + 1
+    ws, wso, bci = 64 // decision.pci, 64 // decision.pco, -(-sw * ci // decision.pci)
+    assert kw <= 8 * ws - 4 * ws + 1  # Kmax: no kernel is cut
+    points, aco = 4 * ws, -(-co // 16) * 16
+    blocks = ho * -(-wo // points)
+    steps = blocks * (aco // 16) * kw * 3 * bci
+    reads = blocks * -(-co // decision.co_block) * bci * 3 * -(-(points + kw - 1) // ws)
+    leaving = ho * (wo // points * -(-points // wso) + -(-(wo % points) // wso)) * -(-co // decision.pco)
+    return {
+        "steps": steps, "reads": reads, "weight_rows": steps, "write_rows": leaving,
+        "cycles": max(steps, reads, leaving),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ci", CHANNELS)
+@pytest.mark.parametrize("stride", STRIDES)
 def test_steps_rows_and_cycles_equal_the_formulas(ci, stride):
     case = {"h": 11, "w": 34, "ci": ci, "co": 64, "stride": (stride, stride), "padding": (1, 1, 1, 1)}
     func, _, program, inputs, result = simulated(convolution(**case), WFOLD16)
     assert np.array_equal(result, by_numpy(inputs, **case))
     decision = tt.decide(workload_of(func), WFOLD16)
-    assert counted(program) == {name: getattr(decision, name) for name in COUNTS}
+    assert counted(program) == page_05(decision, **case) == {name: getattr(decision, name) for name in COUNTS}
     assert simulate(program).cycles == decision.cycles  # nothing else takes time on this machine
     assert decision.stride_fold == stride
+
+
+def granularity_of(channels, width):
+    """Page 05's padding rule: of what pads less than 16 bytes more than the least, the largest; Ws columns at most."""
+    pads = {pci: -channels % pci for pci in (64, 32, 16, 8) if 64 // pci <= width}
+    return max(pci for pci, pad in pads.items() if pad < min(pads.values()) + 16)
+
+
+@pytest.mark.parametrize("ci", CHANNELS)
+@pytest.mark.parametrize("stride", STRIDES)
+def test_mode_seed_counts_equal_the_formulas_at_the_granularity_of_the_padding_rule(ci, stride):
+    case = {"h": 5, "w": 34, "ci": ci, "co": 64, "stride": (stride, stride), "padding": (1, 1, 1, 1)}
+    func = prim_func_of(convolution(**case))
+    program = record(tt.tiling_schedule(func, target=WFOLD16, mode="seed").mod, WFOLD16)
+    literal = tt.decide(workload_of(func), WFOLD16, mode="seed")
+    assert literal.pci == granularity_of(stride * ci, -(-36 // stride))
+    assert counted(program) == page_05(literal, **case)
+    if stride == 1:
+        assert literal.pci == {3: 16, 14: 16, 28: 32, 47: 16, 48: 16, 49: 64, 96: 32}[ci]
 
 
 @pytest.mark.parametrize("ci", [3, 28, 49])

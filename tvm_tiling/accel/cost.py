@@ -12,7 +12,8 @@
                   channels of a sub-unit share a pass over the input, 0: all. Results that leave have the size that
                   w_fold.output_element_bytes says
     COLMV         ceil(k/EP) * ceil(m/VP) for each column of the result, there the latency of EP later (page 04)
-    ALU           ceil(elements / lanes), the result its latency later
+    ALU           ceil(elements / lanes), the result its latency later; in the tail of page 04's engine no cycles of
+                  its own: the latency of COLMV has them
     NOP           nothing
 
 Every memory that has a number of ports is asked for one by each instruction that touches it. A level of the storage
@@ -32,10 +33,10 @@ from ..hardware.column import Column
 from ..hardware.machine import Machine
 from ..hardware.memory import OPERANDS as OPERANDS_OF_LEVEL
 from ..hardware.near_tile import NearTile
-from ..hardware.vector import FUNCTIONS
+from ..hardware.vector import FUNCTIONS, Vector
 from ..hardware.w_fold import WFold
 from .instruction_name import instruction_name
-from .isa import Opcode
+from .isa import ElementType, Opcode
 from .timing import Costs
 from .work import Lane, Products, Work
 
@@ -146,6 +147,10 @@ def _vector_costs(work: Work, machine: Machine, busy: np.ndarray, latency: np.nd
                 f"{instruction_name(work.program, int(own.number[0]))} takes; accepted: "
                 f"{', '.join(machine.vector.functions)}"
             )
+        for operand in ("dtype", "result_dtype"):
+            refuse_types(work, own.number, operand, machine, machine.vector)
+    if machine.vector_is_tail:
+        return
     fills = work.fills.get(machine.queue_of("vector"))
     for own in (*work.vectors.values(), *((fills,) if fills else ())):
         busy[own.number] = -(-own.elements // machine.vector.lanes)
@@ -236,7 +241,24 @@ def _needed(work: Work, own: Products, machine: Machine, unit: str) -> Any:
             f"{machine.hardware.name} has no {unit}, which {instruction_name(work.program, int(own.number[0]))} runs "
             "on; accepted: a machine that has one, or a program made for this one"
         )
+    refuse_types(work, own.number, "dtype", machine, found)
     return found
+
+
+def refuse_types(
+    work: Work, number: np.ndarray, operand: str, machine: Machine, unit: NearTile | WFold | Column | Vector
+) -> None:
+    """HardwareError, naming the first of the instructions `number`, whose elements (`operand` "dtype" or
+    "result_dtype") are of a type that `unit` has not."""
+    known = [int(ElementType[name.upper()]) for name in unit.dtypes]
+    wrong = ~np.isin(work.program.instructions[operand][number], known) if known else np.zeros(0, dtype=bool)
+    if wrong.any():
+        first = int(number[wrong.argmax()])
+        kind = ElementType(int(work.program.instructions[operand][first])).name.lower()
+        raise HardwareError(
+            f"{machine.hardware.name}: {instruction_name(work.program, first)} is of {kind}; accepted: "
+            f"{', '.join(unit.dtypes)}"
+        )
 
 
 def _ports(work: Work, machine: Machine) -> tuple[tuple[str, ...], tuple[int, ...], np.ndarray]:

@@ -70,7 +70,8 @@ def narrowed(values: np.ndarray, kind: int) -> np.ndarray:
         if values.dtype.kind == "f":
             # float32 does not hold the greatest int32, float64 holds all.
             values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=high, neginf=low)
-        return np.clip(values, low, high).astype(STORED[kind])
+        # Two functions are faster than np.clip, which looks for the limits of types first.
+        return np.minimum(np.maximum(values, low), high).astype(STORED[kind])
     if kind == ElementType.BFLOAT16:
         return to_bfloat16(values.astype(np.float32, copy=False))
     with np.errstate(over="ignore"):  # beyond the greatest float16 lies infinity

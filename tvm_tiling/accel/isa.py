@@ -13,8 +13,10 @@ loops over operands that are walked with fixed strides, so that one record fits 
                   (m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels;
                   immediate = (PCI, PCO) in bytes, PCI 0: the one of fewest cycles, PCO 0: results stay on the chip,
                   block: output channels of a sub-unit between two passes over the input, 0: all of them),
-                  the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP)). Integers are summed in the type
-                  of c, int32 or int16, and wrap round there; floats in float32, rounded once
+                  the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP). All columns in one instruction is
+                  row-wise order, which needs the whole vector; columns of x in one and those of h, added to them, in
+                  the next is column-wise order, which starts before h is there). Integers are summed in the type of
+                  c, int32 or int16, and wrap round there; floats in float32, rounded once
     ALU           c = function(a, b) over d0..d3; b is the number immediate[0] where the flag IMMEDIATE is set. A loop
                   whose stride in c is 0 reduces: c = function(c, a), c being read first
     NOP           nothing but its tokens

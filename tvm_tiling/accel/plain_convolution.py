@@ -12,9 +12,10 @@ from ..workload import ConvWorkload
 LAYOUTS = ("NHWC", "NCHW")
 
 
-def plain_convolution(workload: ConvWorkload) -> tirx.PrimFunc:
-    """y = conv(x, w) with the workload's sizes, types and layout; kernels lie as kh, kw, ci, co beside NHWC, as co, ci,
-    kh, kw beside NCHW. UnsupportedOperator for transposed ones, three dimensions and channels in blocks."""
+def plain_convolution(workload: ConvWorkload) -> tuple[list[te.Tensor], te.Tensor]:
+    """x and w, and y = conv(x, w) with the workload's sizes, types and layout; kernels lie as kh, kw, ci, co beside
+    NHWC, as co, ci, kh, kw beside NCHW. UnsupportedOperator for transposed ones, three dimensions and channels in
+    blocks."""
     c = workload
     if c.transposed or c.d > 1 or c.kd > 1 or c.layout not in LAYOUTS:
         raise UnsupportedOperator(
@@ -35,9 +36,7 @@ def plain_convolution(workload: ConvWorkload) -> tirx.PrimFunc:
         kernel = w[(rh, rw, rc, o) if last else (o, rc, rh, rw)]
         return te.sum(padded[point].astype(c.acc_dtype) * kernel.astype(c.acc_dtype), axis=[rc, rh, rw])
 
-    y = te.compute(_image(c.n, c.ho, c.wo, c.co, last), element, name="y")
-    func: tirx.PrimFunc = te.create_prim_func([x, w, y])
-    return func
+    return [x, w], te.compute(_image(c.n, c.ho, c.wo, c.co, last), element, name="y")
 
 
 def _image(n: Any, h: Any, w: Any, c: Any, last: bool) -> tuple[Any, ...]:

@@ -65,6 +65,15 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
         raise
 
 
+def is_program(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as the file of a program does."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 def load(path: str | os.PathLike[str]) -> Program:
     """See :meth:`Program.load`."""
     try:

@@ -1,11 +1,11 @@
 """From the TIR of a schedule to a program: every block of an engine becomes instructions, as its loops say.
 
-The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "wfold", "vector", "load", "store") is the
-engine it runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block that
-writes a buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what has no
-scope of its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage level, and
-"vsim.copies" on a block that loads one how many copies of a piece its instances hold. Tokens follow from what
-instructions read and write.
+The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "wfold", "column", "vector", "load", "store")
+is the engine it runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block
+that writes a buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what
+has no scope of its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage
+level, and "vsim.copies" on a block that loads one how many copies of a piece its instances hold. Tokens follow from
+what instructions read and write.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from ..hardware.machine import Machine
 from .program import Memory, Program, Region, Tensor
 from .record_border_copy import is_bordered_copy, record_bordered_copy
 from .record_buffers import EXTERNAL, Places
+from .record_column import record_column
 from .record_engines import record_copy, record_product
 from .record_fold import record_fold
 from .record_instances import Coupled, Instances, instances_of
 from .record_levels import level_engine, level_of, record_level_copy
 from .record_nest import Leaf, Nest
+from .record_reduction import record_reduction
 from .record_rows import Rows
 from .record_unused import Recorded, drop_unused
 from .record_vector import VectorBlock
 from .tokens_from_data import place_tokens
 
-ENGINES = ("matrix", "wfold", "vector", "load", "store")
+ENGINES = ("matrix", "wfold", "column", "vector", "load", "store")
 
 
 def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
@@ -102,6 +104,8 @@ def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine
 
 def _engine(engine: str, source: str | None, memory: str, machine: Machine) -> str:
     """The machine's engine that writes to `memory`: the vector engine loads what is neither A nor B, and uses it."""
+    if engine == "column":  # several engines: the first of them
+        return next((name for name in machine.engines if name.rstrip("0123456789") == engine), engine)
     of_level = level_engine(machine, engine, source, memory)
     if of_level is not None or engine != "load":
         return of_level or engine
@@ -113,10 +117,14 @@ def _write(found: Instances, engine: str, places: Places, rows: Rows, queue: str
         record_product(found, places, rows, queue)
     elif engine == "wfold":
         record_fold(found, places, rows, queue)
+    elif engine == "column":
+        record_column(found, places, rows, queue)
+    elif engine == "vector" and found.leaf.block.init is not None:
+        record_reduction(found, places, rows, queue, machine)
     elif engine == "vector" and is_bordered_copy(found):
         record_bordered_copy(found, places, rows, queue)
     elif engine == "vector":
-        VectorBlock(found, places, rows, queue, frozenset(machine.vector.functions)).record()
+        VectorBlock(found, places, rows, queue, machine).record()
     elif _of_level(found, places, machine):
         record_level_copy(found, places, rows, queue)
     else:

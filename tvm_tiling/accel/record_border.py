@@ -58,15 +58,18 @@ def record_bordered_load(
     target: Walk,
     box: tuple[np.ndarray, np.ndarray],
     border: float,
+    copies: tuple[int, int] | None = None,
 ) -> None:
-    """LOADs of what lies in the `box` (from where to where each inner loop goes) of every instance, within `border`."""
+    """LOADs of what lies in the `box` (from where to where each inner loop goes) of every instance, within `border`;
+    with (count, elements between them) into as many `copies`."""
     low, high = box
     padded = [loop for loop in range(len(found.inner)) if (low[:, loop] > 0).any() or _short(found, high, loop)]
-    groups = grouped(found, (source, target), len(PADDED) + len(OTHERS), alone=padded)
-    if groups is None or len(padded) > len(PADDED) or len(groups) - len(padded) > len(OTHERS):
+    others = OTHERS if copies is None else OTHERS[:-1]
+    groups = grouped(found, (source, target), len(PADDED) + len(others), alone=padded)
+    if groups is None or len(padded) > len(PADDED) or len(groups) - len(padded) > len(others):
         raise Coupled
     loops: list[list[int]] = [[], [], [], []]
-    for places, some in ((PADDED, True), (OTHERS, False)):
+    for places, some in ((PADDED, True), (others, False)):
         own = [group for group in groups if (group[0] in padded) == some]
         for place, group in zip(places, own, strict=False):
             loops[place] = group
@@ -78,6 +81,9 @@ def record_bordered_load(
     part = replace(found, extents=high - low)
     moved = replace(source, start=first)
     rows.add(part, Opcode.LOAD, queue, loops, a=moved, c=target, pad=pad, immediate=(border, 0.0))
+    if copies is not None:
+        rows.tables[-1]["extent"][:, OTHERS[-1]] = copies[0]
+        rows.tables[-1]["c_stride"][:, OTHERS[-1]] = copies[1]
 
 
 def _short(found: Instances, high: np.ndarray, loop: int) -> bool:

@@ -42,6 +42,7 @@ class Place:
     loops: tuple[Loop, ...]  # whose iterations take versions in turn
     versions: int
     copies: int = 1  # of each version, one behind the other: groups of instances of a level that hold the same
+    halo: int = 0  # elements behind each copy: what instances hold of the parts of their neighbours
 
     @property
     def kind(self) -> ElementType:
@@ -54,7 +55,7 @@ class Place:
     @property
     def elements(self) -> int:
         """Of one copy."""
-        return prod(self.shape)
+        return prod(self.shape) + self.halo
 
     @property
     def version_bytes(self) -> int:
@@ -106,14 +107,23 @@ class Places:
         used = self.used.get(memory, 0)
         address = -(-used // ALIGNMENT) * ALIGNMENT
         capacity = memory_bytes(self.machine, memory)
-        if capacity is not None and address + size > capacity:
-            held = f", {used} of them taken" if used else ""
+        others = self._used_beside(memory)
+        if capacity is not None and address + size + others > capacity:
+            held = f", {used + others} of them taken" if used + others else ""
             raise HardwareError(
                 f"{what} takes {size} bytes of memory {memory!r} of {self.machine.hardware.name}, which has "
                 f"{capacity}{held}; accepted: smaller tiles, or fewer versions"
             )
         self.used[memory] = address + size
         return address
+
+    def _used_beside(self, memory: str) -> int:
+        """Bytes that the other operands of a storage level take of the room that they share."""
+        owner = memory.rpartition(".")[0]
+        shares = any(level.name == owner and level.bytes is not None for level in self.machine.hardware.levels)
+        return sum(
+            size for name, size in self.used.items() if shares and name.rpartition(".")[0] == owner and name != memory
+        )
 
     def _dense(self, buffer: tirx.Buffer) -> None:
         shape = tuple(int(extent) for extent in buffer.shape)
@@ -139,7 +149,7 @@ class Places:
         shape, origin = self._box(buffer, writers, loops)
         versions = self._versions(buffer, writers, readers, loops)
         copies = self._copies(writers)
-        place = Place(buffer, memory, 0, shape, origin, loops, versions, copies)
+        place = Place(buffer, memory, 0, shape, origin, loops, versions, copies, halo_elements(writers, shape))
         turns = f"{versions}" if copies == 1 else f"{versions} x {copies} copies"
         what = f"buffer {buffer.name} of {turns} x {list(shape)} {buffer.dtype}"
         address = self.reserve(memory, versions * place.version_bytes, what)
@@ -219,6 +229,15 @@ class Places:
                 f"loop {loops[-1].variable.name} has {len(stages)} stages for more parts; accepted: one for each part"
             ) from None
         return max(1, last - first + 1)
+
+
+def halo_elements(writers: Sequence[Leaf], shape: Sequence[int]) -> int:
+    """Elements that a block of `shape` takes besides as the annotation "vsim.halo" of who writes it says."""
+    halo = next((own for leaf in writers if (own := leaf.annotation("vsim.halo")) is not None), None)
+    if halo is None:
+        return 0
+    d, _, overlap, parts = (int(number) for number in halo)  # type: ignore[attr-defined]
+    return (parts - 1) * overlap * (prod(shape) // shape[d])
 
 
 def _common(leaves: Sequence[Leaf]) -> tuple[Loop, ...]:

@@ -185,15 +185,18 @@ def _product_loops(found: Instances, a: Walk, b: Walk, c: Walk) -> list[list[int
 
 
 def starts_sum(found: Instances) -> np.ndarray:
-    """Where a sum begins: all summed axes at their first value."""
+    """Where a sum of products begins, from 0."""
+    init = found.leaf.block.init
+    if init is not None and (not isinstance(init, tirx.BufferStore) or constant(init.value) != 0):
+        raise found.nest.refuse(f"block {found.leaf.name!r} starts its sum with other than 0; accepted: sums from 0")
+    return begins(found)
+
+
+def begins(found: Instances) -> np.ndarray:
+    """Where a reduction begins: all reduced axes at their first value."""
     block = found.leaf.block
     starts = np.full(len(found), block.init is not None)
-    if block.init is None:
-        return starts
-    init = block.init
-    if not isinstance(init, tirx.BufferStore) or constant(init.value) != 0:
-        raise found.nest.refuse(f"block {found.leaf.name!r} starts its sum with other than 0; accepted: sums from 0")
-    for axis in block.iter_vars:
+    for axis in block.iter_vars if block.init is not None else ():
         if int(axis.iter_type) == tirx.IterVar.CommReduce:
             first, _ = found.affine(axis.var)
             starts &= first == int(axis.dom.min)

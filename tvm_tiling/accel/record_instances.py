@@ -80,6 +80,9 @@ class Instances:
             return
         start, steps = self._affine(room)  # the condition says that this is above 0
         bounded = [number for number, step in enumerate(steps) if step]
+        if not bounded:  # the instruction's loops in it go round once
+            self.only(start > 0)
+            return
         most = start + sum(min(steps[i], 0) * (self.extents[:, i] - 1) for i in bounded)
         if (most > 0).all():
             return

@@ -16,6 +16,7 @@ from tvm.ir import TensorLoad
 
 from .record_buffers import Place, Places
 from .record_instances import Instances
+from .record_nest import PLACES
 from .record_rows import Rows
 
 
@@ -36,12 +37,10 @@ def drop_unused(recorded: list[Recorded], places: Places, rows: Rows) -> None:
         if found.leaf.annotation("vsim.engine") == "load" and store.buffer in used:
             pieces = _pieces(found, places[store.buffer])
             kept = np.isin(pieces, np.concatenate(used[store.buffer]))
-            if not kept.all() and all(len(rows.tables[number]) == len(found) for number in range(first, end)):
-                for number in range(first, end):
-                    rows.tables[number] = rows.tables[number][kept]
-                    rows.keys[number] = rows.keys[number][kept]
-            else:
-                kept = None
+            needed = found.keys[kept] // PLACES
+            for number in range(first, end):
+                stays = np.isin(rows.keys[number] // PLACES, needed)
+                rows.tables[number], rows.keys[number] = rows.tables[number][stays], rows.keys[number][stays]
         loads: list[TensorLoad] = []
         tvm_ffi.structural_walk(store, (TensorLoad, loads.append))
         for buffer in {load.source for load in loads}:

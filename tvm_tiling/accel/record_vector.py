@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.ir.prim.expr import LShift, RShift
 
+from ..hardware.machine import Machine
 from .isa import ElementType, Flag, Function, Opcode
 from .program import STORAGE
 from .record_buffers import EXTERNAL, Places
@@ -23,6 +24,7 @@ from .record_instances import Coupled, Instances
 from .record_rows import Rows, Walk, grouped, walk
 
 Operand: TypeAlias = Walk | float
+Target: TypeAlias = Walk | ElementType  # a place, or any scratch space of a type
 
 _BINARY = {
     tirx.Add: Function.ADD,
@@ -38,10 +40,10 @@ _ROUNDING = ("round", "nearbyint")
 
 
 class VectorBlock:
-    """Writes the instructions of one block; `functions` are those the machine has."""
+    """Writes the instructions of one block for the vector engine of a machine."""
 
-    def __init__(self, found: Instances, places: Places, rows: Rows, queue: str, functions: frozenset[str]) -> None:
-        self.found, self.places, self.rows, self.queue, self.functions = found, places, rows, queue, functions
+    def __init__(self, found: Instances, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
+        self.found, self.places, self.rows, self.queue, self.machine = found, places, rows, queue, machine
         self.number = 0
         self.scratch: dict[tuple[int, ElementType], Walk] = {}
         self.loans: dict[int, tuple[int, ElementType]] = {}
@@ -90,6 +92,19 @@ class VectorBlock:
         for operand in operands:
             self.lent.discard(self.loans.get(id(operand), (-1, ElementType.INT8)))
 
+    def landing(self, target: Target, *operands: Operand) -> Walk:
+        """Where a result made of `operands`, which nobody asks for again, goes: to `target`, or where that is any
+        scratch space of a type, in the place of an operand there. An instruction reads all before it writes."""
+        self.release(*operands)
+        if isinstance(target, Walk):
+            return target
+        for operand in operands:
+            key = self.loans.get(id(operand))
+            if isinstance(operand, Walk) and key is not None and operand.kind is target:
+                self.lent.add(key)
+                return operand
+        return self.temporary(target)
+
     # ---- instructions ---------------------------------------------------------------------------------------------
 
     def alu(self, function: Function, target: Walk, a: Walk, b: Operand | None = None, second: float = 0.0) -> None:
@@ -97,6 +112,8 @@ class VectorBlock:
         if not self.has(function):
             raise self.refuse_function(function)
         walks = [target, a, *([b] if isinstance(b, Walk) else [])]
+        for operand in walks:
+            self.refuse_type(operand)
         immediate = (b if isinstance(b, float) else 0.0, second)
         flags = int(Flag.IMMEDIATE) if isinstance(b, float) else 0
         self.rows.add(
@@ -126,10 +143,18 @@ class VectorBlock:
         return loops
 
     def has(self, function: Function) -> bool:
-        return function.name.lower() in self.functions
+        return function.name.lower() in self.machine.vector.functions
+
+    def refuse_type(self, operand: Walk) -> None:
+        known = self.machine.vector.dtypes
+        if known and operand.kind.name.lower() not in known:
+            raise self.found.nest.refuse(
+                f"block {self.found.leaf.name!r} computes with {operand.kind.name.lower()}, which the machine's vector "
+                f"engine has not; accepted: {', '.join(known)}"
+            )
 
     def refuse_function(self, function: Function) -> Exception:
-        known = ", ".join(sorted(self.functions))
+        known = ", ".join(sorted(self.machine.vector.functions))
         return self.found.nest.refuse(
             f"block {self.found.leaf.name!r} needs {function.name.lower()}, which the machine's vector engine has not; "
             f"accepted: {known}"
@@ -144,9 +169,7 @@ class VectorBlock:
             return value
         if isinstance(expr, TensorLoad):
             return self.walk(expr)
-        target = self.temporary(self.kind(expr))
-        self.into(expr, target)
-        return target
+        return self.into(expr, self.kind(expr))
 
     def kind(self, expr: tirx.Expr) -> ElementType:
         dtype = str(expr.ty)
@@ -157,114 +180,104 @@ class VectorBlock:
     def refuse(self, expr: tirx.Expr, why: str) -> Exception:
         return self.found.nest.refuse(f"block {self.found.leaf.name!r}: {expr} {why}")
 
-    def into(self, expr: tirx.Expr, target: Walk) -> None:
-        """Put the value of an expression into `target`, converted to its type."""
-        if constant(expr) is not None:
-            self.fill(target, constant(expr) or 0.0)
-        elif isinstance(expr, tirx.Cast):
-            self.cast(expr, target)
-        elif isinstance(expr, TensorLoad):
-            self.alu(Function.COPY, target, self.walk(expr))
-        elif (bounds := _clipped(expr)) is not None and self.has(Function.CLIP):
-            self.unary(Function.CLIP, bounds[0], target, bounds[1], bounds[2])
-        elif type(expr) in _BINARY:
-            self.binary(expr, target)
-        elif isinstance(expr, tirx.FloorDiv):
-            self.floor_division(expr, target)
-        elif isinstance(expr, (RShift, LShift)) and constant(expr.b) is not None:
+    def into(self, expr: tirx.Expr, target: Target) -> Walk:
+        """Put the value of an expression into `target`, converted to its type, and give where it is then."""
+        value = constant(expr)
+        if value is not None:
+            place = self.landing(target)
+            self.fill(place, value)
+            return place
+        if isinstance(expr, tirx.Cast):
+            return self.cast(expr, target)
+        if isinstance(expr, TensorLoad):
+            return self.apply(Function.COPY, self.walk(expr), target)
+        if (bounds := _clipped(expr)) is not None and self.has(Function.CLIP):
+            return self.unary(Function.CLIP, bounds[0], target, bounds[1], bounds[2])
+        if type(expr) in _BINARY:
+            return self.binary(expr, target)
+        if isinstance(expr, tirx.FloorDiv):
+            return self.floor_division(expr, target)
+        if isinstance(expr, (RShift, LShift)) and constant(expr.b) is not None:
             bits = int(constant(expr.b) or 0)
             if isinstance(expr, LShift):
-                self.unary_shift(expr.a, -bits, target)
-            else:
-                self.shifted(expr.a, bits, target)
-        elif isinstance(expr, Call):
-            self.call(expr, target)
-        else:
-            raise self.refuse(expr, f"is a {type(expr).__name__}; accepted: arithmetic, min, max, shifts and functions")
+                return self.unary(Function.SHIFT, expr.a, target, -bits)
+            return self.shifted(expr.a, bits, target)
+        if isinstance(expr, Call):
+            return self.call(expr, target)
+        raise self.refuse(expr, f"is a {type(expr).__name__}; accepted: arithmetic, min, max, shifts and functions")
 
-    def cast(self, expr: tirx.Cast, target: Walk) -> None:
+    def apply(self, function: Function, a: Walk, target: Target, b: Operand | None = None, second: float = 0.0) -> Walk:
+        """One instruction, whose result goes to `target`."""
+        place = self.landing(target, a, *([] if b is None else [b]))
+        self.alu(function, place, a, b, second)
+        return place
+
+    def cast(self, expr: tirx.Cast, target: Target) -> Walk:
         # An instruction converts what it computes: a cast costs one of its own only where there is nothing to compute,
         # and where it is not the last step of all.
         inner = expr.value
+        kind = target.kind if isinstance(target, Walk) else target
         if isinstance(inner, TensorLoad):
-            self.alu(Function.COPY, target, self.walk(inner))
-        elif self.kind(expr) == target.kind and not isinstance(inner, tirx.Cast):
-            self.into(inner, target)
-        else:
-            value = self.operand(inner)
-            assert isinstance(value, Walk)
-            self.alu(Function.COPY, target, value)
-            self.release(value)
+            return self.apply(Function.COPY, self.walk(inner), target)
+        if self.kind(expr) is kind and not isinstance(inner, tirx.Cast):
+            return self.into(inner, target)
+        value = self.operand(inner)
+        assert isinstance(value, Walk)
+        return self.apply(Function.COPY, value, target)
 
-    def unary(self, function: Function, expr: tirx.Expr, target: Walk, first: float = 0.0, second: float = 0.0) -> None:
+    def unary(
+        self, function: Function, expr: tirx.Expr, target: Target, first: float = 0.0, second: float = 0.0
+    ) -> Walk:
         value = self.operand(expr)
         if not isinstance(value, Walk):
             raise self.refuse(expr, "is a constant; accepted: fold it first")
-        with_numbers = function in (Function.CLIP, Function.SCALE)
-        self.alu(function, target, value, first if with_numbers else None, second)
-        self.release(value)
+        with_numbers = function in (Function.CLIP, Function.SCALE, Function.SHIFT)
+        return self.apply(function, value, target, float(first) if with_numbers else None, second)
 
-    def binary(self, expr: tirx.Expr, target: Walk) -> None:
+    def binary(self, expr: tirx.Expr, target: Target) -> Walk:
         function = _BINARY[type(expr)]
         left, right = expr.a, expr.b
         if constant(left) is not None and function in _EITHER_WAY:
             left, right = right, left
         value = constant(right)
         if function is Function.MAX and value == 0 and self.has(Function.RELU):
-            self.unary(Function.RELU, left, target)
-            return
+            return self.unary(Function.RELU, left, target)
         if function is Function.SUB and not self.has(Function.SUB) and value is not None:
             function, value = Function.ADD, -value
         a = self.operand(left)
         if not isinstance(a, Walk):  # a number over or minus something
-            a = self.temporary(self.kind(expr))
-            self.fill(a, constant(left) or 0.0)
+            number, a = a, self.temporary(self.kind(expr))
+            self.fill(a, number)
         b = value if value is not None else self.operand(right)
         if function is Function.SUB and not self.has(Function.SUB) and isinstance(b, Walk):
-            negative = self.temporary(self.kind(expr))
-            self.alu(Function.MUL, negative, b, -1.0)
-            self.release(b)
-            function, b = Function.ADD, negative
-        self.alu(function, target, a, b)
-        self.release(a, b)
+            function, b = Function.ADD, self.apply(Function.MUL, b, self.kind(expr), -1.0)
+        return self.apply(function, a, target, b)
 
-    def floor_division(self, expr: tirx.FloorDiv, target: Walk) -> None:
+    def floor_division(self, expr: tirx.FloorDiv, target: Target) -> Walk:
         by = constant(expr.b)
         if by is None or by < 1 or int(by) & (int(by) - 1):
             raise self.refuse(expr, "divides by other than a power of two; accepted: shifts")
-        self.shifted(expr.a, int(by).bit_length() - 1, target)
+        return self.shifted(expr.a, int(by).bit_length() - 1, target)
 
-    def call(self, expr: Call, target: Walk) -> None:
+    def call(self, expr: Call, target: Target) -> Walk:
         name = str(getattr(expr.op, "name", "")).rpartition(".")[2]
         if name in _CALLS:
-            self.unary(_CALLS[name], expr.args[0], target)
-        elif name in _ROUNDING:
-            self.unary(Function.SCALE, expr.args[0], target, 1.0)
-        else:
-            known = ", ".join(sorted((*_CALLS, *_ROUNDING)))
-            raise self.refuse(expr, f"calls {name}; accepted: {known}")
+            return self.unary(_CALLS[name], expr.args[0], target)
+        if name in _ROUNDING:
+            return self.unary(Function.SCALE, expr.args[0], target, 1.0)
+        known = ", ".join(sorted((*_CALLS, *_ROUNDING)))
+        raise self.refuse(expr, f"calls {name}; accepted: {known}")
 
-    def shifted(self, expr: tirx.Expr, bits: int, target: Walk) -> None:
+    def shifted(self, expr: tirx.Expr, bits: int, target: Target) -> Walk:
         """floor(expr / 2^bits); the instruction rounds, so half of the divisor is taken off first, or not added."""
         half = float(1 << (bits - 1)) if bits else 0.0
-        if bits and isinstance(expr, tirx.Add) and constant(expr.b) == half:
-            self.unary_shift(expr.a, bits, target)
-        elif not bits:
-            self.into(expr, target)
-        else:
-            value = self.operand(expr)
-            assert isinstance(value, Walk)
-            lower = self.temporary(value.kind)
-            self.alu(Function.ADD, lower, value, -half)
-            self.release(value)
-            self.alu(Function.SHIFT, target, lower, float(bits))
-            self.release(lower)
-
-    def unary_shift(self, expr: tirx.Expr, bits: int, target: Walk) -> None:
+        if not bits:
+            return self.into(expr, target)
+        if isinstance(expr, tirx.Add) and constant(expr.b) == half:
+            return self.unary(Function.SHIFT, expr.a, target, bits)
         value = self.operand(expr)
         assert isinstance(value, Walk)
-        self.alu(Function.SHIFT, target, value, float(bits))
-        self.release(value)
+        return self.apply(Function.SHIFT, self.apply(Function.ADD, value, value.kind, -half), target, float(bits))
 
 
 class TensorLoadOf:

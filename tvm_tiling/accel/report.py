@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from .page import write_page
+from .page import Table, write_page
 from .program import Program
 from .region_time import RegionTime, region_times
 from .timing import Timing
@@ -137,11 +138,12 @@ class SimReport:
             "regions": [vars(region) for region in self.regions],
         }
 
-    def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as one HTML file, with plots where the plotly package is installed (extra `plots`)."""
+    def save_html(self, path: str | os.PathLike[str], further: Sequence[Table] = ()) -> None:
+        """Write the report as one HTML file, with plots where the plotly package is installed (extra `plots`), and
+        `further` tables at its end."""
         from .report_page import report_page  # which needs this class
 
-        write_page(path, report_page(self))
+        write_page(path, report_page(self, further))
 
     def summary(self) -> str:
         """The report as text: a headline and what limits it, then engines, memories and energy as tables."""

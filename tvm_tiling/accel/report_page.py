@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .event_loop import CAUSES
-from .page import page
+from .page import Table, page
 from .report_text import headline, tables
 
 if TYPE_CHECKING:
     from .report import SimReport
 
 
-def report_page(report: SimReport) -> str:
-    """The whole page."""
-    figures = [_engines(report), _roofline(report), _energy(report)]
-    return page(f"Simulated on {report.hardware}", headline(report), tables(report), figures)
+def report_page(report: SimReport, further: Sequence[Table] = ()) -> str:
+    """The whole page, `further` tables at its end. Plots that would be empty are left out."""
+    figures = [_engines(report), _roofline(report), _energy(report), _operators(report)]
+    shown = [figure for figure in figures if figure["data"]]
+    return page(f"Simulated on {report.hardware}", headline(report), [*tables(report), *further], shown)
 
 
 def _engines(report: SimReport) -> dict[str, Any]:
@@ -34,7 +36,8 @@ def _engines(report: SimReport) -> dict[str, Any]:
 
 
 def _energy(report: SimReport) -> dict[str, Any]:
-    data = [{"type": "bar", "x": list(report.energy), "y": list(report.energy.values()), "name": "energy"}]
+    bars = {"type": "bar", "x": list(report.energy), "y": list(report.energy.values()), "name": "energy"}
+    data = [bars] if report.energy_pj else []
     return {"data": data, "layout": {"title": {"text": "Energy"}, "yaxis": {"title": {"text": "pJ"}}}}
 
 
@@ -58,3 +61,24 @@ def _roofline(report: SimReport) -> dict[str, Any]:
         {"type": "scatter", "mode": "markers", "name": "program", "x": [intensity], "y": [reached]},
     ]
     return {"data": data, "layout": layout}
+
+
+def _operators(report: SimReport) -> dict[str, Any]:
+    """A bar for each operator from its first start to its last result, of programs with several."""
+    regions = report.regions if len(report.regions) > 1 else ()
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "name": "operators",
+        "y": [region.name for region in regions],
+        "x": [region.end - region.start for region in regions],
+        "base": [region.start for region in regions],
+        "text": [region.workload for region in regions],
+        "textposition": "none",
+    }
+    layout = {
+        "title": {"text": "Operators, from first start to last result"},
+        "xaxis": {"title": {"text": "cycles"}},
+        "yaxis": {"autorange": "reversed"},
+    }
+    return {"data": [bars] if regions else [], "layout": layout}

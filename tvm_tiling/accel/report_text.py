@@ -29,7 +29,7 @@ def summary(report: SimReport) -> str:
     """See :meth:`tvm_tiling.accel.report.SimReport.summary`."""
     lines = headline(report)
     for table in tables(report):
-        lines += ["", *_aligned(table.headings, table.rows)]
+        lines += ["", *aligned(table.headings, table.rows)]
     return "\n".join(lines)
 
 
@@ -66,7 +66,7 @@ def _or_blank(value: int | None) -> int | str:
     return "" if value is None else value
 
 
-def _aligned(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+def aligned(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Columns of equal width, words to the left, numbers to the right."""
     cells = [[str(cell) for cell in row] for row in (headings, *rows)]
     widths = [max(len(row[place]) for row in cells) for place in range(len(headings))]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -14,19 +16,38 @@ from .energy import energy_by_level
 from .event_loop import CAUSES
 from .program import Program
 from .report import EngineTime, MemoryUse, SimReport
+from .task_report import TaskReport
+from .tasks import Task, simulate_tasks
 from .timing import Costs, Timing, bounds, ordering, port_busy, queue_busy, time_queues
 from .work import CLASSES, Work, work
 
 OFF_CHIP = ("external", "internal")
 
 
-def simulate(program: Program, hardware: Hardware | str | os.PathLike[str] | None = None) -> SimReport:
+@overload
+def simulate(program: Program, hardware: Hardware | str | os.PathLike[str] | None = None) -> SimReport: ...
+
+
+@overload
+def simulate(
+    program: Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+) -> TaskReport: ...
+
+
+def simulate(
+    program: Program | Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+) -> SimReport | TaskReport:
     """The time of `program` on `hardware`: a machine, a preset's name or a TOML file; left out, the machine that the
     program was made for. Nothing is executed; results come from :func:`tvm_tiling.accel.functional.run`.
 
+    A list of tasks, (program of one time step, steps, arrival in cycles) each, shares the column engine (page 04):
+    :func:`tvm_tiling.accel.tasks.simulate_tasks`.
+
     SimulationError for a deadlock, HardwareError where the machine lacks an engine, a memory or the room.
     """
-    return Simulation(program).on(hardware)
+    if isinstance(program, (list, tuple)):
+        return simulate_tasks(program, hardware)
+    return Simulation(program).on(hardware)  # type: ignore[arg-type]
 
 
 class Simulation:

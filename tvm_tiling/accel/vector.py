@@ -7,6 +7,7 @@ rounded once. The sums of a reduction are kept as exactly until its end. Divisio
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -60,7 +61,7 @@ def apply(
         elif function == Function.DIV:
             values = _divided(x, _second(b, kind))
         elif function == Function.SHIFT and is_integer(kind):
-            values = _shifted(x, np.asarray(_second(b, kind)))
+            values = _shifted(x, _second(b, kind))
         elif function == Function.SCALE:
             values = np.rint(x.astype(np.float64) * immediate[0]) + immediate[1]
         elif function in _SMOOTH and not is_integer(kind):
@@ -101,13 +102,20 @@ def reduce(function: int, a: np.ndarray, c: np.ndarray, axes: tuple[int, ...], k
 
 def _second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
     """The second operand in the type that is computed in."""
-    if isinstance(b, np.ndarray):
-        return widened(b, kind)
-    return widened(narrowed(np.float64(b).reshape(()), kind), kind)
+    return widened(b, kind) if isinstance(b, np.ndarray) else _number(math.nan if b is None else b, kind)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _number(value: float, kind: int) -> np.ndarray:
+    """An immediate as an element of that type."""
+    return np.asarray(widened(narrowed(np.float64(value).reshape(()), kind), kind))
 
 
 def _shifted(x: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """floor(x / 2^bits + 1/2). More than 31 to the left is as good as 31, and as 40 to the right."""
+    if bits.ndim == 0:
+        by = min(max(int(bits), -31), 40)
+        return x << -by if by <= 0 else (x + (1 << (by - 1))) >> by
     bits = np.clip(bits, -31, 40)
     right, left = np.maximum(bits, 0), np.maximum(-bits, 0)
     half = np.where(right > 0, np.left_shift(np.int64(1), np.maximum(right - 1, 0)), 0)

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import HardwareError, nearest
 
 OPERAND_TYPES = ("int8", "uint8", "int16", "float16", "bfloat16", "float32")
+ELEMENT_TYPES = (*OPERAND_TYPES, "int32")
 
 
 def put(record: Any, name: str, value: Any) -> None:
@@ -88,10 +89,11 @@ def one_of(unit: str, field: str, value: Any, accepted: Iterable[Any]) -> Any:
     return value
 
 
-def operand_types(unit: str, value: Any) -> tuple[str, ...]:
-    """`value` as a tuple if it is a list or tuple of names of types that the simulated engines multiply."""
+def element_types(unit: str, value: Any, known: tuple[str, ...] = OPERAND_TYPES) -> tuple[str, ...]:
+    """`value` as a tuple if it is a list or tuple of names of `known` types: those that the simulated engines multiply,
+    or ELEMENT_TYPES, all that they compute with."""
     for name in words(unit, "dtypes", value):
-        one_of(unit, "dtypes", name, OPERAND_TYPES)
+        one_of(unit, "dtypes", name, known)
     return tuple(value)
 
 

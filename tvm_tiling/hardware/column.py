@@ -17,7 +17,17 @@ class Column:
     The tree was built for `tree_inputs` columns (None: a tree that serves every number); with a tail of `tree_tail`
     (CAT-N) its last levels feed 1 to `tree_tail` accumulators, so that fewer columns are served too. Latencies in
     cycles: of a multiplication, of one level of the tree, of the accumulation, of the gates behind it. `threads`
-    sequences share an engine, switched where one waits; there are `engines` of them.
+    sequences share an engine, switched where one waits; there are `engines` of them. Each thread has `versions` of its
+    vectors and accumulators, which its time steps take in turn: with two the columns of the next input are loaded and
+    summed while the step before still drains. `dtypes` are the operand types it takes, none named: all.
+
+    Numbers of quantised layers. Weights and vectors are two's complement fixed point of 8 or 16 bits, the value q /
+    2^F; each tensor has a number of fraction bits F of its own. Products have Fw + Fv fraction bits and are summed in
+    int32, which wraps round. Once, behind the tree, a sum is dequantised to 16 bits with F fraction bits by SCALE with
+    2^(F - Fw - Fv): round to nearest, halves to even, saturating at -2^15 and 2^15 - 1. The tail computes in that
+    format: sigmoid and tanh by tables of 2^16 entries, entry q being round(f(q / 2^F) * 2^F), halves to even, saturated
+    (sigmoid lies in 0 .. 2^F, tanh in -2^F .. 2^F, so F = 15 cuts 1.0 to 1 - 2^-15); products of two numbers in int32,
+    shifted back by F with halves upwards (SHIFT) and saturated to 16 bits.
     """
 
     multipliers: int
@@ -29,10 +39,13 @@ class Column:
     tail_latency: int = 16
     threads: int = 1
     engines: int = 1
+    versions: int = checks.added(2)
+    dtypes: tuple[str, ...] = checks.added(())
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "tree_tail", "threads", "engines"):
+        for name in ("multipliers", "tree_tail", "threads", "engines", "versions"):
             checks.whole("column", name, getattr(self, name))
+        checks.put(self, "dtypes", checks.element_types("column", self.dtypes))
         for name in LATENCIES:
             checks.whole("column", f"{name}_latency", getattr(self, f"{name}_latency"), least=0)
         if self.tree_inputs is not None:

@@ -179,13 +179,14 @@ class Hardware:
             latencies = dict(zip(LATENCIES, latencies, strict=False))
         for latency in latencies:
             checks.one_of("column", "latencies", latency, LATENCIES)
+        cycles: dict[str, Any] = {f"{latency}_latency": count for latency, count in latencies.items()}
         unit = Column(
             multipliers=multipliers,
             tree_inputs=tree_inputs,
             tree_tail=tree_tail,
             threads=threads,
             engines=engines,
-            **{f"{latency}_latency": cycles for latency, cycles in latencies.items()},
+            **cycles,
         )
         return cls(name=name, column=unit)
 

@@ -6,7 +6,8 @@ What is left out costs nothing, as pages 01, 04 and 05 have it:
   buffers of A and B hold twice what `near_tile` says where it is double-buffered;
 - transfers of A and B run at `near_tile`'s bandwidths, those of results without limit, and all transfers of machines
   without it, unless `memories` gives a rate;
-- the vector engine has every function, and as many lanes as the engine beside it has multipliers: it is never slower;
+- the vector engine has every function, and as many lanes as the engine beside it has multipliers: it is never slower.
+  Beside page 04's engine alone it is that one's tail, whose cycles are in `tail_latency`: it takes none of its own;
 - queues hold any number of instructions, one for each engine; issue and tokens cost no cycles. A machine with several
   storage levels has an engine that loads each of them, one that stores out of each, as far as queues allow, and none
   for A or B alone;
@@ -113,15 +114,21 @@ class Machine:
         return total
 
     def takes(self, dtype: str) -> bool:
-        """Whether one of its engines multiplies operands of that type; page 04's takes every one."""
+        """Whether one of its engines multiplies operands of that type."""
         machine = self.hardware
-        units = [unit.dtypes for unit in (machine.near_tile, machine.w_fold) if unit is not None]
-        return machine.column is not None or any(not dtypes or dtype in dtypes for dtypes in units)
+        units = [unit.dtypes for unit in (machine.near_tile, machine.w_fold, machine.column) if unit is not None]
+        return any(not dtypes or dtype in dtypes for dtypes in units)
 
     @functools.cached_property
     def vector(self) -> Vector:
         """Its vector engine."""
         return self.hardware.vector or Vector(lanes=math.ceil(self.macs(1)))
+
+    @property
+    def vector_is_tail(self) -> bool:
+        """Whether the vector engine is the tail of page 04's engine."""
+        machine = self.hardware
+        return machine.vector is None and machine.near_tile is None and machine.w_fold is None
 
     @property
     def energy(self) -> Energy:

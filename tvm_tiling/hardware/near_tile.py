@@ -62,7 +62,7 @@ class NearTile:
                 checks.put(self, name, checks.number("near_tile", name, getattr(self, name)))
         checks.one_of("near_tile", "partial_blocks", self.partial_blocks, PARTIAL_BLOCKS)
         checks.truth("near_tile", "double_buffer", self.double_buffer)
-        checks.put(self, "dtypes", checks.operand_types("near_tile", self.dtypes))
+        checks.put(self, "dtypes", checks.element_types("near_tile", self.dtypes))
         for name, key, known in (("bandwidth", "memory", MEMORIES), ("macs_of_bytes", "bytes", ("1", "2", "4"))):
             given = getattr(self, name)
             if not isinstance(given, dict):

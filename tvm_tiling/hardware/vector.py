@@ -30,11 +30,12 @@ FUNCTIONS = (
 @dataclass(frozen=True, kw_only=True)
 class Vector:
     """`lanes` elements per cycle, whatever their type; a result is there `latency` cycles after its last element went
-    in. `functions` are those it has."""
+    in. `functions` are those it has, `dtypes` the types of elements that it takes and gives, none named: all."""
 
     lanes: int
     latency: int = 0
     functions: tuple[str, ...] = FUNCTIONS
+    dtypes: tuple[str, ...] = checks.added(())
 
     def __post_init__(self) -> None:
         checks.whole("vector", "lanes", self.lanes)
@@ -43,3 +44,4 @@ class Vector:
             if name not in FUNCTIONS:
                 raise HardwareError(f"vector: functions with {name!r}: {nearest(name, FUNCTIONS)}")
         checks.put(self, "functions", tuple(name for name in FUNCTIONS if name in self.functions))
+        checks.put(self, "dtypes", checks.element_types("vector", self.dtypes, checks.ELEMENT_TYPES))

@@ -54,7 +54,7 @@ class WFold:
                 checks.whole("w_fold", name, getattr(self, name))
         for name in ("input_rows_per_cycle", "weight_rows_per_cycle", "output_rows_per_cycle"):
             checks.put(self, name, checks.number("w_fold", name, getattr(self, name)))
-        checks.put(self, "dtypes", checks.operand_types("w_fold", self.dtypes))
+        checks.put(self, "dtypes", checks.element_types("w_fold", self.dtypes))
         checks.one_of("w_fold", "fold_place", self.fold_place, FOLD_PLACES)
         folds, rest = divmod(self.row_bytes, self.least_granularity)
         if rest or folds & (folds - 1) or not folds:

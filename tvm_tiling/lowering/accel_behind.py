@@ -10,7 +10,8 @@ from tvm.ir import Call
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..match.access import loads
-from .accel_moves import Block, LoopRV, below, last_loops, on_engine
+from .accel_moves import LoopRV, below, last_loops, on_engine
+from .accel_operands import further_operands, loops_of, place_loads
 from .accel_pieces import in_pieces
 
 
@@ -25,21 +26,9 @@ def place_behind(sch: s_tir.Schedule, loop: LoopRV) -> None:
     on_engine(sch, store, "store", below(sch, store, loop))
     if results is None:
         return
-    for load in _further_operands(sch, results):
-        sch.compute_at(load, loop, preserve_unit_loops=True)
-        on_engine(sch, load, "load", below(sch, load, loop), 2)
+    sums = sch.get(sch.get_sblock("sums")).body.buffer
+    place_loads(sch, results, loop, further_operands(sch, results, [sums], "out"))
     on_engine(sch, results, "vector", below(sch, results, loop), 2)
-
-
-def _further_operands(sch: s_tir.Schedule, block: Block) -> list[Block]:
-    """What the fused expression reads besides the sums, on the chip."""
-    seen = [sch.get(sch.get_sblock("sums")).body.buffer]
-    cached = []
-    for load in loads(sch.get(block).body.value):
-        if not any(load.source.same_as(other) for other in seen):
-            seen.append(load.source)
-            cached.append(sch.cache_read(block, load.source.name, "global.out"))
-    return cached
 
 
 def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:
@@ -61,9 +50,15 @@ def _pieces_behind(sch: s_tir.Schedule, room: int | None) -> int:
     elements = prod(_extent(sch.get(loop)) for loop in last_loops(sch, results, count))
     sums = sch.get(sch.get_sblock("sums")).body.buffer
     others = {load.source for load in loads(block.body.value) if not load.source.same_as(sums)}
-    widths = [_width(block.body.buffer), *(_width(buffer) for buffer in others)]
-    bytes_of_element = 2 * sum(widths) + 4 * _depth(block.body.value)
-    return -(-elements * bytes_of_element // room)
+    held, whole = 2 * _width(block.body.buffer) + 4 * _scratch(block.body.value), 0
+    own = [sch.get(loop) for loop in last_loops(sch, results, count)]
+    for buffer in others:
+        varies = loops_of(sch, results, buffer)
+        if all(loop.loop_var in varies or _extent(loop) == 1 for loop in own):
+            held += 2 * _width(buffer)
+        else:  # it stays while pieces go by
+            whole += 2 * _width(buffer) * prod(_extent(loop) for loop in own if loop.loop_var in varies)
+    return -(-elements * held // max(1, room - whole))
 
 
 def _extent(loop: tirx.For) -> int:
@@ -74,8 +69,13 @@ def _width(buffer: tirx.Buffer) -> int:
     return int(DataType(str(buffer.dtype)).bits + 7) // 8
 
 
-def _depth(expr: tirx.Expr) -> int:
-    """How many operations are nested in an expression."""
+def _scratch(expr: tirx.Expr) -> int:
+    """Elements of scratch space in which an expression is computed: the first operand's result is kept while the second
+    one is, and an operation puts its own in the place of one of them."""
     parts = [getattr(expr, name) for name in ("a", "b", "value") if isinstance(getattr(expr, name, None), tirx.Expr)]
     parts += list(expr.args) if isinstance(expr, Call) else []
-    return 1 + max(map(_depth, parts)) if parts else 0
+    kept = most = 0
+    for needed in map(_scratch, parts):
+        most = max(most, kept + needed)
+        kept += needed > 0
+    return max(1, most) if parts else 0

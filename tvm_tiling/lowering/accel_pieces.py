@@ -7,13 +7,14 @@ import tvm
 from tvm import s_tir, tirx
 
 from .accel_moves import Block, LoopRV, below, last_loops
+from .accel_operands import loops_of
 
 ENGINE, LOOPS = "vsim.engine", "vsim.loops"
 
 
 def in_pieces(func: tirx.PrimFunc, name: str, pieces: int) -> tirx.PrimFunc | None:
-    """A scheduled function whose blocks on the vector engine are cut into about so many pieces, with the loads of what
-    they read and the stores of what they make; None where no loop of theirs is left to cut."""
+    """A scheduled function whose blocks on the vector engine are cut into about so many pieces, with the stores of what
+    they make and the loads of what each piece reads of its own; None where no loop of theirs is left to cut."""
     sch = s_tir.Schedule(tvm.IRModule({name: func}), debug_mask="none")
     sch.work_on(name)
     cut = [_cut(sch, block, pieces) for block in _blocks(sch) if _engine(sch, block) == "vector"]
@@ -32,16 +33,25 @@ def _cut(sch: s_tir.Schedule, block: Block, pieces: int) -> bool:
     """Whether the block could be cut: its outermost loops are walked one by one, the last of them in parts."""
     count = int(sch.get(block).annotations[LOOPS])
     outer: LoopRV | None = None
+    walked = []
     for loop in last_loops(sch, block, count):
         extent = sch.get(loop).extent
         if pieces <= 1 or not isinstance(extent, tirx.IntImm):
             break
-        size = -(-int(extent) // pieces)
-        outer, _ = sch.split(loop, [None, size])
-        pieces = -(-pieces // int(extent))
+        # Pieces of one size: TVM moves a store to a ragged one without the bound that its rows have there.
+        whole = int(extent)
+        count = next(number for number in range(min(pieces, whole), whole + 1) if whole % number == 0)
+        outer, _ = sch.split(loop, [count, None])
+        walked.append(sch.get(outer).loop_var)
+        pieces = -(-pieces // count)
     if outer is None:
         return False
-    loads = [producer for producer in sch.get_producers(block) if _engine(sch, producer) == "load"]
+    loads = [
+        producer
+        for producer in sch.get_producers(block)
+        if _engine(sch, producer) == "load"
+        and not loops_of(sch, block, sch.get(producer).body.buffer).isdisjoint(walked)
+    ]
     stores = [consumer for consumer in sch.get_consumers(block) if _engine(sch, consumer) == "store"]
     for load in loads:
         sch.compute_at(load, outer, preserve_unit_loops=True)

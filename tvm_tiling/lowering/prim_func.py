@@ -12,7 +12,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv_tiling import ConvTiling
 from ..decide.levels import LevelsTiling
-from ..decide.tiling import GemmTiling
+from ..decide.recurrence import RecurrenceTiling
+from ..decide.tiling import Decision, GemmTiling
 from ..match import ConvProgram, GemmProgram
 
 # The attribute of a function in which its decision stands, as JSON.
@@ -23,7 +24,7 @@ DECISION = "tvm_tiling.decision"
 class ScheduledOperator:
     """TIR of one operator; where its weights are packed ahead, also the function (weights, packed) that packs them."""
 
-    tiling: GemmTiling | ConvTiling | LevelsTiling
+    tiling: GemmTiling | ConvTiling | LevelsTiling | RecurrenceTiling
     main: tirx.PrimFunc
     pack: tirx.PrimFunc | None = None
     packed_shape: tuple[int, ...] | None = None
@@ -52,7 +53,7 @@ def write_plain(
         with T.sblock("root"):
             emit()
 
-    return ScheduledOperator(tiling, _function(program.name, tiling, body))
+    return ScheduledOperator(tiling, write_function(program.name, tiling, body))
 
 
 def write_packed(
@@ -86,7 +87,8 @@ def write_packed(
             nest.pack_whole(packed.view(-1))
 
     name = program.name
-    return ScheduledOperator(tiling, _function(name, tiling, main), _function(f"{name}_pack", None, pack), shape, dtype)
+    packing = write_function(f"{name}_pack", None, pack)
+    return ScheduledOperator(tiling, write_function(name, tiling, main), packing, shape, dtype)
 
 
 def copying(source: tirx.Var, name: str) -> tirx.PrimFunc:
@@ -99,10 +101,11 @@ def copying(source: tirx.Var, name: str) -> tirx.PrimFunc:
             where = list(indices) if len(source.shape) > 1 else [indices]
             T.buffer_store(packed, source[tuple(where)], where)
 
-    return _function(f"{name}_pack", None, body)
+    return write_function(f"{name}_pack", None, body)
 
 
-def _function(name: str, tiling: GemmTiling | ConvTiling | None, body: Callable[[], None]) -> tirx.PrimFunc:
+def write_function(name: str, tiling: Decision | None, body: Callable[[], None]) -> tirx.PrimFunc:
+    """A function whose parameters and statements `body` writes, with its decision as an attribute."""
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True}
     if tiling is not None:
         attributes[DECISION] = tiling.to_json()

@@ -1,0 +1,48 @@
+"""Cost of products against their size: linear down to a boundary and not below (pages 02 and 06), the boundary being
+where the fill of the pipeline, known from the machine's description, says."""
+
+from __future__ import annotations
+
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.accel.simulate import simulate
+from tvm_tiling.accel.workload_program import workload_program
+
+N = K = 256
+
+
+def cycles(m: int, hardware: tt.Hardware) -> int:
+    return simulate(workload_program(tt.GemmWorkload(m=m, n=N, k=K, dtype="int8"), hardware)).cycles
+
+
+def test_on_neartile_rows_cost_nothing_until_they_hide_the_load_of_b():
+    """Without latency and fill all that does not shrink with m is the load of B: below the boundary cost is constant,
+    from there on proportional."""
+    hardware = tt.Hardware.load("neartile")
+    unit = hardware.near_tile
+    load_b, row = N * K / unit.bandwidth["external"], N * K / unit.macs_per_cycle
+    boundary = int(load_b / row)
+    assert boundary == 64
+    for m in (boundary // 4, boundary // 2, boundary):
+        assert load_b <= cycles(m, hardware) <= 1.01 * load_b
+    for m in (boundary, 3 * boundary // 2, 2 * boundary, 5 * boundary, 16 * boundary, 64 * boundary):
+        assert m * row <= cycles(m, hardware) <= 1.01 * m * row
+
+
+def test_on_vta_halving_the_rows_halves_the_cost_down_to_where_the_fill_says():
+    """Cost is fill + rows * slope. The fill is the load of B, before which nothing is whole, and up to the first rows
+    and the last results; so the halves of a product cost half within a tolerance as long as
+    rows * slope / 2 >= fill * (1 / (2 * tolerance) - 1)."""
+    hardware, tolerance = tt.Hardware.load("vta"), 0.05
+    unit, rate = hardware.near_tile, hardware.memories["external"].bytes_per_cycle
+    cost = {m: cycles(m, hardware) for m in (32, 64, 128, 256, 512, 1024, 2048, 4096)}
+    slope = (cost[4096] - cost[2048]) / 2048
+    assert slope == pytest.approx(N * K / unit.macs_per_cycle, rel=0.02)
+    fill = cost[4096] - 4096 * slope
+    load_b, rows_held = N * K / rate, unit.buf_a // K
+    assert load_b <= fill <= load_b + rows_held * (K + 4 * N) / rate
+    for m in (128, 256, 512, 1024, 2048, 4096):
+        holds = cost[m] / cost[m // 2] == pytest.approx(2, rel=tolerance)
+        assert holds == (m * slope / 2 >= fill * (1 / (2 * tolerance) - 1)), m
+    assert cost[32] > 1.5 * 32 * slope  # well below the boundary: dearer than its share
