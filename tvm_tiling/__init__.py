@@ -14,6 +14,7 @@ from .decide.cache_conflict import is_bad_leading_dimension
 from .decide.conv_tiling import Candidate, ConvTiling
 from .decide.decide import decide
 from .decide.microkernel import Microkernel, microkernel
+from .decide.rnn import RnnTiling, rnn_cycles
 from .decide.stride_fold import StrideFold
 from .decide.tiling import GemmTiling, Reason
 from .errors import (
@@ -27,31 +28,59 @@ from .errors import (
     WorkloadError,
 )
 from .hardware import Cache, Cpu, Hardware, NearTile, WFold
-from .workload import ConvWorkload, GemmWorkload
+from .workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 if TYPE_CHECKING:
     from .accel.program import Program
     from .accel.report import SimReport
     from .accel.simulate import simulate
+    from .accel.task_report import TaskReport
+    from .accel.tasks import Task
+    from .decide.cut import Cut, cut_of
+    from .decide.neighbourhood import neighbourhood
     from .model.compile import compile_model as compile
     from .model.executable import Executable, load
+    from .model.run_many import run_many
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
+    from .tuning.cost_model import TilingCostModel
+    from .tuning.database import ShapeDatabase
+    from .tuning.local_builder import local_builder
+    from .tuning.rules import schedule_rules
+    from .tuning.seeds import seed_database
+    from .tuning.simulated_runs import simulator_builder, simulator_runner
+    from .tuning.space_generator import space_generator
+    from .tuning.tune import tune
 
 __version__ = "0.1.0"
 
 # Names imported on first use, because they bring TVM or NumPy with them: where they are, and their names there.
 _ON_FIRST_USE = {
     "ApplyTiling": (".schedule", "ApplyTiling"),
+    "Cut": (".decide.cut", "Cut"),
     "Executable": (".model.executable", "Executable"),
     "PackedOperator": (".schedule", "PackedOperator"),
     "compile": (".model.compile", "compile_model"),
     "Program": (".accel.program", "Program"),
+    "ShapeDatabase": (".tuning.database", "ShapeDatabase"),
+    "TilingCostModel": (".tuning.cost_model", "TilingCostModel"),
     "SimReport": (".accel.report", "SimReport"),
+    "Task": (".accel.tasks", "Task"),
+    "TaskReport": (".accel.task_report", "TaskReport"),
+    "cut_of": (".decide.cut", "cut_of"),
     "llvm_target": (".schedule", "llvm_target"),
     "load": (".model.executable", "load"),
+    "local_builder": (".tuning.local_builder", "local_builder"),
+    "neighbourhood": (".decide.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),
+    "run_many": (".model.run_many", "run_many"),
+    "schedule_rules": (".tuning.rules", "schedule_rules"),
+    "seed_database": (".tuning.seeds", "seed_database"),
     "simulate": (".accel.simulate", "simulate"),
+    "simulator_builder": (".tuning.simulated_runs", "simulator_builder"),
+    "simulator_runner": (".tuning.simulated_runs", "simulator_runner"),
+    "space_generator": (".tuning.space_generator", "space_generator"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
+    "tune": (".tuning.tune", "tune"),
 }
 
 __all__ = [
@@ -61,6 +90,7 @@ __all__ = [
     "ConvTiling",
     "ConvWorkload",
     "Cpu",
+    "Cut",
     "DatabaseError",
     "Executable",
     "GemmTiling",
@@ -74,22 +104,39 @@ __all__ = [
     "Program",
     "ProgramError",
     "Reason",
+    "RnnTiling",
+    "RnnWorkload",
+    "ShapeDatabase",
     "SimReport",
     "SimulationError",
     "StrideFold",
+    "Task",
+    "TaskReport",
+    "TilingCostModel",
     "TilingError",
     "UnsupportedOperator",
     "WFold",
     "WorkloadError",
     "compile",
+    "cut_of",
     "decide",
     "is_bad_leading_dimension",
     "llvm_target",
     "load",
+    "local_builder",
     "microkernel",
+    "neighbourhood",
     "packed_operator",
+    "rnn_cycles",
+    "run_many",
+    "schedule_rules",
+    "seed_database",
     "simulate",
+    "simulator_builder",
+    "simulator_runner",
+    "space_generator",
     "tiling_schedule",
+    "tune",
 ]
 
 
@@ -107,6 +154,7 @@ def _register_pipeline() -> None:
     from source, or is imported after TVM."""
     if "tvm" in sys.modules:
         importlib.import_module(".model.relax_pipeline", __name__).register()
+        importlib.import_module(".tuning.lower_cuts", __name__).register()
 
 
 _register_pipeline()

@@ -11,7 +11,7 @@ import pytest
 
 import tvm_tiling as tt
 from tvm_tiling.cli import explain, main
-from tvm_tiling.cli.operator_text import OperatorTextError, parse_operator
+from tvm_tiling.cli.operator_text import OperatorTextError, parse_operator, parse_product
 
 STEM = "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3"
 
@@ -43,11 +43,29 @@ def test_convolutions():
     assert parse_operator("conv n=1 h=9 w=9 ci=1 co=1 kh=3 kw=3 stride=1,2 padding=0,1,2,3").padding == (0, 1, 2, 3)
 
 
+def test_recurrent_layers():
+    text = "rnn cell=gru steps=50 input_size=256 hidden_size=512 layers=2 bidirectional=yes linear_before_reset=0"
+    assert parse_operator(text) == tt.RnnWorkload(
+        cell="gru", steps=50, input_size=256, hidden_size=512, layers=2, bidirectional=True, linear_before_reset=False
+    )
+    with pytest.raises(OperatorTextError, match="word 1, 'rnn', has no use here: accepted: conv, gemm"):
+        parse_product(text)
+
+
+def test_machines_of_page_04(capsys):
+    code, out, err = run(capsys, "rnn steps=100 input_size=256 hidden_size=640 layers=2", "--hardware", "rnn16k")
+    assert (code, err) == (0, "")
+    head, _, *text = out.splitlines()
+    assert head == "rnn lstm of 640 units on 256 inputs, 100 steps of 1, float32 summed in float32, layers 2: 1.11 Gop"
+    workload = tt.RnnWorkload(steps=100, input_size=256, hidden_size=640, layers=2)
+    assert "\n".join(text[1:]) == tt.decide(workload, tt.Hardware.load("rnn16k")).explain()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", 'the operator is empty, accepted: "gemm 1024 1024 1024" (m k n)'),
-        ("gem 1 2 3", "word 1, 'gem', is no operator: did you mean 'gemm'? accepted: conv, gemm"),
+        ("gem 1 2 3", "word 1, 'gem', is no operator: did you mean 'gemm'? accepted: conv, gemm, rnn"),
         ("gemm", "gemm: m, k, n are missing, accepted: m=... k=... n=..."),
         ("gemm 1 2", "gemm: n is missing"),
         ("gemm 1 x 3", "gemm: word 3, 'x': k is a whole number"),

@@ -138,6 +138,54 @@ def test_a_sweep_cuts_an_operator_anew_for_each_value(capsys):
     assert peaks == sorted(peaks) and peaks[0] < peaks[-1]
 
 
+CONVOLUTION = ("conv", "n=1", "h=14", "w=14", "ci=16", "co=32", "kh=3", "kw=3", "padding=1", "dtype=int8")
+
+
+@pytest.mark.parametrize("machine", ["vta", "neartile", "wfold16"])
+def test_a_convolution_as_text(capsys, machine):
+    code, out, err = run(capsys, "simulate", *CONVOLUTION, "--hardware", machine, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["hardware"], found["macs"]) == (machine, 14 * 14 * 32 * 9 * 16)
+    assert found["bytes"] == {"a": 9 * 16 * 32, "b": 14 * 14 * 16, "out": 14 * 14 * 32 * 4}
+    assert found["lower_bound"] <= found["cycles"] <= found["upper_bound"]
+
+
+def test_a_convolution_is_cut_anew_for_each_value_of_a_sweep(capsys):
+    words = ("sweep", *CONVOLUTION, "stride=2", "groups=2", "--hardware", "vta", "--json", "--field")
+    code, out, err = run(capsys, *words, "near_tile.buf_b", "--values", "4", "1024", "131072")
+    assert (code, err) == (0, "")
+    points = json.loads(out)["points"]
+    assert points[0]["report"] is None and "near_tile.buf_b" in points[0]["refused"]
+    assert points[1]["report"]["bytes"]["b"] >= points[2]["report"]["bytes"]["b"]
+    assert points[1]["report"]["memories"]["b"]["peak"] <= 2048
+
+
+def test_what_is_no_convolution_is_one_line(capsys):
+    for words, why in (
+        ((*CONVOLUTION, "taps=3"), "word 11, 'taps=3': unknown key"),
+        ((*CONVOLUTION, "transposed=1"), "plain convolutions of two dimensions"),
+        ((*CONVOLUTION, "groups=3"), "groups"),
+        (CONVOLUTION[:4], "co"),
+    ):
+        code, out, err = run(capsys, "simulate", *words, "--hardware", "vta")
+        assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1, err
+        assert "defect" not in err
+
+
+@pytest.mark.parametrize("command", ["simulate", "sweep"])
+def test_the_help_ends_with_examples_that_run(capsys, monkeypatch, tmp_path, program, command):
+    code, out, err = run(capsys, command, "--help")
+    assert (code, err) == (0, "")
+    examples = [line.split()[1:] for line in out.split("Examples:")[1].strip().splitlines()]
+    assert len(examples) >= 2 and all(words[0] == command for words in examples)
+    assert max(map(len, out.splitlines())) <= 120
+    for words in examples:
+        if "resnet50.onnx" not in words:
+            code, out, err = run(capsys, *words)
+            assert (code, err) == (0, "") and out
+
+
 def test_an_operator_that_is_not_recorded_is_one_line(capsys):
     for words, why in (
         (("gemm", "8", "8", "8", "lda=16"), "lda"),

@@ -51,6 +51,33 @@ def test_a_model_is_simulated_and_swept(capsys, model):
     assert (code, err) == (0, "") and [point["report"]["cycles"] for point in points] == [found["cycles"]] * 2
 
 
+def test_a_model_is_tuned_for_an_accelerator(capsys, model):
+    words = ("tune", model, "--target", "vsim/vta", "--trials", "6", "--json", "--database", "shapes.db")
+    code, out, _ = run(capsys, *words, "--calibration", "x.npz")
+    (task,) = json.loads(out)["tasks"]
+    assert code == 0 and task["unit"] == "cycles" and task["trials"] == 6
+    with tt.ShapeDatabase("shapes.db") as database:
+        found = database.match(tt.GemmWorkload(m=16, n=48, k=32, dtype="int8"), target="vsim/vta")
+    assert found.entry.cost == task["cost_after"]
+    code, _, err = run(capsys, *words)
+    assert code == 1 and "accepted: calibration=" in err
+
+
+def test_trace_page_and_what_is_left_to_the_cpu(capsys, model, tmp_path):
+    words = ("simulate", model, "--hardware", "vta", "--calibration", "x.npz", "--trace", "t.json", "-o", "r.html")
+    code, out, err = run(capsys, *words)
+    assert (code, err) == (0, "")
+    told, left = out.split("on the CPU")
+    assert told.startswith("vta: ") and "matmul_1" not in left and "quantize" in left and "accepted:" in left
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {"LOAD", "GEMM", "STORE"} <= {event["name"] for event in events}
+    assert "quantize" in (tmp_path / "r.html").read_text().split("On the CPU")[1]
+    code, out, err = run(capsys, *words[:6], "--json")
+    found = json.loads(out)
+    assert (code, err) == (0, "") and all("accepted:" in why for why in found["on_cpu"].values())
+    assert found["bytes"]["b"] >= 32 * 48 > 0
+
+
 def test_what_was_compiled_for_an_accelerator_is_simulated(capsys, model):
     tt.compile(model, target="vsim/neartile").save("m.tar")
     code, out, err = run(capsys, "simulate", "m.tar", "--json")

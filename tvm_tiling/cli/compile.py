@@ -13,8 +13,9 @@ from .output import print_json
 
 
 def command(
-    model: str = typer.Argument(metavar="MODEL", help="A model file: .onnx or .tflite, told by its content."),
+    model: str = typer.Argument(metavar="MODEL", help="A model file: ONNX, TFLite or Relay, told by its content."),
     output: Path = typer.Option(Path("model.tar"), "--output", "-o", help="Where the executable goes."),  # noqa: B008
+    params: str = typer.Option("", "--params", help="The parameters of a Relay model, a .params file."),
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
@@ -29,7 +30,7 @@ def command(
     refuse_unwritable(output)
     sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
-    executable = compile_model(model, winograd=winograd, cache=cache, **sizes)
+    executable = compile_model(model, params=params or None, winograd=winograd, cache=cache, **sizes)
     seconds = time.perf_counter() - start
     peak = _peak_memory()
     executable.save(output)

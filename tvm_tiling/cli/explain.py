@@ -16,7 +16,7 @@ from ..decide.explain import explained, headline
 from ..decide.tiling import Decision
 from ..errors import HardwareError, WorkloadError
 from ..hardware import Hardware
-from ..workload import GemmWorkload
+from ..workload import GemmWorkload, RnnWorkload
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model
 from .operator_text import Workload, parse_operator
 from .output import print_json, print_table
@@ -29,6 +29,7 @@ def command(
         '"gemm M K N", sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); or with keys, as in '
         '"gemm m=64 k=16384 n=64 dtype=int8 trans_b=1 batch=4 lda=16400". '
         '"conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3" (top, left, bottom, right). '
+        '"rnn cell=lstm steps=100 input_size=256 hidden_size=512", also batch, layers, bidirectional. '
         "The quotation marks may be left out.",
     ),
     hardware: str = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU."),
@@ -101,6 +102,11 @@ def operator_line(workload: Workload) -> str:
             "memory_b": "external",
         }
         further = {key: plain[key] for key, value in usual.items() if plain[key] != value}
+    elif isinstance(workload, RnnWorkload):
+        r = workload
+        sizes = f"{r.cell} of {r.hidden_size} units on {r.input_size} inputs, {r.steps} steps of {r.batch}"
+        standard = {"layers": 1, "bidirectional": False, "linear_before_reset": True, "activation": "tanh"}
+        further = {key: plain[key] for key, value in standard.items() if plain[key] != value}
     else:
         c = workload
         sizes = f"{c.n} x {c.h} x {c.w} x {c.ci} by {c.co} kernels of {c.kh} x {c.kw} to {c.ho} x {c.wo}"

@@ -64,7 +64,7 @@ def _sizes(option: str, text: str, sizes: str, example: str) -> tuple[int, ...]:
 
 def is_model(text: str) -> bool:
     """Whether a word names a file, or would if it were there, and neither a suite nor an operator."""
-    return Path(text).is_file() or "/" in text or Path(text).suffix in (".onnx", ".tflite", ".tar")
+    return Path(text).is_file() or "/" in text or Path(text).suffix in (".onnx", ".tflite", ".relay", ".json", ".tar")
 
 
 def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
@@ -84,7 +84,14 @@ def is_executable(path: str) -> bool:
     """Whether the file is a saved executable, by its content; ModelFormatError where there is none."""
     if not Path(path).is_file():
         raise ModelFormatError(f"{path} is no file; accepted: a model, or what `tvm-tiling compile` wrote")
-    return tarfile.is_tarfile(path)
+    if not tarfile.is_tarfile(path):
+        return False
+    from ..frontend.relay.archive import members
+    from ..frontend.relay.params import mapped
+    from ..model.saved import CONSTANTS
+
+    # A Relay model may be an archive too; only what save() wrote has constants apart.
+    return CONSTANTS in members(mapped(Path(path)), path)
 
 
 def inputs_of(executable: Executable, file: str) -> dict[str, Any]:

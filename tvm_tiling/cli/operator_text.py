@@ -1,4 +1,5 @@
-"""Operators as people type them: "gemm 64 16384 64 dtype=int8", "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2".
+"""Operators as people type them: "gemm 64 16384 64 dtype=int8", "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2",
+"rnn cell=lstm steps=100 input_size=256 hidden_size=512".
 
 The first word is the operator; the others are `key=value`, the keys being the fields of its workload. The sizes of a
 product may stand alone, in the order m k n of the suites: C (m x n) = A (m x k) * B (k x n).
@@ -12,13 +13,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import TilingError, nearest
-from ..workload import ConvWorkload, GemmWorkload
+from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
 
-Workload = GemmWorkload | ConvWorkload
+Workload = GemmWorkload | ConvWorkload | RnnWorkload
 
-OPERATORS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
+OPERATORS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload, "rnn": RnnWorkload}
 # Sizes that may stand without a key, in this order.
-BARE_SIZES = {"gemm": ("m", "k", "n"), "conv": ()}
+BARE_SIZES: dict[str, tuple[str, ...]] = {"gemm": ("m", "k", "n"), "conv": (), "rnn": ()}
 # Fields of several numbers, and how many; one number alone stands for all of them.
 TUPLES = {"stride": 2, "dilation": 2, "padding": 4, "padding_d": 2, "output_padding": 2}
 TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -56,6 +57,14 @@ def parse_operator(text: str) -> Workload:
         values[key] = _value(where, key, value, known[key])
     _check_complete(operator, kind, values)
     return kind(**values)
+
+
+def parse_product(text: str) -> GemmWorkload | ConvWorkload:
+    """As parse_operator, of matrix products and convolutions alone: OperatorTextError for recurrent layers."""
+    workload = parse_operator(text)
+    if isinstance(workload, RnnWorkload):
+        raise OperatorTextError("word 1, 'rnn', has no use here: accepted: conv, gemm")
+    return workload
 
 
 _EXAMPLES = '"gemm 1024 1024 1024" (m k n) or "conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1"'

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..accel.program import Program
-from ..accel.program_file import MAGIC
+from ..accel.program_file import is_program
 from ..errors import ProgramError
 from ..hardware import Hardware
-from .operator_text import OPERATORS, parse_operator
+from .operator_text import OPERATORS, parse_product
 
 MACHINE = "neartile"  # for operators and models, where none is named
 
@@ -18,11 +18,12 @@ MACHINE = "neartile"  # for operators and models, where none is named
 @dataclass(frozen=True)
 class Subject:
     """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
-    it runs."""
+    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else."""
 
     name: str
     hardware: Hardware
     program: Program | Callable[[Hardware], Program]
+    left: Mapping[str, str] | None = None
 
     def on_its_machine(self) -> Program:
         """The program for `hardware`."""
@@ -50,7 +51,7 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
             f"{name!r} is no file and no operator; accepted: a program that Program.save wrote, a model, or an "
             f"operator that begins with one of {', '.join(OPERATORS)}"
         )
-    workload = parse_operator(name)
+    workload = parse_product(name)
 
     def record(machine: Hardware) -> Program:
         from ..accel.workload_program import workload_program  # brings TVM
@@ -62,9 +63,7 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
 
 def _is_program(path: str) -> bool:
     """Whether a file is a program, or nothing else that could be meant."""
-    with open(path, "rb") as file:
-        start = file.read(len(MAGIC))
-    return start == MAGIC or Path(path).suffix == ".vsim"
+    return is_program(path) or Path(path).suffix == ".vsim"
 
 
 def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
@@ -79,9 +78,10 @@ def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
         if calibration or not isinstance(executable, AcceleratedExecutable):
             raise ProgramError(f"{path} is compiled{'' if calibration else ' for a CPU'}; accepted: a model")
         machine = executable.program.hardware
-        return Subject(path, Hardware.load(hardware) if hardware else machine, executable.program)
+        return Subject(path, Hardware.load(hardware) if hardware else machine, executable.program, executable.left)
     from ..model.compile import compile_model
 
     machine = Hardware.load(hardware or MACHINE)
     data = [arrays_of(file) for file in calibration] or None
-    return Subject(path, machine, compile_model(path, target=machine, calibration=data).program)
+    executable = compile_model(path, target=machine, calibration=data)
+    return Subject(path, machine, executable.program, executable.left)

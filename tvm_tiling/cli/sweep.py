@@ -17,6 +17,10 @@ from .output import print_json, print_table
 from .simulated import subject_of
 
 OPTION = "--values"
+EXAMPLES = (
+    "tvm-tiling sweep gemm 512 512 512 dtype=int8 --hardware vta --field near_tile.buf_a --values 4096..65536*2",
+    "tvm-tiling sweep conv n=1 h=28 w=28 ci=64 co=64 kh=3 kw=3 dtype=int8 --field near_tile.bw_b --values 4 8",
+)
 
 
 class Parsing(TyperCommand):
@@ -38,24 +42,22 @@ def gathered(words: Sequence[str]) -> list[str]:
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|OPERATOR|PROGRAM",
-        help="A model, recorded once for the machine, or a program, which stays as it is, or an operator such as gemm "
-        "512 512 512 dtype=int8, which is cut anew for each value.",
+        help="A model, recorded once; a program, which stays as it is; or an operator, cut anew for each value.",
     ),
     field: str = typer.Option(..., "--field", help="A dotted path, as `hardware show` prints it: near_tile.bw_a."),
     values: str = typer.Option(
-        ..., OPTION, help="Values one behind the other, or FIRST..LAST*FACTOR, or FIRST..LAST+STEP. As the last option."
+        ..., OPTION, help="Values one behind the other, FIRST..LAST*FACTOR or FIRST..LAST+STEP. As the last option."
     ),
     hardware: str = typer.Option(
-        "", "--hardware", help="A preset or a TOML file; left out: the program's own machine, for others neartile."
+        "", "--hardware", help="A preset or a TOML file; left out: the program's own, else neartile."
     ),
     calibration: list[str] = typer.Option(  # noqa: B008
-        [], "--calibration", help="An .npz file with inputs of a float model, to quantise it by; may be repeated."
+        [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
     ),
     output: str = typer.Option("", "--output", "-o", help="Write plots and table to this HTML file."),
     as_json: bool = typer.Option(False, "--json", help="Print every figure of every value as JSON."),
 ) -> None:
-    """Cycles, utilisation and energy against a field of the machine, e.g. tvm-tiling sweep gemm 512 512 512 dtype=int8
-    --hardware vta -o sweep.html --field near_tile.buf_a --values 4096..65536*2"""
+    """Cycles, utilisation and energy against a field of the machine."""
     found = subject_of(subject, hardware, calibration)
     wanted = parse_values(values)
     points = list(_with_progress(sweep(found.program, found.hardware, field, wanted), len(wanted)))

@@ -12,6 +12,7 @@ from torch.export.graph_signature import OutputKind, TensorArgument
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from ..errors import ModelFormatError, UnsupportedOperator
+from . import torch_recurrent
 from .imported import ImportedModel, first_line
 from .torch_operators import CONVERTERS
 from .torch_shapes import input_values, refuse_open, settled
@@ -46,7 +47,7 @@ def import_program(
     """
     program = settled(program, batch, dims, where)
     with _quiet():
-        program = program.run_decompositions()
+        program = program.run_decompositions(_decompositions())
     inputs = _inputs(program, where)
     changed = [spec.target for spec in program.graph_signature.output_specs if spec.kind in _CHANGES]
     if changed:
@@ -93,6 +94,15 @@ def _refuse_unserved(program: torch.export.ExportedProgram, where: str) -> None:
     if refused:
         listed = "; ".join(f"{name} (nodes {', '.join(nodes)})" for name, nodes in sorted(refused.items()))
         raise UnsupportedOperator(f"{where}: operators that are not served: {listed}")
+
+
+def _decompositions() -> Any:
+    """Torch's own, but for recurrent layers, which it would write out step by step."""
+    table = torch.export.default_decompositions()
+    for name in torch_recurrent.CONVERTERS:
+        operator, _, overload = name.partition(".")
+        table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
+    return table
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ from tvm import relax, topi
 from tvm.relax import op
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter as Importer
 
+from . import torch_recurrent
+
 Converter = Callable[[torch.fx.Node, Importer], relax.Var]
 
 
@@ -125,6 +127,7 @@ CONVERTERS: dict[str, Converter] = {
     "scatter_add.default": _scatter_add,
     "select_scatter.default": _select_scatter,
     "var.dim": _variance,
+    **torch_recurrent.CONVERTERS,
     **{f"reflection_pad{rank}d.default": _padded(topi.nn.mirror_pad, "REFLECT") for rank in (1, 2, 3)},
     **{f"replication_pad{rank}d.default": _padded(topi.nn.replicate_pad) for rank in (1, 2, 3)},
 }

@@ -6,10 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import tvm
+
 from ..errors import HardwareError
 from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..schedule import Options, llvm_target, this_cpu
+from ..schedules.accel import foreign_type
 from .accel_executable import AcceleratedExecutable
 from .accel_partition import partition
 from .build import build
@@ -32,8 +35,7 @@ def compile_for_accelerator(
     array, a tuple of arrays in graph order, or arrays by name. HardwareError where it is missing.
     """
     start = time.perf_counter()
-    module = quantised(imported, hardware, calibration)
-    divided = partition(fused(module), hardware)
+    divided = partition(functions_for(imported, hardware, calibration), hardware, cuts=options.cuts)
     cpu = this_cpu()
     scheduled, operators = schedule_operators(divided.module, cpu, options)
     lifted, constants = lift_constants(scheduled)
@@ -63,6 +65,13 @@ def compile_for_accelerator(
         cores=cores,
         compile_seconds=time.perf_counter() - start,
     )
+
+
+def functions_for(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
+    """The graph of a model in types that `hardware` takes, with a PrimFunc for every group of operators."""
+    module = quantised(imported, hardware, calibration)
+    # What the vector engine has no types for is not fused behind a product, which would keep that on the CPU too.
+    return fused(module, lambda func: foreign_type(func, hardware) is not None)
 
 
 def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel:

@@ -22,6 +22,8 @@ from .constants import Constants
 from .executable import Executable
 from .variant import Variant
 
+MOST_REASONS = 3  # in one error
+
 
 class AcceleratedExecutable(Executable):
     """A compiled model, part of it on a simulated accelerator and the rest on the CPU.
@@ -63,16 +65,15 @@ class AcceleratedExecutable(Executable):
         """All pieces as one program, to be timed on any machine: where the CPU works in between, every queue waits for
         the end of all, and the CPU's own time does not count. UnsupportedOperator where there is none."""
         if not self.programs:
-            raise UnsupportedOperator(
-                "no operator of this model runs on the accelerator: " + "; ".join(sorted(set(self.left.values())))
-            )
+            raise UnsupportedOperator(f"no operator of this model runs on the accelerator: {_some(self.left)}")
         if self._whole is None:
             self._whole = _one_program(self.programs)
         return self._whole
 
     def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, SimReport]:
         """The result as :meth:`run`, and what the accelerator's part takes on the machine it was compiled for."""
-        return self.run(*arrays, **named), self.simulation.on()
+        simulation = self.simulation  # which says so before anything runs where there is none
+        return self.run(*arrays, **named), simulation.on()
 
     @property
     def simulation(self) -> Simulation:
@@ -98,6 +99,13 @@ class AcceleratedExecutable(Executable):
                 program.save(file)
                 contents[file.name] = np.fromfile(file, np.uint8)
             self._save(path, contents)
+
+
+def _some(left: dict[str, str]) -> str:
+    """Why operators are left to the CPU, the first few of all reasons."""
+    reasons = list(dict.fromkeys(left.values())) or ["it has none"]
+    more = len(reasons) - MOST_REASONS
+    return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def program_name(number: int) -> str:

@@ -16,17 +16,15 @@ from tvm import relax, s_tir, tirx
 
 from ..accel.join import Part, join
 from ..accel.program import Program, Region
-from ..accel.record import record
 from ..errors import HardwareError, UnsupportedOperator
 from ..frontend.imported import first_line
 from ..hardware.description import Hardware
-from ..lowering.accel_pieces import in_pieces
-from ..schedule import schedule_operator
+from ..schedule import CutSource, Options, schedule_operator
 from .dataflow import is_op, replace_operands, shape_of
+from .simulated import program_of
 
 SEGMENT = "tvm_tiling.accelerator.segment_"  # and a number: what the graph calls
 MOST_SEGMENTS = 1 << 12
-MOST_CUTS = 8  # halvings of what the vector engine takes at a time
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,14 @@ class Partition:
     left: dict[str, str]
 
 
-def partition(mod: tvm.IRModule, hardware: Hardware, first: int = 0) -> Partition:
-    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on.
+def partition(mod: tvm.IRModule, hardware: Hardware, first: int = 0, *, cuts: CutSource | None = None) -> Partition:
+    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on. `cuts`
+    are asked for the cut of each operator.
 
     UnsupportedOperator where the graph has more segments than can be named.
     """
     recorded = {
-        variable: _recorded(func, variable.name_hint, hardware)
+        variable: recorded_operator(func, variable.name_hint, hardware, Options(cuts=cuts))
         for variable, func in mod.functions.items()
         if isinstance(func, tirx.PrimFunc)
     }
@@ -64,33 +63,19 @@ def partition(mod: tvm.IRModule, hardware: Hardware, first: int = 0) -> Partitio
     return Partition(module, tuple(graph.programs), left)
 
 
-def _recorded(func: tirx.PrimFunc, name: str, hardware: Hardware) -> OnAccelerator:
+def recorded_operator(func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options) -> OnAccelerator:
+    """The program of an operator on `hardware`, or why it has none."""
     try:
-        main = schedule_operator(func, name, hardware).main.with_attr("global_symbol", name)
-        return OnAccelerator(_program(main, name, hardware), "")
+        found = OnAccelerator(program_of(schedule_operator(func, name, hardware, options).main, name, hardware), "")
     except (UnsupportedOperator, HardwareError) as error:
-        return OnAccelerator(None, str(error))
+        found = OnAccelerator(None, str(error))
     except (tvm.error.InternalError, s_tir.ScheduleError) as error:
         # A primitive of TVM that cannot do its part with this nest: the CPU has another one.
-        return OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
-
-
-def _program(main: tirx.PrimFunc, name: str, hardware: Hardware) -> Program:
-    """The program of a scheduled function, what follows its sums in as many pieces as the machine's memories ask for.
-    HardwareError where no number of pieces fits."""
-    cut: tirx.PrimFunc | None = main
-    refused: HardwareError | None = None
-    for pieces in (1, *(1 << power for power in range(1, MOST_CUTS + 1))):
-        if pieces > 1:
-            cut = in_pieces(main, name, pieces)
-        if cut is None:
-            break
-        try:
-            return record(cut, hardware)
-        except HardwareError as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
+        found = OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
+    if found.program is None and options.cuts is not None:
+        # What is fused behind the sums may leave a measured cut no room.
+        return recorded_operator(func, name, hardware, Options())
+    return found
 
 
 @dataclass(eq=False)

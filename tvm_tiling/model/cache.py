@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,13 @@ from ..errors import ModelFormatError
 from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..schedule import Options
+from ..whole_file import whole_file
 from .executable import Executable, load
+from .known_cuts import KnownCuts
 from .open_sizes import Setting
 
 SUFFIX = ".tar"
+ASKED = ".asked.json"
 PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "onnx", "tflite")
 # How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
 EXTERNAL = b"\n\x08location"
@@ -58,7 +61,8 @@ class CompileCache:
         known = {
             "fingerprint": hardware.fingerprint(),
             "mcpu": hardware.cpu.mcpu if hardware.cpu else "",
-            "options": asdict(options),
+            "options": asdict(replace(options, cuts=None)),
+            "database": options.cuts is not None,
             "versions": {name: _version(name) for name in PACKAGES},
             "sources": _sources(),
         }
@@ -84,6 +88,27 @@ class CompileCache:
             return None
         found.from_cache = True
         return found
+
+    def key_with(self, key: str, cuts: KnownCuts, hardware: Hardware) -> str:
+        """The key of what `key` and the cuts of a database make: other cuts make another executable.
+
+        What was asked for when such a model was compiled is kept beside it.
+        """
+        asked = sorted({*self._asked(key), *cuts.asked})
+        return hashlib.sha256(f"{key} {cuts.digest(asked, hardware)}".encode()).hexdigest()
+
+    def put_asked(self, key: str, cuts: KnownCuts) -> None:
+        """Keep which workloads a compilation asked for; where that is not possible, do without."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with whole_file(self.folder / f"{key}{ASKED}") as file:
+                file.write(json.dumps(sorted({*self._asked(key), *cuts.asked})).encode())
+
+    def _asked(self, key: str) -> list[str]:
+        try:
+            return list(map(str, json.loads((self.folder / f"{key}{ASKED}").read_text())))
+        except (OSError, ValueError):
+            return []
 
     def put(self, key: str, executable: Executable) -> None:
         """Keep an executable; where that is not possible, do without."""

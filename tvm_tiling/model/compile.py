@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..decide.winograd import TOLERANCE
-from ..errors import DatabaseError, HardwareError
+from ..errors import HardwareError
 from ..frontend import ImportedModel, load_model
+from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..schedule import Options, Target, hardware_of, llvm_target
 from .build import build
 from .cache import CompileCache, model_digest
 from .constants import Collection
 from .executable import Executable
+from .known_cuts import known_cuts
 from .lift import lift_constants
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
@@ -22,14 +25,14 @@ from .pipeline import lower
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .saved import Library
 from .signature import Signature
-from .simulated import compile_operator, is_operator
+from .simulated import WORKLOADS, compile_operator, is_operator
 from .variant import Variant
 
 
 def compile_model(
     model: Any,
     target: Target = "llvm",
-    params: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | str | Path | bytes | None = None,
     database: Any = None,
     *,
     batch: Sizes | None = None,
@@ -45,7 +48,8 @@ def compile_model(
 
     model: a path, bytes, onnx.ModelProto, torch.export.ExportedProgram, torch.nn.Module with `example_inputs` (the
     tuple of its arguments), or a Relax IRModule. `params` gives inputs by name a constant value: the weights of a Relax
-    module, or of an ONNX model what decides shapes or axes, such as the second input of a Reshape where that is one.
+    or Relay module (also as the path of a .params file), or of an ONNX model what decides shapes or axes, such as the
+    second input of a Reshape where that is one.
 
     Dimensions that the model leaves open get their sizes here. `batch`: the first dimension of the inputs. `dims`: any
     dimension by its name, as in dims={"seq": 128}. Either may be several sizes, as in batch=(1, 4, 8): then every
@@ -55,31 +59,31 @@ def compile_model(
     `calibration`: inputs of a float32 model, by whose ranges it is quantised to int8 for an accelerator that multiplies
     nothing else: each an array, a tuple of arrays in graph order, or arrays by name.
 
-    `database`: a ShapeDatabase whose measured cuts are taken where it knows an operator; not served yet. `winograd` and
-    `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or put it there.
+    `database`: a ShapeDatabase, whose measured cuts are taken where it knows an operator; formulas decide the others.
+    `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or
+    put it there.
 
     Gives an Executable. With an accelerator for target the operators that it serves run there, simulated, and the rest
     on this CPU: it gives an AcceleratedExecutable, whose `simulate` gives the result and the report of a run. Model may
-    be a single operator then too (as tiling_schedule takes it, or a schedule), for a SimulatedExecutable.
+    be a single operator then too (as tiling_schedule takes it, a schedule or a workload), for a SimulatedExecutable.
 
     ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
     what is no size.
     """
     hardware = hardware_of(target)
-    if hardware.cpu is None and is_operator(model):
-        return compile_operator(model, hardware)
-    if database is not None:
-        raise DatabaseError("database: measured cuts are not served yet; accepted: None, decisions from formulas")
+    cuts = known_cuts(database)
+    if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
+        return compile_operator(model, hardware, cuts)
     if hardware.cpu is not None and calibration is not None:
         raise HardwareError(
             f"calibration: {hardware.name} is a CPU, which models are not quantised for; accepted: None"
         )
     settings = settings_of(batch, dims)
-    options = Options(winograd=winograd, tolerance=tolerance)
+    options = Options(winograd=winograd, tolerance=tolerance, cuts=cuts)
     if hardware.cpu is None:
         from .accel_compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
-        model = _with_pairs(model)
+        model = with_pairs(model)
 
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
@@ -98,23 +102,26 @@ def compile_model(
         return _built(load(), hardware, options)
     store = CompileCache()
     start = time.perf_counter()
-    digest = model_digest(model, settings, shapes, params)
+    digest = model_digest(model, settings, shapes, read_params(params))
     imported = list(load()) if digest is None else []
     key = store.key(imported if digest is None else digest, hardware, options)
-    if (found := store.get(key)) is not None:
+    if (found := store.get(key if cuts is None else store.key_with(key, cuts, hardware))) is not None:
         return found
     executable = _built(imported or load(), hardware, options, start)
+    if cuts is not None:
+        store.put_asked(key, cuts)
+        key = store.key_with(key, cuts, hardware)
     store.put(key, executable)
     return executable
 
 
-def _with_pairs(model: Any) -> Any:
+def with_pairs(model: Any) -> Any:
     """An ONNX model's operators on integers as pairs; without the onnx package there are none."""
     try:
-        from .quantise_onnx import with_pairs
+        from . import quantise_onnx
     except ImportError:
         return model
-    return with_pairs(model)
+    return quantise_onnx.with_pairs(model)
 
 
 def _built(

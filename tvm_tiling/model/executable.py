@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..accel.program import Program
+from ..accel.program_file import is_program
 from . import saved
 from .constants import Constants, places_of
 from .report import Benchmark, Memory, OperatorRecord, Report
@@ -121,11 +123,16 @@ class Executable:
         saved.write(path, description, [variant.library for variant in self.variants], self._constants.block, further)
 
 
-def load(path: str | os.PathLike[str]) -> Executable:
-    """A saved executable. It is native code: load files of people you trust only.
+def load(path: str | os.PathLike[str]) -> Any:
+    """A saved executable. It is native code: load files of people you trust only. The program of an accelerator, which
+    is none, gives a SimulatedExecutable.
 
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
     """
+    if is_program(path):
+        from .simulated import SimulatedExecutable  # which simulators, and they alone, need
+
+        return SimulatedExecutable(Program.load(path))
     known, libraries, block = saved.read(path)
     try:
         constants = Constants(block, places_of(known["places"], block.nbytes))

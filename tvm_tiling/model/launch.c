@@ -5,7 +5,8 @@ that core (those of OpenBLAS, MKL and onnxruntime do, for milliseconds after the
 kernel's next time slice: SqueezeNet behind each run of onnxruntime took 42 ms instead of 3.3. Here whoever is free takes
 the next task. The caller starts with the first one, thread i with the i-th, so that an undisturbed run has every task
 on the core that had it before; a task that nobody has begun when the caller is through with its own is the caller's.
-A second caller, or one inside a task, does all its tasks itself.
+A second caller, or one inside a task, does all its tasks itself; so does a thread among several that run models of
+their own, while these are as many as there are cores.
 
 Jobs are numbered, and the count of their tasks is part of the number. A task is claimed by writing the job's number to
 its place, from a smaller one: a thread that comes late with an old job finds every place of that job taken. While one
@@ -34,7 +35,7 @@ typedef int (*Task)(int number, Group* group, void* data);
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t wake;
-  int busy, threads, started, sleeping;
+  int busy, threads, started, sleeping, among; /* among: threads that run models of their own */
   int32_t done, failed;
   Task task;
   void* data;
@@ -97,7 +98,7 @@ static void forget_threads(void) { /* in a process that has been forked off they
   pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
   pool.lock = lock;
   pool.wake = wake;
-  pool.busy = pool.started = pool.sleeping = 0;
+  pool.busy = pool.started = pool.sleeping = pool.among = 0;
 }
 
 static void start_threads(void) {
@@ -118,11 +119,14 @@ static void start_threads(void) {
   pthread_sigmask(SIG_SETMASK, &before, 0);
 }
 
+static __thread int is_among;
+
 /* In the place of TVMBackendParallelLaunch: `count` tasks, 0 for one a core. */
 static int tvm_tiling_launch(Task task, void* data, int count) {
   int32_t tasks = count > 0 ? count : pool.threads + 1;
   int idle = 0;
-  if (tasks == 1 || tasks > MOST_TASKS || !pool.threads ||
+  int alone = is_among && __atomic_load_n(&pool.among, __ATOMIC_RELAXED) > pool.threads;
+  if (tasks == 1 || alone || tasks > MOST_TASKS || !pool.threads ||
       !__atomic_compare_exchange_n(&pool.busy, &idle, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
     Group group = {0, tasks};
     for (int32_t i = 0; i < tasks; ++i) {
@@ -182,5 +186,17 @@ int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count
   result->type = INTEGER;
   result->padding = 0;
   result->value = (int64_t)(intptr_t)tvm_tiling_launch;
+  return 0;
+}
+
+/* tvm_tiling_among(yes): the calling thread runs models beside others that do, or no longer. */
+int __tvm_ffi_tvm_tiling_among(void* self, const Value* arguments, int32_t count, Value* result) {
+  (void)self;
+  int yes = count > 0 && arguments[0].value;
+  if (yes != is_among) __atomic_fetch_add(&pool.among, yes ? 1 : -1, __ATOMIC_ACQ_REL);
+  is_among = yes;
+  result->type = INTEGER;
+  result->padding = 0;
+  result->value = yes;
   return 0;
 }

@@ -7,11 +7,13 @@ run in TVM's pool.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +67,22 @@ def take_over(library: Any, cores: int) -> bool:
         if first is not library:
             share(address, 0)
     return True
+
+
+@contextlib.contextmanager
+def beside_others() -> Iterator[None]:
+    """While inside, the calling thread does its parallel loops itself as long as such threads keep all cores busy."""
+    with _lock:
+        library = None if _first is None else _first[0]
+    try:
+        among = None if library is None else library.get_function("tvm_tiling_among", query_imports=True)
+    except AttributeError:  # a model that an older version saved
+        among = None
+    if among is None:
+        yield
+        return
+    among(1)
+    try:
+        yield
+    finally:
+        among(0)

@@ -16,14 +16,17 @@ from tvm import relax, tirx
 
 from ..decide.attention import AttentionTiling
 from ..decide.conv_tiling import ConvTiling
-from ..decide.levels import LevelsTiling
+from ..decide.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator
-from ..match import ConvProgram
+from ..match import ConvProgram, epilogue_of
+from ..match.recurrent import recurrence_of
 from ..schedule import Options, llvm_target, schedule_for_weights
 from ..schedules.other import decide_other
+from ..schedules.rnn import schedule_recurrence
+from ..workload import ConvWorkload, GemmWorkload
 from .build import build_functions
 from .dataflow import Rewriter, is_op, rewrite
 from .report import OperatorRecord
@@ -33,15 +36,19 @@ from .report import OperatorRecord
 class Operator:
     """One PrimFunc of a model: what it computes, how often it is called, and the decision that was made for it.
 
-    `kind` is "convolution", "product", "attention" or "other"; `flops` are those of one call, 0 where none are
-    counted.
+    `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 where
+    none are counted. `workload` is that of a convolution or a product, and `ahead` whether its weights are packed when
+    the model is compiled, `epilogue` the name of what is fused behind.
     """
 
     name: str
     kind: str
     calls: int
     flops: int = 0
-    tiling: GemmTiling | ConvTiling | AttentionTiling | None = None
+    tiling: GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | None = None
+    workload: GemmWorkload | ConvWorkload | None = None
+    ahead: bool = False
+    epilogue: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,14 @@ def _schedule(
         place = next((i for i, p in enumerate(func.params) if p.same_as(weights)), None)
         return place is not None and bool(calls) and all(call.constants[place] is not None for call in calls)
 
+    recurrence = recurrence_of(func)
+    if recurrence is not None and hardware.cpu is not None:
+        ahead = known(func.params[list(recurrence.inputs).index("weights")])
+        scheduled = schedule_recurrence(recurrence, name, hardware.cpu, ahead=ahead)
+        assert isinstance(scheduled.tiling, RecurrenceTiling)
+        flops = recurrence.flops
+        operator = Operator(name=name, kind="recurrence", calls=len(calls), flops=flops, tiling=scheduled.tiling)
+        return scheduled.main, operator, scheduled if ahead else None, place if ahead else None
     try:
         scheduled, program = schedule_for_weights(func, name, hardware, options, known)
     except UnsupportedOperator:
@@ -127,13 +142,16 @@ def _schedule(
             return main, Operator(name=name, kind="other", calls=len(calls)), None, None
         flops = tiling.shape.flops
         return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
-    assert not isinstance(scheduled.tiling, LevelsTiling)  # which CPUs have not
+    assert isinstance(scheduled.tiling, GemmTiling | ConvTiling)
     operator = Operator(
         name=name,
         kind="convolution" if isinstance(program, ConvProgram) else "product",
         calls=len(calls),
         flops=program.workload.flops,
         tiling=scheduled.tiling,
+        workload=program.workload,
+        ahead=scheduled.pack is not None,
+        epilogue=epilogue_of(program),
     )
     if scheduled.pack is None:
         return scheduled.main, operator, None, None

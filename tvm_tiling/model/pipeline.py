@@ -11,10 +11,11 @@ schedule         a decision for every operator, constant weights packed
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from ..hardware.description import Hardware
 from ..schedule import Options
@@ -26,6 +27,8 @@ from .simplify import simplify
 from .views import join_views
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
+
+OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
 
 FUSION = (
     relax.transform.AnnotateTIROpPattern,
@@ -46,12 +49,17 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
     return decide_operators(fused(mod), hardware, options or Options())
 
 
-def fused(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with a PrimFunc for every group of operators that become one kernel."""
+def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = None) -> tvm.IRModule:
+    """`mod` with a PrimFunc for every group of operators that become one kernel. Operators that are to stay `alone` are
+    in no group."""
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
     mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = legalised(fuse_attention(mod))
     for step in FUSION:
         mod = step()(mod)
+        if alone is not None and step is relax.transform.AnnotateTIROpPattern:
+            for variable, func in mod.functions.items():
+                if isinstance(func, tirx.PrimFunc) and alone(func):
+                    mod.update_func(variable, func.with_attr("op_pattern", OPAQUE))
     return mod

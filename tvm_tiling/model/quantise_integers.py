@@ -141,7 +141,8 @@ class _Integers:
             made = Real(wide, scale)
         else:
             once = self.rewriter.uses.get(variable, 0) == 1
-            made = Real(self.rewriter.emit(op.astype(wide, "int8")), scale, wide if once else None)
+            stored = self.rewriter.emit(op.astype(wide, "int8"))
+            made = Real(stored, scale, wide if once else None, len(self.stored))
         result = made.value
         if dtype == "uint8":
             higher = self.rewriter.emit(op.add(self.rewriter.emit(op.astype(result, "int32")), integer(128)))

@@ -13,6 +13,7 @@ from ..errors import WorkloadError
 from ..frontend import ImportedModel
 from ..schedule import Options, llvm_target, this_cpu
 from .build import build
+from .lift import lift_constants
 from .pipeline import lower
 from .signature import Signature, chosen
 
@@ -27,11 +28,13 @@ def ranges(
         raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")
     cpu = this_cpu()
     scheduled, _ = lower(_with_extremes(mod, variables), cpu, Options())
-    built = build(scheduled, llvm_target(cpu), workers=cpu.cpu.cores if cpu.cpu else 1)
+    lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
+    built = build(lifted, llvm_target(cpu), workers=cpu.cpu.cores if cpu.cpu else 1)
     machine = relax.VirtualMachine(built.library.module, tvm.cpu())
     found: list[np.ndarray] = []
     for inputs in runs:
-        results = machine["main"](*(tvm.runtime.tensor(np.ascontiguousarray(value)) for value in inputs))
+        arrays = [tvm.runtime.tensor(np.ascontiguousarray(value)) for value in inputs]
+        results = machine["main"](*arrays, *(constant.value for constant in constants))
         found.append(np.array([float(result.numpy()) for result in results]).reshape(-1, 2))
     least, greatest = np.min([f[:, 0] for f in found], axis=0), np.max([f[:, 1] for f in found], axis=0)
     if not (np.isfinite(least).all() and np.isfinite(greatest).all()):

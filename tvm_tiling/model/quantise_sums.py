@@ -18,11 +18,13 @@ Kernel = Callable[[Expr, int], tuple[np.ndarray, np.ndarray, np.ndarray] | None]
 
 @dataclass(frozen=True)
 class Real:
-    """A quantised tensor: its int8 numbers, what they stand for, and the same numbers in int32 if they are at hand."""
+    """A quantised tensor: its int8 numbers, what they stand for, and the same numbers in int32 if they are at hand.
+    `number` grows with the place where those come about."""
 
     value: Expr
     scale: Scale
     wide: Expr | None = None
+    number: int = 0
 
     def integers(self, rewriter: Rewriter) -> Expr:
         """The numbers in int32."""
@@ -122,11 +124,24 @@ class Sums:
 
     # ---- element by element -----------------------------------------------------------------------------------------
 
-    def _sum(self, call: relax.Call, factor: float, out: Scale) -> Total | None:
-        """x + y of two scales: both multiplied to a common one, finer than the result's by a power of two."""
+    def _two(self, call: relax.Call) -> tuple[Real, Real] | None:
+        """Both operands, if they are quantised tensors. What computes one of them goes on with the call, the first;
+        the other is stored meanwhile, in 8 bits rather than 32."""
         left, right = (self.real.get(a) if isinstance(a, relax.Var) else None for a in call.args)
         if left is None or right is None:
             return None
+        if left.wide is None or right.wide is None:
+            return left, right
+        if left.number <= right.number:
+            return left, replace(right, wide=None)
+        return replace(left, wide=None), right
+
+    def _sum(self, call: relax.Call, factor: float, out: Scale) -> Total | None:
+        """x + y of two scales: both multiplied to a common one, finer than the result's by a power of two."""
+        two = self._two(call)
+        if two is None:
+            return None
+        left, right = two
         ratios = np.array([left.scale.scale, right.scale.scale]) * factor / out.scale
         # 255 * 2^14 twice is below 2^23.
         bits = int(np.clip(14 - np.frexp(ratios.max())[1], 0, 30))
@@ -144,9 +159,10 @@ class Sums:
         return Total(value, np.array(out.scale * 2.0**-bits), 255 * int(multipliers.sum()))
 
     def _multiplied(self, call: relax.Call) -> Total | None:
-        left, right = (self.real.get(a) if isinstance(a, relax.Var) else None for a in call.args)
-        if left is None or right is None:
+        two = self._two(call)
+        if two is None:
             return None
+        left, right = two
         value = self.rewriter.emit(op.multiply(left.centred(self.rewriter), right.centred(self.rewriter)))
         return Total(value, np.array(left.scale.scale * right.scale.scale), 255 * 255)
 

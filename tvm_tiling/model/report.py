@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 # Operators whose work is multiply-adds; the rest moves data.
-MULTIPLYING = ("convolution", "product", "attention")
+MULTIPLYING = ("convolution", "product", "attention", "recurrence")
 
 
 @dataclass(frozen=True, kw_only=True)
