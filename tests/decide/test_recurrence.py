@@ -56,7 +56,7 @@ def test_small_layers_stay_on_one_core_and_large_ones_are_shared():
 
 def test_weights_larger_than_the_first_cache_are_taken_from_either_end_in_turn():
     assert [decide_recurrence(lstm(hidden), CPU).turning for hidden in (32, 64, 128, 512)] == [False, True, True, True]
-    assert not decide_recurrence(lstm(64), dataclasses.replace(CPU, cores=4), threads=4).turning
+    assert not decide_recurrence(lstm(64), dataclasses.replace(CPU, cores=4, threads=4), threads=4).turning
 
 
 def test_layers_are_decided_each_with_its_product():

@@ -29,7 +29,7 @@ _FOREIGN = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"\x7fELF": "a compiled library",
     b"\x80": "a pickle, which is never opened",
-    b"{": "JSON text, and not of a Relay module: load a Relax module with tvm.ir.load_json and pass it",
+    b"{": "JSON text, and not of a Relay module: pass a Relax module as the object, not the file",
 }
 
 
