@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cut import Cut
-from tvm_tiling.decide.neighbourhood import Space, neighbourhood
+from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import machine_record
-from tvm_tiling.tuning.contest import Alone, Contest
-from tvm_tiling.tuning.learned_costs import LearnedCosts, group_of, sample_of
-from tvm_tiling.tuning.local import LocalBench
-from tvm_tiling.tuning.measurer import Job
-from tvm_tiling.tuning.referee import TrialFailed
-from tvm_tiling.tuning.residual import pairwise_accuracy, peak_at
+from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
+from tvm_tiling.tuning.learning.residual import pairwise_accuracy, peak_at
+from tvm_tiling.tuning.measuring.contest import Alone, Contest
+from tvm_tiling.tuning.measuring.local import LocalBench
+from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.referee import TrialFailed
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .operands import Workload

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.key import Workload
-from tvm_tiling.tuning.random_shapes import RandomShapes
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.key import Workload
+from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
 from tvm_tiling.workload import GemmWorkload
 
 from . import shape

@@ -20,15 +20,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tvm_tiling.accel.page import Table, page, write_page
+from tvm_tiling.accel.report.report.html import Table, page, write_page
+
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.entries import Entry
-from tvm_tiling.tuning.generate import GenerationProgress
 from tvm_tiling.tuning.machine import machine_of
-from tvm_tiling.tuning.measurer import Job, Measured, Measurer
-from tvm_tiling.tuning.random_shapes import RandomShapes
-from tvm_tiling.tuning.steady import measurer_for_shapes
+from tvm_tiling.tuning.measuring.measurer import Job, Measured, Measurer
+from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
+from tvm_tiling.tuning.shapes.generate import GenerationProgress
+from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
 
 from . import shape
 from .held_out import MOST_MACS, held_out, resized, share_within

@@ -17,8 +17,8 @@ import statistics
 import time
 from typing import Any
 
-from tvm_tiling.decide.gemm_partition import decide_partition
-from tvm_tiling.decide.traffic import Product, product_on
+from tvm_tiling.decide.gemm.partition import decide_partition
+from tvm_tiling.decide.gemm.traffic import Product, product_on
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import GemmWorkload

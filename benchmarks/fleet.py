@@ -20,13 +20,13 @@ from typing import Any
 
 import psutil
 
-from tvm_tiling.decide.neighbourhood import neighbourhood
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.fleet import Fleet
-from tvm_tiling.tuning.measurer import Job, Measured
-from tvm_tiling.tuning.remote import RemoteMeasurer
-from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.trials import TrialLog
+from tvm_tiling.tuning.workers.fleet import Fleet
+from tvm_tiling.tuning.workers.remote import RemoteMeasurer
 from tvm_tiling.workload import GemmWorkload
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.tuning.as_scheduled import as_scheduled
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.entries import Entry
-from tvm_tiling.tuning.kept_cut import kept_cut
-from tvm_tiling.tuning.key import Workload
-from tvm_tiling.tuning.matching import Hit
-from tvm_tiling.tuning.measurer import Job, Measurer
+from tvm_tiling.tuning.measuring.measurer import Job, Measurer
+from tvm_tiling.tuning.shapes.as_scheduled import as_scheduled
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
+from tvm_tiling.tuning.shapes.kept_cut import kept_cut
+from tvm_tiling.tuning.shapes.key import Workload
+from tvm_tiling.tuning.shapes.matching import Hit
 from tvm_tiling.workload import GemmWorkload
 
 FACTORS = (2, 3, 4, 5, 6, 8, 12, 16)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cut import Cut
+from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.errors import TilingError
 from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired

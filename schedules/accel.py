@@ -8,13 +8,13 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
-from ..decide.column_product import refuse_shape
-from ..decide.conv_tiling import ConvTiling
-from ..decide.cut import Surroundings
-from ..decide.gemm_partition import decide_partition
+from ..decide.conv.tiling import ConvTiling
+from ..decide.cuts.cut import Surroundings
+from ..decide.gemm.partition import decide_partition
 from ..decide.known import known_tiling
-from ..decide.levels import has_levels
+from ..decide.levels.gemm import has_levels
 from ..decide.options import Options
+from ..decide.rnn.column_product import refuse_shape
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError
 from ..hardware.description import Hardware

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from tvm import s_tir
 
-from ..decide.column_product import ColumnTiling, decide_column
+from ..decide.rnn.column_product import ColumnTiling, decide_column
 from ..hardware.description import Hardware
-from ..lowering.accel_moves import Block, below, on_engine
+from ..lowering.accel.moves import Block, below, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from .accel_product import SUMS, ProductOnChip

@@ -16,16 +16,16 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir
 
-from ..decide.conv_blocks import conv_blocks
-from ..decide.conv_cut import ConvBlocks
-from ..decide.cut_partition import ConvPartition
-from ..decide.gemm_partition import Mode, decide_partition
+from ..decide.conv.blocks import conv_blocks
+from ..decide.conv.cut import ConvBlocks
+from ..decide.cuts.partition import ConvPartition
+from ..decide.gemm.partition import Mode, decide_partition
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
-from ..lowering.accel_behind import finished, place_behind
-from ..lowering.accel_image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
-from ..lowering.accel_moves import Block, LoopRV, last_loops, on_engine
+from ..lowering.accel.behind import finished, place_behind
+from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
+from ..lowering.accel.moves import Block, LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram
 from .accel_product import sum_types

@@ -18,12 +18,12 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ..decide.levels_vector import decide_vector_on_levels
-from ..decide.vector_tiling import VERSIONS, VectorTiling, decide_vector
+from ..decide.levels.vector import decide_vector_on_levels
+from ..decide.vector.tiling import VERSIONS, VectorTiling, decide_vector
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel_moves import Block, LoopRV, below, on_engine
+from ..lowering.accel.moves import Block, LoopRV, below, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match.access import loads
 

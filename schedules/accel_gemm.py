@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
-from ..decide.gemm_partition import decide_partition
-from ..decide.product_chunks import ProductChunks, product_chunks
+from ..decide.gemm.chunks import ProductChunks, product_chunks
+from ..decide.gemm.partition import decide_partition
+from ..decide.gemm.traffic import product_on
 from ..decide.tiling import GemmTiling
-from ..decide.traffic import product_on
 from ..hardware.description import Hardware
-from ..lowering.accel_backward import backward
-from ..lowering.accel_moves import Block, LoopRV, below, last_loops, on_engine, tiled
-from ..lowering.accel_operands import place_loads
+from ..lowering.accel.backward import backward
+from ..lowering.accel.moves import Block, LoopRV, below, last_loops, on_engine, tiled
+from ..lowering.accel.operands import place_loads
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads

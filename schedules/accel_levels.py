@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from tvm import s_tir, tirx
 
-from ..decide.cut import Surroundings
+from ..decide.cuts.cut import Surroundings
 from ..decide.known import known_tiling
-from ..decide.levels import LevelsTiling, decide_levels
+from ..decide.levels.gemm import LevelsTiling, decide_levels
 from ..decide.options import Options
 from ..errors import HardwareError
 from ..hardware.description import Hardware
-from ..lowering.accel_moves import Block, LoopRV, below, on_engine, tiled
+from ..lowering.accel.moves import Block, LoopRV, below, on_engine, tiled
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads

@@ -19,12 +19,12 @@ from itertools import pairwise
 import tvm
 from tvm import s_tir
 
-from ..decide.levels import LevelCut, LevelsTiling
+from ..decide.levels.gemm import LevelCut, LevelsTiling
 from ..decide.options import Options
 from ..hardware.description import Hardware
-from ..lowering.accel_image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
-from ..lowering.accel_moves import Block, LoopRV, below, on_engine, tiled
-from ..lowering.accel_operands import further_operands
+from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
+from ..lowering.accel.moves import Block, LoopRV, below, on_engine, tiled
+from ..lowering.accel.operands import further_operands
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram
 from .accel_levels import Over, bytes_of, decided

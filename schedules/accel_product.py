@@ -7,9 +7,9 @@ from tvm import s_tir, tirx
 
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
-from ..lowering.accel_flatten import flatten_axes
-from ..lowering.accel_moves import Block, LoopRV
-from ..lowering.accel_operands import further_operands
+from ..lowering.accel.flatten import flatten_axes
+from ..lowering.accel.moves import Block, LoopRV
+from ..lowering.accel.operands import further_operands
 from ..match import GemmProgram
 from ..match.access import Access, variables
 

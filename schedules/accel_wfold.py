@@ -20,15 +20,15 @@ from math import prod
 import tvm
 from tvm import s_tir
 
-from ..decide.conv_tiling import ConvTiling
-from ..decide.stride_fold import StrideFold
-from ..decide.traffic import ceil_div
-from ..decide.wfold import Mode, decide_wfold, product_as_convolution
+from ..decide.conv.stride_fold import StrideFold
+from ..decide.conv.tiling import ConvTiling
+from ..decide.fold.wfold import Mode, decide_wfold, product_as_convolution
+from ..decide.gemm.traffic import ceil_div
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel_behind import finished, place_behind
-from ..lowering.accel_fold import MOVES_IN_PLACE, bring_image
-from ..lowering.accel_image import (
+from ..lowering.accel.behind import finished, place_behind
+from ..lowering.accel.fold import MOVES_IN_PLACE, bring_image
+from ..lowering.accel.image import (
     ConvOperands,
     ImageForm,
     Operands,
@@ -37,7 +37,7 @@ from ..lowering.accel_image import (
     types_of,
     write_image_form,
 )
-from ..lowering.accel_moves import LoopRV, last_loops, on_engine
+from ..lowering.accel.moves import LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram, GemmProgram
 from ..workload import element_bytes

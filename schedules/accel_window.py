@@ -16,13 +16,13 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
-from ..decide.vector_tiling import VERSIONS
-from ..decide.window_tiling import Windows, WindowTiling, decide_windows
+from ..decide.vector.tiling import VERSIONS
+from ..decide.vector.window import Windows, WindowTiling, decide_windows
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel_moves import Block, LoopRV, below, on_engine
-from ..lowering.accel_operands import further_operands
+from ..lowering.accel.moves import Block, LoopRV, below, on_engine
+from ..lowering.accel.operands import further_operands
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match.evaluate import conditional
 from ..match.reduction import Reduction, reduction_of

@@ -19,9 +19,9 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.attention import AttentionTiling, RegisterTile, decide_attention
-from ..decide.dot_engine import dot_engine
-from ..decide.elementwise import ElementwiseTiling
+from ..decide.gemm.dot_engine import dot_engine
+from ..decide.vector.attention import AttentionTiling, RegisterTile, decide_attention
+from ..decide.vector.elementwise import ElementwiseTiling
 from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_shape import shapes_of
-from ..decide.conv_tiling import ConvTiling
-from ..decide.dot_engine import DotEngine
+from ..decide.conv.shape import shapes_of
+from ..decide.conv.tiling import ConvTiling
+from ..decide.gemm.dot_engine import DotEngine
 from ..hardware.description import Cpu
 from ..lowering.prim_func import PackedNest
 from ..match import ConvProgram

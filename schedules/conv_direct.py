@@ -27,9 +27,9 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_shape import ConvShape
-from ..decide.conv_tiling import ConvTiling
-from ..decide.dot_engine import DotEngine
+from ..decide.conv.shape import ConvShape
+from ..decide.conv.tiling import ConvTiling
+from ..decide.gemm.dot_engine import DotEngine
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.nest import by_edge, share, when
@@ -78,7 +78,7 @@ class _Block:
 
 
 class DirectNest:
-    """Writes the TIR of one plain convolution; a transposed one is several, see decide/conv_shape.py."""
+    """Writes the TIR of one plain convolution; a transposed one is several, see decide/conv/shape.py."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotEngine) -> None:
         self.program, self.shape, self.tiling, self.engine = program, shape, tiling, engine

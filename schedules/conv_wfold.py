@@ -21,9 +21,9 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_tiling import ConvTiling
-from ..decide.dot_engine import DotEngine
-from ..decide.folded_rows import FoldedRows
+from ..decide.conv.tiling import ConvTiling
+from ..decide.fold.folded_rows import FoldedRows
+from ..decide.gemm.dot_engine import DotEngine
 from ..lowering.fold_band import FoldBand
 from ..lowering.fold_panels import FoldPanels
 from ..lowering.lane_sums import Piece, lane_sums

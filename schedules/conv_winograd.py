@@ -24,9 +24,9 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.cook_toom import cook_toom
-from ..decide.dot_engine import DotEngine
-from ..decide.winograd import WinogradTiling
+from ..decide.conv.cook_toom import cook_toom
+from ..decide.conv.winograd import WinogradTiling
+from ..decide.gemm.dot_engine import DotEngine
 from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share, when
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tvm import tirx
 
-from ..decide.conv_cpu import Source, as_product, decide_conv_on_cpu
-from ..decide.conv_tiling import ConvTiling
-from ..decide.cut import Surroundings, cut_of
-from ..decide.dot_engine import DotEngine, dot_engine
-from ..decide.gemm_cpu import decide_on_cpu
+from ..decide.conv.cpu import Source, as_product, decide_conv_on_cpu
+from ..decide.conv.tiling import ConvTiling
+from ..decide.cuts.cut import Surroundings, cut_of
+from ..decide.gemm.cpu import decide_on_cpu
+from ..decide.gemm.dot_engine import DotEngine, dot_engine
 from ..decide.known import known_tiling
 from ..decide.options import OneCut, Options
 from ..decide.tiling import GemmTiling

@@ -19,9 +19,9 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_shape import ConvShape, shapes_of
-from ..decide.conv_tiling import ConvTiling
-from ..decide.dot_engine import DotEngine
+from ..decide.conv.shape import ConvShape, shapes_of
+from ..decide.conv.tiling import ConvTiling
+from ..decide.gemm.dot_engine import DotEngine
 from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
 from ..lowering.depthwise_weights import DepthwiseWeights
 from ..lowering.nest import share, when

@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.elementwise import ElementwiseTiling, decide_elementwise, shared_axis
+from ..decide.vector.elementwise import ElementwiseTiling, decide_elementwise, shared_axis
 from ..hardware.description import Cpu
 from ..lowering.nest import share
 from ..lowering.registers import register

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.dot_engine import DotEngine
+from ..decide.gemm.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
 from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed

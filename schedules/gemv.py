@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.dot_engine import DotEngine
+from ..decide.gemm.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
 from ..lowering.nest import share, when
 from ..lowering.registers import register, registers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ..decide.attention import AttentionTiling
+from ..decide.vector.attention import AttentionTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..match.recurrent import recurrence_of

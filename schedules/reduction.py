@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.elementwise import decide_elementwise
+from ..decide.vector.elementwise import decide_elementwise
 from ..hardware.description import Cpu
 from ..lowering.staged_func import work_of, write_stages
 from ..lowering.vector_statement import Resolve

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
+from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
 from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share
 from ..lowering.prim_func import ScheduledOperator, write_function

@@ -14,8 +14,8 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.elementwise import ElementwiseTiling, shared_axis
-from ..decide.reduction import ALONG_VECTORS, strip_vectors
+from ..decide.vector.elementwise import ElementwiseTiling, shared_axis
+from ..decide.vector.reduction import ALONG_VECTORS, strip_vectors
 from ..lowering.lane_total import lane_total
 from ..lowering.nest import share
 from ..lowering.registers import register

@@ -10,12 +10,12 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .decide.cache_conflict import is_bad_leading_dimension
-from .decide.conv_tiling import Candidate, ConvTiling
+from .decide.conv.stride_fold import StrideFold
+from .decide.conv.tiling import Candidate, ConvTiling
 from .decide.decide import decide
-from .decide.microkernel import Microkernel, microkernel
-from .decide.rnn import RnnTiling, rnn_cycles
-from .decide.stride_fold import StrideFold
+from .decide.gemm.cache_conflict import is_bad_leading_dimension
+from .decide.gemm.microkernel import Microkernel, microkernel
+from .decide.rnn.column import RnnTiling, rnn_cycles
 from .decide.tiling import GemmTiling, Reason
 from .errors import (
     DatabaseError,
@@ -31,24 +31,24 @@ from .hardware import Cache, Cpu, Hardware, NearTile, WFold
 from .workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 if TYPE_CHECKING:
-    from .accel.program import Program
-    from .accel.report import SimReport
-    from .accel.simulate import simulate
-    from .accel.task_report import TaskReport
-    from .accel.tasks import Task
-    from .decide.cut import Cut, cut_of
-    from .decide.neighbourhood import neighbourhood
+    from .accel.program.program import Program
+    from .accel.recurrent.task_report import TaskReport
+    from .accel.recurrent.tasks import Task
+    from .accel.report.report import SimReport
+    from .accel.timing.simulate import simulate
+    from .decide.cuts.cut import Cut, cut_of
+    from .decide.cuts.neighbourhood import neighbourhood
     from .model.compile import compile_model as compile
     from .model.executable import Executable, load
     from .model.run_many import run_many
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
-    from .tuning.cost_model import TilingCostModel
-    from .tuning.database import ShapeDatabase
-    from .tuning.local_builder import local_builder
-    from .tuning.rules import schedule_rules
-    from .tuning.seeds import seed_database
-    from .tuning.simulated_runs import simulator_builder, simulator_runner
-    from .tuning.space_generator import space_generator
+    from .tuning.metaschedule.cost_model import TilingCostModel
+    from .tuning.metaschedule.local_builder import local_builder
+    from .tuning.metaschedule.rules import schedule_rules
+    from .tuning.metaschedule.seeds import seed_database
+    from .tuning.metaschedule.simulated_runs import simulator_builder, simulator_runner
+    from .tuning.metaschedule.space_generator import space_generator
+    from .tuning.shapes.database import ShapeDatabase
     from .tuning.tune import tune
 
 __version__ = "0.1.0"
@@ -56,29 +56,29 @@ __version__ = "0.1.0"
 # Names imported on first use, because they bring TVM or NumPy with them: where they are, and their names there.
 _ON_FIRST_USE = {
     "ApplyTiling": (".schedule", "ApplyTiling"),
-    "Cut": (".decide.cut", "Cut"),
+    "Cut": (".decide.cuts.cut", "Cut"),
     "Executable": (".model.executable", "Executable"),
     "PackedOperator": (".schedule", "PackedOperator"),
     "compile": (".model.compile", "compile_model"),
-    "Program": (".accel.program", "Program"),
-    "ShapeDatabase": (".tuning.database", "ShapeDatabase"),
-    "TilingCostModel": (".tuning.cost_model", "TilingCostModel"),
-    "SimReport": (".accel.report", "SimReport"),
-    "Task": (".accel.tasks", "Task"),
-    "TaskReport": (".accel.task_report", "TaskReport"),
-    "cut_of": (".decide.cut", "cut_of"),
+    "Program": (".accel.program.program", "Program"),
+    "ShapeDatabase": (".tuning.shapes.database", "ShapeDatabase"),
+    "TilingCostModel": (".tuning.metaschedule.cost_model", "TilingCostModel"),
+    "SimReport": (".accel.report.report", "SimReport"),
+    "Task": (".accel.recurrent.tasks", "Task"),
+    "TaskReport": (".accel.recurrent.task_report", "TaskReport"),
+    "cut_of": (".decide.cuts.cut", "cut_of"),
     "llvm_target": (".schedule", "llvm_target"),
     "load": (".model.executable", "load"),
-    "local_builder": (".tuning.local_builder", "local_builder"),
-    "neighbourhood": (".decide.neighbourhood", "neighbourhood"),
+    "local_builder": (".tuning.metaschedule.local_builder", "local_builder"),
+    "neighbourhood": (".decide.cuts.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),
     "run_many": (".model.run_many", "run_many"),
-    "schedule_rules": (".tuning.rules", "schedule_rules"),
-    "seed_database": (".tuning.seeds", "seed_database"),
-    "simulate": (".accel.simulate", "simulate"),
-    "simulator_builder": (".tuning.simulated_runs", "simulator_builder"),
-    "simulator_runner": (".tuning.simulated_runs", "simulator_runner"),
-    "space_generator": (".tuning.space_generator", "space_generator"),
+    "schedule_rules": (".tuning.metaschedule.rules", "schedule_rules"),
+    "seed_database": (".tuning.metaschedule.seeds", "seed_database"),
+    "simulate": (".accel.timing.simulate", "simulate"),
+    "simulator_builder": (".tuning.metaschedule.simulated_runs", "simulator_builder"),
+    "simulator_runner": (".tuning.metaschedule.simulated_runs", "simulator_runner"),
+    "space_generator": (".tuning.metaschedule.space_generator", "space_generator"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
     "tune": (".tuning.tune", "tune"),
 }
@@ -154,7 +154,7 @@ def _register_pipeline() -> None:
     from source, or is imported after TVM."""
     if "tvm" in sys.modules:
         importlib.import_module(".model.relax_pipeline", __name__).register()
-        importlib.import_module(".tuning.lower_cuts", __name__).register()
+        importlib.import_module(".tuning.metaschedule.lower_cuts", __name__).register()
 
 
 _register_pipeline()

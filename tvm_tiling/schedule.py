@@ -11,11 +11,11 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
 
-from .decide.cut import Cut
-from .decide.dot_engine import OPERAND_TYPES
+from .decide.conv.winograd import TOLERANCE
+from .decide.cuts.cut import Cut
+from .decide.fold.wfold import Mode
+from .decide.gemm.dot_engine import OPERAND_TYPES
 from .decide.options import CutSource, Options
-from .decide.wfold import Mode
-from .decide.winograd import TOLERANCE
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Hardware
 from .lowering.prim_func import DECISION, ScheduledOperator

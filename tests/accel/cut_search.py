@@ -12,20 +12,20 @@ import numpy as np
 from convolutions import convolution
 from operators import product
 from tvm import tirx
+from tvm_tiling.accel.record.function.function import record
+from tvm_tiling.accel.timing.timing.simulate import simulate
 from tvm_tiling.schedules.accel_conv import ConvSchedule
 from tvm_tiling.schedules.accel_gemm import apply
 from tvm_tiling.schedules.accel_product import sum_types
 
 import tvm_tiling as tt
-from tvm_tiling.accel.record import record
-from tvm_tiling.accel.simulate import simulate
-from tvm_tiling.decide.conv_block_time import BlockTimes, Columns, ConvFacts
-from tvm_tiling.decide.conv_blocks import blocks_at
-from tvm_tiling.decide.conv_cut import ConvBlocks
-from tvm_tiling.decide.conv_walk import walked_cycles
+from tvm_tiling.decide.conv.block_time import BlockTimes, Columns, ConvFacts
+from tvm_tiling.decide.conv.blocks import blocks_at
+from tvm_tiling.decide.conv.cut import ConvBlocks
+from tvm_tiling.decide.conv.walk import walked_cycles
+from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.tiling import GemmTiling
-from tvm_tiling.decide.traffic import product_on
-from tvm_tiling.lowering.accel_image import plain_form
+from tvm_tiling.lowering.accel.image import plain_form
 from tvm_tiling.match import ConvProgram, GemmProgram, match, prim_func_of
 
 MACHINES = (

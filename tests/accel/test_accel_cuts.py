@@ -6,16 +6,16 @@ import json
 
 import numpy as np
 import pytest
+from tvm_tiling.accel.functional.run.run import run
+from tvm_tiling.accel.record.function.function import record
+from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
-from tvm_tiling.accel.functional import run
-from tvm_tiling.accel.hazards import check_hazards
-from tvm_tiling.accel.record import record
-from tvm_tiling.accel.simulate import simulate
+from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.workload_program import plain_operator
-from tvm_tiling.decide.cut import Cut, cut_of, tiling_of
+from tvm_tiling.decide.cuts.cut import Cut, cut_of, tiling_of
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.decide.decide import decide
-from tvm_tiling.decide.neighbourhood import neighbourhood
 from tvm_tiling.errors import DatabaseError, HardwareError
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from operators import product, simulated
+from tvm_tiling.accel.program.program.isa import Opcode
+from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
-from tvm_tiling.accel.isa import Opcode
-from tvm_tiling.accel.simulate import simulate
-from tvm_tiling.decide.product_time import ProductEngines
-from tvm_tiling.decide.product_unsplit import unsplit_walk
-from tvm_tiling.decide.traffic import product_on
+from tvm_tiling.decide.gemm.time import ProductEngines
+from tvm_tiling.decide.gemm.traffic import product_on
+from tvm_tiling.decide.gemm.unsplit import unsplit_walk
 
 ROOMY = tt.Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=65536, bw_a=8, bw_b=8, macs_per_cycle=64)
 NO_SUMS = tt.Hardware.neartile(buf_a=8192, buf_b=4096, acc_max=0, bw_a=4, bw_b=8, macs_per_cycle=64)

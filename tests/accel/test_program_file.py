@@ -14,9 +14,9 @@ import pytest
 from accel_programs import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm_tiling.accel.program.program.isa import INSTRUCTION
+from tvm_tiling.accel.program.program.program import Program
 
-from tvm_tiling.accel.isa import INSTRUCTION
-from tvm_tiling.accel.program import Program
 from tvm_tiling.errors import ModelFormatError, ProgramError
 
 
@@ -72,7 +72,7 @@ def test_saving_is_whole_or_not_at_all(tmp_path):
 def test_files_load_without_tvm_and_pickle(tmp_path):
     product().save(tmp_path / "p.vsim")
     code = (
-        "import sys\nfrom tvm_tiling.accel.program import Program\n"
+        "import sys\nfrom tvm_tiling.accel.program.program import Program\n"
         f"assert len(Program.load({str(tmp_path / 'p.vsim')!r})) == 17\n"
         "loaded = {name.split('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'tvm', 'tvm_ffi', 'pickle_compat'}\n"

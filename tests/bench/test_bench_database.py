@@ -8,8 +8,8 @@ from benchmarks import database
 from benchmarks.database import Costs, figures, main
 from benchmarks.held_out import held_out, resized, share_within
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.measurer import Job, Measured
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.workload import GemmWorkload
 
 VTA = Hardware.load("vta")

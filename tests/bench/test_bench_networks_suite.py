@@ -7,7 +7,7 @@ import pytest
 from benchmarks.coverage import ASKED, KNOWN, PRODUCTS, coverage, generate, shapes_of
 from benchmarks.suite import load_suite
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 CASES = load_suite("networks")

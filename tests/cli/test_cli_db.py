@@ -9,9 +9,9 @@ import pytest
 
 import tvm_tiling as tt
 from tvm_tiling.cli import main
-from tvm_tiling.decide.cut import Cut
+from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.measurer import Measured
+from tvm_tiling.tuning.measuring.measurer import Measured
 
 VTA = Hardware.load("vta")
 CUT = Cut.of("gemm", "matrix", {"tile_m": 16})
@@ -131,7 +131,7 @@ class Proportional:
 
 
 def test_generate(capsys, url, monkeypatch):
-    monkeypatch.setattr("tvm_tiling.tuning.steady.measurer_for_shapes", lambda hardware: Proportional())
+    monkeypatch.setattr("tvm_tiling.tuning.measuring.steady.measurer_for_shapes", lambda hardware: Proportional())
     words = ("db", "generate", url, "--shape", "gemm 64 64 64", "--hardware", "icelake-server-2c", "--limit", "3")
     words = (*words, "--threshold", "0", "--candidates", "2")
     code, out, err = run(capsys, *words)
@@ -159,7 +159,7 @@ def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     onnx.save(model, tmp_path / "m.onnx")
-    monkeypatch.setattr("tvm_tiling.tuning.steady.measurer_for_shapes", lambda hardware: Proportional())
+    monkeypatch.setattr("tvm_tiling.tuning.measuring.steady.measurer_for_shapes", lambda hardware: Proportional())
     words = ("--model", "m.onnx", "--limit", "0", "--threshold", "0", "--candidates", "1", "--ahead")
     code, _, err = run(capsys, "db", "generate", "new.db", *words)
     assert (code, err) == (0, "")

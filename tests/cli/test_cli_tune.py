@@ -101,8 +101,8 @@ def test_a_fleet_is_started_and_ended(how, code):
     pytest.importorskip("tornado")
     with started("fleet", "start", "--workers", "0", "--predicting", "2", "--port", "0", text=True) as process:
         runner = process.stdout.readline().strip()
-        from tvm_tiling.tuning.remote import workers_at
-        from tvm_tiling.tuning.runner import Address, RunnerError
+        from tvm_tiling.tuning.measuring.runner import Address, RunnerError
+        from tvm_tiling.tuning.workers.remote import workers_at
 
         assert workers_at(Address.parse(runner)) == 2
         process.send_signal(how)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvm_tiling.decide.traffic import ActivationWindow
+from tvm_tiling.decide.gemm.traffic import ActivationWindow
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 from exhaustive import Facts, Found, search
 
-from tvm_tiling.decide.gemm_partition import decide_partition
+from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.decide.tiling import GemmTiling
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Hardware

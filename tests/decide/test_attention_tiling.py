@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.attention import SCORES_SHARE, AttentionShape, decide_attention
+from tvm_tiling.decide.vector.attention import SCORES_SHARE, AttentionShape, decide_attention
 from tvm_tiling.hardware.description import Hardware
 
 CPUS = {name: Hardware.load(name).cpu for name in ("zen4-server-8c", "neoverse-v1-16c")}

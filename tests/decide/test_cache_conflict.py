@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.cache_conflict import is_bad_leading_dimension, rows_sharing_a_set
+from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension, rows_sharing_a_set
 from tvm_tiling.errors import TilingError, WorkloadError
 from tvm_tiling.hardware.description import Cache
 

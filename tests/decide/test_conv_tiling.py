@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tvm_tiling.decide.conv_tiling import Candidate, ConvTiling
+from tvm_tiling.decide.conv.tiling import Candidate, ConvTiling
 from tvm_tiling.decide.explain import explained
 from tvm_tiling.decide.tiling import Reason
 

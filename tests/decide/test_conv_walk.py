@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tvm_tiling.decide.queue_order import QueueOrder, Steps
+from tvm_tiling.decide.gemm.queue_order import QueueOrder, Steps
 
 
 def steps(*rows):

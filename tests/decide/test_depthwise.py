@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_tiling.decide.conv_shape import Axis, shapes_of
-from tvm_tiling.decide.depthwise import adjacent_channels, apart, decide_depthwise, rows_inside
+from tvm_tiling.decide.conv.depthwise import adjacent_channels, apart, decide_depthwise, rows_inside
+from tvm_tiling.decide.conv.shape import Axis, shapes_of
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cache_conflict import is_bad_leading_dimension
-from tvm_tiling.decide.dot_engine import dot_engine
-from tvm_tiling.decide.gemm_cpu import decide_on_cpu
+from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
+from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware
 from tvm_tiling.workload import GemmWorkload

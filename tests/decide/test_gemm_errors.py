@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvm_tiling.decide.decide import decide
-from tvm_tiling.decide.gemm_partition import decide_partition
+from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.errors import HardwareError, TilingError, WorkloadError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware, NearTile
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

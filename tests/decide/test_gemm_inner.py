@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_tiling.decide.gemm_partition import decide_partition
-from tvm_tiling.decide.inner_tile import inner_tile
+from tvm_tiling.decide.gemm.inner_tile import inner_tile
+from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.decide.tiling import Reason
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import GemmWorkload

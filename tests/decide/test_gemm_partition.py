@@ -22,7 +22,7 @@ from gemm_cases import (
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.gemm_partition import decide_partition
+from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Hardware, NearTile
 from tvm_tiling.workload import GemmWorkload

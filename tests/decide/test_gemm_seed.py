@@ -7,7 +7,7 @@ import random
 import pytest
 from gemm_cases import decide_or_none, matched_machine, random_gemm, random_machine
 
-from tvm_tiling.decide.gemm_partition import decide_partition
+from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

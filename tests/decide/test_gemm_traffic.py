@@ -9,10 +9,10 @@ import pytest
 from exhaustive import Facts
 from gemm_cases import decide_or_none, matched_machine, random_conv, random_gemm, random_machine
 
-from tvm_tiling.decide.gemm_partition import decide_partition
-from tvm_tiling.decide.loop_order import grid_order, walk
+from tvm_tiling.decide.gemm.loop_order import grid_order, walk
+from tvm_tiling.decide.gemm.partition import decide_partition
+from tvm_tiling.decide.gemm.traffic import ActivationWindow, product_on
 from tvm_tiling.decide.tiling import GemmTiling
-from tvm_tiling.decide.traffic import ActivationWindow, product_on
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.cache_conflict import is_bad_leading_dimension
-from tvm_tiling.decide.microkernel import Microkernel, choose, microkernel
+from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
+from tvm_tiling.decide.gemm.microkernel import Microkernel, choose, microkernel
 from tvm_tiling.errors import HardwareError, TilingError, WorkloadError
 from tvm_tiling.hardware.description import Cache, Cpu
 from tvm_tiling.workload import GemmWorkload

@@ -10,7 +10,7 @@ from conv_reference import convolution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.stride_fold import StrideFold
+from tvm_tiling.decide.conv.stride_fold import StrideFold
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.workload import ConvWorkload
 

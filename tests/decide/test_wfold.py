@@ -14,10 +14,10 @@ from conv_reference import Counted, Machine, convolution, walk
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tvm_tiling.decide.conv.stride_fold import StrideFold
 from tvm_tiling.decide.decide import decide
-from tvm_tiling.decide.granularity import granularity
-from tvm_tiling.decide.stride_fold import StrideFold
-from tvm_tiling.decide.wfold import decide_wfold
+from tvm_tiling.decide.fold.granularity import granularity
+from tvm_tiling.decide.fold.wfold import decide_wfold
 from tvm_tiling.errors import HardwareError, TilingError, UnsupportedOperator
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

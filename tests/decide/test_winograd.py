@@ -8,14 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from tvm_tiling.decide.cook_toom import cook_toom
-from tvm_tiling.decide.winograd import (
-    WinogradModel,
-    admissible,
-    decide_winograd,
-    predicted_error,
-    refusal,
-)
+from tvm_tiling.decide.conv.cook_toom import cook_toom
+from tvm_tiling.decide.conv.winograd import WinogradModel, admissible, decide_winograd, predicted_error, refusal
 from tvm_tiling.errors import WorkloadError
 from tvm_tiling.hardware.description import Cache, Cpu
 from tvm_tiling.workload import ConvWorkload

@@ -9,8 +9,8 @@ from tvm import te, tirx, topi
 from tvm_tiling.schedules.other import schedule_other
 
 import tvm_tiling as tt
-from tvm_tiling.decide.elementwise import Work, decide_elementwise, shared_axis
-from tvm_tiling.decide.reduction import ACROSS_VECTORS, strip_vectors
+from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise, shared_axis
+from tvm_tiling.decide.vector.reduction import ACROSS_VECTORS, strip_vectors
 
 ICE_LAKE = tt.Hardware.load("icelake-server-2c")
 

@@ -10,10 +10,10 @@ import tvm
 from networks import Network, attention, default, residual_network
 from tvm import relax
 
-from tvm_tiling.model.dataflow import array, constant, is_op, shape_of
-from tvm_tiling.model.layout import channels_last, to_first, to_last
+from tvm_tiling.model.passes.dataflow import array, constant, is_op, shape_of
+from tvm_tiling.model.passes.layout import channels_last, to_first, to_last
+from tvm_tiling.model.passes.simplify import simplify
 from tvm_tiling.model.pipeline import lower
-from tvm_tiling.model.simplify import simplify
 from tvm_tiling.schedule import this_cpu
 
 op = relax.op

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from networks import Network, default
 from tvm import relax
 
-from tvm_tiling.model.views import join_views, whole
+from tvm_tiling.model.passes.views import join_views, whole
 
 op = relax.op
 MOVES = ("reshape", "permute_dims", "strided_slice", "take", "squeeze", "expand_dims")

@@ -15,7 +15,7 @@ from products import DTYPES, Guarded
 from tvm import relax, te, tirx
 from tvm_tiling.schedules.other import schedule_other
 
-from tvm_tiling.decide import elementwise as decisions
+from tvm_tiling.decide.vector import elementwise as decisions
 from tvm_tiling.lowering.vector_math import with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu
 

@@ -16,9 +16,9 @@ from tvm import te, topi
 from tvm_tiling.schedules.conv_wfold import WFoldNest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.dot_engine import dot_engine
-from tvm_tiling.decide.folded_rows import FoldedRows
-from tvm_tiling.decide.wfold_cpu import decide_wfold_cpu
+from tvm_tiling.decide.fold.cpu import decide_wfold_cpu
+from tvm_tiling.decide.fold.folded_rows import FoldedRows
+from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.lowering.prim_func import write_packed
 from tvm_tiling.match import match_conv, prim_func_of
 from tvm_tiling.schedule import this_cpu

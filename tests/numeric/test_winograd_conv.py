@@ -11,8 +11,8 @@ from products import Guarded
 from tvm import te, topi
 from tvm_tiling.schedules.conv_winograd import WinogradNest
 
-from tvm_tiling.decide.conv_tiling import ConvTiling
-from tvm_tiling.decide.winograd import WinogradTiling, decide_winograd, predicted_error
+from tvm_tiling.decide.conv.tiling import ConvTiling
+from tvm_tiling.decide.conv.winograd import WinogradTiling, decide_winograd, predicted_error
 from tvm_tiling.lowering.prim_func import ScheduledOperator, write_packed, write_plain
 from tvm_tiling.match import match_conv
 from tvm_tiling.schedule import llvm_target, this_cpu

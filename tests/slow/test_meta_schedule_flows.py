@@ -16,15 +16,15 @@ import pytest
 import tvm
 from tvm import relax, s_tir, te, tirx, topi
 from tvm.s_tir import meta_schedule as ms
+from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
-from tvm_tiling.accel.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
-from tvm_tiling.decide.cut import Cut
+from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Side, StopRule, paired
-from tvm_tiling.tuning.annotation import picked, root_annotations
-from tvm_tiling.tuning.operator_space import space_of
+from tvm_tiling.tuning.metaschedule.annotation import picked, root_annotations
+from tvm_tiling.tuning.metaschedule.operator_space import space_of
 
 pytestmark = pytest.mark.slow
 CPU = tt.Hardware.detect()

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.coverage import KNOWN, ROOMY, coverage, generate, shapes_of
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
 
 pytestmark = pytest.mark.slow
 HARDWARE = Hardware.load(str(ROOMY))

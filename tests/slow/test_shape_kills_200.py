@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tuning"))
 from kills import finish_generation, finish_tuning, kill_adders, kill_generation, kill_tuning
 
 import tvm_tiling as tt
-from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.shapes.trials import TrialLog
 
 pytestmark = pytest.mark.slow
 

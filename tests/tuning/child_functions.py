@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from tvm_tiling.tuning.contest import Alone, Contest
-from tvm_tiling.tuning.request import Build, Request
+from tvm_tiling.tuning.measuring.contest import Alone, Contest
+from tvm_tiling.tuning.measuring.request import Build, Request
 
 SECONDS = 1e-3  # of a call of the program named "good"
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from shape_writers import END, SETTINGS, SHAPES, TRIALS, TUNED, Slowly, add, generate, tune_shapes, writers_shape
 from shapes import CPU, PLAIN, gemm
 
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.trials import TrialLog
 
 
 class Forked:

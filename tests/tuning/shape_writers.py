@@ -9,11 +9,11 @@ from collections.abc import Callable
 from shapes import CPU, PLAIN, cut, gemm
 
 from tvm_tiling.tuning import tuned
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.entries import Entry
-from tvm_tiling.tuning.measurer import Measured
+from tvm_tiling.tuning.measuring.measurer import Measured
 from tvm_tiling.tuning.search import Formulas
-from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
+from tvm_tiling.tuning.shapes.trials import TrialLog
 from tvm_tiling.tuning.tune import tune
 
 SHAPES = [gemm(m, 64, 32, dtype="float32") for m in range(16, 16 + 24)]

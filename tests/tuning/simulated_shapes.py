@@ -7,10 +7,10 @@ from pathlib import Path
 
 from benchmarks.database import random_shapes
 from benchmarks.held_out import held_out, share_within
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.key import Workload
-from tvm_tiling.tuning.measurer import Job
-from tvm_tiling.tuning.simulator import SimulatorMeasurer
+from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.simulator import SimulatorMeasurer
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.key import Workload
 
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # whose machines are used here
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from tvm_tiling.errors import DatabaseError
-from tvm_tiling.tuning.boundary import Reduction, boundary_shapes, reduced, smallest_prime_factor
+from tvm_tiling.tuning.shapes.boundary import Reduction, boundary_shapes, reduced, smallest_prime_factor
 
 
 def found(initial, cost, **settings):

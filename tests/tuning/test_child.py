@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tvm_tiling.tuning.child import Child, ChildFailed, ChildLost
-from tvm_tiling.tuning.template import Template
+from tvm_tiling.tuning.measuring.child import Child, ChildFailed, ChildLost
+from tvm_tiling.tuning.measuring.template import Template
 
 
 @pytest.fixture
@@ -111,7 +111,8 @@ def test_a_child_that_hangs_is_ended(child):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for the process in /proc")
 def test_children_end_with_a_parent_that_was_killed():
     code = (
-        "from tvm_tiling.tuning.child import Child; from tvm_tiling.tuning.template import Template\n"
+        "from tvm_tiling.tuning.measuring.child import Child\n"
+        "from tvm_tiling.tuning.measuring.template import Template\n"
         "child = Child('child_functions:do', 'it ran', Template([])); child.ask('work', 60)\n"
         "print(child.pid, flush=True); child.ask('hang', 600)\n"
     )

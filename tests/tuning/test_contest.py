@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tvm_tiling.measure import Condition
-from tvm_tiling.tuning.contest import QUICK, THOROUGH, Contest, ContestError, contest, interval, verdict
+from tvm_tiling.tuning.measuring.contest import QUICK, THOROUGH, Contest, ContestError, contest, interval, verdict
 
 
 class NoisyMachine:

@@ -10,13 +10,13 @@ import pytest
 from tvm import s_tir, te
 
 import tvm_tiling as tt
-from tvm_tiling.decide.neighbourhood import neighbourhood
-from tvm_tiling.tuning.cost_model import UNKNOWN, ScheduleScores
-from tvm_tiling.tuning.learned_costs import LearnedCosts, group_of, sample_of
-from tvm_tiling.tuning.operator_space import space_of
-from tvm_tiling.tuning.residual import LEAST, Residual, Sample, pairwise_accuracy, peak_at
-from tvm_tiling.tuning.rules import sample
-from tvm_tiling.tuning.seeds import places
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
+from tvm_tiling.tuning.learning.residual import LEAST, Residual, Sample, pairwise_accuracy, peak_at
+from tvm_tiling.tuning.metaschedule.cost_model import UNKNOWN, ScheduleScores
+from tvm_tiling.tuning.metaschedule.operator_space import space_of
+from tvm_tiling.tuning.metaschedule.rules import sample
+from tvm_tiling.tuning.metaschedule.seeds import places
 
 CPU = tt.Hardware.load("zen4-server-8c")
 SHAPES = [(384, 512, 640), (127, 257, 509), (1024, 256, 96), (64, 2048, 512), (640, 96, 1000)]

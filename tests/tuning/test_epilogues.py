@@ -9,10 +9,10 @@ from tvm import relax, te
 
 import tvm_tiling as tt
 from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.decide.epilogue import steps_of
-from tvm_tiling.decide.neighbourhood import neighbourhood
 from tvm_tiling.match import epilogue_of, match
-from tvm_tiling.tuning.measurer import Job, Measured
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.tasks import tasks_of
 from tvm_tiling.tuning.tune import tune
 

@@ -7,14 +7,14 @@ import math
 import pytest
 from shapes import CPU, VTA, conv, gemm
 
-from tvm_tiling.decide.neighbourhood import neighbourhood
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.candidates import LIMITS, candidates, refused_by
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.measurer import Measured
-from tvm_tiling.tuning.random_shapes import RANGES, RandomShapes
+from tvm_tiling.tuning.measuring.measurer import Measured
 from tvm_tiling.tuning.roofline import least_cost
+from tvm_tiling.tuning.shapes.candidates import LIMITS, candidates, refused_by
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.random_shapes import RANGES, RandomShapes
 
 
 class MadeUp:
@@ -122,7 +122,7 @@ def test_the_threshold_is_beside_the_roofline(db):
 
 
 def _first_job():
-    from tvm_tiling.tuning.measurer import Job
+    from tvm_tiling.tuning.measuring.measurer import Job
 
     return Job(workload=SHAPE, cut=neighbourhood(SHAPE, CPU).start, hardware=CPU)
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.neighbourhood import neighbourhood
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.learned_costs import LearnedCosts
-from tvm_tiling.tuning.measurer import Job, Measured
-from tvm_tiling.tuning.past import past_trials
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.tuning.learning.costs import LearnedCosts
+from tvm_tiling.tuning.learning.past import past_trials
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.search import Formulas
-from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.trials import TrialLog
 from tvm_tiling.tuning.tune import tune
 
 CPU = tt.Hardware.load("zen4-server-8c")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cut import Cut
-from tvm_tiling.tuning.local import LocalBench, LocalMeasurer
-from tvm_tiling.tuning.measurer import Job
-from tvm_tiling.tuning.operands import Operands
+from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.tuning.measuring.local import LocalBench, LocalMeasurer
+from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.operands import Operands
 
 HARDWARE = tt.Hardware.detect()
 

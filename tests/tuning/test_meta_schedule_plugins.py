@@ -11,14 +11,14 @@ import tvm_ffi
 from tvm import s_tir, te, tirx, topi
 
 import tvm_tiling as tt
-from tvm_tiling.decide.neighbourhood import FORM
-from tvm_tiling.tuning.annotation import PICK, SPACE, picked, plain, root_annotations
-from tvm_tiling.tuning.lower_cuts import lower_cuts
-from tvm_tiling.tuning.mutators import MutateCut
-from tvm_tiling.tuning.operator_space import space_of
-from tvm_tiling.tuning.postprocs import VerifyCut
-from tvm_tiling.tuning.rules import TilingRule, likelihoods, sample
-from tvm_tiling.tuning.seeds import places, seed_database, with_cuts
+from tvm_tiling.decide.cuts.neighbourhood import FORM
+from tvm_tiling.tuning.metaschedule.annotation import PICK, SPACE, picked, plain, root_annotations
+from tvm_tiling.tuning.metaschedule.lower_cuts import lower_cuts
+from tvm_tiling.tuning.metaschedule.mutators import MutateCut
+from tvm_tiling.tuning.metaschedule.operator_space import space_of
+from tvm_tiling.tuning.metaschedule.postprocs import VerifyCut
+from tvm_tiling.tuning.metaschedule.rules import TilingRule, likelihoods, sample
+from tvm_tiling.tuning.metaschedule.seeds import places, seed_database, with_cuts
 
 CPU = tt.Hardware.detect()
 

@@ -13,19 +13,19 @@ import time
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.neighbourhood import neighbourhood
-from tvm_tiling.tuning import remote
-from tvm_tiling.tuning.contest import Alone, Contest
-from tvm_tiling.tuning.fingerprint import fingerprint_of
-from tvm_tiling.tuning.measurer import Job
-from tvm_tiling.tuning.remote import RemoteMeasurer, workers_at
-from tvm_tiling.tuning.runner import Address, RunnerError
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.tuning.measuring.contest import Alone, Contest
+from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.runner import Address, RunnerError
+from tvm_tiling.tuning.shapes.fingerprint import fingerprint_of
 from tvm_tiling.tuning.tune import tune
-from tvm_tiling.tuning.wire import Failed, Question, Simulated, answer_of, answer_text, refusal
+from tvm_tiling.tuning.workers import remote
+from tvm_tiling.tuning.workers.remote import RemoteMeasurer, workers_at
+from tvm_tiling.tuning.workers.wire import Failed, Question, Simulated, answer_of, answer_text, refusal
 
 pytest.importorskip("tornado")
 
-from tvm_tiling.tuning.fleet import Fleet
+from tvm_tiling.tuning.workers.fleet import Fleet
 
 HARDWARE = tt.Hardware.detect()
 WORKLOAD = tt.GemmWorkload(m=512, n=512, k=512)

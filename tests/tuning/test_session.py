@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.neighbourhood import neighbourhood
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.measurer import Job, Measured
-from tvm_tiling.tuning.runner import RunnerError
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
+from tvm_tiling.tuning.measuring.runner import RunnerError
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.tune import tune
 
 HARDWARE = tt.Hardware.detect()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tvm_tiling.tuning.session_folder import SessionFolder, remove_abandoned
+from tvm_tiling.tuning.measuring.session_folder import SessionFolder, remove_abandoned
 
 HOLDING = """
 import sys
-from tvm_tiling.tuning.session_folder import SessionFolder
+from tvm_tiling.tuning.measuring.session_folder import SessionFolder
 folder = SessionFolder()
 (folder.piece() / "cut.so").write_text("built")
 print(folder.path, flush=True)

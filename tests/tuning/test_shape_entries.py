@@ -11,10 +11,10 @@ from shapes import CPU, PLAIN, VTA, conv, cut, gemm
 
 import tvm_tiling as tt
 from tvm_tiling.errors import DatabaseError, TilingError
-from tvm_tiling.tuning.database import Holding, ShapeDatabase
-from tvm_tiling.tuning.entries import Entry
-from tvm_tiling.tuning.fingerprint import Fingerprint, fingerprint_of
-from tvm_tiling.tuning.key import ShapeKey, extents_of, key_of, workload_from_dict
+from tvm_tiling.tuning.shapes.database import Holding, ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
+from tvm_tiling.tuning.shapes.fingerprint import Fingerprint, fingerprint_of
+from tvm_tiling.tuning.shapes.key import ShapeKey, extents_of, key_of, workload_from_dict
 
 WORKLOADS = [
     gemm(8, 9, 10),

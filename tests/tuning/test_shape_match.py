@@ -10,9 +10,9 @@ from shapes import CPU, PLAIN, VTA, conv, cut, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.entries import Entry
-from tvm_tiling.tuning.matching import divisors
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
+from tvm_tiling.tuning.shapes.matching import divisors
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_one_machine_never_serves_another(db):
 
 def test_another_tvm_is_another_fingerprint(db, monkeypatch):
     put(db, gemm(64, 64, 64), 100)
-    monkeypatch.setattr("tvm_tiling.tuning.fingerprint._tvm_version", lambda: "9.9")
+    monkeypatch.setattr("tvm_tiling.tuning.shapes.fingerprint._tvm_version", lambda: "9.9")
     assert db.match(gemm(64, 64, 64), target=PLAIN) is None
     put(db, gemm(64, 64, 64), 7)
     assert [str(holding.fingerprint).split("TVM ")[1] for holding in db.holdings()][1] == "9.9, schema 1"

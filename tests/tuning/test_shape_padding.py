@@ -10,9 +10,9 @@ from shapes import CPU, PLAIN, VTA, conv, cut, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.key import extents_of, key_of
-from tvm_tiling.tuning.padding import Padding, Unit, estimated, padding_of
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.key import extents_of, key_of
+from tvm_tiling.tuning.shapes.padding import Padding, Unit, estimated, padding_of
 
 
 def test_the_least_padding_to_a_unit():

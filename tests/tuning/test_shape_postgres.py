@@ -11,8 +11,8 @@ from postgres_server import server
 from shapes import CPU, PLAIN, VTA, conv, cut, gemm
 
 from tvm_tiling.errors import DatabaseError
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.entries import Entry
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
 
 
 @pytest.fixture(scope="module")

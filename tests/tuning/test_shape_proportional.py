@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from shapes import VTA, gemm
 
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.measurer import Measured
-from tvm_tiling.tuning.proportional import proportional_axes
+from tvm_tiling.tuning.measuring.measurer import Measured
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.proportional import proportional_axes
 
 
 def doubled(fixed):

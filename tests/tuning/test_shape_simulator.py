@@ -8,10 +8,10 @@ from simulated_shapes import cycles, errors_of_held_out, levels, share_within
 
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.file import from_toml
-from tvm_tiling.tuning.candidates import LIMITS, alignment, candidates, capacity, nesting, queue_depth
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.measurer import Job
-from tvm_tiling.tuning.simulator import SimulatorMeasurer
+from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.simulator import SimulatorMeasurer
+from tvm_tiling.tuning.shapes.candidates import LIMITS, alignment, candidates, capacity, nesting, queue_depth
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
 
 ENGINE = """
 [near_tile]
@@ -117,7 +117,7 @@ def test_candidates_keep_the_limits_of_the_levels():
 
 def test_what_each_limit_refuses():
     hardware, shape = Hardware.load("dla3"), gemm(512, 512, 512)
-    from tvm_tiling.decide.cut import Blocks, Cut
+    from tvm_tiling.decide.cuts.cut import Blocks, Cut
 
     def cut(*blocks):
         named = [

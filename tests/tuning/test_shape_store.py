@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from shapes import CPU, PLAIN, cut, gemm
 
 from tvm_tiling.errors import DatabaseError
-from tvm_tiling.tuning import schema, store
-from tvm_tiling.tuning.database import ShapeDatabase
-from tvm_tiling.tuning.measurer import Job, Measured
-from tvm_tiling.tuning.trials import TrialLog
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
+from tvm_tiling.tuning.shapes import schema, store
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.trials import TrialLog
 
 
 def made(path):
@@ -276,7 +276,7 @@ def test_the_database_needs_no_tvm():
         "import sys, tvm_tiling as tt\n"
         "db = tt.ShapeDatabase('sqlite://')\n"
         "w, hw = tt.GemmWorkload(m=8, n=8, k=8, dtype='int8'), 'vsim/vta'\n"
-        "from tvm_tiling.decide.cut import Cut\n"
+        "from tvm_tiling.decide.cuts.cut import Cut\n"
         "db.add(w, Cut.of('gemm', 'matrix', {'tile_m': 8}), 5, target=hw)\n"
         "assert db.match(w, target=hw).step == 1 and db.check().ok\n"
         "assert not {'tvm', 'tvm_ffi'} & set(sys.modules)\n"

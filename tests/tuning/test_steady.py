@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from shapes import CPU, cut, gemm
 
-from tvm_tiling.tuning.contest import Alone
-from tvm_tiling.tuning.measurer import Job, Measured
-from tvm_tiling.tuning.referee import TrialFailed
-from tvm_tiling.tuning.steady import SteadyMeasurer
+from tvm_tiling.tuning.measuring.contest import Alone
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
+from tvm_tiling.tuning.measuring.referee import TrialFailed
+from tvm_tiling.tuning.measuring.steady import SteadyMeasurer
 
 
 def job(tile=16, m=64):

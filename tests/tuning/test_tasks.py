@@ -11,12 +11,12 @@ import pytest
 from tvm import relax, te
 
 import tvm_tiling as tt
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.decide.epilogue import said
-from tvm_tiling.decide.neighbourhood import neighbourhood
 from tvm_tiling.frontend import load_model
 from tvm_tiling.model.pipeline import decided
 from tvm_tiling.schedule import Options
-from tvm_tiling.tuning.measurer import Job, Measured
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.outcome import ModelTuneReport
 from tvm_tiling.tuning.search import Formulas
 from tvm_tiling.tuning.tasks import tasks_of

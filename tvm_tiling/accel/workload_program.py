@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..decide.cut_record import Cut
+from ..decide.cuts.record import Cut
 from ..decide.epilogue import steps_of
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
@@ -14,8 +14,8 @@ from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
 from .plain_convolution import plain_convolution
 from .plain_epilogue import behind
-from .program import Program
-from .record import record
+from .program.program import Program
+from .record.function import record
 
 
 def workload_program(

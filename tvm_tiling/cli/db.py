@@ -11,13 +11,13 @@ import typer
 
 from ..errors import DatabaseError
 from ..hardware import Hardware
-from ..tuning.boundary import FACTOR, LIMIT, TOLERANCE
-from ..tuning.candidates import MOST
-from ..tuning.database import ShapeDatabase
-from ..tuning.entries import Entry
-from ..tuning.fingerprint import Fingerprint, fingerprint_of
-from ..tuning.generate import THRESHOLD, shape_text
 from ..tuning.machine import machine_of
+from ..tuning.shapes.boundary import FACTOR, LIMIT, TOLERANCE
+from ..tuning.shapes.candidates import MOST
+from ..tuning.shapes.database import ShapeDatabase
+from ..tuning.shapes.entries import Entry
+from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
+from ..tuning.shapes.generate import THRESHOLD, shape_text
 from .output import print_json, print_table
 
 command = typer.Typer(no_args_is_help=True)
@@ -126,7 +126,7 @@ def generate(
     """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended.
 
     E.g. tvm-tiling db generate shapes.db --shape "gemm 512 512 512 dtype=int8" --random 10 --hardware vta"""
-    from ..tuning.random_shapes import RandomShapes
+    from ..tuning.shapes.random_shapes import RandomShapes
     from .db_progress import GenerationBar
     from .operator_text import parse_product
 
@@ -209,7 +209,7 @@ def _machine(hardware: str) -> Hardware:
 
 def _of_model(path: str, machine: Hardware) -> Iterable[Any]:
     """The workloads of a model's operators."""
-    from ..tuning.model_shapes import model_workloads  # brings TVM
+    from ..tuning.shapes.model_shapes import model_workloads  # brings TVM
 
     return model_workloads(path, machine)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from ..tuning.generate import GenerationProgress
+from ..tuning.shapes.generate import GenerationProgress
 
 
 class GenerationBar:

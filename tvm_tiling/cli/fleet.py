@@ -28,7 +28,7 @@ def start(
 
     Several measuring workers on one machine disturb each other: more than one is for trying things out.
     """
-    from ..tuning.fleet import Fleet
+    from ..tuning.workers.fleet import Fleet
 
     with Fleet(key=key, measuring=workers, predicting=predicting, delay=delay, host=host, port=port) as fleet:
         print(fleet.address, flush=True)
@@ -43,8 +43,8 @@ def join(
     host: str = typer.Option(LOOPBACK, "--host", help=f"{HOST_HELP} Sessions have to reach it there."),
 ) -> None:
     """Measure on this machine for a tracker, until Ctrl-C."""
-    from ..tuning.fleet import join as join_tracker
-    from ..tuning.runner import Address
+    from ..tuning.measuring.runner import Address
+    from ..tuning.workers.fleet import join as join_tracker
 
     worker = join_tracker(Address.parse(runner), host)
     try:
@@ -56,6 +56,6 @@ def join(
 
 
 def _ended(what: str) -> Exception:
-    from ..tuning.runner import RunnerError
+    from ..tuning.measuring.runner import RunnerError
 
     return RunnerError(f"{what} ended")

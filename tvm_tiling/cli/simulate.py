@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from ..accel.page import Table
-from ..accel.simulate import simulate
+from ..accel.report.html import Table
+from ..accel.timing.simulate import simulate
 from .output import print_json, print_table
 from .simulated import subject_of
 
@@ -45,7 +45,7 @@ def command(
     if as_json:
         print_json(report.to_dict() if found.left is None else {**report.to_dict(), "on_cpu": dict(found.left)})
         return
-    from ..accel.report_text import headline, tables
+    from ..accel.report.text import headline, tables
 
     print("\n".join(headline(report)))
     for table in (*tables(report), *further):

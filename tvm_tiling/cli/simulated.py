@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..accel.program import Program
-from ..accel.program_file import is_program
+from ..accel.program.file import is_program
+from ..accel.program.program import Program
 from ..errors import ProgramError
 from ..hardware import Hardware
 from .operator_text import OPERATORS, parse_product
@@ -68,7 +68,7 @@ def _is_program(path: str) -> bool:
 
 def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
     """A model's part on the accelerator, compiled for the machine or compiled before."""
-    from ..model.accel_executable import AcceleratedExecutable
+    from ..model.accel.executable import AcceleratedExecutable
     from .model_options import arrays_of, is_executable
 
     if is_executable(path):

@@ -10,8 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..accel.page import write_page
-from ..accel.sweep import SweepPoint, sweep, sweep_page, sweep_table
+from ..accel.report.html import write_page
+from ..accel.report.sweep import SweepPoint, sweep, sweep_page, sweep_table
 from ..errors import HardwareError
 from .output import print_json, print_table
 from .simulated import subject_of

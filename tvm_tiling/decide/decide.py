@@ -7,16 +7,16 @@ from typing import Literal
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
-from .column_product import ColumnTiling, decide_column, refuse_shape
-from .conv_cpu import decide_conv_on_cpu
-from .conv_tiling import ConvTiling
-from .gemm_cpu import decide_on_cpu
-from .gemm_partition import decide_partition
-from .levels import LevelsTiling, decide_levels, has_levels
-from .rnn import RnnTiling, decide_rnn
-from .rnn_cpu import RnnCpuTiling, decide_rnn_on_cpu
+from .conv.cpu import decide_conv_on_cpu
+from .conv.tiling import ConvTiling
+from .fold.wfold import decide_wfold, product_as_convolution
+from .gemm.cpu import decide_on_cpu
+from .gemm.partition import decide_partition
+from .levels.gemm import LevelsTiling, decide_levels, has_levels
+from .rnn.column import RnnTiling, decide_rnn
+from .rnn.column_product import ColumnTiling, decide_column, refuse_shape
+from .rnn.cpu import RnnCpuTiling, decide_rnn_on_cpu
 from .tiling import GemmTiling
-from .wfold import decide_wfold, product_as_convolution
 
 
 def decide(

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
-from .attention import AttentionTiling
-from .column_product import ColumnTiling
-from .conv_tiling import ConvTiling
-from .levels import LevelsTiling
-from .recurrence import RecurrenceTiling
-from .rnn import RnnTiling
-from .rnn_cpu import RnnCpuTiling
+from .conv.tiling import ConvTiling
+from .levels.gemm import LevelsTiling
+from .rnn.column import RnnTiling
+from .rnn.column_product import ColumnTiling
+from .rnn.cpu import RnnCpuTiling
+from .rnn.recurrence import RecurrenceTiling
 from .tiling import Decision, GemmTiling
+from .vector.attention import AttentionTiling
 
 _ORDERS = {"mn": "m outside n", "nm": "n outside m"}
 _CUT = ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "outer_order", "inner_order")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .cut import Surroundings, Tiling, tiling_of
+from .cuts.cut import Surroundings, Tiling, tiling_of
 from .options import Options
 
 

@@ -8,9 +8,9 @@ from typing import Protocol
 from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .cut_record import Cut
-from .wfold import Mode
-from .winograd import TOLERANCE
+from .conv.winograd import TOLERANCE
+from .cuts.record import Cut
+from .fold.wfold import Mode
 
 GIVEN = "as the cut that was given says"
 KNOWN = "from the database"

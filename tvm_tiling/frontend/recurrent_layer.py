@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from ..decide.recurrence import Recurrence
+from ..decide.rnn.recurrence import Recurrence
 from ..lowering.recurrent_loops import recurrent_function
 
 

@@ -75,7 +75,7 @@ def load_model(
         _refuse_options(options, ("shapes",), "a Relax module has the ranks of its inputs and names what is open")
         return import_relax(model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN)
     if kind in ("module", "program"):
-        from . import torch_model
+        from .torch import model as torch_model
 
         _refuse_options(options, ("shapes", "params"), "a PyTorch model is exported with its shapes and weights")
         if kind == "module":
@@ -128,7 +128,7 @@ def _from_bytes(
 
 def _onnx_importer(where: str) -> Callable[..., ImportedModel]:
     try:
-        from .onnx_model import import_onnx
+        from .onnx.model import import_onnx
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_shape import ConvShape
+from ..decide.conv.shape import ConvShape
 from ..match import ConvProgram
 from .depthwise_weights import DepthwiseWeights
 from .registers import register, registers

@@ -13,8 +13,8 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.dot_engine import DotEngine
-from ..decide.folded_rows import FoldedRows
+from ..decide.fold.folded_rows import FoldedRows
+from ..decide.gemm.dot_engine import DotEngine
 from ..match import ConvProgram
 from .band import clear, runs
 

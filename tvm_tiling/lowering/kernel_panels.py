@@ -13,9 +13,9 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_shape import ConvShape
-from ..decide.conv_tiling import ConvTiling
-from ..decide.dot_engine import DotEngine
+from ..decide.conv.shape import ConvShape
+from ..decide.conv.tiling import ConvTiling
+from ..decide.gemm.dot_engine import DotEngine
 from ..match import ConvProgram
 from .nest import by_edge
 from .panels import PanelLayout, pack_panel_group, pack_starts

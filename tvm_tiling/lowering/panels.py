@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.dot_engine import DotEngine
+from ..decide.gemm.dot_engine import DotEngine
 from .register_tile import dot
 from .registers import register, registers
 from .transpose import transpose

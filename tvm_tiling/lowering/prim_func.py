@@ -10,9 +10,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_tiling import ConvTiling
-from ..decide.levels import LevelsTiling
-from ..decide.recurrence import RecurrenceTiling
+from ..decide.conv.tiling import ConvTiling
+from ..decide.levels.gemm import LevelsTiling
+from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import Decision, GemmTiling
 from ..match import ConvProgram, GemmProgram
 

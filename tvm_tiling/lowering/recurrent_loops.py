@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.recurrence import Recurrence
+from ..decide.rnn.recurrence import Recurrence
 from ..match.recurrent import ATTRIBUTE
 
 Expr: TypeAlias = tirx.Expr

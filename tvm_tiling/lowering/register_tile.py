@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.dot_engine import DotEngine
+from ..decide.gemm.dot_engine import DotEngine
 from .prefetch import prefetch
 from .registers import registers
 

@@ -12,8 +12,8 @@ from tvm.ir import Call, TensorLoad
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.elementwise import Work
 from ..decide.tiling import Decision
+from ..decide.vector.elementwise import Work
 from ..match.stages import Stage, StagedProgram
 from .prim_func import DECISION
 from .vector_statement import Resolve

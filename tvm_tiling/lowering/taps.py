@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv_shape import Axis
+from ..decide.conv.shape import Axis
 from .nest import when
 
 Expr: TypeAlias = tirx.Expr

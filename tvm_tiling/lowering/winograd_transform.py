@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.cook_toom import LinearProgram
+from ..decide.conv.cook_toom import LinearProgram
 
 Expr: TypeAlias = tirx.Expr
 DTYPE = "float32"

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from ..decide.attention import AttentionShape
+from ..decide.vector.attention import AttentionShape
 from .access import loads, variables
 from .evaluate import evaluate
 from .loop_axes import stride

@@ -6,7 +6,7 @@ import json
 
 from tvm import tirx
 
-from ..decide.recurrence import Recurrence
+from ..decide.rnn.recurrence import Recurrence
 
 ATTRIBUTE = "tvm_tiling.recurrence"
 

@@ -7,25 +7,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..decide.winograd import TOLERANCE
+from ..decide.conv.winograd import TOLERANCE
 from ..errors import HardwareError
 from ..frontend import ImportedModel, load_model
 from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..schedule import Options, Target, hardware_of, llvm_target
+from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import build
 from .cache import CompileCache, model_digest
-from .constants import Collection
 from .executable import Executable
 from .known_cuts import known_cuts
-from .lift import lift_constants
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
+from .passes.constants import Collection
+from .passes.lift import lift_constants
 from .pipeline import lower
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .saved import Library
 from .signature import Signature
-from .simulated import WORKLOADS, compile_operator, is_operator
 from .variant import Variant
 
 
@@ -81,7 +81,7 @@ def compile_model(
     settings = settings_of(batch, dims)
     options = Options(winograd=winograd, tolerance=tolerance, cuts=cuts)
     if hardware.cpu is None:
-        from .accel_compile import compile_for_accelerator, single  # which simulators, and they alone, need
+        from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
         model = with_pairs(model)
 
@@ -118,7 +118,7 @@ def compile_model(
 def with_pairs(model: Any) -> Any:
     """An ONNX model's operators on integers as pairs; without the onnx package there are none."""
     try:
-        from . import quantise_onnx
+        from .quantise import onnx_pairs as quantise_onnx
     except ImportError:
         return model
     return quantise_onnx.with_pairs(model)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..accel.program import Program
-from ..accel.program_file import is_program
+from ..accel.program.file import is_program
+from ..accel.program.program import Program
 from . import saved
-from .constants import Constants, places_of
+from .passes.constants import Constants, places_of
 from .report import Benchmark, Memory, OperatorRecord, Report
 from .signature import Signature, chosen
 from .variant import Variant
@@ -130,7 +130,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
     """
     if is_program(path):
-        from .simulated import SimulatedExecutable  # which simulators, and they alone, need
+        from .accel.operator import SimulatedExecutable  # which simulators, and they alone, need
 
         return SimulatedExecutable(Program.load(path))
     known, libraries, block = saved.read(path)
@@ -155,7 +155,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         }
         if "accelerator" not in known:
             return Executable(variants, constants, **made)
-        from .accel_executable import AcceleratedExecutable, load_programs  # which are executables of this module
+        from .accel.executable import AcceleratedExecutable, load_programs  # which are executables of this module
 
         programs = load_programs(path, int(known["accelerator"]["programs"]))
         left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}

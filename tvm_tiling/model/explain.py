@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..decide.winograd import TOLERANCE
+from ..decide.conv.winograd import TOLERANCE
 from ..errors import HardwareError
 from ..frontend import load_model
 from ..schedule import Options, Target, hardware_of

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..decide.cut import Cut
+from ..decide.cuts.cut import Cut
 from ..errors import DatabaseError
 from ..hardware.description import Hardware
 from ..schedule import CutSource

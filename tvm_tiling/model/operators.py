@@ -14,10 +14,10 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ..decide.attention import AttentionTiling
-from ..decide.conv_tiling import ConvTiling
-from ..decide.recurrence import RecurrenceTiling
+from ..decide.conv.tiling import ConvTiling
+from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
+from ..decide.vector.attention import AttentionTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator
@@ -28,7 +28,7 @@ from ..schedules.other import decide_other
 from ..schedules.rnn import schedule_recurrence
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_functions
-from .dataflow import Rewriter, is_op, rewrite
+from .passes.dataflow import Rewriter, is_op, rewrite
 from .report import OperatorRecord
 
 

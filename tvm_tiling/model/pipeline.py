@@ -19,12 +19,12 @@ from tvm import relax, tirx
 
 from ..hardware.description import Hardware
 from ..schedule import Options
-from .attention import fuse_attention
-from .extremes import legalised
-from .layout import channels_last
 from .operators import Operator, decide_operators, schedule_operators
-from .simplify import simplify
-from .views import join_views
+from .passes.attention import fuse_attention
+from .passes.extremes import legalised
+from .passes.layout import channels_last
+from .passes.simplify import simplify
+from .passes.views import join_views
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
 

@@ -36,7 +36,7 @@ def relax_pipeline(*, winograd: bool = True, tolerance: float | None = None) -> 
     import tvm
     from tvm import relax
 
-    from ..decide.winograd import TOLERANCE
+    from ..decide.conv.winograd import TOLERANCE
     from ..schedule import Options, hardware_of
 
     _errors_keep_their_class()

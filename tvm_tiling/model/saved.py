@@ -21,7 +21,7 @@ import tvm
 
 from ..errors import ModelFormatError
 from ..whole_file import refuse_unwritable, whole_file
-from .constants import aligned
+from .passes.constants import aligned
 
 FORMAT = "tvm-tiling-executable"
 VERSION = 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..decide.cpu_cost import ASSUMED_MHZ
-from ..decide.dot_engine import dot_engine
+from ..decide.gemm.cost import ASSUMED_MHZ
+from ..decide.gemm.dot_engine import dot_engine
 from ..hardware.description import Cpu, Hardware
 from ..hardware.machine import Machine
 from ..workload import ConvWorkload, GemmWorkload

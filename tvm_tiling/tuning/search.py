@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..decide.cut import Cut
-from .measurer import Measured
+from ..decide.cuts.cut import Cut
+from .measuring.measurer import Measured
 
 LEAST_RESIDUALS = 8  # measured cuts from which the predictions' error is known
 ASSUMED_DEVIATION = 0.1  # of the logarithm of cost over prediction, before that

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.cut import Cut, Surroundings, tiling_of
+from ..decide.cuts.cut import Cut, Surroundings, tiling_of
 from ..errors import DatabaseError, HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .measurer import Job, Measured, Measurer
+from .measuring.measurer import Job, Measured, Measurer
 from .outcome import TuneReport
 from .roofline import least_cost
 from .search import CostModel, Search, SearchRules, SearchSpace
-from .trials import TrialLog
+from .shapes.trials import TrialLog
 
 SEEDS = 4  # cuts of matched entries, and as many of near ones
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..decide.cuts.neighbourhood import neighbourhood
 from ..decide.epilogue import said
-from ..decide.neighbourhood import neighbourhood
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .as_scheduled import asked_for
-from .measurer import Measurer
+from .measuring.measurer import Measurer
 from .outcome import ModelTuneReport, TaskReport
 from .session import Progress, Settings, Tuning
-from .trials import TrialLog
+from .shapes.as_scheduled import asked_for
+from .shapes.trials import TrialLog
 
 if TYPE_CHECKING:
     from ..frontend import ImportedModel
@@ -77,8 +77,8 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
 
 def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
     """Each operator that runs on the accelerator, with its multiply-adds."""
-    from ..model.accel_compile import single
-    from ..model.accel_operators import accelerated_operators
+    from ..model.accel.compile import single
+    from ..model.accel.operators import accelerated_operators
     from ..model.compile import with_pairs
 
     imported = single(list(_imported(with_pairs(model), options)), hardware)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ..errors import WorkloadError
 from ..hardware.description import Hardware
 from .machine import Target, machine_of
-from .runner import LOCAL, Runner
-from .template import BUILDING, TIMING, Template
+from .measuring.runner import LOCAL, Runner
+from .measuring.template import BUILDING, TIMING, Template
 
 if TYPE_CHECKING:
-    from .cost_model import TilingCostModel
-    from .database import ShapeDatabase
+    from .metaschedule.cost_model import TilingCostModel
     from .outcome import ModelTuneReport, TuneReport
     from .search import CostModel
     from .session import Progress
+    from .shapes.database import ShapeDatabase
 
 
 def tune(

@@ -6,26 +6,26 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..decide.cuts.neighbourhood import neighbourhood
 from ..decide.epilogue import NONE, said
-from ..decide.neighbourhood import neighbourhood
 from ..errors import WorkloadError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .as_scheduled import asked_for
-from .database import ShapeDatabase
-from .key import Workload
-from .learned_costs import LearnedCosts
+from .learning.costs import LearnedCosts
+from .learning.past import past_trials
+from .measuring.runner import Runner, measurer_of
+from .measuring.template import Template
 from .outcome import ModelTuneReport, TuneReport
-from .past import past_trials
 from .progress import Bar
-from .runner import Runner, measurer_of
 from .search import CostModel, SearchRules
 from .session import Progress, Settings, Tuning, run
-from .template import Template
-from .trials import TrialLog
+from .shapes.as_scheduled import asked_for
+from .shapes.database import ShapeDatabase
+from .shapes.key import Workload
+from .shapes.trials import TrialLog
 
 if TYPE_CHECKING:
-    from .cost_model import TilingCostModel
+    from .metaschedule.cost_model import TilingCostModel
 
 LEARNED_FROM = 500  # of the database's trials, the newest: what takes some tenths of a second to learn from
 
@@ -130,7 +130,7 @@ def _operator(op: Any, hardware: Hardware, ahead: bool) -> tuple[Workload, bool,
     if isinstance(op, str | bytes):
         return None
     from ..match import epilogue_of, match, prim_func_of
-    from ..model.simulated import is_operator
+    from ..model.accel.operator import is_operator
 
     if not is_operator(op):
         return None

@@ -1,0 +1,135 @@
+"""Which bytes an instruction reads and writes: masks, spans and footprints over all instructions of a program at once.
+
+Every operand is an affine walk, so its bytes are runs of equal length at the points of a grid. Nothing here looks at
+data or at order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..program.isa import INSTRUCTION, ElementType, Flag, Function, Opcode
+
+Operand = Literal["a", "b", "c"]
+OPERANDS: tuple[Operand, ...] = ("a", "b", "c")
+PRODUCTS = (Opcode.GEMM, Opcode.WCONV, Opcode.COLMV)
+COPIES = (Opcode.LOAD, Opcode.STORE)
+WITHOUT_B = frozenset(
+    (Function.COPY, Function.CLIP, Function.RELU, Function.SIGMOID, Function.TANH, Function.SCALE, Function.EXP)
+) | {Function.SQRT}
+"""Functions of one operand; their b is not looked at."""
+
+# Bytes of the element types by their number.
+_ELEMENT_BYTES = np.array([kind.bytes for kind in ElementType], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Of each instruction whether it reads a, b, c and writes c; boolean arrays of the instructions' length."""
+
+    reads_a: np.ndarray
+    reads_b: np.ndarray
+    reads_c: np.ndarray
+    writes_c: np.ndarray
+
+    def of(self, operand: Operand) -> np.ndarray:
+        """Instructions that touch the operand at all."""
+        return {"a": self.reads_a, "b": self.reads_b, "c": self.writes_c}[operand]
+
+
+def uses(instructions: np.ndarray) -> Uses:
+    """What each instruction of an INSTRUCTION array reads and writes. A loop whose stride in an ALU's c is 0 reduces:
+    c is read, and b is not."""
+    op, flags = instructions["op"], instructions["flags"]
+    product = np.isin(op, PRODUCTS)
+    alu = op == Opcode.ALU
+    reduces = alu & ((instructions["extent"] > 1) & (instructions["c_stride"] == 0)).any(axis=1)
+    binary = alu & ~np.isin(instructions["function"], tuple(WITHOUT_B)) & ((flags & Flag.IMMEDIATE) == 0)
+    return Uses(
+        reads_a=product | alu | np.isin(op, COPIES),
+        reads_b=product | (binary & ~reduces),
+        reads_c=(product & ((flags & Flag.ACCUMULATE) != 0)) | reduces,
+        writes_c=op != Opcode.NOP,
+    )
+
+
+def element_bytes(instructions: np.ndarray, operand: Operand) -> np.ndarray:
+    """Bytes of an element of the operand, of each instruction."""
+    return _ELEMENT_BYTES[instructions["result_dtype" if operand == "c" else "dtype"]]
+
+
+def extents(instructions: np.ndarray, operand: Operand) -> np.ndarray:
+    """int64[instructions, LOOPS]: the loops as the operand walks them. The c of a copy is larger by its border."""
+    found: np.ndarray = instructions["extent"].astype(np.int64)
+    if operand == "c":
+        pad = instructions["pad"].astype(np.int64)
+        found[:, 1] += pad[:, 0] + pad[:, 1]
+        found[:, 2] += pad[:, 2] + pad[:, 3]
+    return found
+
+
+def spans(instructions: np.ndarray, operand: Operand) -> tuple[np.ndarray, np.ndarray]:
+    """First byte and the byte behind the last one that the operand touches, of each instruction (whether used or
+    not)."""
+    size = element_bytes(instructions, operand)
+    steps = (extents(instructions, operand) - 1) * instructions[f"{operand}_stride"] * size[:, None]
+    start = instructions[operand]
+    return start + np.minimum(steps, 0).sum(axis=1), start + np.maximum(steps, 0).sum(axis=1) + size
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The bytes of an operand from its first one on: runs of `run` bytes at all points of the grid `loops`, which are
+    pairs (bytes from one point to the next, number of points), the smallest steps first."""
+
+    run: int
+    loops: tuple[tuple[int, int], ...]
+
+
+def footprint(extent: tuple[int, ...], stride: tuple[int, ...], element: int) -> Footprint:
+    """The footprint of loops of `extent` with `stride` (elements of `element` bytes), adjacent runs put together."""
+    steps = sorted((abs(s) * element, e) for e, s in zip(extent, stride, strict=True) if e > 1 and s)
+    run = element
+    loops: list[tuple[int, int]] = []
+    for step, count in steps:
+        if not loops and step <= run:
+            run += (count - 1) * step
+        elif loops and step % loops[-1][0] == 0 and step // loops[-1][0] <= loops[-1][1]:
+            # The outer loop goes on where the inner one has been, or right behind it.
+            inner, points = loops[-1]
+            loops[-1] = (inner, points + (count - 1) * (step // inner))
+        else:
+            loops.append((step, count))
+    return Footprint(run, tuple(loops))
+
+
+def footprints(instructions: np.ndarray, operand: Operand) -> tuple[list[Footprint], np.ndarray]:
+    """The distinct footprints of an operand and, of each instruction, the number of its own."""
+    keys = np.concatenate(
+        [
+            extents(instructions, operand),
+            instructions[f"{operand}_stride"],
+            element_bytes(instructions, operand)[:, None],
+        ],
+        axis=1,
+    )
+    # As bytes in a dictionary: twenty times as fast as NumPy's sorting of rows.
+    numbers: dict[bytes, int] = {}
+    rows = np.ascontiguousarray(keys).view(f"V{keys.itemsize * keys.shape[1]}").reshape(-1).tolist()
+    number = np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.int64)
+    loops = INSTRUCTION["extent"].shape[0]
+    distinct = [np.frombuffer(row, np.int64).tolist() for row in numbers]
+    return [footprint(tuple(row[:loops]), tuple(row[loops:-1]), row[-1]) for row in distinct], number
+
+
+def under(marks: np.ndarray, place: int, form: Footprint) -> np.ndarray:
+    """The elements of a flat array of marks, one for each byte (or larger piece that `form` is counted in), under a
+    footprint that starts at `place`: a view, the run its last dimension."""
+    if not form.loops:
+        return marks[place : place + form.run]
+    shape = (*(count for _, count in reversed(form.loops)), form.run)
+    strides = (*(step * marks.itemsize for step, _ in reversed(form.loops)), marks.itemsize)
+    return np.ndarray(shape, marks.dtype, marks, place * marks.itemsize, strides)

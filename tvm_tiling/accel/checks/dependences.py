@@ -1,0 +1,171 @@
+"""What each instruction of a program waits for because of its data: exact, byte by byte.
+
+Walked in program order, every byte that several queues share remembers, per queue, the last instruction that wrote and
+that read it. Only the latest instruction of a queue counts, since those of one queue come in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from ..program.isa import QUEUES
+from .access import OPERANDS, Footprint, footprints, spans, under, uses
+
+
+@dataclass(frozen=True)
+class Dependences:
+    """int64[instructions, QUEUES]: of each instruction and each other queue the number of the latest instruction there
+    that has to be done before, -1 for none. `data`: it wrote what this one reads. `space`: it read or wrote what this
+    one overwrites."""
+
+    data: np.ndarray
+    space: np.ndarray
+
+
+Marks = dict[int, np.ndarray]  # queue -> of each piece, the last instruction of that queue that touched it
+
+
+@dataclass
+class _Extent:
+    """Bytes [first, end) of one memory whose accesses overlap each other, kept by pieces of `piece` bytes from the
+    first of its `left` accesses to the last one. `writing` and `reading` are the queues that do."""
+
+    first: int
+    end: int
+    piece: int
+    writing: list[int]
+    reading: list[int]
+    left: int
+    writers: Marks = field(default_factory=dict)
+    readers: Marks = field(default_factory=dict)
+    seen: dict[tuple[int, int], tuple[Marks, Marks]] = field(default_factory=dict)
+
+    def look(self, place: int, number: int, form: Footprint) -> tuple[Marks, Marks]:
+        """The marks of writers and of readers under form `number` at `place`: views, kept since tiles come again."""
+        if not self.writers:
+            pieces = (self.end - self.first) // self.piece
+            self.writers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.writing}
+            self.readers = {queue: np.full(pieces, -1, dtype=np.int32) for queue in self.reading}
+        found = self.seen.get((place, number))
+        if found is None:
+            start = (place - self.first) // self.piece
+            here = Footprint(form.run // self.piece, tuple((step // self.piece, count) for step, count in form.loops))
+            writers, readers = (
+                {queue: under(marks, start, here) for queue, marks in kind.items()}
+                for kind in (self.writers, self.readers)
+            )
+            found = self.seen[place, number] = (writers, readers)
+        self.left -= 1
+        if not self.left:
+            self.writers, self.readers, self.seen = {}, {}, {}
+        return found
+
+
+class _Latest:
+    """The latest instruction of other queues, of those that something was asked for."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int]] = []  # instruction, other queue, its latest instruction
+
+    def add(self, number: int, queue: int, marks: Marks) -> None:
+        for other, view in marks.items():
+            if other != queue:
+                self.rows.append((number, other, int(np.maximum.reduce(view, axis=None))))
+
+    def table(self, count: int) -> np.ndarray:
+        found = np.full((count, QUEUES), -1, dtype=np.int64)
+        if self.rows:
+            number, other, latest = np.array(self.rows, dtype=np.int64).T
+            np.maximum.at(found, (number, other), latest)
+        return found
+
+
+def dependences(instructions: np.ndarray) -> Dependences:
+    """The dependences of an INSTRUCTION array between different queues. Overlap is decided byte by byte, so two tiles
+    of one matrix do not depend on each other."""
+    data, space = _Latest(), _Latest()
+    accesses = _accesses(instructions)
+    extents, lies_in = _extents(accesses)
+    watched = np.flatnonzero(lies_in >= 0)
+    columns = (accesses.instruction, accesses.queue, lies_in, accesses.low, accesses.form, accesses.reads)
+    for number, queue, where, place, form, reads, writes in zip(
+        *(column[watched].tolist() for column in (*columns, accesses.writes)), strict=True
+    ):
+        writers, readers = extents[where].look(place, form, accesses.forms[form])
+        if reads:
+            data.add(number, queue, writers)
+            readers[queue][...] = number
+        if writes:
+            space.add(number, queue, writers)
+            space.add(number, queue, readers)
+            writers[queue][...] = number
+    return Dependences(data.table(len(instructions)), space.table(len(instructions)))
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """All accesses of a program: arrays of equal length, in program order and within an instruction a, b, c."""
+
+    instruction: np.ndarray
+    memory: np.ndarray
+    queue: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    reads: np.ndarray
+    writes: np.ndarray
+    form: np.ndarray  # numbers into `forms`
+    forms: list[Footprint]
+
+
+def _accesses(instructions: np.ndarray) -> _Accesses:
+    used = uses(instructions)
+    forms: list[Footprint] = []
+    columns: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(_Accesses) if field.name != "forms"}
+    for operand in OPERANDS:
+        chosen = np.flatnonzero(used.of(operand))
+        rows = instructions[chosen]
+        low, high = spans(rows, operand)
+        own, number = footprints(rows, operand)
+        is_c = operand == "c"
+        for name, column in {
+            "instruction": chosen,
+            "memory": rows[f"{operand}_memory"].astype(np.int64),
+            "queue": rows["queue"].astype(np.int64),
+            "low": low,
+            "high": high,
+            "reads": used.reads_c[chosen] if is_c else np.ones(len(chosen), dtype=bool),
+            "writes": np.full(len(chosen), is_c),
+            "form": number + len(forms),
+        }.items():
+            columns[name].append(column)
+        forms += own
+    order = np.argsort(np.concatenate(columns["instruction"]), kind="stable")
+    return _Accesses(**{name: np.concatenate(parts)[order] for name, parts in columns.items()}, forms=forms)
+
+
+def _extents(accesses: _Accesses) -> tuple[list[_Extent], np.ndarray]:
+    """The memories cut into extents of overlapping accesses, and of each access the number of its extent. An extent
+    that is never written, or touched by one queue alone, asks for no tokens and is left out (-1)."""
+    lies_in = np.full(len(accesses.low), -1, dtype=np.int64)
+    steps = np.array(
+        [np.gcd.reduce([form.run, *(s for s, _ in form.loops)]) for form in accesses.forms], dtype=np.int64
+    )
+    extents: list[_Extent] = []
+    for memory in np.unique(accesses.memory):
+        here = np.flatnonzero(accesses.memory == memory)
+        here = here[np.argsort(accesses.low[here], kind="stable")]
+        reach = np.maximum.accumulate(accesses.high[here])
+        starts = np.flatnonzero(np.concatenate([[True], accesses.low[here][1:] >= reach[:-1]]))
+        for start, end in zip(starts, [*starts[1:], len(here)], strict=True):
+            group = here[start:end]
+            queue, writes = accesses.queue[group], accesses.writes[group]
+            if (queue == queue[0]).all() or not writes.any():
+                continue
+            first = int(accesses.low[group[0]])
+            piece = int(np.gcd.reduce(np.concatenate([accesses.low[group] - first, steps[accesses.form[group]]])))
+            writing, reading = (np.unique(queue[did]).tolist() for did in (writes, accesses.reads[group]))
+            lies_in[group] = len(extents)
+            extents.append(_Extent(first, int(reach[end - 1]), piece, writing, reading, len(group)))
+    return extents, lies_in

@@ -1,0 +1,60 @@
+"""Checks of instructions as such: every number in its range. Whether operands lie inside their memories, whether they
+were written, and what tokens allow is asked when a program runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ProgramError
+from ..program.isa import ElementType, Flag, Function, Opcode
+from .access import COPIES, PRODUCTS, element_bytes, extents, uses
+
+MOST_SPAN = float(1 << 53)  # bytes from the first to the last one of an operand
+
+
+def check_instructions(instructions: np.ndarray, queues: int, memories: int, regions: int) -> None:
+    """Raise ProgramError, naming the instruction and the field, unless all are possible in a program with so many
+    queues, memories and regions."""
+    _below(instructions, "op", len(Opcode))
+    _below(instructions, "queue", queues)
+    _below(instructions, "dtype", len(ElementType))
+    _below(instructions, "result_dtype", len(ElementType))
+    _below(instructions, "function", len(Function))
+    _below(instructions, "region", max(regions, 1))
+    _refuse(instructions, "flags", instructions["flags"] > sum(Flag), f"at most {sum(Flag)}")
+    _refuse(
+        instructions, "block", (instructions["block"] != 0) & (instructions["op"] != Opcode.WCONV), "0 but of WCONV"
+    )
+    for name in ("wait", "signal"):
+        tokens = instructions[name]
+        _refuse(instructions, name, (tokens[:, queues:] != 0).any(axis=1), f"tokens of the {queues} queues")
+        itself = np.take_along_axis(tokens, instructions["queue"].astype(np.int64)[:, None], axis=1)[:, 0] != 0
+        _refuse(instructions, name, itself, "no token of a queue to itself")
+    _refuse(instructions, "extent", (instructions["extent"] < 1).any(axis=1), "whole numbers of at least 1")
+    nest = ~np.isin(instructions["op"], PRODUCTS)
+    _refuse(instructions, "extent", nest & (instructions["extent"][:, 4:] != 1).any(axis=1), "four loops")
+    copies = np.isin(instructions["op"], COPIES)
+    _refuse(instructions, "pad", (instructions["pad"] < 0).any(axis=1), "whole numbers of at least 0")
+    _refuse(instructions, "pad", ~copies & instructions["pad"].any(axis=1), "no border but of a copy")
+    used = uses(instructions)
+    for operand in ("a", "b", "c"):
+        touched = used.of(operand)  # type: ignore[arg-type]
+        memory = instructions[f"{operand}_memory"]
+        named = touched | (memory > 0) | (instructions[operand] != 0) | instructions[f"{operand}_stride"].any(axis=1)
+        _refuse(instructions, f"{operand}_memory", named & (memory >= memories), f"0 to {memories - 1}")
+        _refuse(instructions, operand, touched & (np.abs(instructions[operand].astype(float)) > MOST_SPAN), "2^53")
+        # In float64, where nothing can wrap round.
+        steps = (extents(instructions, operand) - 1).astype(float) * instructions[f"{operand}_stride"]  # type: ignore[arg-type]
+        reach = np.abs(steps).sum(axis=1) * element_bytes(instructions, operand)  # type: ignore[arg-type]
+        _refuse(instructions, f"{operand}_stride", touched & (reach > MOST_SPAN), "an operand of at most 2^53 bytes")
+
+
+def _below(instructions: np.ndarray, field: str, limit: int) -> None:
+    _refuse(instructions, field, instructions[field] >= limit, f"0 to {limit - 1}")
+
+
+def _refuse(instructions: np.ndarray, field: str, wrong: np.ndarray | np.bool_, accepted: str) -> None:
+    if np.any(wrong):
+        number = int(np.argmax(wrong))
+        value = instructions[field][number].tolist()
+        raise ProgramError(f"instruction {number}: {field} = {value}, accepted: {accepted}")

@@ -1,0 +1,102 @@
+"""Which bytes of the memories have been written: reads of others are errors (page 06)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import SimulationError
+from ..program.instruction_name import instruction_name
+from ..program.program import Program
+from .access import OPERANDS, Footprint, footprints, spans, under, uses
+
+# The span of an operand is looked through whole where it is at most this many times as long as what is touched of it.
+_SPARSE = 8
+
+
+class WrittenBytes:
+    """A mark for every byte of every memory: 1 where it has been written.
+
+    Looking for a 0 in a stretch of a bytearray takes C's memchr, the fastest search there is; only operands that leave
+    out most of their span, or whose span has gaps that were never written, are looked at run by run.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._marks = [bytearray(memory.bytes) for memory in program.memories]
+        self._arrays = [np.frombuffer(marks, np.uint8) for marks in self._marks]
+
+    def all_written(self, memory: int, low: int, high: int, form: Footprint) -> bool:
+        """Whether every byte of a footprint that starts at `low` and ends before `high` has been written."""
+        if not _is_sparse(form) and self._marks[memory].find(0, low, high) < 0:
+            return True
+        return bool(form.loops) and bool(under(self._arrays[memory], low, form).all())
+
+    def first_missing(self, memory: int, low: int, form: Footprint) -> int:
+        """The least byte of a footprint that has not been written; one must be missing."""
+        marks = under(self._arrays[memory], low, form)
+        return low + int((np.argwhere(marks == 0) @ np.array(marks.strides)).min())
+
+    def write(self, memory: int, low: int, form: Footprint) -> None:
+        """Mark every byte of a footprint that starts at `low`."""
+        under(self._arrays[memory], low, form)[...] = 1
+
+
+class WrittenSteps:
+    """The marks kept up while instructions `numbers` of a program are carried out in that order.
+
+    A byte that has been written stays so: a footprint at an address that was read or written before need not be looked
+    at or marked again, and most are.
+    """
+
+    def __init__(self, program: Program, numbers: np.ndarray, instructions: np.ndarray, written: WrittenBytes) -> None:
+        self._program, self._numbers, self._written = program, numbers, written
+        self._reads: dict[int, list[tuple[str, int, int, int, Footprint]]] = {}
+        self._writes: dict[int, tuple[int, int, Footprint]] = {}
+        used = uses(instructions)
+        for operand, reads in zip(OPERANDS, (used.reads_a, used.reads_b, used.reads_c), strict=True):
+            low, high = spans(instructions, operand)
+            forms, form = footprints(instructions, operand)
+            memory = instructions[f"{operand}_memory"]
+            where = np.stack([memory.astype(np.int64), low, form], axis=1)
+            for at in _firsts(where, reads):
+                self._reads.setdefault(at, []).append(
+                    (operand, int(memory[at]), int(low[at]), int(high[at]), forms[form[at]])
+                )
+            if operand == "c":
+                self._writes = {
+                    at: (int(memory[at]), int(low[at]), forms[form[at]]) for at in _firsts(where, used.writes_c)
+                }
+
+    def before(self, place: int) -> None:
+        """SimulationError if the instruction at `place` reads a byte that was never written."""
+        for operand, memory, low, high, form in self._reads.get(place, ()):
+            if not self._written.all_written(memory, low, high, form):
+                raise SimulationError(
+                    f"{instruction_name(self._program, int(self._numbers[place]))}: operand {operand} reads byte "
+                    f"{self._written.first_missing(memory, low, form)} of memory "
+                    f"{self._program.memories[memory].name!r}, which was never written"
+                )
+
+    def after(self, place: int) -> None:
+        """Mark what the instruction at `place` has written."""
+        where = self._writes.get(place)
+        if where is not None:
+            self._written.write(*where)
+
+
+def _firsts(rows: np.ndarray, chosen: np.ndarray) -> list[int]:
+    """Of the rows that are chosen, the numbers of those that no chosen row before is equal to."""
+    numbers = np.flatnonzero(chosen)
+    keys = np.ascontiguousarray(rows[numbers]).view(f"V{rows.itemsize * rows.shape[1]}").reshape(-1).tolist()
+    first: dict[bytes, int] = {}
+    for key, number in zip(keys, numbers.tolist(), strict=True):
+        first.setdefault(key, number)
+    return list(first.values())
+
+
+def _is_sparse(form: Footprint) -> bool:
+    """Whether a footprint leaves out most of its span."""
+    span = touched = form.run
+    for step, count in form.loops:
+        span += step * (count - 1)
+        touched *= count
+    return span > _SPARSE * touched

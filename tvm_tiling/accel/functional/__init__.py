@@ -1,0 +1,1 @@
+"""The results of a program, byte for byte (page 06)."""

@@ -1,0 +1,200 @@
+"""Writing a program: instructions are appended with their operands, tokens follow from what they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import ProgramError, nearest
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ..checks.access import OPERANDS, spans, uses
+from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
+from .program import STORAGE, Memory, Program, Region, Tensor, element_type
+from .tokens_from_data import place_tokens
+
+ALIGNMENT = 64  # bytes
+_TYPES = {name: int(element_type(name)) for name in STORAGE}
+_NO_TOKENS, _ONCE, _STAY = (0,) * QUEUES, (1,) * LOOPS, (0,) * LOOPS
+
+
+@dataclass(frozen=True)
+class At:
+    """An operand: where its first element lies (bytes in a memory) and how many elements each loop steps on. Fewer
+    strides than loops: the missing ones, the innermost, are 0."""
+
+    memory: str
+    address: int
+    stride: tuple[int, ...]
+    dtype: str
+
+
+class ProgramBuilder:
+    """Collects tables and instructions; :meth:`build` gives the program with its tokens.
+
+    Instructions are appended in an order in which running one after the other is right. Each goes to the in-order
+    queue of its engine; across queues the builder puts the tokens that the data ask for and no others. `queues` None
+    are those of the machine; with others, each is an engine of its own. HardwareError where the hardware is none.
+    """
+
+    def __init__(self, hardware: Hardware, queues: Sequence[str] | None = None) -> None:
+        self.machine = Machine(hardware)
+        self.queues = self.machine.queues if queues is None else tuple(queues)
+        if not 0 < len(self.queues) <= QUEUES:
+            raise ProgramError(f"program: {len(self.queues)} queues, accepted: 1 to {QUEUES}")
+        self._memories: dict[str, int] = {}  # name -> bytes that tensors and declarations take
+        self._numbers: dict[str, int] = {}
+        self._engines: dict[str, int] = {}  # engine -> number of its queue
+        self._free: dict[str, int] = {}  # name -> first byte behind the tensors
+        self._tensors: dict[str, Tensor] = {}
+        self._regions: list[Region] = []
+        self._constants: dict[str, np.ndarray] = {}
+        self._rows: list[tuple[object, ...]] = []
+
+    def memory(self, name: str, size: int = 0) -> int:
+        """The number of a memory, which is there from its first mention, with at least `size` bytes in use."""
+        self._memories[name] = max(self._memories.get(name, 0), size)
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def tensor(
+        self,
+        name: str,
+        dtype: str,
+        shape: Sequence[int],
+        *,
+        role: str,
+        operand: str,
+        memory: str = "external",
+        address: int | None = None,
+    ) -> Tensor:
+        """A new tensor; without an address it lies behind the tensors that are there, aligned to 64 bytes."""
+        if name in self._tensors:
+            raise ProgramError(f"program: tensor {name!r} is there already, accepted: another name")
+        element_type(dtype)
+        if address is None:
+            address = -(-self._free.get(memory, 0) // ALIGNMENT) * ALIGNMENT
+        extents = tuple(int(extent) for extent in shape)
+        tensor = Tensor(name, dtype, extents, memory, address, role, operand)
+        self._tensors[name] = tensor
+        self._free[memory] = max(self._free.get(memory, 0), address + tensor.bytes)
+        self.memory(memory, address + tensor.bytes)
+        return tensor
+
+    def constant(
+        self, name: str, values: np.ndarray, *, operand: str, dtype: str | None = None, memory: str = "external"
+    ) -> Tensor:
+        """A new constant tensor with its values; `dtype` "bfloat16" takes them as uint16 bits."""
+        dtype = dtype or str(values.dtype)
+        tensor = self.tensor(name, dtype, values.shape, role="constant", operand=operand, memory=memory)
+        if values.dtype != STORAGE[dtype]:
+            raise ProgramError(f"constant {name!r}: values of {values.dtype}, accepted: {STORAGE[dtype]} for {dtype}")
+        self._constants[name] = np.ascontiguousarray(values, dtype=STORAGE[dtype]).reshape(values.shape)
+        return tensor
+
+    def region(self, name: str, workload: str = "", decision: str = "") -> int:
+        """Begin a region: instructions from here on belong to it. Gives its number."""
+        self._regions.append(Region(name, workload, decision))
+        return len(self._regions) - 1
+
+    def append(
+        self,
+        op: Opcode,
+        engine: str,
+        extent: Sequence[int] = (),
+        *,
+        a: At | None = None,
+        b: At | None = None,
+        c: At | None = None,
+        function: Function = Function.COPY,
+        accumulate: bool = False,
+        immediate: Sequence[float] | None = None,
+        pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+        block: int = 0,
+    ) -> int:
+        """Append an instruction of an engine and give its number. Its loops are those of isa.py for its `op`, the
+        missing innermost ones once round. An ALU without `b` takes immediate[0] for it where its function has two
+        operands."""
+        flags = int(Flag.ACCUMULATE) if accumulate else 0
+        if b is None and immediate is not None and op is Opcode.ALU:
+            flags |= Flag.IMMEDIATE
+        first = a or b or c
+        kind = _type(first.dtype) if first else 0
+        memories, addresses, strides = zip(*(self._operand(at) for at in (a, b, c)), strict=True)
+        values = (*(immediate or ()), 0.0, 0.0)[:2]
+        self._rows.append(
+            (
+                int(op),
+                self._queue_number(engine),
+                int(function),
+                flags,
+                kind,
+                _type(c.dtype) if c else kind,
+                max(len(self._regions) - 1, 0),
+                _NO_TOKENS,
+                _NO_TOKENS,
+                *memories,
+                block,
+                *addresses,
+                _loops(extent, _ONCE),
+                *strides,
+                pad,
+                values,
+            )
+        )
+        return len(self._rows) - 1
+
+    def _operand(self, at: At | None) -> tuple[int, int, tuple[int, ...]]:
+        """Memory, address and strides as an instruction has them."""
+        if at is None:
+            return 0, 0, _STAY
+        if at.memory not in self._numbers:
+            self.memory(at.memory)
+        return self._numbers[at.memory], at.address, _loops(at.stride, _STAY)
+
+    def build(self) -> Program:
+        """The program. Memories are as large as tensors, declarations and instructions reach."""
+        instructions = np.array(self._rows, dtype=INSTRUCTION)
+        program = Program(
+            hardware=self.machine.hardware,
+            memories=tuple(Memory(name, size) for name, size in self._sizes(instructions).items()),
+            queues=self.queues,
+            tensors=tuple(self._tensors.values()),
+            regions=tuple(self._regions),
+            instructions=instructions,
+            constants=self._constants,
+        )
+        place_tokens(instructions)
+        return program
+
+    def _queue_number(self, engine: str) -> int:
+        if engine not in self._engines:
+            own = self.queues == self.machine.queues
+            queue = self.machine.queue_of(engine) if own and engine in self.machine.engines else engine
+            if queue not in self.queues:
+                known = {*self.queues, *self.machine.engines} if own else self.queues
+                raise ProgramError(f"unknown engine {engine!r}: {nearest(engine, known)}")
+            self._engines[engine] = self.queues.index(queue)
+        return self._engines[engine]
+
+    def _sizes(self, instructions: np.ndarray) -> dict[str, int]:
+        sizes = dict(self._memories)
+        used = uses(instructions)
+        for operand in OPERANDS:
+            rows = instructions[used.of(operand)]
+            _, ends = spans(rows, operand)
+            for number, name in enumerate(sizes):
+                sizes[name] = max(sizes[name], int(ends[rows[f"{operand}_memory"] == number].max(initial=0)))
+        return sizes
+
+
+def _type(name: str) -> int:
+    found = _TYPES.get(name)
+    return int(element_type(name)) if found is None else found  # which refuses it
+
+
+def _loops(values: Sequence[int], missing: tuple[int, ...]) -> tuple[int, ...]:
+    if len(values) > LOOPS:
+        raise ProgramError(f"instruction: {len(values)} loops, accepted: at most {LOOPS}")
+    return (*values, *missing[len(values) :])

@@ -1,0 +1,159 @@
+"""Programs as files: readable without TVM, without pickle, and safely by anyone.
+
+    8 bytes   "VSIMPROG"
+    4 bytes   version of the format
+    4 bytes   CRC-32 of everything behind
+    8 bytes   length of the header
+    header    JSON: machine, tables, the number of instructions
+    instructions, one record of INSTRUCTION behind the other
+    constants, in the order of the tensor table
+
+Numbers are little-endian. Lengths are compared with the file's own before memory is taken, so that a damaged file costs
+no more than its size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tempfile
+import zlib
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...errors import HardwareError, ProgramError
+from ...hardware.file import from_dict
+from .isa import INSTRUCTION
+from .program import STORAGE, Memory, Program, Region, Tensor
+
+MAGIC = b"VSIMPROG"
+VERSION = 1
+_START = struct.Struct("<8sIIQ")
+_TABLES: dict[str, type] = {"memories": Memory, "tensors": Tensor, "regions": Region}
+_KEYS = {"hardware", "queues", "instructions", *_TABLES}
+
+T = TypeVar("T")
+
+
+def save(program: Program, path: str | os.PathLike[str]) -> None:
+    """See :meth:`Program.save`."""
+    header: dict[str, Any] = {
+        "hardware": program.hardware.to_dict(),
+        "queues": list(program.queues),
+        "instructions": len(program),
+        **{name: [asdict(row) for row in getattr(program, name)] for name in _TABLES},
+    }
+    text = json.dumps(header, sort_keys=True).encode()
+    arrays = [program.instructions, *(program.constants[tensor.name] for tensor in program.of_role("constant"))]
+    parts: list[bytes | memoryview] = [text, *(np.ascontiguousarray(array).data for array in arrays)]
+    checksum = zlib.crc32(struct.pack("<Q", len(text)))
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    target = Path(path)
+    handle, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_START.pack(MAGIC, VERSION, checksum, len(text)))
+            file.writelines(parts)
+        os.replace(partial, target)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def is_program(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as the file of a program does."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def load(path: str | os.PathLike[str]) -> Program:
+    """See :meth:`Program.load`."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(_START.size)
+            if start[: len(MAGIC)] != MAGIC:
+                raise ProgramError(
+                    f"{path}: no program of the simulated accelerator; accepted: a file that save() wrote"
+                )
+            content = memoryview(file.read())
+    except OSError as error:
+        raise ProgramError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return _parse(start, content)
+    except (ProgramError, HardwareError) as error:
+        raise ProgramError(f"{path}: {error}") from None
+
+
+def _parse(start: bytes, content: memoryview) -> Program:
+    if len(start) < _START.size:
+        raise ProgramError("the file is cut short")
+    _, version, checksum, length = _START.unpack(start)
+    if version != VERSION:
+        raise ProgramError(f"version {version} of the format, accepted: {VERSION}")
+    if length > len(content):
+        raise ProgramError("the file is cut short")
+    if zlib.crc32(content, zlib.crc32(start[-8:])) != checksum:
+        raise ProgramError("the file is damaged or cut short: its checksum does not fit")
+    header = _header(bytes(content[:length]))
+    count = header["instructions"]
+    if type(count) is not int or not 0 <= count <= (len(content) - length) // INSTRUCTION.itemsize:
+        raise ProgramError(f"instructions = {count!r}, accepted: as many as the file holds")
+    tables: dict[str, Any] = {
+        name: [_row(kind, row, name) for row in _listed(header, name)] for name, kind in _TABLES.items()
+    }
+    place = length + count * INSTRUCTION.itemsize
+    constants = {}
+    for tensor in tables["tensors"]:
+        if tensor.role == "constant":
+            constants[tensor.name] = _constant(tensor, content[place:])
+            place += constants[tensor.name].nbytes
+    if place != len(content):
+        raise ProgramError(f"{len(content) - place} bytes behind the last constant, accepted: none")
+    return Program(
+        hardware=from_dict(header["hardware"], "hardware"),
+        queues=tuple(_listed(header, "queues")),
+        instructions=np.frombuffer(content[length:], dtype=INSTRUCTION, count=count),
+        constants=constants,
+        **tables,
+    )
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ProgramError("its header is no JSON") from None
+    if not isinstance(header, dict) or header.keys() != _KEYS:
+        raise ProgramError(f"its header does not hold exactly {', '.join(sorted(_KEYS))}")
+    return header
+
+
+def _listed(header: dict[str, Any], name: str) -> list[Any]:
+    if not isinstance(header[name], list):
+        raise ProgramError(f"{name} = {header[name]!r}, accepted: a list")
+    return header[name]
+
+
+def _row(kind: type[T], row: Any, table: str) -> T:
+    """A row of a table: every field there, each of its type."""
+    types = {f.name: {"str": str, "int": int}.get(str(f.type), list) for f in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(row, dict) or {name: type(value) for name, value in row.items()} != types:
+        raise ProgramError(f"a row of {table} does not hold exactly {', '.join(types)}, or one of another type")
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+
+
+def _constant(tensor: Tensor, content: memoryview) -> np.ndarray:
+    """The values of a constant, the first of `content`; the tensor's row is checked only as far as this needs."""
+    if tensor.dtype not in STORAGE or not all(type(extent) is int and extent > 0 for extent in tensor.shape):
+        raise ProgramError(f"tensor {tensor.name!r}: {tensor.dtype!r} of shape {tensor.shape} is none")
+    if tensor.bytes > len(content):
+        raise ProgramError(f"constant {tensor.name!r} is cut short: {len(content)} of {tensor.bytes} bytes")
+    return np.frombuffer(content, dtype=STORAGE[tensor.dtype], count=tensor.elements).reshape(tensor.shape)

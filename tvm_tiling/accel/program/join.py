@@ -1,0 +1,158 @@
+"""Programs one behind the other as one program: a network from its operators, or from pieces with other work between.
+
+Parts share what lies on the chip, each from address 0 on, and hand tensors to each other in the memories off it. Within
+one program tokens are placed over all parts together, so that the loads of one run ahead while another computes. Where
+something else works in between, a barrier lets no queue go on before all are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import ProgramError
+from ..checks.access import OPERANDS, uses
+from .isa import INSTRUCTION, Opcode
+from .program import Memory, Program, Region, Tensor
+from .tokens_from_data import place_tokens
+
+ALIGNMENT = 64  # bytes, of tensors
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program as part of another: `names` says what its tensors are called there, those left out keep their names;
+    `regions` stand in the place of its own, if given."""
+
+    program: Program
+    names: Mapping[str, str] = field(default_factory=dict)
+    regions: tuple[Region, ...] | None = None
+
+    def called(self, tensor: Tensor) -> str:
+        """The name of one of its tensors in the whole."""
+        return self.names.get(tensor.name, tensor.name)
+
+
+def join(
+    parts: Sequence[Part], outputs: Collection[str], constants: Mapping[str, np.ndarray], *, barriers: bool = False
+) -> Program:
+    """The parts in their order as one program.
+
+    Tensors of one name are one, which its first part describes; later ones may give it another shape of as many bytes.
+    `outputs` names those that the whole gives, `constants` those whose values are known, beside the parts' own. What
+    else a part writes is scratch, what else is read is an input. With `barriers` every part keeps its own tokens and
+    waits for the end of the one before it. ProgramError for parts of several machines, or tensors of several sizes.
+    """
+    if not parts:
+        raise ProgramError("join: no parts, accepted: one or more")
+    first = parts[0].program
+    for part in parts:
+        if part.program.hardware != first.hardware or part.program.queues != first.queues:
+            raise ProgramError("join: parts of several machines, accepted: programs made for one")
+    values = {**constants}
+    for part in parts:
+        for tensor in part.program.of_role("constant"):
+            values[part.called(tensor)] = part.program.constants[tensor.name]
+    tensors, memories = _tensors(parts, outputs, values)
+    numbers = {memory.name: number for number, memory in enumerate(memories)}
+    places = {tensor.name: tensor for tensor in tensors}
+    tables: list[np.ndarray] = []
+    regions: list[Region] = []
+    for part in parts:
+        rows = _moved(part, places, numbers)
+        rows["region"] += np.uint16(len(regions))
+        regions += part.program.regions if part.regions is None else part.regions
+        if barriers and tables:
+            tables.append(_barrier(len(first.queues), int(rows["region"][0]) if len(rows) else 0))
+        tables.append(rows)
+    instructions = np.concatenate(tables)
+    if not barriers:
+        instructions["wait"], instructions["signal"] = 0, 0
+        place_tokens(instructions)
+    return Program(
+        hardware=first.hardware,
+        memories=memories,
+        queues=first.queues,
+        tensors=tuple(tensors),
+        regions=tuple(regions),
+        instructions=instructions,
+        constants={tensor.name: values[tensor.name] for tensor in tensors if tensor.role == "constant"},
+    )
+
+
+def _tensors(
+    parts: Sequence[Part], outputs: Collection[str], values: Mapping[str, np.ndarray]
+) -> tuple[list[Tensor], tuple[Memory, ...]]:
+    """The tensors of the whole, one behind the other, and the memories with what all parts need of them."""
+    found: dict[str, Tensor] = {}
+    written: set[str] = set()
+    used: dict[str, int] = {}
+    for part in parts:
+        for memory in part.program.memories:
+            if not any(tensor.memory == memory.name for tensor in part.program.tensors):
+                used[memory.name] = max(used.get(memory.name, 0), memory.bytes)
+    for part in parts:
+        for tensor in part.program.tensors:
+            name = part.called(tensor)
+            if tensor.role in ("output", "scratch"):
+                written.add(name)
+            known = found.get(name)
+            if known is None:
+                address = -(-used.get(tensor.memory, 0) // ALIGNMENT) * ALIGNMENT
+                used[tensor.memory] = address + tensor.bytes
+                found[name] = Tensor(
+                    name, tensor.dtype, tensor.shape, tensor.memory, address, tensor.role, tensor.operand
+                )
+            elif (known.bytes, known.memory) != (tensor.bytes, tensor.memory):
+                raise ProgramError(
+                    f"join: tensor {name!r} has {known.bytes} bytes of memory {known.memory!r} and {tensor.bytes} of "
+                    f"{tensor.memory!r}; accepted: one size and place"
+                )
+    if missing := [name for name in outputs if name not in written]:
+        raise ProgramError(f"join: the output {missing[0]!r} is written by no part")
+    tensors = []
+    for tensor in found.values():
+        role = "scratch" if tensor.name in written else "input"
+        role = "output" if tensor.name in outputs else role
+        role = "constant" if tensor.name in values else role
+        shape = values[tensor.name].shape if role == "constant" else tensor.shape
+        tensors.append(Tensor(tensor.name, tensor.dtype, shape, tensor.memory, tensor.address, role, tensor.operand))
+    return tensors, tuple(Memory(name, size) for name, size in used.items())
+
+
+def _moved(part: Part, places: Mapping[str, Tensor], numbers: Mapping[str, int]) -> np.ndarray:
+    """A part's instructions with the addresses of the whole's tensors and the numbers of its memories."""
+    program = part.program
+    rows = program.instructions.copy()
+    used = uses(program.instructions)
+    for operand in OPERANDS:
+        touched = used.of(operand)
+        memory, address = program.instructions[f"{operand}_memory"], program.instructions[operand]
+        for number, own in enumerate(program.memories):
+            here = np.flatnonzero(touched & (memory == number))
+            rows[f"{operand}_memory"][here] = numbers[own.name]
+            tensors = sorted((t for t in program.tensors if t.memory == own.name), key=lambda t: t.address)
+            if not tensors or not len(here):
+                continue
+            starts = np.array([tensor.address for tensor in tensors])
+            steps = np.array([places[part.called(tensor)].address - tensor.address for tensor in tensors])
+            which = np.maximum(np.searchsorted(starts, address[here], side="right") - 1, 0)
+            rows[operand][here] += steps[which]
+    return rows
+
+
+def _barrier(queues: int, region: int) -> np.ndarray:
+    """Instructions that do nothing but let every queue wait for all others: they tell the first one that they are done,
+    and it tells them."""
+    others = np.arange(1, queues)
+    rows = np.zeros(2 * len(others) + 1, INSTRUCTION)
+    rows["op"], rows["extent"], rows["region"] = Opcode.NOP, 1, region
+    arriving, leaving = rows[: len(others)], rows[len(others) + 1 :]
+    arriving["queue"] = leaving["queue"] = others
+    arriving["signal"][:, 0] = 1
+    rows["wait"][len(others), 1:queues] = 1
+    rows["signal"][len(others), 1:queues] = 1
+    leaving["wait"][:, 0] = 1
+    return rows

@@ -1,0 +1,1 @@
+"""From the TIR of a schedule to a program, block by block."""

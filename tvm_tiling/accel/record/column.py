@@ -1,0 +1,60 @@
+"""A block of the column engine as COLMV instructions (page 04).
+
+Its innermost loops walk over rows of a matrix and over its columns, the vector standing still over rows. How many
+columns and rows the engine takes at once stands in the annotations "vsim.ep" and "vsim.vp".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+
+from ..program.isa import Flag, Opcode
+from .buffers import Places
+from .engines import constant, operands_of_product, record_fill, starts_sum
+from .instances import Coupled, Instances
+from .rows import Rows, grouped, walk
+
+
+def record_column(found: Instances, places: Places, rows: Rows, queue: str) -> None:
+    """A block of the engine "column": c[row] = c[row] + matrix[row, column] * vector[column], or a constant that starts
+    such sums."""
+    store = found.leaf.block.body
+    assert isinstance(store, tirx.BufferStore)
+    if constant(store.value) is not None:
+        target = walk(found, places, store.buffer, store.indices)
+        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+        return
+    left, right, target = operands_of_product(found, places)
+    groups = grouped(found, (left, right, target), len(found.inner)) or []
+    if any(right.steps[group[-1]] and target.steps[group[-1]] for group in groups):
+        left, right = right, left
+    over_rows = [group for group in groups if target.steps[group[-1]]]
+    over_columns = [group for group in groups if not target.steps[group[-1]]]
+    if any(right.steps[group[-1]] for group in over_rows):
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} multiplies two matrices on the column engine; accepted: a matrix by a vector"
+        )
+    if len(over_rows) > 1 or len(over_columns) > 3:
+        raise Coupled
+    ep, vp = (_annotation(found, name) for name in ("vsim.ep", "vsim.vp"))
+    rows.add(
+        found,
+        Opcode.COLMV,
+        queue,
+        [*(over_rows or [[]]), [], [], *([[]] * (3 - len(over_columns))), *over_columns],
+        a=left,
+        b=right,
+        c=target,
+        flags=np.where(starts_sum(found), 0, int(Flag.ACCUMULATE)).astype(np.uint8),
+        immediate=(float(ep), float(vp)),
+    )
+
+
+def _annotation(found: Instances, name: str) -> int:
+    value = found.leaf.annotation(name)
+    if not isinstance(value, int) or value < 1:
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} has {name} = {value!r}; accepted: a whole number, 1 or more"
+        )
+    return value

@@ -1,0 +1,203 @@
+"""Blocks as instructions of the engines that move data and that multiply: LOAD, STORE, FILL and GEMM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ...match.access import strip_cast
+from ..program.isa import Flag, Opcode
+from .border import bordered_load, inside_of, record_bordered_load, those, walks_of
+from .buffers import EXTERNAL, Places
+from .instances import Coupled, Instances
+from .rows import Rows, Walk, grouped, walk
+
+COPY_LOOPS = 4  # of LOAD, STORE, FILL and ALU
+
+
+def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> None:
+    """A block of the engines "load" and "store": buffer[...] = other[...], or a constant."""
+    nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
+    if not isinstance(store, tirx.BufferStore) or leaf.block.init is not None:
+        raise nest.refuse(f"block {leaf.name!r} is to load or store; accepted: one copy of an element")
+    target = walk(found, places, store.buffer, store.indices)
+    if constant(store.value) is not None:
+        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+        return
+    within = bordered_load(store.value)
+    element = store.value if within is None else within[1]
+    if not isinstance(element, TensorLoad):
+        raise nest.refuse(f"block {leaf.name!r} is to load or store and computes {store.value}; accepted: a plain copy")
+    source = walk(found, places, element.source, element.indices)
+    if source.kind != target.kind:
+        raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; accepted: equal types")
+    if (source.memory == EXTERNAL) == (target.memory == EXTERNAL):
+        raise nest.refuse(
+            f"block {leaf.name!r} copies from memory {source.memory!r} to {target.memory!r}; accepted: one of them "
+            f"{EXTERNAL!r}, the other on the chip"
+        )
+    if within is not None:
+        _record_bordered(found, rows, queue, source, target, within)
+        return
+    loops = _copy_loops(found, (source, target))
+    op = Opcode.LOAD if source.memory == EXTERNAL else Opcode.STORE
+    rows.add(found, op, queue, loops, a=source, c=target)
+
+
+def _record_bordered(
+    found: Instances,
+    rows: Rows,
+    queue: str,
+    source: Walk,
+    target: Walk,
+    within: tuple[tirx.Expr, TensorLoad, tirx.Expr],
+) -> None:
+    """A load within a border: instances that lie outside are filled, the others loaded."""
+    condition, _, outside = within
+    border = constant(outside)
+    if border is None or source.memory != EXTERNAL:
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} copies where {condition} and else takes {outside}; accepted: loads from "
+            "external memory within a border of one number"
+        )
+    some, low, high = inside_of(found, condition)
+    if not some.all():
+        nothing = ~some
+        record_fill(those(found, nothing), rows, queue, walks_of(target, nothing), border)
+    if some.any():
+        box = low[some], high[some]
+        record_bordered_load(
+            those(found, some), rows, queue, walks_of(source, some), walks_of(target, some), box, border
+        )
+
+
+def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float, number: int = 0) -> None:
+    """Every element of `target` becomes `value`."""
+    loops = _copy_loops(found, (target,))
+    rows.add(found, Opcode.FILL, queue, loops, number=number, c=target, immediate=(value, 0.0))
+
+
+def _copy_loops(found: Instances, walks: Sequence[Walk]) -> list[list[int]]:
+    loops = grouped(found, walks, COPY_LOOPS)
+    if loops is None:
+        raise Coupled
+    return loops
+
+
+def constant(expr: tirx.Expr) -> float | None:
+    """The value of a number, converted or not; None for anything else."""
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    value = getattr(expr, "value", None)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> None:
+    """A block of the matrix engine: c[...] = c[...] + a[...] * b[...], or a constant that starts such a sum.
+
+    The sum starts anew where all summed axes stand at their start and the block says what it starts with, which has to
+    be 0: that is the instruction without ACCUMULATE.
+    """
+    store = found.leaf.block.body
+    assert isinstance(store, tirx.BufferStore)
+    if constant(store.value) is not None:
+        target = walk(found, places, store.buffer, store.indices)
+        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+        return
+    left, right, target = operands_of_product(found, places)
+    loops = _product_loops(found, left, right, target)
+    if loops is None:
+        left, right = right, left
+        loops = _product_loops(found, left, right, target)
+    if loops is None:
+        raise Coupled
+    flags = np.where(starts_sum(found), 0, int(Flag.ACCUMULATE)).astype(np.uint8)
+    rows.add(found, Opcode.GEMM, queue, loops, a=left, b=right, c=target, flags=flags)
+
+
+def operands_of_product(found: Instances, places: Places) -> tuple[Walk, Walk, Walk]:
+    """The two factors of a sum of products and the sum, all on the chip."""
+    nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
+    assert isinstance(store, tirx.BufferStore)
+    target = walk(found, places, store.buffer, store.indices)
+    left, right = _factors(found, store)
+    walks = [walk(found, places, load.source, load.indices) for load in (left, right)]
+    for operand, load in zip((*walks, target), (left.source, right.source, store.buffer), strict=True):
+        if operand.memory == EXTERNAL:
+            raise nest.refuse(
+                f"block {leaf.name!r}: its engine uses {load.name} in external memory; accepted: buffers on the "
+                "chip (cache_read, cache_write)"
+            )
+    if walks[0].kind != walks[1].kind:
+        raise nest.refuse(
+            f"block {leaf.name!r} multiplies {walks[0].kind.name} by {walks[1].kind.name}; accepted: equal types"
+        )
+    return walks[0], walks[1], target
+
+
+def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, TensorLoad]:
+    value = _of_floats(store.value)
+    terms = [value.a, value.b] if isinstance(value, tirx.Add) else []
+    rest = [term for term in terms if not _is_load_of(_of_floats(term), store.buffer)]
+    product = strip_cast(_of_floats(rest[0])) if len(terms) == 2 and len(rest) == 1 else None
+    factors = [strip_cast(f) for f in (product.a, product.b)] if isinstance(product, tirx.Mul) else []
+    if len(factors) != 2 or not all(isinstance(f, TensorLoad) for f in factors):
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} is to sum products and computes {store.value}; accepted: c = c + a * b, both "
+            "of them buffers"
+        )
+    return factors[0], factors[1]
+
+
+def _is_load_of(expr: tirx.Expr, buffer: tirx.Buffer) -> bool:
+    return isinstance(expr, TensorLoad) and expr.source.same_as(buffer)
+
+
+def _of_floats(expr: tirx.Expr) -> tirx.Expr:
+    """`expr` without conversions between floats: the engine sums in the type of its sums, whatever the source rounds
+    to on the way."""
+    while isinstance(expr, tirx.Cast) and "float" in str(expr.ty) and "float" in str(expr.value.ty):
+        expr = expr.value
+    return expr
+
+
+def _product_loops(found: Instances, a: Walk, b: Walk, c: Walk) -> list[list[int]] | None:
+    """The inner loops as m, n0, n1, k0, k1, k2; None where they do not fit."""
+    kinds: dict[str, list[list[int]]] = {"m": [], "n": [], "k": []}
+    for group in grouped(found, (a, b, c), len(found.inner)) or []:
+        in_a, in_b, in_c = (operand.steps[group[-1]] != 0 for operand in (a, b, c))
+        if in_c and in_b and not in_a:
+            kind = "n"
+        elif in_c and not in_b:
+            kind = "m"
+        elif not in_c:
+            kind = "k"
+        else:
+            return None  # a batch: it is walked
+        kinds[kind].append(group)
+    if len(kinds["m"]) > 1 or len(kinds["n"]) > 2 or len(kinds["k"]) > 3:
+        return None
+    m, n, k = kinds["m"], kinds["n"], kinds["k"]
+    return [*(m or [[]]), *([[]] * (2 - len(n))), *n, *([[]] * (3 - len(k))), *k]
+
+
+def starts_sum(found: Instances) -> np.ndarray:
+    """Where a sum of products begins, from 0."""
+    init = found.leaf.block.init
+    if init is not None and (not isinstance(init, tirx.BufferStore) or constant(init.value) != 0):
+        raise found.nest.refuse(f"block {found.leaf.name!r} starts its sum with other than 0; accepted: sums from 0")
+    return begins(found)
+
+
+def begins(found: Instances) -> np.ndarray:
+    """Where a reduction begins: all reduced axes at their first value."""
+    block = found.leaf.block
+    starts = np.full(len(found), block.init is not None)
+    for axis in block.iter_vars if block.init is not None else ():
+        if int(axis.iter_type) == tirx.IterVar.CommReduce:
+            first, _ = found.affine(axis.var)
+            starts &= first == int(axis.dom.min)
+    return starts

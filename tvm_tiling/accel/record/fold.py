@@ -1,0 +1,75 @@
+"""A block of the W-fold engine as WCONV instructions (page 05).
+
+Its six innermost loops are those of the instruction, in its order: output channels, rows, columns, kernel rows, kernel
+columns, channels. They keep their places even where they go round once, since what the engine takes depends on them.
+How channels are cut stands in annotations: "vsim.pci" and "vsim.pco" in bytes, "vsim.block" output channels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import tirx
+
+from ..program.isa import LOOPS, Flag, Opcode
+from .buffers import Places
+from .engines import operands_of_product, starts_sum
+from .instances import Instances
+from .rows import Rows, Walk
+
+LOOP_NAMES = "output channels, rows, columns, kernel rows, kernel columns, channels"
+
+
+def record_fold(found: Instances, places: Places, rows: Rows, queue: str) -> None:
+    """A block of the engine "wfold". What is summed over several instructions leaves with the last of them."""
+    left, right, target = operands_of_product(found, places)
+    if len(found.inner) != LOOPS:
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} gives an instruction of the W-fold engine {len(found.inner)} loops; accepted: "
+            f"vsim.loops = {LOOPS}, the innermost loops being {LOOP_NAMES}, each bounded on its own"
+        )
+    if not _is_convolution(left, right, target):
+        left, right = right, left
+    if not _is_convolution(left, right, target):
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r}: the loops of its instruction do not walk over {LOOP_NAMES}, in this order"
+        )
+    pci, pco, block = (_annotation(found, name) for name in ("vsim.pci", "vsim.pco", "vsim.block"))
+    immediate = np.zeros((len(found), 2))
+    immediate[:, 0], immediate[:, 1] = pci, np.where(_ends_sum(found), pco, 0)
+    rows.add(
+        found,
+        Opcode.WCONV,
+        queue,
+        [[loop] for loop in range(LOOPS)],
+        a=left,
+        b=right,
+        c=target,
+        flags=np.where(starts_sum(found), 0, int(Flag.ACCUMULATE)).astype(np.uint8),
+        immediate=immediate,
+        block=block,
+    )
+
+
+def _is_convolution(a: Walk, b: Walk, c: Walk) -> bool:
+    """Whether kernels stand still over points, the image over output channels and the sums over what is summed."""
+    return not any((*a.steps[1:3], b.steps[0], *c.steps[3:]))
+
+
+def _annotation(found: Instances, name: str) -> int:
+    value = found.leaf.annotation(name)
+    if value is None:
+        return 0
+    if not isinstance(value, int) or not 0 <= value < 256:
+        raise found.nest.refuse(f"block {found.leaf.name!r} has {name} = {value!r}; accepted: 0 to 255")
+    return value
+
+
+def _ends_sum(found: Instances) -> np.ndarray:
+    """Where a sum is complete: all summed axes reach their last value."""
+    ends = np.ones(len(found), dtype=bool)
+    for axis in found.leaf.block.iter_vars:
+        if int(axis.iter_type) == tirx.IterVar.CommReduce:
+            first, steps = found.affine(axis.var)
+            last = first + (np.array(steps, dtype=np.int64) * (found.extents - 1)).sum(axis=1)
+            ends &= last == int(axis.dom.min) + int(axis.dom.extent) - 1
+    return ends

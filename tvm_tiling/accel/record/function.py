@@ -1,0 +1,165 @@
+"""From the TIR of a schedule to a program: every block of an engine becomes instructions, as its loops say.
+
+The schedule says all of it. A block's annotation "vsim.engine" ("matrix", "wfold", "column", "vector", "load", "store")
+is the engine it runs on, "vsim.loops" how many of its innermost loops one instruction takes, "vsim.versions" on a block
+that writes a buffer how many versions of it take turns. A buffer's scope "global.x" is the memory x it lies in; what
+has no scope of its own lies in external memory; "global.<level>.a", ".b" and ".out" are the memories of a storage
+level, and "vsim.copies" on a block that loads one how many copies of a piece its instances hold. Tokens follow from
+what instructions read and write.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+from ...errors import UnsupportedOperator
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ..program.program import Memory, Program, Region, Tensor
+from ..program.tokens_from_data import place_tokens
+from .border_copy import is_bordered_copy, record_bordered_copy
+from .buffers import EXTERNAL, Places
+from .column import record_column
+from .engines import record_copy, record_product
+from .fold import record_fold
+from .instances import Coupled, Instances, instances_of
+from .levels import level_engine, level_of, record_level_copy
+from .nest import Leaf, Nest
+from .reduction import record_reduction
+from .rows import Rows
+from .unused import Recorded, drop_unused
+from .vector import VectorBlock
+
+ENGINES = ("matrix", "wfold", "column", "vector", "load", "store")
+
+
+def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
+    """The program that a scheduled function is on `hardware`.
+
+    source: a PrimFunc, or a module of one (what tiling_schedule gives as `.mod`, changed by further primitives or not).
+    UnsupportedOperator names the block and the expression that no instruction does, HardwareError the buffer that does
+    not fit its memory.
+    """
+    func, name = _function(source)
+    nest = Nest(func, name)
+    machine = Machine(hardware)
+    places = Places(nest, list(func.params), machine)
+    rows = Rows([EXTERNAL], machine.queues)
+    recorded = []
+    for leaf in nest.leaves:
+        first = len(rows.tables)
+        recorded.append(Recorded(_record(nest, leaf, places, rows, machine), first, len(rows.tables)))
+    drop_unused(recorded, places, rows)
+    instructions = rows.in_order()
+    place_tokens(instructions)
+    attributes = func.attrs or {}
+    region = Region(
+        name, str(attributes.get("tvm_tiling.workload", "")), str(attributes.get("tvm_tiling.decision", ""))
+    )
+    return Program(
+        hardware=hardware,
+        memories=tuple(Memory(memory, places.used.get(memory, 0)) for memory in rows.memories),
+        queues=rows.queues,
+        tensors=tuple(_tensors(func, nest, places)),
+        regions=(region,),
+        instructions=instructions,
+    )
+
+
+def _function(source: tvm.IRModule | tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]:
+    if isinstance(source, tirx.PrimFunc):
+        return source, str((source.attrs or {}).get("global_symbol", "main"))
+    functions = {g.name_hint: f for g, f in source.functions.items() if isinstance(f, tirx.PrimFunc)}
+    if len(functions) != 1:
+        raise UnsupportedOperator(f"the module holds {len(functions)} PrimFuncs; accepted: one, to be recorded")
+    name, func = next(iter(functions.items()))
+    return func, name
+
+
+def _record(nest: Nest, leaf: Leaf, places: Places, rows: Rows, machine: Machine) -> Instances:
+    """Write the instructions of a block and give the instances that they are of."""
+    engine = leaf.annotation("vsim.engine")
+    if engine not in ENGINES:
+        raise nest.refuse(
+            f"block {leaf.name!r} has the annotation vsim.engine = {engine!r}; accepted: {', '.join(ENGINES)}"
+        )
+    store = leaf.block.body
+    if not isinstance(store, tirx.BufferStore):
+        raise nest.refuse(f"block {leaf.name!r} holds a {type(store).__name__}; accepted: one store")
+    source = places[store.value.source].memory if isinstance(store.value, TensorLoad) else None
+    queue = machine.queue_of(_engine(str(engine), source, places[store.buffer].memory, machine))
+    for found in instances_of(nest, leaf):
+        try:
+            _write(found, str(engine), places, rows, queue, machine)
+        except Coupled:
+            continue
+        return found
+    raise nest.refuse(
+        f"block {leaf.name!r}: its indices {list(store.indices)} or its condition {leaf.realize.predicate} are not "
+        "affine; accepted: sums of loops times numbers"
+    )
+
+
+def _engine(engine: str, source: str | None, memory: str, machine: Machine) -> str:
+    """The machine's engine that writes to `memory`: the vector engine loads what is neither A nor B, and uses it."""
+    if engine == "column":  # several engines: the first of them
+        return next((name for name in machine.engines if name.rstrip("0123456789") == engine), engine)
+    of_level = level_engine(machine, engine, source, memory)
+    if of_level is not None or engine != "load":
+        return of_level or engine
+    return f"load_{memory}" if memory in ("a", "b") else "vector"
+
+
+def _write(found: Instances, engine: str, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
+    if engine == "matrix":
+        record_product(found, places, rows, queue)
+    elif engine == "wfold":
+        record_fold(found, places, rows, queue)
+    elif engine == "column":
+        record_column(found, places, rows, queue)
+    elif engine == "vector" and found.leaf.block.init is not None:
+        record_reduction(found, places, rows, queue, machine)
+    elif engine == "vector" and is_bordered_copy(found):
+        record_bordered_copy(found, places, rows, queue)
+    elif engine == "vector":
+        VectorBlock(found, places, rows, queue, machine).record()
+    elif _of_level(found, places, machine):
+        record_level_copy(found, places, rows, queue)
+    else:
+        record_copy(found, places, rows, queue)
+
+
+def _of_level(found: Instances, places: Places, machine: Machine) -> bool:
+    """Whether a block copies to or from a storage level."""
+    store = found.leaf.block.body
+    ends = [store.buffer, *([store.value.source] if isinstance(store.value, TensorLoad) else [])]
+    return any(level_of(machine, places[end].memory) is not None for end in ends)
+
+
+def _tensors(func: tirx.PrimFunc, nest: Nest, places: Places) -> list[Tensor]:
+    """The parameters, as inputs or outputs, and what the function keeps in external memory between its blocks."""
+    made = [buffer for buffer in nest.buffers if str(buffer.scope()) == "global"]
+    tensors = []
+    for buffer in (*func.params, *made):
+        place = places[buffer]
+        role = "output" if buffer in places.writers else "input"
+        if any(buffer.same_as(other) for other in made):
+            role = "scratch"
+        shape = place.shape or (1,)
+        tensors.append(
+            Tensor(buffer.name, str(buffer.dtype), shape, EXTERNAL, place.address, role, _operand(buffer, places))
+        )
+    return tensors
+
+
+def _operand(buffer: tirx.Buffer, places: Places) -> str:
+    """The class that a tensor's traffic is counted in: where it is loaded to, or "out"."""
+    if buffer in places.writers:
+        return "out"
+    for leaf in places.readers.get(buffer, ()):
+        memory = places[leaf.block.body.buffer].memory.rpartition(".")[2]
+        if memory in ("a", "b"):
+            return memory
+    return "out"

@@ -1,0 +1,72 @@
+"""A block of the vector engine that reduces: a FILL with what it starts from, then ALUs whose result stays in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm import tirx
+
+from ...hardware.machine import Machine
+from ...match.reduction import reduction_of
+from ..program.isa import Function, Opcode
+from .border import those, walks_of
+from .buffers import EXTERNAL, Places
+from .engines import COPY_LOOPS, begins, record_fill
+from .instances import Coupled, Instances
+from .rows import Rows, grouped, walk
+
+
+def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
+    """A block of the engine "vector" with a start. UnsupportedOperator names what the engine has not."""
+    nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
+    reduction = reduction_of(leaf.block.init, store)
+    if reduction is None or not isinstance(store, tirx.BufferStore):
+        raise nest.refuse(
+            f"block {leaf.name!r} reduces otherwise than by +, max or min of a buffer's elements from a number on; "
+            "accepted: those"
+        )
+    source = walk(found, places, reduction.element.source, reduction.element.indices)
+    target = walk(found, places, store.buffer, store.indices)
+    if EXTERNAL in (source.memory, target.memory):
+        raise nest.refuse(
+            f"block {leaf.name!r}: the vector engine reduces to or from external memory; accepted: buffers on the chip"
+        )
+    engine = machine.vector
+    _refuse(found, machine, "function", reduction.function, engine.functions)
+    for kind in (source.kind, target.kind):
+        _refuse(found, machine, "type", kind.name.lower(), engine.dtypes)
+    groups = grouped(found, (source, target), COPY_LOOPS)
+    if groups is None:
+        raise Coupled
+    reduced = [loop for loop, step in enumerate(target.steps) if not step]
+    if source.kind != target.kind and not (found.extents[:, reduced] > 1).any(axis=1).all():
+        raise nest.refuse(
+            f"block {leaf.name!r} converts single elements of {source.kind.name}; accepted: reductions of several"
+        )
+    starts = begins(found)
+    if starts.any():
+        once = those(found, starts)
+        once = replace(once, extents=once.extents.copy())
+        once.extents[:, reduced] = 1
+        record_fill(once, rows, queue, walks_of(target, starts), reduction.start)
+    # Where an instruction's loops do not reduce, its second operand is the result so far.
+    second = target if source.kind == target.kind else None
+    rows.add(
+        found,
+        Opcode.ALU,
+        queue,
+        groups,
+        number=1,
+        a=source,
+        b=second,
+        c=target,
+        function=int(Function[reduction.function.upper()]),
+    )
+
+
+def _refuse(found: Instances, machine: Machine, what: str, name: str, known: tuple[str, ...]) -> None:
+    if known and name not in known:
+        raise found.nest.refuse(
+            f"block {found.leaf.name!r} needs the {what} {name}, which the vector engine of {machine.hardware.name} "
+            f"has not; accepted: {', '.join(known)}"
+        )

@@ -1,0 +1,116 @@
+"""Instructions of one block as rows of the program's table: operands as walks, extents, queues."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from tvm import tirx
+
+from ..program.isa import INSTRUCTION, LOOPS, ElementType, Opcode
+from .buffers import Places
+from .instances import Instances
+from .nest import PLACES
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An operand of all instances: where its first element lies (bytes), and elements per step of each inner loop."""
+
+    memory: str
+    start: np.ndarray
+    steps: tuple[int, ...]
+    kind: ElementType
+
+
+def walk(found: Instances, places: Places, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> Walk:
+    """The operand buffer[indices] of a block, the indices over its own axes; Coupled where they are not affine."""
+    place = places[buffer]
+    # As one expression, in which what is divided for one index and for the next comes together again.
+    element: tirx.Expr = tirx.IntImm("int32", 0)
+    fixed = 0  # apart: a number of another integer type would put conversions around the loops
+    for index, stride in zip(indices, place.strides, strict=True):
+        if isinstance(index, tirx.IntImm):
+            fixed += int(index) * stride
+        else:
+            element = element + index * tirx.const(stride, str(index.ty))
+    first, steps = found.affine(element)
+    return Walk(place.memory, place.start(found.values) + (first + fixed) * place.kind.bytes, steps, place.kind)
+
+
+@dataclass
+class Rows:
+    """Rows of the table with their order numbers; `memories` and `queues` are the program's, in the order of use."""
+
+    memories: list[str]
+    queues: tuple[str, ...]
+    tables: list[np.ndarray] = field(default_factory=list)
+    keys: list[np.ndarray] = field(default_factory=list)
+
+    def add(
+        self,
+        found: Instances,
+        op: Opcode,
+        queue: str,
+        loops: Sequence[Sequence[int]],
+        *,
+        number: int = 0,
+        a: Walk | None = None,
+        b: Walk | None = None,
+        c: Walk,
+        **columns: object,
+    ) -> None:
+        """One instruction for each instance, the `number`th of its block. `loops` are the inner loops that make each
+        loop of the instruction (none: once round; several are one, the outer ones first)."""
+        assert number < PLACES
+        rows = np.zeros(len(found), INSTRUCTION)
+        rows["op"], rows["queue"] = op, self.queues.index(queue)
+        rows["dtype"], rows["result_dtype"] = (a or c).kind, c.kind
+        rows["extent"] = 1
+        for place, together in enumerate(loops):
+            for loop in together:
+                rows["extent"][:, place] *= found.extents[:, loop].astype(np.int32)
+        for name, operand in (("a", a), ("b", b), ("c", c)):
+            if operand is None:
+                continue
+            if operand.memory not in self.memories:
+                self.memories.append(operand.memory)
+            rows[f"{name}_memory"] = self.memories.index(operand.memory)
+            rows[name] = operand.start
+            strides = [operand.steps[together[-1]] if together else 0 for together in loops]
+            rows[f"{name}_stride"] = [*strides, *(0,) * (LOOPS - len(strides))]
+        for name, value in columns.items():
+            rows[name] = value
+        self.tables.append(rows)
+        self.keys.append(found.keys + number)
+
+    def in_order(self) -> np.ndarray:
+        """The whole table in the order the program runs."""
+        if not self.tables:
+            return np.zeros(0, INSTRUCTION)
+        order = np.argsort(np.concatenate(self.keys), kind="stable")
+        return np.concatenate(self.tables)[order]
+
+
+def grouped(found: Instances, walks: Sequence[Walk], most: int, alone: Container[int] = ()) -> list[list[int]] | None:
+    """The inner loops put together into at most `most` loops, outermost first; None where they are more. Loops of one
+    turn are left out. Neighbours become one loop where every operand goes on where the inner one ends, but not those
+    that are to stay `alone`, which are never left out either."""
+    groups: list[list[int]] = []
+    for loop in range(len(found.inner)):
+        if loop in alone:
+            groups.append([loop])
+            continue
+        if (found.extents[:, loop] == 1).all():
+            continue
+        if groups and groups[-1][-1] not in alone and _continues(found, walks, groups[-1][-1], loop):
+            groups[-1].append(loop)
+        else:
+            groups.append([loop])
+    return groups if len(groups) <= most else None
+
+
+def _continues(found: Instances, walks: Sequence[Walk], outer: int, inner: int) -> bool:
+    extent = found.extents[:, inner]
+    return bool((extent == extent[0]).all()) and all(w.steps[outer] == w.steps[inner] * int(extent[0]) for w in walks)

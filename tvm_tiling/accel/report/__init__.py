@@ -1,0 +1,1 @@
+"""What is shown of timed programs: text, pages, traces, sweeps."""

@@ -1,0 +1,152 @@
+"""What a timed program shows (pages 06 and 09): cycles, utilisation, why engines stood still, bytes, energy."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..program.program import Program
+from ..timing.region_time import RegionTime, region_times
+from ..timing.timing import Timing
+from .html import Table, write_page
+from .trace import save_trace
+
+
+@dataclass(frozen=True)
+class EngineTime:
+    """Cycles of one queue of the machine: `busy` executing, `stalls` standing still with something left to do, by cause
+    (data: a result that it reads; space: a buffer that it overwrites; token: a token on its way, or one that no data
+    ask for; port; dispatch: nothing in the queue yet), `idle` after its last instruction. They add up to all cycles."""
+
+    instructions: int
+    busy: int
+    idle: int
+    stalls: dict[str, int]
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """A memory: bytes that transfers `read` from it and have `written` to it; `peak`, the first byte behind all that
+    the program touches; `capacity`, None without limit; `busy` cycles of its ports, None where it has any number."""
+
+    read: int
+    written: int
+    peak: int
+    capacity: int | None
+    busy: int | None
+
+
+@dataclass(frozen=True)
+class SimReport:
+    """A program on a machine.
+
+    `utilisation` is the cycles that the multiplier arrays need at peak over the cycles taken. `bytes` are those moved
+    between the chip and the external and internal memory, by operand: a, b, out. `lower_bound` is the roofline, the
+    cycles of whatever is busiest (`bound`: an engine, "port NAME" or "dispatch"); `upper_bound` has everything in
+    series; `transfer_cycles` are those of the queue or port that is busiest with transfers. `energy` in pJ by where it
+    goes. `clock_mhz` None: unknown.
+    """
+
+    hardware: str
+    instructions: int
+    cycles: int
+    clock_mhz: float | None
+    macs: int
+    utilisation: float
+    lower_bound: int
+    upper_bound: int
+    bound: str
+    transfer_cycles: int
+    engines: dict[str, EngineTime]
+    bytes: dict[str, int]
+    memories: dict[str, MemoryUse]
+    energy: dict[str, float]
+    program: Program = field(repr=False, compare=False)
+    timing: Timing = field(repr=False, compare=False)
+
+    @property
+    def seconds(self) -> float | None:
+        """Time at the machine's clock, None where it is unknown."""
+        return self.cycles / (self.clock_mhz * 1e6) if self.clock_mhz else None
+
+    @property
+    def energy_pj(self) -> float:
+        return sum(self.energy.values())
+
+    @property
+    def stalls(self) -> dict[str, dict[str, int]]:
+        """Cycles that each engine stood still, by cause."""
+        return {name: engine.stalls for name, engine in self.engines.items()}
+
+    @property
+    def roofline(self) -> float:
+        """Share of the roofline that is reached: lower bound over cycles."""
+        return self.lower_bound / self.cycles if self.cycles else 1.0
+
+    @property
+    def intensity(self) -> float | None:
+        """Multiply-accumulates per byte moved, the place along the roofline; None where nothing is moved."""
+        moved = sum(self.bytes.values())
+        return self.macs / moved if moved else None
+
+    @functools.cached_property
+    def overlap(self) -> float:
+        """Of the cycles in which any engine is busy, the share in which two or more are."""
+        times = np.concatenate([self.timing.start, self.timing.end])
+        steps = np.repeat([1, -1], len(self.timing.start))
+        order = np.argsort(times, kind="stable")
+        lasting = np.diff(times[order])
+        at_once = np.cumsum(steps[order])[:-1]
+        some = int(lasting[at_once >= 1].sum())
+        return int(lasting[at_once >= 2].sum()) / some if some else 0.0
+
+    @functools.cached_property
+    def regions(self) -> tuple[RegionTime, ...]:
+        """The operators of the source in their order."""
+        return region_times(self.program, self.timing)
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline in the Chrome trace format: a row per engine, a cycle as a microsecond."""
+        save_trace(self.program, self.timing, path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every figure as plain values for JSON."""
+        return {
+            "hardware": self.hardware,
+            "instructions": self.instructions,
+            "cycles": self.cycles,
+            "seconds": self.seconds,
+            "macs": self.macs,
+            "utilisation": self.utilisation,
+            "lower_bound": self.lower_bound,
+            "upper_bound": self.upper_bound,
+            "bound": self.bound,
+            "transfer_cycles": self.transfer_cycles,
+            "roofline": self.roofline,
+            "intensity": self.intensity,
+            "overlap": self.overlap,
+            "engines": {name: vars(engine) for name, engine in self.engines.items()},
+            "bytes": self.bytes,
+            "memories": {name: vars(memory) for name, memory in self.memories.items()},
+            "energy_pj": self.energy_pj,
+            "energy": self.energy,
+            "regions": [vars(region) for region in self.regions],
+        }
+
+    def save_html(self, path: str | os.PathLike[str], further: Sequence[Table] = ()) -> None:
+        """Write the report as one HTML file, with plots where the plotly package is installed (extra `plots`), and
+        `further` tables at its end."""
+        from .page import report_page  # which needs this class
+
+        write_page(path, report_page(self, further))
+
+    def summary(self) -> str:
+        """The report as text: a headline and what limits it, then engines, memories and energy as tables."""
+        from .text import summary  # which needs this class
+
+        return summary(self)

@@ -1,0 +1,115 @@
+"""A timed program as a timeline in the Chrome trace format, which Perfetto and chrome://tracing open (page 06).
+
+One thread per queue, an event per instruction for as long as it keeps the queue busy; a second process has the source's
+operators, each from its first instruction to its last result. A cycle is shown as a microsecond.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..program.isa import Function, Opcode
+from ..program.program import Program
+from ..timing.timing import Timing
+
+ENGINES, OPERATORS = 0, 1  # processes of the timeline
+
+
+def save_trace(program: Program, timing: Timing, path: str | os.PathLike[str]) -> None:
+    """Write the timeline, whole or not at all."""
+    write_events(trace_events(program, timing), path)
+
+
+def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Write the events of a timeline to a file, whole or not at all."""
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit": "ms", "otherData": {"unit": "1 us is 1 cycle"}, "traceEvents": [\n')
+        for number, event in enumerate(events):
+            file.write((",\n" if number else "") + json.dumps(event, ensure_ascii=False))
+        file.write("\n]}\n")
+    partial.replace(target)
+
+
+def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
+    """The events: names of processes and threads, then instructions in program order, then operators."""
+    yield event_name("process_name", program.hardware.name, ENGINES)
+    for queue, name in enumerate(program.queues):
+        yield event_name("thread_name", name, ENGINES, queue)
+        yield {"ph": "M", "name": "thread_sort_index", "pid": ENGINES, "tid": queue, "args": {"sort_index": queue}}
+    rows = program.instructions
+    names = instruction_names(rows)
+    regions = [region.name for region in program.regions]
+    for number, (name, queue, region, start, end, done) in enumerate(
+        zip(
+            names,
+            rows["queue"].tolist(),
+            rows["region"].tolist(),
+            timing.start.tolist(),
+            timing.end.tolist(),
+            timing.done.tolist(),
+            strict=True,
+        )
+    ):
+        detail: dict[str, Any] = {"instruction": number, "result": done}
+        if regions:
+            detail["operator"] = regions[region]
+        yield {
+            "ph": "X",
+            "name": name,
+            "cat": "instruction",
+            "pid": ENGINES,
+            "tid": queue,
+            "ts": start,
+            "dur": end - start,
+            "args": detail,
+        }
+    if regions:
+        yield event_name("process_name", "operators", OPERATORS)
+    for place, first, last in region_spans(program, timing):
+        yield event_name("thread_name", regions[place], OPERATORS, place)
+        yield {
+            "ph": "X",
+            "name": regions[place],
+            "cat": "operator",
+            "pid": OPERATORS,
+            "tid": place,
+            "ts": first,
+            "dur": last - first,
+            "args": {"workload": program.regions[place].workload},
+        }
+
+
+def region_spans(program: Program, timing: Timing) -> list[tuple[int, int, int]]:
+    """(number, first start, last result) of each region that has instructions."""
+    count = len(program.regions)
+    if not count or not len(program):
+        return []
+    region = program.instructions["region"]
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, -1)
+    np.minimum.at(first, region, timing.start)
+    np.maximum.at(last, region, timing.done)
+    return [(place, int(first[place]), int(last[place])) for place in range(count) if last[place] >= 0]
+
+
+def event_name(kind: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
+    """The event that names a process or a thread of the timeline."""
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def instruction_names(rows: np.ndarray) -> list[str]:
+    """What each event is called: the opcode, of an ALU its function."""
+    opcodes = {kind.value: kind.name for kind in Opcode}
+    functions = {kind.value: kind.name for kind in Function}
+    return [
+        functions[function] if op == Opcode.ALU else opcodes[op]
+        for op, function in zip(rows["op"].tolist(), rows["function"].tolist(), strict=True)
+    ]

@@ -1,0 +1,154 @@
+"""Timing a program on machines (pages 06 and 09): `simulate` for one, :class:`Simulation` for many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from ...errors import HardwareError, SimulationError
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ..program.program import Program
+from ..program.work import CLASSES, Work, work
+from ..recurrent.task_report import TaskReport
+from ..recurrent.tasks import Task, simulate_tasks
+from ..report.report import EngineTime, MemoryUse, SimReport
+from .cost import capacity, costs
+from .energy import energy_by_level
+from .event_loop import CAUSES
+from .timing import Costs, Timing, bounds, ordering, port_busy, queue_busy, time_queues
+
+OFF_CHIP = ("external", "internal")
+
+
+@overload
+def simulate(program: Program, hardware: Hardware | str | os.PathLike[str] | None = None) -> SimReport: ...
+
+
+@overload
+def simulate(
+    program: Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+) -> TaskReport: ...
+
+
+def simulate(
+    program: Program | Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+) -> SimReport | TaskReport:
+    """The time of `program` on `hardware`: a machine, a preset's name or a TOML file; left out, the machine that the
+    program was made for. Nothing is executed; results come from :func:`tvm_tiling.accel.functional.run.run`.
+
+    A list of tasks, (program of one time step, steps, arrival in cycles) each, shares the column engine (page 04):
+    :func:`tvm_tiling.accel.recurrent.tasks.simulate_tasks`.
+
+    SimulationError for a deadlock, HardwareError where the machine lacks an engine, a memory or the room.
+    """
+    if isinstance(program, (list, tuple)):
+        return simulate_tasks(program, hardware)
+    return Simulation(program).on(hardware)  # type: ignore[arg-type]
+
+
+class Simulation:
+    """A program, ready to be timed on many machines: what does not depend on the machine is worked out here, once.
+    SimulationError for a deadlock."""
+
+    def __init__(self, program: Program) -> None:
+        if not isinstance(program, Program):
+            raise SimulationError(f"simulate: a {type(program).__name__}, accepted: a Program, as Program.load gives")
+        self.program = program
+        self._order = ordering(program)
+        self._work = work(program)
+
+    def on(
+        self, hardware: Hardware | str | os.PathLike[str] | None = None, *, compiled: bool | None = None
+    ) -> SimReport:
+        """The report for one machine, as :func:`simulate` takes it. `compiled` False keeps to plain Python, True asks
+        for machine code (extra `sim`); the results are equal."""
+        if hardware is None:
+            hardware = self.program.hardware
+        if not isinstance(hardware, (Hardware, str, os.PathLike)):
+            raise HardwareError(
+                f"simulate: hardware = {hardware!r}, accepted: a Hardware, a preset, a TOML file or None"
+            )
+        machine = Machine(hardware if isinstance(hardware, Hardware) else Hardware.load(hardware))
+        cost = costs(self._work, machine)
+        timing = time_queues(self.program, self._order, cost, compiled)
+        lower, upper, bound = bounds(self.program, self._order, cost)
+        return SimReport(
+            hardware=machine.hardware.name,
+            instructions=len(self.program),
+            cycles=timing.cycles,
+            clock_mhz=machine.hardware.clock_mhz,
+            macs=sum(int(own.macs.sum()) for own in self._work.products.values()),
+            utilisation=_peak_cycles(self._work, machine) / timing.cycles if timing.cycles else 0.0,
+            lower_bound=lower,
+            upper_bound=upper,
+            bound=bound,
+            transfer_cycles=self._transfer_cycles(cost),
+            engines=self._engines(cost, timing),
+            bytes=_moved(self._work),
+            memories=_memories(self._work, machine, cost),
+            energy=energy_by_level(self._work, machine),
+            program=self.program,
+            timing=timing,
+        )
+
+    def _transfer_cycles(self, cost: Costs) -> int:
+        busy = np.zeros(len(self.program.queues))
+        for lane in self._work.lanes:
+            busy += np.bincount(self._order.queue[lane.number], cost.busy[lane.number], len(busy))
+        ports = (port_busy(cost, port) // servers for port, servers in enumerate(cost.servers))
+        return max(0, *busy.astype(np.int64).tolist(), *ports)
+
+    def _engines(self, cost: Costs, timing: Timing) -> dict[str, EngineTime]:
+        busy = queue_busy(self._order, cost).tolist()
+        sizes = np.diff(self._order.member_first).tolist()
+        stalls = timing.stalls.tolist()
+        return {
+            name: EngineTime(
+                instructions=sizes[queue],
+                busy=busy[queue],
+                idle=timing.cycles - busy[queue] - sum(stalls[queue]),
+                stalls=dict(zip(CAUSES, stalls[queue], strict=True)),
+            )
+            for queue, name in enumerate(self.program.queues)
+        }
+
+
+def _peak_cycles(work: Work, machine: Machine) -> float:
+    """Cycles that the products need where every multiplier of the machine works in every cycle."""
+    return sum(
+        float(own.macs[own.element == element].sum()) / machine.macs(element)
+        for own in work.products.values()
+        for element in np.unique(own.element).tolist()
+    )
+
+
+def _moved(work: Work) -> dict[str, int]:
+    """Bytes between the chip and the memories off it, by operand."""
+    moved = dict.fromkeys(CLASSES, 0)
+    for lane in work.lanes:
+        if lane.source in OFF_CHIP or lane.target in OFF_CHIP:
+            moved[lane.operand] += lane.total_read if lane.source in OFF_CHIP else lane.total
+    return moved
+
+
+def _memories(work: Work, machine: Machine, cost: Costs) -> dict[str, MemoryUse]:
+    read = dict.fromkeys(work.peak, 0)
+    written = dict.fromkeys(work.peak, 0)
+    for lane in work.lanes:
+        written[lane.target] += lane.total
+        if lane.source:
+            read[lane.source] += lane.total_read
+    return {
+        name: MemoryUse(
+            read=read[name],
+            written=written[name],
+            peak=peak,
+            capacity=capacity(machine, name),
+            busy=port_busy(cost, cost.ports.index(name)) if name in cost.ports else None,
+        )
+        for name, peak in work.peak.items()
+    }

@@ -1,0 +1,194 @@
+"""When each instruction of a program runs (page 06): its order of queues and tokens, and costs, put through the event
+loop.
+
+What does not depend on the machine (who waits for whom, and why) is worked out once for a program; costs are arrays
+that any machine gives. So one program is timed on many machines for the price of the loop.
+
+Rules. The front end dispatches in program order, one instruction every `issue` cycles, into queues that hold `depth`
+waiting ones each. The head of a queue starts when the instruction before it no longer keeps the queue busy, its tokens
+have come (`token` cycles after they were given) and its ports are free; a port goes to whoever was ready first. An
+instruction keeps queue and ports for its busy cycles and gives its tokens `latency` cycles later, results of one queue
+in order. Within a queue the next instruction may start as soon as the queue is free: results are forwarded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import SimulationError
+from ..checks.tokens import channels, legal_order
+from ..program.instruction_name import instruction_name
+from ..program.isa import QUEUES
+from ..program.program import Program
+from .event_loop import CAUSES, KINDS, PORTS, run
+from .wait_kind import wait_kinds
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Who waits for whom, whatever the machine. All int64: `queue` of each instruction; its edges
+    `producer[first[i]:first[i + 1]]`, the instructions of other queues whose tokens it takes, and the `kind` of each;
+    `members[member_first[q]:member_first[q + 1]]`, the instructions of queue q."""
+
+    queue: np.ndarray
+    first: np.ndarray
+    producer: np.ndarray
+    kind: np.ndarray
+    members: np.ndarray
+    member_first: np.ndarray
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a machine makes of a program: int64[instructions] `busy` and `latency` (cycles); int64[instructions,
+    PORTS] `port`, numbers into `ports`, each once, then -1; `servers` of each port, how many instructions it serves at
+    once; `depth` of the queues; cycles of `issue` and `token`."""
+
+    busy: np.ndarray
+    latency: np.ndarray
+    port: np.ndarray
+    ports: tuple[str, ...]
+    servers: tuple[int, ...]
+    depth: int
+    issue: int = 0
+    token: int = 0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When everything happens, in cycles: int64[instructions] `start`, `end` (queue and ports are free again), `done`
+    (the result is there); `stalls`: int64[queues, causes], cycles in which a queue had something left to do and stood
+    still; `cycles`, the whole."""
+
+    cycles: int
+    start: np.ndarray
+    end: np.ndarray
+    done: np.ndarray
+    stalls: np.ndarray
+
+
+def ordering(program: Program) -> Ordering:
+    """The order that queues and tokens of `program` give, and what each token is waited for. SimulationError for a
+    deadlock."""
+    found = channels(program.instructions)
+    if not (found.needs < np.arange(len(program))[:, None]).all():
+        legal_order(program)  # tokens that come from behind may be a deadlock
+    takers, sources = np.nonzero(found.needs >= 0)
+    sizes = [len(own) for own in found.members]
+    return Ordering(
+        queue=found.queue,
+        first=np.searchsorted(takers, np.arange(len(program) + 1)),
+        producer=found.needs[takers, sources],
+        kind=wait_kinds(program.instructions, found, takers, sources),
+        members=np.concatenate(found.members),
+        member_first=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
+    )
+
+
+def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool | None = None) -> Timing:
+    """Run the queues of `program` in its `order`. `compiled` as in :func:`tvm_tiling.accel.timing.event_loop.run`.
+
+    SimulationError where queues are too short for the program: the front end waits for room in one whose head waits for
+    a token of an instruction that has not been dispatched.
+    """
+    count = len(order.queue)
+    queues = len(program.queues)
+    outputs = {
+        "server_free": np.zeros(sum(costs.servers), dtype=np.int64),
+        "arrival": np.zeros(count, dtype=np.int64),
+        "start": np.zeros(count, dtype=np.int64),
+        "done": np.full(count, -1, dtype=np.int64),
+        "stalls": np.zeros(queues * len(CAUSES), dtype=np.int64),
+        "dispatched": np.zeros(queues, dtype=np.int64),
+        "started": np.zeros(queues, dtype=np.int64),
+        "free": np.zeros(queues, dtype=np.int64),
+        "result": np.zeros(queues, dtype=np.int64),
+        "cursor": _first_edges(order, queues),
+        "ready": np.full(queues, -1, dtype=np.int64),
+        "seen": np.full(queues * KINDS, -1, dtype=np.int64),
+        "taken": np.zeros(PORTS, dtype=np.int64),
+    }
+    over = run(
+        (
+            order.queue,
+            costs.busy,
+            costs.latency,
+            costs.port.reshape(-1),
+            order.first,
+            order.producer,
+            order.kind,
+            order.members,
+            order.member_first,
+            np.full(queues, costs.depth),
+            costs.issue,
+            costs.token,
+            np.concatenate([[0], np.cumsum(costs.servers, dtype=np.int64)]),
+        ),
+        tuple(outputs.values()),
+        compiled,
+    )
+    if over < count:
+        raise SimulationError(_too_short(program, order, costs, outputs))
+    done = outputs["done"]
+    return Timing(
+        cycles=int(done.max(initial=0)),
+        start=outputs["start"],
+        end=outputs["start"] + costs.busy,
+        done=done,
+        stalls=outputs["stalls"].reshape(queues, len(CAUSES)),
+    )
+
+
+def bounds(program: Program, order: Ordering, costs: Costs) -> tuple[int, int, str]:
+    """Cycles that no order of the queues can beat, cycles that none needs more than, and what the first ones are of.
+
+    The lower bound is the roofline: the busiest of the queues, the ports and the front end. The upper one has all in
+    series: each instruction dispatched, its token travelled, executed and its result there before the next.
+    """
+    busy = queue_busy(order, costs).tolist()
+    lower = {name: busy[queue] for queue, name in enumerate(program.queues)}
+    lower |= {f"port {name}": -(-port_busy(costs, p) // costs.servers[p]) for p, name in enumerate(costs.ports)}
+    lower["dispatch"] = len(program) * costs.issue
+    bound = max(lower, key=lambda name: lower[name])
+    waiting = int(np.count_nonzero(np.diff(order.first)))
+    upper = int(costs.busy.sum() + costs.latency.sum()) + len(program) * costs.issue + waiting * costs.token
+    return lower[bound], upper, bound
+
+
+def queue_busy(order: Ordering, costs: Costs) -> np.ndarray:
+    """int64[queues]: cycles in which each queue executes."""
+    # Sums below 2^53 are exact in the float64 of bincount.
+    return np.bincount(order.queue, weights=costs.busy, minlength=QUEUES).astype(np.int64)
+
+
+def port_busy(costs: Costs, port: int) -> int:
+    """Cycles in which the servers of a port serve, all together."""
+    return int(costs.busy[(costs.port == port).any(axis=1)].sum())
+
+
+def _first_edges(order: Ordering, queues: int) -> np.ndarray:
+    """Of each queue the first edge of its first instruction; 0 for an empty queue."""
+    cursor = np.zeros(queues, dtype=np.int64)
+    for queue in range(queues):
+        if order.member_first[queue] < order.member_first[queue + 1]:
+            cursor[queue] = order.first[order.members[order.member_first[queue]]]
+    return cursor
+
+
+def _too_short(program: Program, order: Ordering, costs: Costs, outputs: dict[str, np.ndarray]) -> str:
+    """The sentence for a run in which nothing can start any more although the program is legal."""
+    front = int(outputs["dispatched"].sum())
+    full = int(order.queue[front])
+    head = int(order.members[order.member_first[full] + outputs["started"][full]])
+    missing = next(
+        int(producer)
+        for producer in order.producer[order.first[head] : order.first[head + 1]]
+        if outputs["done"][producer] < 0
+    )
+    return (
+        f"queue {program.queues[full]!r} of depth {costs.depth} is too short for this program: it has no room for "
+        f"{instruction_name(program, front)}, its head {instruction_name(program, head)} waits for "
+        f"{instruction_name(program, missing)}; accepted: a deeper queue, or a program whose tokens come earlier"
+    )

@@ -1,0 +1,132 @@
+"""Why an instruction waits for a token of another one: for its data, for space that it frees, or for the token alone.
+
+Told from the bytes of the two at the ends of a token: DATA where the giver wrote what the taker reads, SPACE where the
+giver read or wrote what the taker overwrites. A token speaks for all that its giver's queue did before, and programs
+written by hand give one token for several instructions or have a NOP give and take it. So where the two have no bytes
+in common, those before the giver are asked, back to the token that was taken before, and for a NOP that takes, the
+instruction behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..checks.access import OPERANDS, Footprint, Operand, footprints, spans, uses
+from ..checks.tokens import Channels
+from ..program.isa import QUEUES, Opcode
+from .event_loop import DATA, SPACE, TOKEN
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """What an operand of each instruction touches: bytes `low` .. `high` of a memory, all of them or, where there are
+    `gaps`, those of its footprint from `low` on, `form` being its number in `forms`."""
+
+    memory: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    gaps: np.ndarray
+    form: np.ndarray
+    forms: list[Footprint]
+
+
+def wait_kinds(instructions: np.ndarray, found: Channels, takers: np.ndarray, sources: np.ndarray) -> np.ndarray:
+    """int64[waits]: DATA, SPACE or TOKEN of each wait of instruction `takers[i]` for queue `sources[i]`; `takers` in
+    program order, each with a token that somebody gives."""
+    touched = {operand: _bytes(instructions, operand) for operand in OPERANDS}
+    used = uses(instructions)
+    reads: dict[Operand, np.ndarray] = {"a": used.reads_a, "b": used.reads_b, "c": used.reads_c}
+    givers = found.needs[takers, sources]
+    place = found.place[givers]
+    least = _places_before(found, takers, sources, place)
+    working = _behind_nops(instructions, found)[takers]
+    kinds = np.full(len(takers), TOKEN, dtype=np.int64)
+    left = np.flatnonzero(working >= 0)
+    while len(left):
+        giver, taker = givers[left], working[left]
+        data = np.zeros(len(left), dtype=bool)
+        space = np.zeros(len(left), dtype=bool)
+        for operand in OPERANDS:
+            asked = np.flatnonzero(used.writes_c[giver] & reads[operand][taker])
+            data[asked] |= _common(touched["c"], giver[asked], touched[operand], taker[asked])
+            writes_it = used.writes_c if operand == "c" else reads[operand]
+            asked = np.flatnonzero(writes_it[giver] & used.writes_c[taker] & ~data)
+            space[asked] |= _common(touched[operand], giver[asked], touched["c"], taker[asked])
+        kinds[left[space]] = SPACE
+        kinds[left[data]] = DATA
+        # Those that have found nothing ask the instruction before the giver.
+        left = left[~(data | space)]
+        place[left] -= 1
+        left = left[place[left] > least[left]]
+        for queue in range(QUEUES):
+            here = left[sources[left] == queue]
+            givers[here] = found.members[queue][place[here]]
+    return kinds
+
+
+def _places_before(found: Channels, takers: np.ndarray, sources: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Of each wait, the place of the giver of the same channel's wait before it, -1 for the first."""
+    least = np.full(len(takers), -1, dtype=np.int64)
+    channel = found.queue[takers] * QUEUES + sources
+    for number in np.unique(channel):
+        own = np.flatnonzero(channel == number)
+        least[own[1:]] = place[own[:-1]]
+    return least
+
+
+def _behind_nops(instructions: np.ndarray, found: Channels) -> np.ndarray:
+    """Of each instruction itself, of a NOP the next one of its queue that is none, -1 where there is none."""
+    behind = np.arange(len(instructions), dtype=np.int64)
+    nop = instructions["op"] == Opcode.NOP
+    behind[nop] = -1
+    for own in found.members:
+        if not nop[own].any():
+            continue
+        working = own[~nop[own]]
+        following = np.searchsorted(working, own)
+        there = following < len(working)
+        behind[own[there]] = working[following[there]]
+    return behind
+
+
+def _bytes(instructions: np.ndarray, operand: Operand) -> _Bytes:
+    low, high = spans(instructions, operand)
+    forms, form = footprints(instructions, operand)
+    gaps = np.array([bool(one.loops) for one in forms], dtype=bool)[form]
+    return _Bytes(instructions[f"{operand}_memory"].astype(np.int64), low, high, gaps, form, forms)
+
+
+def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) -> np.ndarray:
+    """Of each pair, operand `one` of instruction `ones[i]` and `other` of `others[i]`, whether they share a byte."""
+    shared: np.ndarray = (
+        (one.memory[ones] == other.memory[others])
+        & (one.low[ones] < other.high[others])
+        & (other.low[others] < one.high[ones])
+    )
+    # Spans that overlap may still interleave, as two tiles of a matrix do.
+    for pair in np.flatnonzero(shared & (one.gaps[ones] | other.gaps[others])).tolist():
+        mine, theirs = one.forms[one.form[ones[pair]]], other.forms[other.form[others[pair]]]
+        shared[pair] = _meet(mine, theirs, int(other.low[others[pair]] - one.low[ones[pair]]))
+    return shared
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _meet(one: Footprint, other: Footprint, offset: int) -> bool:
+    """Whether `other`, `offset` bytes behind `one`, touches a byte that `one` touches."""
+    starts = np.sort(_starts(one))
+    theirs = _starts(other) + offset
+    before = np.searchsorted(starts, theirs, side="right") - 1  # the last run of `one` that does not start behind
+    inside = (before >= 0) & (theirs < starts[np.maximum(before, 0)] + one.run)
+    after = np.minimum(before + 1, len(starts) - 1)
+    return bool((inside | ((starts[after] >= theirs) & (starts[after] < theirs + other.run))).any())
+
+
+def _starts(form: Footprint) -> np.ndarray:
+    """First byte of every run."""
+    starts = np.zeros(1, dtype=np.int64)
+    for step, points in form.loops:
+        starts = np.add.outer(np.arange(points) * step, starts).reshape(-1)
+    return starts

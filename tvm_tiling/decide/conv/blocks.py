@@ -1,0 +1,131 @@
+"""The blocks of a convolution on a matrix engine: rectangles of output points, channels in and out (page 01).
+
+Page 01 cuts a convolution as a product whose columns are a run of output points. On the chip such a run is a rectangle
+of rows and columns with its halo, and what is loaded comes in pieces that take turns, so that loads and products
+overlap. There are not many ways: each dimension is cut into a few equal pieces, either operand stays while the other
+passes by, or channels are cut too and the sums stay. conv/block_time.py estimates the time of all of them at once,
+conv/walk.py finds the cycles of one exactly, in some microseconds an instruction. So those of least estimate are walked
+through, as many as a fixed number of instructions allows: many of a small convolution, in which beginnings and ends
+count, few of a large one, in which estimates are close. The fastest is taken; of those that are as good, the one that
+reads fewest bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import HardwareError
+from ...hardware.description import Hardware
+from ...workload import ConvWorkload
+from ..gemm.traffic import ceil_div
+from .block_time import BlockTimes, Columns, ConvFacts
+from .cut import ConvBlocks
+from .walk import walked_cycles
+
+CUTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
+FEW_CUTS = (1, 2, 4, 8)  # of channels, columns and groups
+TILES = (1, 2, 4)  # pieces of a block
+LEVEL = 0.002  # cycles that differ by less, relatively, are as good
+DOUBT = 0.2  # by how much, relatively, an estimate may be behind the least one to be looked into
+MOST_STEPS = 10_000  # instructions that are walked through in all
+
+
+def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = None) -> ConvBlocks:
+    """The blocks of a convolution for `hardware.near_tile`; `order` settles which of the outer loops is outside.
+
+    HardwareError where the machine has no such unit, or not even the smallest blocks find room.
+    """
+    facts = ConvFacts(conv, hardware)
+    times = BlockTimes(facts, candidates(facts))
+    fits = times.fits
+    if order is not None and conv.groups == 1:  # groups have their kernels outside in any case
+        fits &= times.at.channels_outside == (order == "mn")
+    if not fits.any():
+        raise HardwareError(
+            f"conv of {conv.kh} x {conv.kw} taps in {conv.dtype} on hardware {hardware.name!r}: no block fits its "
+            f"buffers; accepted: near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
+            f"{facts.taps * conv.d_s} bytes, and the points under it"
+        )
+    return _fastest(facts, times, np.flatnonzero(fits))
+
+
+def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlocks:
+    """The best of the candidates at `places`: by their walk where that is soon done, by their estimate otherwise."""
+    order = places[np.argsort(times.cycles[places], kind="stable")]
+    least = float(times.cycles[order[0]])
+    walked: list[ConvBlocks] = []
+    steps, best = 0.0, math.inf
+    for place in order.tolist():
+        steps += float(times.instructions[place])
+        if steps > MOST_STEPS or times.cycles[place] > least * (1 + DOUBT):
+            break
+        blocks = blocks_at(times, place)
+        cycles = walked_cycles(facts, blocks, limit=best * (1 + LEVEL))
+        if cycles < math.inf:
+            walked.append(replace(blocks, cycles=cycles))
+            best = min(best, cycles)
+    if not walked:
+        good = order[times.cycles[order] <= least * (1 + LEVEL)]
+        walked = [blocks_at(times, place) for place in good.tolist()]
+        best = least
+    good = [blocks for blocks in walked if blocks.cycles <= best * (1 + LEVEL)]
+    return min(good, key=lambda blocks: blocks.bytes_a + blocks.bytes_b)
+
+
+def candidates(facts: ConvFacts) -> Columns:
+    """Every way of cutting that is tried, as columns; many do not fit."""
+    conv = facts.conv
+    groups = [g for g in (cuts(conv.groups, 1, CUTS)) if conv.groups % g == 0]
+    grouped = conv.groups > 1
+    whole = [(facts.co, tile) for tile in _tiles(facts.co, facts.co)]
+    blocks_m = [(step, tile) for step in cuts(facts.co, facts.unit.block_m, CUTS) for tile in _tiles(step, facts.co)]
+    rows = [(r, tile) for r in cuts(conv.ho, 1, CUTS) for tile in _tiles(r, conv.ho)]
+    channels = [facts.ci] if grouped else cuts(facts.ci, 1, (*FEW_CUTS, 16, 32))
+    columns = cuts(conv.wo, 1, FEW_CUTS)
+    m, r = np.array(whole if grouped else blocks_m), np.array(rows)
+    choices = ((1,) if grouped else (1, 0), groups, np.arange(len(m)), np.arange(len(r)), columns, channels)
+    order, g, of_m, of_r, w, c = (grid.ravel() for grid in np.meshgrid(*choices, indexing="ij"))
+    return Columns(order, g, m[of_m, 0], m[of_m, 1], r[of_r, 0], r[of_r, 1], w, c)
+
+
+def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
+    """One of the candidates."""
+    at = times.at
+
+    def number(column: np.ndarray) -> int:
+        return int(column[place])
+
+    return ConvBlocks(
+        order="mn" if at.channels_outside[place] else "nm",
+        groups=number(at.groups),
+        step_m=number(at.step_m),
+        tile_m=number(at.tile_m),
+        rows=number(at.rows),
+        columns=number(at.columns),
+        tile_rows=number(at.tile_rows),
+        channels=number(at.channels),
+        whole_a=bool(times.whole_a[place]),
+        whole_b=bool(times.whole_b[place]),
+        versions_a=number(times.versions_a),
+        versions_b=number(times.versions_b),
+        versions_sums=number(times.versions_sums),
+        sums="acc" if times.in_acc[place] else "out",
+        bytes_a=number(times.bytes_a),
+        bytes_b=number(times.bytes_b),
+        cycles=float(times.cycles[place]),
+    )
+
+
+def cuts(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
+    """Sizes that cut a dimension into a few equal pieces of whole blocks, the largest first; single blocks too."""
+    found = [min(size, ceil_div(ceil_div(size, count), block) * block) for count in (*pieces, size)]
+    return list(dict.fromkeys(found))
+
+
+def _tiles(block: int, size: int) -> list[int]:
+    """Tiles of a block. Only at the end of the whole dimension may one be shorter: else they divide the block."""
+    found = [ceil_div(block, count) for count in TILES if block >= size or block % count == 0]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,305 @@
+"""How a depthwise convolution is cut on a CPU, and what it costs there: channels by themselves, one to a lane.
+
+lanes          along channels where at least four of them are adjacent, else along output columns
+register tile  columns x vectors of channels, or rows x vectors of columns: within the registers of page 03, beside the
+               weights of a row of the kernel
+columns        as many channels as leave the rows under a tile in the first cache
+shares         every factorisation of the cores into rows and channels
+
+Predicted cycles are those of the slowest core: multiply-adds or loads of the tile, its ends, and the arrival of input
+and output from where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...errors import UnsupportedOperator
+from ...hardware.description import Cpu
+from ...workload import ConvWorkload, GemmWorkload
+from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, CpuModel
+from ..gemm.dot_engine import DotEngine, dot_engine
+from ..gemm.traffic import ceil_div
+from ..tiling import Reason
+from .cost import SCATTER_ELEMENT
+from .shape import Axis, ConvShape, shapes_of
+from .tiling import ConvTiling
+
+# Neighbouring channels from which on lanes are channels.
+FEWEST_LANES = 4
+# Cycles around the taps of one row of the kernel, and around a tile: what does not run beside its neighbours.
+ROW_START = 1.0
+TILE_END = 6.0
+# Cycles of a multiply-add of 32-bit integers beside one of floats: two instructions, one of which finds more units.
+INTEGER = 1.4
+# Part of the first cache that the input under a column of tiles may fill.
+FIRST_CACHE = 0.6
+# Part of the shorter of two overlapping times that shows: instructions, and arrival from beyond the first cache.
+OVERLAP = 0.3
+# Taps of a row of the kernel that are unrolled at most, multiply-adds of a tile whose rows of taps are too, and tiles
+# that have a place of their own at the ends of an axis. They bound the code, not what is computed.
+WIDEST_KERNEL = 32
+UNROLLED = 60
+TILES_APART = 12
+
+
+@dataclass(frozen=True)
+class DepthwiseCut:
+    """A candidate."""
+
+    threads: tuple[int, int]  # shares of tiles of rows, of panels of channels
+    rows: int
+    columns: int
+    vectors: int
+    channels: int  # of a block
+    walk_rows: bool
+    walk_columns: bool = False
+
+
+def decide_depthwise(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> ConvTiling:
+    """The cheapest cut of a convolution with a group for each input channel. Sources: pages 01 and 03.
+
+    `input_run` and `output_run` are neighbouring channels that are adjacent; `ahead`: the weights arrive packed.
+    UnsupportedOperator for other groups, and for kernels too wide to be unrolled where lanes are columns.
+    """
+    choice = DepthwiseChoice(workload, cpu, input_run, output_run, ahead)
+    cycles, cut = choice.best()
+    return choice.tiling(cut, cycles)
+
+
+class DepthwiseChoice:
+    """The candidates of one convolution and their cost."""
+
+    def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, ahead: bool) -> None:
+        if workload.groups != workload.ci:
+            raise UnsupportedOperator(
+                f"form = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
+                f"{workload.ci} channels"
+            )
+        self.w, self.cpu, self.output_run, self.ahead = workload, cpu, output_run, ahead
+        self.engine: DotEngine = dot_engine(workload, cpu)
+        self.shapes = shapes_of(workload)
+        # Residues of a transposed convolution are cut alike: as the one with the most to do.
+        self.shape = max(self.shapes, key=lambda s: s.macs)
+        taps = max(1, self.shape.d.taps * self.shape.h.taps * self.shape.w.taps)
+        # Its rates of loads and multiply-adds, and its caches.
+        self.core = CpuModel(GemmWorkload(m=self.shape.points, k=taps, n=workload.co), cpu, self.engine)
+        self.fma = (INTEGER if self.engine.accumulator == "int32" else 1.0) / cpu.fma_units
+        run = adjacent_channels(workload, input_run)
+        self.by_channel = run >= min(FEWEST_LANES, workload.ci) and workload.ci > 1
+        most = cpu.lanes(self.engine.acc_bytes)
+        self.lanes = most if run == workload.ci or not self.by_channel else min(most, run & -run)
+        self.line = max(1, self.core.line)
+        self.home = self.core.bytes_per_cycle(float(workload.bytes))
+
+    # ---- candidates -------------------------------------------------------------------------------------------------
+
+    def best(self) -> tuple[float, DepthwiseCut]:
+        """(cycles, cut) of the cheapest; the first of equals."""
+        cycles, _, cut = min((self.cycles(cut), i, cut) for i, cut in enumerate(self.cuts()))
+        return cycles, cut
+
+    def cuts(self) -> Iterator[DepthwiseCut]:
+        """Every candidate."""
+        for rows, columns, vectors, walks in self.tiles():
+            for channels in self.blocks(columns, vectors) if self.by_channel else (self.lanes,):
+                for threads in self.shares(rows, columns, vectors):
+                    yield DepthwiseCut(threads, rows, columns, vectors, channels, *walks)
+
+    def tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
+        """(rows, columns, vectors, (rows walked, columns walked)) within the registers."""
+        s, registers = self.shape, self.cpu.vector_registers
+        taps = s.w.taps
+        if not self.by_channel:
+            if taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
+                raise UnsupportedOperator(
+                    f"form = 'depthwise' unrolls the taps of a row where channels are not adjacent: at most "
+                    f"{WIDEST_KERNEL}, and borders of some vectors; here {taps} taps, padding {self.w.padding}, "
+                    f"dilation {self.w.dilation}"
+                )
+            yield from self.tall_tiles()
+            return
+        widest = ceil_div(s.groups, self.lanes)
+        for vectors in range(1, min(3, widest) + 1):
+            # One register for the input, and as many as LLVM needs to load ahead.
+            spare = registers - 4 - min(taps, WIDEST_KERNEL // 2) * vectors
+            parts = ceil_div(s.w.points, max(1, spare // vectors))
+            found = {ceil_div(s.w.points, count) for count in range(parts, 2 * parts + 1)}
+            for columns in sorted(c for c in found if taps <= WIDEST_KERNEL and apart(s.w, c) <= TILES_APART):
+                yield 1, columns, vectors, (True, False)
+        yield 1, 1, min(8, widest), (True, True)
+
+    def tall_tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
+        """Where lanes are columns: several rows, as each vector of a row then serves several."""
+        s = self.shape
+        taps = max(1, s.h.taps * s.w.taps)
+        for vectors in range(1, min(2, ceil_div(s.w.points, self.lanes)) + 1):
+            columns = min(vectors * self.lanes, s.w.points)
+            for rows in (2, 4, 8):
+                tall = min(rows, s.h.points)
+                if tall * vectors * taps <= UNROLLED and apart(s.h, tall) <= TILES_APART:
+                    yield tall, columns, vectors, (False, False)
+            yield 1, columns, vectors, (True, False)
+
+    def blocks(self, columns: int, vectors: int) -> Iterator[int]:
+        """Channels of a block: all, and as many as stay in the first cache under a column of tiles."""
+        nr = vectors * self.lanes
+        panels = ceil_div(self.shape.groups, nr)
+        fit = max(1, int(FIRST_CACHE * self.core.l1 / self.under(columns, nr)))
+        yield panels * nr
+        if fit < panels:
+            yield ceil_div(panels, ceil_div(panels, fit)) * nr
+
+    def under(self, columns: int, channels: int) -> float:
+        """Bytes of the input under the taps of a tile of one row and so many columns and channels."""
+        s = self.shape
+        return s.d.taps * max(1, s.h.taps) * s.w.reach(columns) * max(channels * self.w.d_s, self.line)
+
+    def shares(self, rows: int, columns: int, vectors: int) -> Iterator[tuple[int, int]]:
+        """(of tiles of rows, of panels) for one core and for all."""
+        cores, panels = self.cpu.cores, self.panels(vectors)
+        units = self.units(self.shape, rows, columns)
+        yield 1, 1
+        for tr in range(cores, 0, -1):
+            if cores > 1 and cores % tr == 0 and tr <= units and cores // tr <= panels:
+                yield tr, cores // tr
+
+    def panels(self, vectors: int) -> int:
+        return ceil_div(self.shape.groups, vectors * self.lanes) if self.by_channel else 1
+
+    def units(self, shape: ConvShape, rows: int, columns: int) -> int:
+        """Tiles that are shared: of rows; where there is one row, of columns."""
+        lone = shape.h.points == 1
+        planes = shape.n * shape.d.points * (1 if self.by_channel else shape.groups * shape.co)
+        return planes * (ceil_div(shape.w.points, columns) if lone else ceil_div(shape.h.points, rows))
+
+    # ---- cost -------------------------------------------------------------------------------------------------------
+
+    def cycles(self, cut: DepthwiseCut) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        total = sum(self.plain(shape, cut) for shape in self.shapes)
+        if not self.ahead:
+            total += self.w.co * self.w.kd * self.w.kh * self.w.kw
+        if cut.threads != (1, 1):
+            total += PARALLEL_START * len(self.shapes)
+        return total
+
+    def plain(self, shape: ConvShape, cut: DepthwiseCut) -> float:
+        """One plain convolution."""
+        units, panels = self.units(shape, cut.rows, cut.columns), self.panels(cut.vectors)
+        tr, tn = cut.threads
+        share = ceil_div(units, tr) / units * ceil_div(panels, tn) / panels
+        kernel = share * self.kernel(shape, cut)
+        points = shape.n * shape.d.points * shape.groups
+        moved = points * shape.h.points * shape.w.points * shape.co * self.core.word
+        halo = shape.w.reach(cut.columns) / (cut.columns * shape.w.stride) if self.by_channel else 1.0
+        read = shape.n * shape.d.size * shape.h.size * shape.w.size * shape.groups * self.w.d_s
+        memory = share * (moved + read) / self.home
+        near = share * read * (halo - 1.0) / self.cpu.l2_bytes_per_cycle
+        return max(kernel, memory) + OVERLAP * min(kernel, memory) + OVERLAP * near
+
+    def kernel(self, shape: ConvShape, cut: DepthwiseCut) -> float:
+        """Cycles of all tiles on one core, their operands in the first cache or arriving from the second."""
+        s, core = shape, self.core
+        if self.by_channel:
+            width, vectors = cut.columns, self.vectors_of(cut)
+            many = s.n * s.d.points * ceil_div(s.w.points, width) * ceil_div(s.groups, self.lanes) / vectors * s.co
+        else:
+            width, vectors = ceil_div(cut.columns, self.lanes), 1.0
+            many = s.n * s.d.points * ceil_div(s.w.points, cut.columns) * s.groups * s.co
+        many *= ceil_div(s.h.points, cut.rows)
+        tile = cut.rows * width * vectors
+        # Rows of the input under the tile that lie in the image, and rows of taps.
+        inside = rows_inside(s.h)
+        lines = inside * min(s.h.reach(cut.rows), cut.rows * s.h.taps)
+        loads = self.loads(s, cut, width, vectors)
+        step = cut.rows * s.h.taps * inside * width * vectors * s.w.taps * self.fma
+        chain = s.h.taps * s.w.taps * self.cpu.fma_latency * inside if tile < self.cpu.fma_latency else 0.0
+        arrival = 0.0
+        if self.by_channel and self.under(cut.columns, cut.channels) > FIRST_CACHE * 1.2 * core.l1:
+            arrival = lines * s.w.reach(cut.columns) * vectors * self.lanes * self.w.d_s / self.cpu.l2_bytes_per_cycle
+        stores = tile * 2.0 * core.vector_load
+        ends = TILE_END + lines * ROW_START * (cut.rows == 1)
+        if (self.output_run < self.lanes) if self.by_channel else self.w.layout != "NCHW":
+            ends += tile * self.lanes * SCATTER_ELEMENT
+        taps = max(step, lines * loads, chain)
+        taps = max(taps, arrival) + OVERLAP * min(taps, arrival)
+        return many * (max(s.d.taps * taps, stores) + ends)
+
+    def vectors_of(self, cut: DepthwiseCut) -> float:
+        """Vectors of a panel in the mean."""
+        vectors = ceil_div(self.shape.groups, self.lanes)
+        return vectors / ceil_div(vectors, cut.vectors)
+
+    def loads(self, s: ConvShape, cut: DepthwiseCut, width: int, vectors: float) -> float:
+        """Cycles for the loads of one row of the input under a tile."""
+        if self.by_channel:
+            fits = (cut.columns + s.w.taps) * cut.vectors < self.cpu.vector_registers
+            weights = s.w.taps if fits else s.w.taps * width
+            return (min(s.w.reach(width), width * s.w.taps) + weights) * vectors * self.core.vector_load
+        # Vectors that straddle two lines are two loads; with a stride there are permutations besides.
+        return width * s.w.taps * self.core.vector_load * (2.0 if s.w.taps > 1 else 1.0)
+
+    def tiling(self, cut: DepthwiseCut, cycles: float) -> ConvTiling:
+        """The decision that a candidate stands for, with its reasons."""
+        mhz = self.cpu.clock_mhz or ASSUMED_MHZ
+        per_cycle = self.core.lanes * self.cpu.fma_units * self.cpu.cores
+        along = "channels" if self.by_channel else "columns"
+        return ConvTiling(
+            form="depthwise",
+            utilisation=min(1.0, self.w.macs / per_cycle / cycles),
+            predicted_seconds=cycles / (mhz * 1e6),
+            tile_rows=cut.rows,
+            tile_columns=cut.columns,
+            vectors=cut.vectors,
+            lanes=self.lanes,
+            lanes_along=along,
+            walk_rows=cut.walk_rows,
+            walk_columns=cut.walk_columns,
+            columns=cut.channels,
+            inner_order="nm" if self.by_channel else "mn",
+            threads_rows=cut.threads[0],
+            threads_columns=cut.threads[1],
+            pack_w="ahead" if self.ahead else "run",
+            reasons=self.reasons(cut, along),
+        )
+
+    def reasons(self, cut: DepthwiseCut, along: str) -> tuple[Reason, ...]:
+        s = self.shape
+        weights = s.w.taps * cut.vectors
+        tile = cut.columns * cut.vectors if self.by_channel else cut.rows * cut.vectors
+        why = "channels are adjacent" if self.by_channel else "neighbouring channels are not adjacent"
+        held = f"{tile} sums beside the weights of a row, {weights}, in {self.cpu.vector_registers} registers"
+        block = f"{self.under(cut.columns, cut.channels):.0f} bytes under a column of tiles, first cache {self.core.l1}"
+        found = [Reason("form", "depthwise", f"{self.w.ci} groups of one channel"), Reason("lanes_along", along, why)]
+        found.append(Reason("tile_columns" if self.by_channel else "tile_rows", tile, held))
+        if self.by_channel:
+            found.append(Reason("columns", cut.channels, block))
+        return tuple(found)
+
+
+def adjacent_channels(workload: ConvWorkload, input_run: int) -> int:
+    """Neighbouring channels that lie together: as the layout says where the input is computed, not loaded."""
+    if input_run > 1 or workload.layout == "NCHW":
+        return input_run
+    return workload.ci if workload.layout == "NHWC" else int(workload.layout[4:-1])
+
+
+def apart(axis: Axis, size: int) -> int:
+    """Tiles of `size` points at the ends of an axis that have a place of their own."""
+    first, end = axis.inside
+    left = ceil_div(first, size)
+    return min(ceil_div(axis.points, size), left + ceil_div(axis.points, size) - max(left, end // size))
+
+
+def rows_inside(axis: Axis) -> float:
+    """Share of the taps that lie in the image, in the mean over the points of an axis."""
+    if not axis.padded or not axis.taps:
+        return 1.0
+    inside = sum(
+        0 <= point * axis.stride + axis.start + tap * axis.dilation < axis.size
+        for point in range(axis.points)
+        for tap in range(axis.taps)
+    )
+    return inside / (axis.points * axis.taps)

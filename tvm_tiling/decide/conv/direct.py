@@ -1,0 +1,150 @@
+"""How a direct convolution is cut on a CPU: the candidates, the cheapest of which is taken (pages 01, 03 and 05).
+
+register tile  columns of a row, or a few whole rows, by vectors of channels, within the registers of page 03
+band           as many rows as leave half of the second cache to the weights
+blocks         all taps where a panel of weights stays in the second cache, else as many as do
+shares         every factorisation of the cores into rows of tiles and output channels
+copy           where there is a border left or right, where channels are not adjacent, where the engine takes
+               another type, and where pixels would collide in the first cache
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...hardware.description import Cpu
+from ..gemm.dot_engine import DotEngine
+from ..gemm.traffic import ceil_div
+from .cost import ConvCut, ConvModel
+from .shape import ConvShape
+
+# Elements of a tap's channels below which the taps of a row of the kernel become one run.
+SHORT_RUN = 64
+
+
+class DirectChoice:
+    """The candidate cuts of one plain convolution."""
+
+    def __init__(
+        self,
+        shape: ConvShape,
+        cpu: Cpu,
+        engine: DotEngine,
+        model: ConvModel,
+        *,
+        pitch: int | None,
+        dense: bool,
+        whole_sums: bool,
+    ) -> None:
+        """`pitch`: elements between positions of the input, None where it cannot be read in place; `dense`: its
+        positions lie one behind the other; `whole_sums`: sums may not wait in the output."""
+        self.shape, self.cpu, self.engine, self.model = shape, cpu, engine, model
+        self.pitch, self.dense, self.whole_sums = pitch, dense, whole_sums
+        self.lanes = model.lanes
+
+    def best(self) -> tuple[float, ConvCut]:
+        """(cycles, cut) of the cheapest; the first of equals."""
+        cycles, _, cut = min((self.model.cycles(cut), i, cut) for i, cut in enumerate(self.cuts()))
+        return cycles, cut
+
+    def cuts(self) -> Iterator[ConvCut]:
+        """Every candidate."""
+        s = self.shape
+        merged = s.w.taps > 1 and s.w.dilation == 1 and s.ci < SHORT_RUN
+        for rows, columns, vectors in self.register_tiles():
+            for copies, pitch in self.sources(rows, columns, merged):
+                for threads in self.shares(rows, vectors):
+                    for band in self.bands(rows, pitch, threads[0]):
+                        for taps, run in self.blocks(vectors, merged):
+                            depth = taps * ceil_div(run, self.engine.group) * self.model.word
+                            room = max(1, int(self.model.core.l2 * 0.5 / (depth * vectors * self.lanes)))
+                            panels = min(room, ceil_div(s.co, vectors * self.lanes))
+                            block = panels * vectors * self.lanes
+                            for outside in (True, False):
+                                yield ConvCut(
+                                    threads,
+                                    rows,
+                                    columns,
+                                    vectors,
+                                    band,
+                                    taps,
+                                    run,
+                                    block,
+                                    outside,
+                                    merged,
+                                    copies,
+                                    pitch,
+                                )
+
+    def register_tiles(self) -> Iterator[tuple[int, int, int]]:
+        """(rows, columns, vectors): the widest row that the registers allow, even shares of it, and several rows."""
+        s, registers = self.shape, self.cpu.vector_registers
+        wide, high = s.w.points, s.h.points
+        widest = ceil_div(s.co, self.lanes)
+        narrowest = 1 if widest == 1 or wide * high == 1 else 2
+        for vectors in range(narrowest, min(widest, (registers - 1) // 2, 6) + 1):
+            most = (registers - 1) // vectors - 1
+            if most < 1:
+                return
+            top = min(most, wide)
+            parts = ceil_div(wide, top)
+            for columns in sorted({top, ceil_div(wide, parts), ceil_div(wide, parts + 1)}):
+                yield 1, columns, vectors
+            if wide <= most // 2 and high > 1:
+                several = min(most // wide, high)
+                for rows in sorted({several, ceil_div(high, ceil_div(high, several))} - {1}):
+                    yield rows, wide, vectors
+
+    def sources(self, rows: int, columns: int, merged: bool) -> Iterator[tuple[bool, int]]:
+        """(copied, pitch) of the ways to read the input."""
+        s = self.shape
+        if self.pitch is not None and self.engine.in_place:
+            inside = not s.w.padded and not s.d.padded and (not s.h.padded or self.model.skips(rows))
+            if inside and s.fold == 1 and (not merged or self.dense):
+                yield False, self.pitch
+        if merged or s.fold > 1:
+            yield True, s.ci
+            return
+        line = max(1, int(self.model.core.line / self.model.element))
+        group = self.engine.group
+        pitch = ceil_div(s.ci, group) * group
+        plain = ConvCut((1, 1), rows, columns, 1, 1, 1, 1, 1, True, merged, True, pitch)
+        yield True, pitch + line if self.model.collides(plain) else pitch
+
+    def shares(self, rows: int, vectors: int) -> Iterator[tuple[int, int]]:
+        """(of rows of tiles, of channels) for one core and for all."""
+        s, cores = self.shape, self.cpu.cores
+        units, panels = s.planes * ceil_div(s.h.points, rows), ceil_div(s.co, vectors * self.lanes)
+        yield 1, 1
+        for tr in range(1, cores + 1):
+            if cores > 1 and cores % tr == 0 and tr <= units and cores // tr <= panels:
+                yield tr, cores // tr
+
+    def bands(self, rows: int, pitch: int, threads: int) -> Iterator[int]:
+        """Output rows of a band: those that fit beside the weights, in bands of equal height."""
+        s = self.shape
+        row = s.d.taps * s.h.stride * s.w.reach(s.w.points) * pitch * self.model.element
+        share = min(s.h.points, ceil_div(s.planes * s.h.points, threads))
+        fit = max(rows, int(self.model.core.l2 * 0.4 / row) // rows * rows)
+        count = ceil_div(share, fit)
+        yield ceil_div(ceil_div(share, count), rows) * rows
+        if count > 1 and s.h.dilation > 1:
+            # Bands of dilated taps share most of their rows: one band that passes through the last cache copies less.
+            yield ceil_div(share, rows) * rows
+
+    def blocks(self, vectors: int, merged: bool) -> Iterator[tuple[int, int]]:
+        """(taps, elements of a run) of a block of the sums."""
+        s = self.shape
+        taps = max(1, s.d.taps * s.h.taps * (1 if merged else s.w.taps))
+        run = s.ci * (s.w.taps if merged else 1)
+        line = vectors * self.lanes * self.model.word / self.engine.group
+        room = int(self.model.core.l2 * 0.6 / line)
+        if self.whole_sums or taps * run <= room:
+            yield taps, run
+            return
+        if run <= room:
+            fit = max(1, room // run)
+            yield ceil_div(taps, ceil_div(taps, fit)), run
+        elif run > 1:
+            group = self.engine.group
+            yield 1, ceil_div(ceil_div(run, ceil_div(run, room)), group) * group

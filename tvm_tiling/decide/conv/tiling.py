@@ -1,0 +1,84 @@
+"""The decision of a convolution as data, on a CPU and on page 05's machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from ..tiling import Decision, GemmTiling
+from .winograd import WinogradTiling
+
+
+class Candidate(NamedTuple):
+    """A form that was compared: its predicted time, None where it is refused, and why it costs that or is refused."""
+
+    form: str
+    predicted_seconds: float | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvTiling(Decision):
+    """How a convolution is cut (pages 05, 03 and 01). Fields of another machine than the decision's are None.
+
+    `form` is "direct", "gemm", "wfold", "depthwise" and so on. `stride_fold` is the factor by which columns are folded
+    into channels, the stride along W where it is folded and 1 where it is not: ask `stride_fold > 1`, since 1 is true.
+
+    On page 05's machine granularities are bytes and counts are those of one image, all its groups included. `aco`,
+    `co_block` and `bci` are those of one group. `reads` are rows of M bytes that the main unit broadcasts,
+    `weight_rows` rows that one sub-unit loads into its second buffer, `write_rows` rows that leave. `block_steps` are
+    the steps for Ncu*Ws points of all output channels of a group, of the first piece where the kernel is cut.
+    `utilisation` is the multiply-adds of the plain convolution over those that `cycles` have room for.
+
+    On a CPU sizes are elements, rows and columns of the output.
+    """
+
+    op: ClassVar[str] = "conv"
+
+    form: str
+    utilisation: float
+    stride_fold: int = 1
+    predicted_seconds: float | None = None
+    candidates: tuple[Candidate, ...] = ()
+
+    # Page 05's machine.
+    pci: int | None = None  # bytes of a block of channels
+    ws: int | None = None  # neighbours along W in a row: M / pci
+    bci: int | None = None  # blocks of channels
+    aco: int | None = None  # output channels, padded to whole sub-units
+    co_block: int | None = None  # output channels between two passes over the input
+    kmax: int | None = None  # widest kernel that the first buffer takes
+    kw_pieces: tuple[int, ...] | None = None  # the (folded) kernel's width, cut
+    pco: int | None = None  # bytes of a piece of output channels
+    wso: int | None = None  # neighbours along W in a row that leaves: M / pco
+    pco_whole: int | None = None  # whole pieces of output channels
+    pco_remainder: int | None = None  # bytes of the last piece where it is shorter
+    loop_order: tuple[str, ...] | None = None  # inner to outer
+    block_steps: int | None = None
+    steps: int | None = None
+    reads: int | None = None
+    weight_rows: int | None = None
+    write_rows: int | None = None
+    cycles: int | None = None  # in steady state
+
+    # CPU.
+    tile_rows: int | None = None  # output rows of the register tile
+    tile_columns: int | None = None  # output columns of the register tile
+    vectors: int | None = None  # vectors of output channels of the register tile
+    lanes: int | None = None  # accumulators in a vector register
+    lanes_along: str | None = None  # depthwise: "channels" or "columns"
+    walk_rows: bool | None = None  # depthwise: a tile is one row, and loops over its taps inside the image
+    walk_columns: bool | None = None  # depthwise: likewise one column
+    keep_rows: int | None = None  # rows of a band
+    block_taps: int | None = None  # tap rows of a block of the summed axes
+    block_run: int | None = None  # elements of a run within a tap row
+    columns: int | None = None  # output channels of a column block
+    inner_order: str | None = None  # "mn": tiles of pixels outside panels of channels; "nm": panels outside
+    merge_taps: bool | None = None  # the taps of a row of the kernel are one run
+    pitch: int | None = None  # elements from a position of the band, or of the input, to the next
+    copy_input: bool | None = None
+    threads_rows: int | None = None
+    threads_columns: int | None = None
+    pack_w: str | None = None  # "none", "run" (while it runs), "ahead" (when it is compiled)
+    product: GemmTiling | None = None  # form "gemm"
+    winograd: WinogradTiling | None = None  # form "winograd"

@@ -1,0 +1,300 @@
+"""Winograd convolutions on a CPU: which tile size is fast and accurate enough, and how the products are cut.
+
+F(m x m, r x r) turns a convolution into a x a products of matrices, a = m + r - 1, of all image tiles (rows), input
+channels (summed) and output channels (columns): (m * r / a)^2 times fewer multiply-adds, 2.25, 4 and 5.06 times for 3 x
+3 and m = 2, 4, 6. Against that stand the transforms, weights that are (a / r)^2 times larger and have to arrive for
+every block of image tiles, and image tiles that reach beyond the edge. All of it is priced below; constants were
+measured on one core with 512-bit vectors, weights transformed ahead.
+
+Accuracy. Transforms add numbers that cancel each other, and rounding errors do not cancel. `predicted_error` is the
+largest error beside the largest output, for inputs and weights spread evenly over [-1, 1). Largest errors measured
+against float64, in units of 1e-6, 3 x 3, and of sums in order for comparison:
+
+    ci              64     128    256    512
+    one by one      0.7    1.5    1.7    2.3
+    F(2 x 2)        0.4    0.5    0.9    1.0
+    F(4 x 4)        2.0    2.9    3.0    5.5
+    F(6 x 6)         12     13     21     38
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...errors import WorkloadError
+from ...hardware.description import Cpu
+from ...workload import ConvWorkload, GemmWorkload
+from ..gemm.cost import PARALLEL_START, TILE_START, CpuModel, pieces
+from ..gemm.dot_engine import DotEngine
+from ..gemm.traffic import ceil_div
+from .cook_toom import PAIRS, CookToom, cook_toom
+
+FLOAT32 = DotEngine("fma.float32", 1, "float32", "float32", 1.0)
+# Largest error accepted, beside the largest output.
+TOLERANCE = 1e-4
+# Half the distance from 1 to the next float32.
+ROUNDING = 2.0**-24
+# Largest error of a sum of 64 channels beside ROUNDING * amplification; it grows as the root of the channels.
+LARGEST_ERROR = 1.75
+
+# Cycles of a transform of one square of vectors: around it, per operation, per vector stored.
+SQUARE_START = 12.0
+OPERATION = 0.9
+STORE = 1.3
+# Cycles more per vector of an input square that lies across the border and is copied first.
+BORDER_COPY = 2.2
+# Cycles for one lane of a vector whose lanes are not adjacent in memory.
+GATHERED_LANE = 0.4
+# Part of the weights' arrival that multiply-adds do not hide.
+EXPOSED_WEIGHTS = 0.25
+# Parts of the second cache for the transformed inputs of a block of image tiles, and for its sums.
+INPUT_SHARE = 0.5
+SUMS_SHARE = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinogradTiling:
+    """How a Winograd convolution is cut: F(m x m, r x r), register tiles of rows x (vectors * lanes), blocks, shares.
+
+    Rows are image tiles, columns output channels. `block_tiles` image tiles are transformed at once, `block_channels`
+    output channels are summed before their outputs are made; both are multiples of the register tile's.
+    """
+
+    m: int  # outputs of an image tile, in each direction
+    points: int  # a = m + r - 1, in each direction
+    rows: int
+    vectors: int
+    lanes: int
+    block_tiles: int
+    block_channels: int
+    threads_tiles: int = 1
+    threads_channels: int = 1
+    pack_w: str = "run"  # "ahead": the weights arrive transformed
+    predicted_cycles: float = 0.0
+    predicted_error: float = 0.0
+
+
+def predicted_error(workload: ConvWorkload, m: int) -> float:
+    """Largest error beside the largest output; see the module's note."""
+    growth = max(1.0, workload.ci / 64) ** 0.5
+    return LARGEST_ERROR * ROUNDING * cook_toom(m, workload.kh).amplification * growth
+
+
+def admissible(workload: ConvWorkload, tolerance: float = TOLERANCE) -> tuple[int, ...]:
+    """Tile sizes m that serve the workload with a predicted error of at most `tolerance`; none where 0."""
+    if refusal(workload):
+        return ()
+    return tuple(m for m in _sizes(workload.kh) if predicted_error(workload, m) <= tolerance)
+
+
+def refusal(workload: ConvWorkload) -> str:
+    """Why no tile size serves the workload, whatever the tolerance; empty where one does."""
+    w = workload
+    accepted = "Winograd's form serves"
+    if (w.dtype, w.acc_dtype) != ("float32", "float32"):
+        return f"{accepted} float32, not {w.dtype} summed in {w.acc_dtype}"
+    if w.transposed or (w.d, w.kd) != (1, 1) or w.padding_d != (0, 0):
+        return f"{accepted} plain two-dimensional convolutions"
+    if w.kh != w.kw or not _sizes(w.kh):
+        return f"{accepted} kernels of 2x2 to 7x7, not {w.kh}x{w.kw}"
+    if w.stride != (1, 1) or w.dilation != (1, 1) or w.groups != 1:
+        return (
+            f"{accepted} stride 1, dilation 1 and one group, not stride {w.stride}, dilation {w.dilation} and "
+            f"{w.groups} groups"
+        )
+    return ""
+
+
+def decide_winograd(
+    workload: ConvWorkload,
+    cpu: Cpu,
+    *,
+    m: int | None = None,
+    ahead: bool = False,
+    tolerance: float = TOLERANCE,
+    adjacent_inputs: bool = True,
+    adjacent_outputs: bool = True,
+) -> WinogradTiling:
+    """The cheapest cut of all admissible tile sizes, or of `m`, which need not meet the tolerance.
+
+    `ahead`: the weights arrive transformed. `adjacent_inputs`, `adjacent_outputs`: neighbouring channels are neighbours
+    in memory. WorkloadError where no tile size is admissible.
+    """
+    why = refusal(workload)
+    if why:
+        raise WorkloadError(f"conv: {why}")
+    sizes = _sizes(workload.kh)
+    if m is not None and m not in sizes:
+        raise WorkloadError(f"conv: m = {m} is no Winograd tile for {workload.kh}x{workload.kw}; accepted: {sizes}")
+    allowed = admissible(workload, tolerance) if m is None else (m,)
+    if not allowed:
+        least = min(predicted_error(workload, size) for size in sizes)
+        raise WorkloadError(f"conv: Winograd's predicted error {least:.1e} exceeds the tolerance, {tolerance:.1e}")
+    adjacent = (adjacent_inputs, adjacent_outputs)
+    cuts = [cut for size in allowed for cut in WinogradModel(workload, cpu, size, ahead, adjacent).cuts()]
+    return min(cuts, key=lambda cut: cut.predicted_cycles)
+
+
+def _sizes(r: int) -> tuple[int, ...]:
+    return tuple(m for m in (2 * pairs + 3 - r for pairs in PAIRS) if m >= 2 and r >= 2)
+
+
+class WinogradModel:
+    """What the cuts of one convolution with tile size `m` cost on one CPU."""
+
+    def __init__(
+        self, workload: ConvWorkload, cpu: Cpu, m: int, ahead: bool, adjacent: tuple[bool, bool] = (True, True)
+    ) -> None:
+        self.w, self.cpu, self.ahead, self.m = workload, cpu, ahead, m
+        self.adjacent_inputs, self.adjacent_outputs = adjacent
+        self.transforms: CookToom = cook_toom(m, workload.kh)
+        self.a = self.transforms.a
+        self.points = self.a**2
+        self.tiles = workload.n * ceil_div(workload.ho, m) * ceil_div(workload.wo, m)
+        product = GemmWorkload(batch=self.points, m=self.tiles, n=workload.co, k=workload.ci)
+        self.gemm = CpuModel(product, cpu, FLOAT32)
+        self.lanes = self.gemm.lanes
+
+    # ---- candidates -----------------------------------------------------------------------------------------------
+
+    def cuts(self) -> Iterator[WinogradTiling]:
+        """Every register tile and every share of the cores, with blocks that fit the second cache."""
+        w = self.w
+        for threads_tiles, threads_channels in self._shares():
+            share = ceil_div(self.tiles, threads_tiles)
+            for rows, vectors in self._register_tiles(share):
+                nr = vectors * self.lanes
+                if threads_tiles > ceil_div(self.tiles, rows) or threads_channels > ceil_div(w.co, nr):
+                    continue
+                room = int(self.gemm.l2 * INPUT_SHARE) // (self.points * w.ci * 4)
+                block_tiles = min(max(1, room // rows), ceil_div(share, rows)) * rows
+                room = int(self.gemm.l2 * SUMS_SHARE) // (self.points * block_tiles * 4)
+                channels = ceil_div(ceil_div(w.co, nr), threads_channels)
+                cut = WinogradTiling(
+                    m=self.m,
+                    points=self.a,
+                    rows=rows,
+                    vectors=vectors,
+                    lanes=self.lanes,
+                    block_tiles=block_tiles,
+                    block_channels=min(max(1, room // nr), channels) * nr,
+                    threads_tiles=threads_tiles,
+                    threads_channels=threads_channels,
+                    pack_w="ahead" if self.ahead else "run",
+                    predicted_error=predicted_error(w, self.m),
+                )
+                yield replace(cut, predicted_cycles=self.cycles(cut))
+
+    def _shares(self) -> list[tuple[int, int]]:
+        cores = self.cpu.cores
+        return sorted({(1, 1), *((t, cores // t) for t in range(1, cores + 1) if cores % t == 0)})
+
+    def _register_tiles(self, share: int) -> Iterator[tuple[int, int]]:
+        """(rows, vectors) within the registers: the tallest of each width, and those that divide a share evenly."""
+        widest = ceil_div(self.w.co, self.lanes)
+        # A single vector loads more than it computes; it is left to single rows and single vectors of channels.
+        narrowest = 1 if widest == 1 or share == 1 else 2
+        for vectors in range(narrowest, min(widest, 6) + 1):
+            tallest = (self.cpu.vector_registers - 1) // vectors - 1
+            if tallest < 1:
+                return
+            top = min(tallest, share)
+            parts = ceil_div(share, top)
+            for rows in sorted({top, ceil_div(share, parts), ceil_div(share, parts + 1)}):
+                yield rows, vectors
+
+    # ---- cycles ---------------------------------------------------------------------------------------------------
+
+    def cycles(self, cut: WinogradTiling) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        w = self.w
+        nr = cut.vectors * self.lanes
+        groups = ceil_div(ceil_div(self.tiles, cut.rows), cut.threads_tiles)
+        panels = ceil_div(ceil_div(w.co, nr), cut.threads_channels)
+        tiles = min(self.tiles, groups * cut.rows)
+        channels = min(w.co, panels * nr)
+        total = tiles * ceil_div(w.ci, self.lanes) * self.input_square
+        total += tiles * ceil_div(channels, self.lanes) * self.output_square
+        total += self._arrival(cut) + self._products(cut, groups, panels)
+        cores = cut.threads_tiles * cut.threads_channels
+        if not self.ahead:
+            total += w.ci * ceil_div(w.co, self.lanes) / cores * self.weight_square
+            # Lines are fetched before they are written.
+            total += 2 * self.weight_bytes / cores / self.gemm.bytes_per_cycle(self.weight_bytes)
+        if cores > 1:
+            total += PARALLEL_START * (1 if self.ahead else 2)
+        return total
+
+    @property
+    def weight_bytes(self) -> float:
+        """Of the transformed weights."""
+        return 4.0 * self.points * self.w.ci * self.w.co
+
+    def _square(self, operations: int, passes: int, stored: int) -> float:
+        return SQUARE_START + OPERATION * operations * passes + STORE * stored
+
+    @cached_property
+    def input_square(self) -> float:
+        """Cycles for one vector of channels of one image tile, in the mean over those within and at the border."""
+        w, a, m = self.w, self.a, self.m
+        square = self._square(self.transforms.input.operations, 2 * a, self.points)
+        top, left, _, _ = w.padding
+        rows, columns = ceil_div(w.ho, m), ceil_div(w.wo, m)
+        within = _within(rows, m, top, a, w.h) * _within(columns, m, left, a, w.w)
+        square += BORDER_COPY * self.points * (1 - within / (rows * columns))
+        return square if self.adjacent_inputs else square + GATHERED_LANE * self.lanes * self.points
+
+    @cached_property
+    def output_square(self) -> float:
+        m = self.m
+        square = self._square(self.transforms.output.operations, self.a + m, m * m)
+        return square if self.adjacent_outputs else square + GATHERED_LANE * self.lanes * m * m
+
+    @cached_property
+    def weight_square(self) -> float:
+        r = self.w.kh
+        return self._square(self.transforms.weights.operations, r + self.a, self.points)
+
+    def _arrival(self, cut: WinogradTiling) -> float:
+        """Cycles in which a core waits for images that no cache holds: inputs, which shares of the channels all read,
+        and twice the outputs, whose lines are fetched before they are written back.
+        """
+        w, rate = self.w, self.gemm.bytes_per_cycle(float(self.w.bytes))
+        if rate > self.cpu.memory_bytes_per_cycle:
+            return 0.0
+        inputs = 4.0 * w.n * w.h * w.w * w.ci / cut.threads_tiles
+        outputs = 4.0 * w.n * w.ho * w.wo * w.co / (cut.threads_tiles * cut.threads_channels)
+        return (inputs + 2 * outputs) / rate
+
+    def _products(self, cut: WinogradTiling, groups: int, panels: int) -> float:
+        """The register tiles of the slowest core, at every point: `groups` of rows by `panels` of columns."""
+        w, gemm, nr = self.w, self.gemm, cut.vectors * self.lanes
+        block_groups = cut.block_tiles // cut.rows
+        blocks = ceil_div(groups, block_groups)
+        inputs = 4.0 * self.points * w.ci * cut.block_tiles
+        sums = 4.0 * self.points * cut.block_channels * cut.block_tiles
+        panel = 4.0 * w.ci * nr
+        far = gemm.bytes_per_cycle(self.weight_bytes + inputs + sums)
+        near = gemm.bytes_per_cycle(panel)
+        total = 0.0
+        for rows, tall in pieces(self.tiles, cut.rows, groups, alone=cut.threads_tiles == 1):
+            for columns, wide in pieces(w.co, nr, panels, alone=cut.threads_channels == 1):
+                vectors = ceil_div(columns, self.lanes)
+                compute = gemm.step(rows, vectors)
+                left = 4.0 * rows / gemm.bytes_per_cycle(inputs)
+                right = 4.0 * vectors * self.lanes
+                # The first register tile of a block fetches the panel from where the weights lie, the others find it.
+                first = max(compute, left + right / far) + EXPOSED_WEIGHTS * right / far
+                others = max(compute, left + (0.0 if panel <= gemm.l1 / 2 else right / near))
+                fetched = min(1.0, blocks / groups)
+                step = fetched * first + (1 - fetched) * others
+                around = TILE_START + rows * vectors * 2.0 * gemm.vector_load
+                total += tall * wide * (w.ci * step + around)
+        return self.points * total
+
+
+def _within(count: int, m: int, before: int, a: int, size: int) -> int:
+    """How many of `count` image tiles along one axis read nothing of the border."""
+    return sum(1 for i in range(count) if i * m >= before and i * m - before + a <= size)

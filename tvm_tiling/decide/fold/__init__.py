@@ -1,0 +1,1 @@
+"""W-fold: convolutions of few channels (page 05), on its machine and on CPUs."""

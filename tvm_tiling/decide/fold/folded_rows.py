@@ -1,0 +1,94 @@
+"""The geometry of a W-folded convolution on a CPU: a vector as page 05's row of M bytes.
+
+A stride along W is folded into channels first, by the convolution's own border: column x of the image lies at position
+x + left of a row, position p in folded column p // fold, as channels (p % fold) * ci + c. Kernels dilated along W are
+then expanded; without a stride they keep their dilation, since any folded column may start a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...errors import UnsupportedOperator
+from ...workload import ConvWorkload
+from ..conv.shape import Axis, shapes_of
+from ..gemm.traffic import ceil_div
+
+
+@dataclass(frozen=True)
+class FoldedRows:
+    """Sizes in elements, positions and lanes; see the module. `w` is the folded axis, of stride 1."""
+
+    n: int
+    h: Axis
+    w: Axis
+    ci: int  # channels of the image
+    co: int
+    fold: int  # columns folded into channels
+    left: int  # border in front of column 0, before folding
+    span: int  # columns of the expanded kernel, before folding
+    dilation: int  # between its taps
+    ws: int  # neighbours in a row
+    lanes: int  # lanes of a neighbour: R
+    group: int  # elements of a lane
+
+    @classmethod
+    def of(cls, workload: ConvWorkload, group: int, lanes: int, ws: int) -> FoldedRows:
+        """Rows of `lanes` lanes with `ws` neighbours each; UnsupportedOperator where that is not admissible."""
+        c = workload
+        if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1:
+            raise UnsupportedOperator(
+                f"form 'wfold' folds plain convolutions of one group and two dimensions, not {c.groups} groups, depth "
+                f"{c.d} with {c.kd} taps, transposed={c.transposed}"
+            )
+        shape = shapes_of(c)[0]
+        sw, w = shape.w.stride, shape.w
+        folded = w
+        if sw > 1:
+            size = ceil_div(c.padding[1] + c.w + c.padding[3], sw)
+            folded = replace(w, size=size, taps=ceil_div(w.span, sw), stride=1, dilation=1, start=0)
+        if ws > folded.size:
+            raise UnsupportedOperator(
+                f"form 'wfold' folds ws = {ws} neighbours, a row has {folded.size} (paragraph 86)"
+            )
+        return cls(c.n, shape.h, folded, c.ci, c.co, sw, c.padding[1], w.span, w.dilation, ws, lanes // ws, group)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a folded column."""
+        return self.ci * self.fold
+
+    @property
+    def pci(self) -> int:
+        """Elements of a block of channels."""
+        return self.lanes * self.group
+
+    @property
+    def bci(self) -> int:
+        """Blocks of channels."""
+        return ceil_div(self.channels, self.pci)
+
+    @property
+    def steps(self) -> int:
+        """Rows that are multiplied for ws points of an output channel."""
+        return self.h.taps * self.w.taps * self.bci
+
+    @property
+    def columns(self) -> int:
+        """Folded columns of the band: what whole rows of points read, rounded up to whole rows."""
+        read = ceil_div(self.w.points, self.ws) * self.ws + (self.w.taps - 1) * self.w.dilation
+        return ceil_div(read, self.ws) * self.ws
+
+    def filled(self, columns: int) -> list[tuple[int, int, int, int]]:
+        """(first, count, from, to): folded columns whose channels [from, to) lie in an image of `columns` columns."""
+        end = min(self.left + columns, self.columns * self.fold)
+        whole = (-(-self.left // self.fold), end // self.fold)
+        found = []
+        for x in range(self.left // self.fold, -(-end // self.fold)):
+            if whole[0] <= x < whole[1]:
+                continue
+            part = (max(0, self.left - x * self.fold) * self.ci, min(self.fold, end - x * self.fold) * self.ci)
+            found.append((x, 1, *part))
+        if whole[1] > whole[0]:
+            found.append((whole[0], whole[1] - whole[0], 0, self.channels))
+        return found

@@ -1,0 +1,287 @@
+"""The candidates for a matrix product on a CPU, and the decision that each of them stands for (pages 01 and 03).
+
+k-block   a tile of A fits the first cache, and the k-blocks are equal
+columns   a block of B fits the second cache
+shares    every factorisation of the cores into batch, rows, columns and, where those are too few, summed elements
+rows      the tallest tile that the registers allow, and those that divide m into equal tiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...errors import HardwareError
+from ...hardware.description import Cpu
+from ...workload import GemmWorkload
+from ..tiling import GemmTiling
+from .cost import ASSUMED_MHZ, CpuCut, CpuModel
+from .dot_engine import DotEngine, dot_engine
+from .reasons import blocked_reasons, stream_reasons, with_reasons
+from .traffic import ceil_div
+
+# Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.
+STREAM_ROWS = 4
+# The same where B lies as [n, k] and the sums are in registers: two columns of this many rows fill them.
+STREAM_ROWS_DENSE = 12
+
+
+class StreamCut(NamedTuple):
+    """A candidate of the few-row form: shares of batch and columns, rows of B (where it lies as [n, k]: columns) that
+    are read side by side, columns whose sums wait in the second cache."""
+
+    threads_batch: int
+    threads_n: int
+    side: int
+    columns: int
+
+
+class ProductChoice:
+    """The candidates for one product on one CPU.
+
+    `packing`: "run" (B, where it is packed, is packed while the product runs) or "ahead". `plain_a`, `plain_b`: the
+    operand can be read in place.
+    """
+
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, *, packing: str, plain_a: bool, plain_b: bool) -> None:
+        self.w, self.cpu, self.packing = workload, cpu, packing
+        self.engine: DotEngine = dot_engine(workload, cpu)
+        self.plain_a, self.plain_b = plain_a and self.engine.in_place, plain_b and self.engine.in_place
+        self.model = CpuModel(workload, cpu, self.engine)
+        self.lanes = self.model.lanes
+        l1 = cpu.cache(1)
+        self.ways = l1.ways if l1 else 8
+        self.keep_rows = int(cpu.priority_ratio * self.ways)
+
+    # ---- blocked --------------------------------------------------------------------------------------------------
+
+    def cuts(self, form: str | None, microkernel: tuple[int, int] | None, *, whole_k: bool) -> Iterator[CpuCut]:
+        """Every candidate cut that meets the limits."""
+        pairs = list(self.register_tiles(form)) if microkernel is None else self.forced_tile(microkernel)
+        for rows, vectors in pairs:
+            for keep in self.ways_to_read_a(form, rows):
+                for threads in self.shares(rows, vectors):
+                    yield from self.blocks(rows, vectors, keep, threads, whole_k)
+
+    def forced_tile(self, microkernel: tuple[int, int]) -> list[tuple[int, int]]:
+        rows, vectors = microkernel
+        legal = rows >= 1 and vectors >= 1 and (rows + 1) * vectors + 1 <= self.cpu.vector_registers
+        return [(rows, vectors)] if legal else []
+
+    def register_tiles(self, form: str | None) -> Iterator[tuple[int, int]]:
+        """(m, z) within the registers, (m + 1) * z + 1 <= R: the tallest for each z, and even divisions of m."""
+        registers = self.cpu.vector_registers
+        widest = ceil_div(self.w.n, self.lanes)
+        # A single vector loads more than it computes, m * z / (m + z) < 1; it is left to products of one row or vector.
+        narrowest = 1 if widest == 1 or self.w.m == 1 else 2
+        for vectors in range(narrowest, min(widest, (registers - 1) // 2) + 1):
+            tallest = (registers - 1) // vectors - 1
+            if tallest < 1:
+                break
+            if vectors > tallest and tallest < self.w.m and vectors > 1:
+                break  # wider than tall: fewer multiply-adds a load than its mirror image
+            top = min(tallest, self.w.m)
+            parts = ceil_div(self.w.m, top)
+            heights = {top, ceil_div(self.w.m, parts), ceil_div(self.w.m, parts + 1)}
+            if self.model.is_bad(top):
+                heights |= {min(top, self.ways), min(top, ceil_div(self.w.m, ceil_div(self.w.m, self.ways)))}
+            if form == "nocopy":
+                heights = {h for h in heights | {min(top, self.ways)} if h <= self.ways}
+            if form == "inline":
+                heights = {h for h in heights if h > self.keep_rows}
+            for rows in sorted(heights):
+                yield rows, vectors
+
+    def ways_to_read_a(self, form: str | None, rows: int) -> list[int]:
+        """How many rows of a tile may be read in place."""
+        if not self.plain_a:
+            return [0] if form in (None, "pack") else []
+        if form is None:
+            if not self.model.is_bad(rows):
+                return [rows] if not self.w.trans_a else [rows, 0]
+            return [rows, 0] + ([self.keep_rows] if rows > self.keep_rows else [])
+        if form == "pack":
+            return [0]
+        if form == "inline":
+            return [self.keep_rows] if rows > self.keep_rows else []
+        return [rows]
+
+    def shares(self, rows: int, vectors: int) -> Iterator[tuple[int, int, int, int]]:
+        """Factorisations of the cores into shares of batch, m, n and k that leave no core without work; one core."""
+        w, cores = self.w, self.cpu.cores
+        tiles, panels = ceil_div(w.m, rows), ceil_div(w.n, vectors * self.lanes)
+        few = tiles * panels < 4 * cores
+        yield 1, 1, 1, 1
+        if cores == 1:
+            return
+        tb = min(cores, w.batch)
+        left = cores // tb
+        for tm in _divisors(left):
+            for tn in _divisors(left // tm):
+                tk = left // (tm * tn)
+                if tm <= tiles and tn <= panels and (tk == 1 or (few and w.k >= 256 * tk)):
+                    yield tb, tm, tn, tk
+
+    def blocks(
+        self, rows: int, vectors: int, keep: int, threads: tuple[int, int, int, int], whole_k: bool
+    ) -> Iterator[CpuCut]:
+        """The blocks for the caches, in both orders, with B packed and, where it can be, in place."""
+        w, word, nr = self.w, self.model.word, vectors * self.lanes
+        tk = threads[3]
+        deepest = max(64, int(self.model.l1 * 0.85) // (rows * word)) * self.engine.group
+        # A shallower block is wider, and B's rows come from memory in longer pieces.
+        depths = {w.k} if whole_k and tk == 1 else {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
+        packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
+        for deep in sorted(depths, reverse=True):
+            count = ceil_div(max(tk, ceil_div(w.k, deep)), tk) * tk
+            depth = min(w.k, ceil_div(ceil_div(w.k, count), self.engine.group) * self.engine.group)
+            in_block = max(1, int(self.model.l2 * 0.75) // (ceil_div(depth, self.engine.group) * word * nr))
+            columns = min(in_block, ceil_div(w.n, nr)) * nr
+            for pack_b in packs:
+                if pack_b == "none" and w.trans_b:
+                    continue
+                yield CpuCut(threads, rows, vectors, depth, columns, True, keep, pack_b)
+                if keep == rows:
+                    yield CpuCut(threads, rows, vectors, depth, columns, False, keep, pack_b)
+
+    def tiling(self, cut: CpuCut, cycles: float, forced: str | None) -> GemmTiling:
+        """The decision that a cut stands for, with its reasons."""
+        w, nr = self.w, cut.vectors * self.lanes
+        tb, tm, tn, tk = cut.threads
+        if forced in ("normal", "nocopy"):
+            form = forced
+        elif cut.keep == cut.rows:
+            form = "nocopy" if self.model.is_bad(min(w.m, self.cpu.vector_registers)) else "normal"
+        else:
+            form = "pack" if cut.keep == 0 else "inline"
+        columns_per_core = ceil_div(ceil_div(w.n, nr), tn) * nr
+        rows_per_core = ceil_div(ceil_div(w.m, cut.rows), tm) * cut.rows
+        tiling = GemmTiling(
+            partition_m=min(w.m, rows_per_core),
+            partition_n=min(cut.columns, columns_per_core),
+            partition_k=cut.depth,
+            tile_m=cut.rows,
+            tile_n=nr,
+            outer_order="nm",
+            inner_order="mn" if cut.rows_outside else "nm",
+            split_k=cut.depth < w.k,
+            need_acc_buffer=tk > 1,
+            acc_bytes=tk * w.batch * w.m * w.n * self.engine.acc_bytes if tk > 1 else 0,
+            load_a=ceil_div(columns_per_core, cut.columns),
+            load_b=1 if cut.pack_b != "none" else rows_per_core // cut.rows,
+            utilisation=self.utilisation(cycles),
+            form=form,
+            mr=cut.rows,
+            nr=nr,
+            lanes=self.lanes,
+            keep=cut.keep,
+            threads_batch=tb,
+            threads_m=tm,
+            threads_n=tn,
+            threads_k=tk,
+            pack_a={0: "pack"}.get(cut.keep, "none" if cut.keep == cut.rows else "inline"),
+            pack_b=cut.pack_b,
+            predicted_seconds=self.seconds(cycles),
+        )
+        bad = self.model.is_bad(cut.rows)
+        why = blocked_reasons(w, self.cpu, self.engine, tiling, bad=bad, plain_a=self.plain_a, forced=bool(forced))
+        return with_reasons(tiling, why)
+
+    def utilisation(self, cycles: float) -> float:
+        """Multiply-adds that the cores could have done in the predicted cycles, the share that is wanted."""
+        per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
+        return min(1.0, self.w.macs / per_cycle / cycles)
+
+    def seconds(self, cycles: float) -> float:
+        return cycles / ((self.cpu.clock_mhz or ASSUMED_MHZ) * 1e6)
+
+    # ---- few rows -------------------------------------------------------------------------------------------------
+
+    @property
+    def no_stream(self) -> str:
+        """Why the few-row form is not possible, empty where it is: B is plain, not packed, and its rows are few."""
+        w = self.w
+        if self.packing == "ahead":
+            return "B is packed ahead"
+        if self.engine.group != 1:
+            return f"{self.engine.name} takes {w.dtype} in groups"
+        if not self.plain_b:
+            return "B is computed"
+        return f"here are {w.m} rows" if w.m > self.most_stream_rows else ""
+
+    @property
+    def most_stream_rows(self) -> int:
+        """Rows that the few-row form serves at most."""
+        return STREAM_ROWS_DENSE if self.w.trans_b else STREAM_ROWS
+
+    def best_stream(self, *, forced: bool) -> tuple[float, GemmTiling] | None:
+        """The few-row form, where it is possible."""
+        if refused := self.no_stream:
+            if forced:
+                raise HardwareError(
+                    f"form = 'stream' serves at most {self.most_stream_rows} rows with B read in place, but {refused}; "
+                    "accepted: 'normal', 'nocopy', 'inline', 'pack'"
+                )
+            return None
+        cycles, cut = min((self.stream_cycles(cut), cut) for cut in self.stream_cuts())
+        return cycles, self.stream_tiling(cut, cycles)
+
+    def stream_cuts(self) -> Iterator[StreamCut]:
+        """Every candidate of the few-row form: on one core and on all of them."""
+        w, lanes = self.w, self.lanes
+        side = power_of_two(min(8, lanes, 24 // w.m, w.n)) if w.trans_b else max(1, min(8, 16 // w.m, w.k))
+        room = max(lanes, int(self.model.l2) // 4 // (w.m * self.model.word) // lanes * lanes)
+        for cores in sorted({1, self.cpu.cores}):
+            tb = min(cores, w.batch)
+            tn = cores // tb
+            yield StreamCut(tb, tn, side, min(room, self.stream_share(tn)))
+
+    def stream_share(self, threads: int) -> int:
+        """Columns of one core, in whole vectors."""
+        return ceil_div(ceil_div(self.w.n, self.lanes), threads) * self.lanes
+
+    def stream_cycles(self, cut: StreamCut) -> float:
+        """Predicted cycles of the slowest core."""
+        along = self.model.stream_along_k if self.w.trans_b else self.model.stream_along_n
+        return along(cut.threads_batch * cut.threads_n, cut.side)
+
+    def stream_tiling(self, cut: StreamCut, cycles: float) -> GemmTiling:
+        """The decision that a cut of the few-row form stands for, with its reasons."""
+        w, lanes = self.w, self.lanes
+        tiling = GemmTiling(
+            partition_m=w.m,
+            partition_n=cut.columns,
+            partition_k=w.k if w.trans_b else cut.side,
+            tile_m=w.m,
+            tile_n=cut.side if w.trans_b else lanes,
+            outer_order="nm",
+            inner_order="nm",
+            split_k=False,
+            need_acc_buffer=False,
+            acc_bytes=0,
+            load_a=ceil_div(self.stream_share(cut.threads_n), cut.columns),
+            load_b=1,
+            utilisation=self.utilisation(cycles),
+            form="stream",
+            mr=w.m,
+            nr=cut.side if w.trans_b else lanes,
+            lanes=lanes,
+            keep=w.m,
+            threads_batch=cut.threads_batch,
+            threads_m=1,
+            threads_n=cut.threads_n,
+            threads_k=1,
+            pack_a="none",
+            pack_b="none",
+            predicted_seconds=self.seconds(cycles),
+        )
+        return with_reasons(tiling, stream_reasons(w, self.cpu, tiling))
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def power_of_two(number: int) -> int:
+    """The largest power of two that is not above `number`."""
+    return 1 << (number.bit_length() - 1)

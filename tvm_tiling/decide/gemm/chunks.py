@@ -1,0 +1,159 @@
+"""How much of a product one instruction of an accelerator loads and multiplies (pages 01 and 06).
+
+The cut of page 01 says what lies in the buffers at once. Engines overlap if that comes and goes in smaller pieces: the
+matrix engine starts when the first pieces are there, and a piece whose last use is over makes room for another. Small
+pieces lose to rounding, as every instruction takes whole cycles, and to what each instruction costs. So the pieces are
+those with the least estimated time, of few candidates:
+
+- K split: steps of partition_k are cut along k, evenly, since pieces take turns in the buffers and a short one would
+  leave the next no time to be loaded in. Each piece of A and of B is used once and leaves; partial sums stay. Until the
+  first pieces are there the matrix engine waits, and it works alone on the last.
+- Not split: the operand of the outer loop stays, a partition at a time, and has to come before all of it has work. What
+  is multiplied meanwhile hides that; :mod:`.product_unsplit` tells how.
+
+Partitions are evened out where K is not split: as many of them as decided, of nearly equal size, so that none is short
+of work to hide the loads behind. An operand that the cut reads once although its loops would read it again stays as a
+whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...hardware.description import Hardware
+from ...hardware.near_tile import NearTile
+from ..tiling import GemmTiling
+from .traffic import Product, ceil_div
+from .unsplit import unsplit_walk
+
+MOST_CUTS = 8  # pieces of a partition along k
+MOST_VERSIONS = 16
+WORTH = 0.002  # part of the time that more instructions have to win
+EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
+
+
+@dataclass(frozen=True)
+class ProductChunks:
+    """Pieces of a cut, in elements, and how they take turns.
+
+    The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles.
+    `tile_m` x `tile_n` x `depth` is one instruction of the matrix engine. `versions` are how many steps of an operand
+    may be in its buffer at once. `stays` is the operand, "a" or "b", of which a step stays, with all of k, while the
+    other one passes by; "" where K is split. `backward`: its partitions are walked from the last one to the first.
+    `whole_a`, `whole_b`: the operand stays as a whole. `sums` is the memory of the sums, "acc" or "out",
+    `versions_sums` how many blocks of them take turns there.
+    """
+
+    step_m: int
+    step_n: int
+    depth: int
+    tile_m: int
+    tile_n: int
+    versions_a: int
+    versions_b: int
+    whole_a: bool
+    whole_b: bool
+    stays: str
+    backward: bool
+    sums: str
+    versions_sums: int
+
+
+def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
+    """The pieces of `tiling` on `hardware.near_tile`."""
+    unit = hardware.near_tile
+    assert unit is not None  # whoever has a Product has it from such a machine
+    if tiling.partition_k < p.k:
+        return _split(p, tiling, unit)
+    return _unsplit(p, tiling, hardware)
+
+
+def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
+    walk, sums = unsplit_walk(p, tiling, hardware)
+    (step_m, tile_m), (step_n, tile_n) = (walk.step, walk.tile), (walk.group, walk.piece)
+    if not walk.keeps_a:
+        (step_m, tile_m), (step_n, tile_n) = (step_n, tile_n), (step_m, tile_m)
+    return ProductChunks(
+        step_m=step_m,
+        step_n=step_n,
+        depth=walk.depth,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        versions_a=walk.buffers if walk.keeps_a else walk.held,
+        versions_b=walk.held if walk.keeps_a else walk.buffers,
+        whole_a=False,
+        whole_b=False,
+        stays="a" if walk.keeps_a else "b",
+        backward=walk.backward,
+        sums=sums,
+        versions_sums=walk.sums,
+    )
+
+
+def _whole_cycles(cycles: float, each: float) -> float:
+    """`cycles` in instructions of `each` cycles, of which every one takes whole cycles."""
+    return cycles * ceil_div(int(each * 1024), 1024) / each if each > 0 else cycles
+
+
+def _split(p: Product, tiling: GemmTiling, unit: NearTile) -> ProductChunks:
+    rows, columns = min(tiling.partition_m, p.m), min(tiling.partition_n, p.n)
+    blocks = ceil_div(p.m, rows) * ceil_div(p.n, columns)
+    steps = ceil_div(p.k, tiling.partition_k)
+    buffers = 2 if unit.double_buffer else 1
+    best: tuple[float, int, int] | None = None
+    for depth in dict.fromkeys(_depth(p, steps * cuts, tiling.partition_k, unit) for cuts in range(1, MOST_CUTS + 1)):
+        gemm, load_a, load_b = (
+            total * depth / p.k / blocks
+            for total in (p.gemm_cycles, tiling.load_a * p.load_a_cycles, tiling.load_b * p.load_b_cycles)
+        )
+        for tiles in (1, 2, 4):
+            each = gemm / tiles
+            work = _whole_cycles(p.gemm_cycles, each) + unit.fill * p.gemm_cycles / each
+            loads = (
+                _whole_cycles(tiling.load_a * p.load_a_cycles, load_a),
+                _whole_cycles(tiling.load_b * p.load_b_cycles, load_b),
+            )
+            cycles = max(work + max(load_a, load_b), *loads) + each + EACH * p.gemm_cycles / each
+            if best is None or cycles < best[0] * (1 - WORTH):
+                best = (cycles, depth, tiles)
+    assert best is not None
+    _, depth, tiles = best
+    tile_m, tile_n = rows, columns
+    if tiling.inner_order == "nm":
+        tile_n = _piece(columns, p.n, tiles, p.block_n)
+    else:
+        tile_m = _piece(rows, p.m, tiles, p.block_m)
+    return ProductChunks(
+        step_m=rows,
+        step_n=columns,
+        depth=depth,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        versions_a=_versions(buffers * p.buf_a, rows * depth * p.d_s),
+        versions_b=_versions(buffers * p.buf_b, columns * depth * p.d_s),
+        whole_a=p.fits_a and ceil_div(p.n, columns) > 1,
+        whole_b=p.fits_b and ceil_div(p.m, rows) > 1,
+        stays="",
+        backward=False,
+        sums="acc",
+        versions_sums=1,
+    )
+
+
+def _depth(p: Product, pieces: int, most: int, unit: NearTile) -> int:
+    """The depth of a piece where k is cut into so many, or a few more."""
+    depth = ceil_div(p.k, min(pieces, p.k))
+    whole = ceil_div(depth, unit.block_k) * unit.block_k
+    return whole if whole <= most else min(depth, most)
+
+
+def _versions(room: int, size: int) -> int:
+    return max(1, min(MOST_VERSIONS, room // size))
+
+
+def _piece(size: int, whole: int, cuts: int, block: int) -> int:
+    """A piece of a partition of `size` in at most `cuts` pieces. Only at the end of the whole dimension may a piece be
+    shorter: elsewhere pieces divide the partition."""
+    if size >= whole:
+        return min(size, ceil_div(ceil_div(size, cuts), block) * block)
+    return next(size // c for c in range(cuts, 0, -1) if size % c == 0 and (size // c % block == 0 or c == 1))

@@ -1,0 +1,257 @@
+"""What a cut of a matrix product costs on a CPU core: the prediction that ranks the candidates of gemm/cpu.py.
+
+Cycles of the slowest core. The microkernel's step is bound by multiply-adds, by their latency where there are too few,
+by loads, or by the cache that an operand comes from; tiles, packing, copies and the first touch of memory are added.
+Everything that depends on the machine is a field of its description (page 03, page 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...hardware.description import Cpu
+from ...workload import GemmWorkload
+from .cache_conflict import is_bad_leading_dimension
+from .dot_engine import DotEngine
+from .traffic import ceil_div
+
+# Clock taken for predicted seconds where the system hides it.
+ASSUMED_MHZ = 3000.0
+# Cycles that one start of TVM's thread pool costs beside a call on one thread, at about 3 GHz.
+PARALLEL_START = 6000.0
+# Cycles around a tile's loop: filling and draining the pipeline, address arithmetic, the branch that ends it.
+TILE_START = 24.0
+# Cycles that a step costs more where each row of B is on a page of its own.
+PAGE_STEP = 2.0
+# Part of the last cache that one product may count on: it is shared with whatever else runs.
+LAST_CACHE = 0.35
+# Part of the multiply-adds' time lost where a B larger than the second cache is read in place, page by page.
+EXPOSED_PAGES = 0.06
+# Part of B's arrival lost where its rows collide in the second cache.
+EXPOSED_COLLISION = 0.1
+# Part of B's arrival lost where its vectors straddle lines: all of B passing every tile of A, or one panel staying.
+STRADDLED_STREAM = 0.9
+STRADDLED_PANEL = 0.1
+# Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
+PIECE_START = 512
+# Part of a miss in the first cache that out-of-order execution does not hide.
+EXPOSED_MISS = 0.35
+# Cycles for one vector of a packed panel where B lies transposed: its load, its share of the shuffles, its store.
+TRANSPOSED = 7.0
+
+
+@dataclass(frozen=True)
+class CpuCut:
+    """A candidate: shares of the cores, register tile, blocks, order, and what is packed."""
+
+    threads: tuple[int, int, int, int]  # batch, m, n, k
+    rows: int
+    vectors: int
+    depth: int  # summed elements of a k-block
+    columns: int  # of a column block, a multiple of the panel's unless it is the whole matrix
+    rows_outside: bool  # within a block, tiles of A outside panels of B
+    keep: int  # rows of a tile read in place
+    pack_b: str
+
+    @property
+    def cores(self) -> int:
+        tb, tm, tn, tk = self.threads
+        return tb * tm * tn * tk
+
+
+class CpuModel:
+    """The cost of any cut of one product on one CPU."""
+
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotEngine) -> None:
+        self.w, self.cpu, self.engine = workload, cpu, engine
+        self.lanes = cpu.lanes(engine.acc_bytes)
+        self.groups = ceil_div(workload.k, engine.group)
+        self.word = engine.acc_bytes  # one lane of one group, packed
+        self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
+        self.fma = engine.group / engine.speed / cpu.fma_units  # cycles of one vector step
+        l1, l2, l3 = (cpu.cache(level) for level in (1, 2, 3))
+        self.l1 = l1.size if l1 else 32768
+        self.line = l1.line if l1 else 64
+        self.l2 = l2.size / l2.cores if l2 else 8 * self.l1
+        self.l3 = l3.size if l3 else self.l2
+        self._bad: dict[int, bool] = {}
+        self._collisions: dict[int, bool] = {}
+        self._steps: dict[tuple[int, int], float] = {}
+
+    def is_bad(self, rows: int) -> bool:
+        """Whether `rows` rows of A, read in place column by column, evict each other from the first cache."""
+        if rows not in self._bad:
+            l1 = self.cpu.cache(1)
+            lda = self.w.lda or self.w.k
+            self._bad[rows] = (
+                not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.d_s, l1, rows=rows)
+            )
+        return self._bad[rows]
+
+    def collides(self, depth: int) -> bool:
+        """Whether `depth` rows of B, read in place, evict each other from the second cache."""
+        if depth not in self._collisions:
+            l2 = self.cpu.cache(2)
+            ldb = self.w.ldb or self.w.n
+            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, self.w.d_s, l2, rows=depth)
+        return self._collisions[depth]
+
+    def step(self, rows: int, vectors: int) -> float:
+        """Cycles of one step of the microkernel with both operands in the first cache."""
+        key = (rows, vectors)
+        if key not in self._steps:
+            loads = vectors * self.vector_load + rows * 0.5
+            self._steps[key] = max(rows * vectors * self.fma, float(self.cpu.fma_latency), loads)
+        return self._steps[key]
+
+    def bytes_per_cycle(self, resident: float) -> float:
+        """Bandwidth of the level that holds `resident` bytes."""
+        if resident <= self.l2 * 0.8:
+            return self.cpu.l2_bytes_per_cycle
+        return self.cpu.l3_bytes_per_cycle if resident <= self.l3 * LAST_CACHE else self.cpu.memory_bytes_per_cycle
+
+    @cached_property
+    def home_bytes_per_cycle(self) -> float:
+        """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last cache."""
+        return self.bytes_per_cycle(float(self.w.bytes))
+
+    def cycles(self, cut: CpuCut) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        w, word = self.w, self.word
+        tb, tm, tn, tk = cut.threads
+        nr = cut.vectors * self.lanes
+        tiles = ceil_div(ceil_div(w.m, cut.rows), tm)
+        panels = ceil_div(w.n, nr)
+        my_panels = ceil_div(panels, tn)
+        k_blocks = ceil_div(w.k, cut.depth)
+        my_blocks = ceil_div(k_blocks, tk)
+        groups = self.groups / k_blocks * my_blocks
+        batches = ceil_div(w.batch, tb)
+
+        # The slowest core has whole tiles and panels only, unless it has them all.
+        kernel = 0.0
+        for height, tall in pieces(w.m, cut.rows, tiles, alone=tm == 1):
+            for width, wide in pieces(w.n, nr, my_panels, alone=tn == 1):
+                kernel += tall * wide * self._tile(cut, height, ceil_div(width, self.lanes), groups, my_blocks)
+        column_blocks = ceil_div(my_panels * nr, cut.columns)
+        copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
+        packing = self._packing(cut, my_panels * nr, groups)
+        b_share = my_panels * nr * w.k / tk * w.d_s if self.hides_b(cut) else 0.0
+        touched = tiles * cut.rows * (w.k / tk * w.d_s + my_panels * nr * word) + b_share
+        # A is read again for every column block, from its home if it is too large for the second cache.
+        a_share = tiles * cut.rows * w.k / tk * w.d_s
+        if column_blocks > 1 and a_share > self.l2 / 2:
+            touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
+        memory = touched / self.home_bytes_per_cycle
+        total = batches * (max(kernel, memory) + 0.15 * min(kernel, memory) + copies + packing)
+        if cut.cores > 1:
+            total += PARALLEL_START * (1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1))
+        if tk > 1:
+            sums = w.m * w.n * tk * word
+            total += 2.0 * sums / cut.cores / self.bytes_per_cycle(sums)
+        return total
+
+    def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
+        """One register tile over the task's whole share of k."""
+        word = self.word
+        compute = self.step(rows, vectors)
+        exposed = 0.0
+        nr = vectors * self.lanes
+        block_groups = groups / blocks
+        panel = block_groups * nr * word
+        block = block_groups * cut.columns * word
+        if cut.pack_b == "none":
+            # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
+            # cache, the panel does not stay there from one tile to the next.
+            stays = panel <= self.l2 * 0.8 and not self.collides(int(block_groups))
+            b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
+            if (self.w.ldb or self.w.n) * self.w.d_s >= 1024:
+                b_bytes += PAGE_STEP
+            if (self.w.ldb or self.w.n) * self.w.d_s % self.line:
+                b_bytes *= 1.5  # vectors that straddle two lines
+                exposed += (STRADDLED_STREAM if cut.rows_outside else STRADDLED_PANEL) * b_bytes
+            if self.w.k * self.w.n * self.w.d_s > self.l2 * 0.8:
+                exposed += EXPOSED_PAGES * compute
+            if not stays:
+                exposed += EXPOSED_COLLISION * b_bytes
+        elif not cut.rows_outside and panel <= self.l1 / 2:
+            b_bytes = 0.0
+        else:
+            b_bytes = nr * word / self.bytes_per_cycle(block if cut.rows_outside else panel)
+        a_tile = rows * block_groups * word
+        if cut.rows_outside and a_tile <= self.l1 * 0.8:
+            a_bytes = 0.0
+        elif cut.rows_outside:
+            a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
+        else:
+            a_bytes = rows * word / self.bytes_per_cycle(self.w.m * block_groups * word)
+        if cut.keep >= rows and self.is_bad(rows):
+            missed = rows * self.line / self.cpu.l2_bytes_per_cycle
+            a_bytes += missed
+            exposed += EXPOSED_MISS * missed
+        step = max(compute, a_bytes + b_bytes) + exposed
+        around = TILE_START + rows * vectors * 2.0 * self.vector_load
+        return groups * step + blocks * around
+
+    def _copies(self, cut: CpuCut, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
+        copied = max(0, cut.rows - cut.keep)
+        if not copied:
+            return 0.0
+        vectors = groups / self.lanes * copied
+        return tiles * column_blocks * (vectors * 2.0 + blocks * copied * 12.0)
+
+    def hides_b(self, cut: CpuCut) -> bool:
+        """Whether B arrives behind the multiply-adds: packed ahead, or read in place from a cache."""
+        near = self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
+        return cut.pack_b == "ahead" or (cut.pack_b == "none" and near)
+
+    def _packing(self, cut: CpuCut, columns: int, groups: float) -> float:
+        """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all.
+
+        From memory B arrives row piece by row piece, as wide as the block, or as the panel where it is not packed.
+        """
+        share = columns / cut.threads[1]
+        arrival = share * groups * self.engine.group * self.w.d_s / self.home_bytes_per_cycle
+        if self.hides_b(cut):
+            return 0.0
+        if cut.pack_b == "none":
+            return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.d_s))
+        if cut.threads[1] > 1:
+            # Packed as a whole before the product starts: written to where so much finds room, and read again.
+            packed = columns * groups * self.word
+            arrival += 2.0 * share * groups * self.word / self.bytes_per_cycle(packed)
+        vectors = share * groups / self.lanes
+        work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
+        return max(work, arrival * (1 + PIECE_START / (min(cut.columns, columns) * self.w.d_s)))
+
+    # ---- few rows -------------------------------------------------------------------------------------------------
+
+    def stream_along_n(self, cores: int, depth: int) -> float:
+        """B as [k, n] read straight through, `depth` rows at a time, sums in the first cache."""
+        w = self.w
+        vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
+        per_vector = max(
+            w.m * self.fma, (1 + w.m / depth) * self.vector_load, w.m / depth * 2.0, self._vector_arrival()
+        )
+        return w.batch * (vectors * per_vector + w.k / depth * 12.0) + (PARALLEL_START if cores > 1 else 0.0)
+
+    def stream_along_k(self, cores: int, width: int) -> float:
+        """B as [n, k] read straight through, `width` columns at a time, sums in registers."""
+        w = self.w
+        columns = ceil_div(w.n, min(cores, w.n))
+        vectors = ceil_div(w.k, self.lanes) * columns
+        per_vector = max(w.m * self.fma, (1 + w.m / width) * self.vector_load, self._vector_arrival())
+        ends = columns * w.m * (self.lanes + 8.0)
+        return w.batch * (vectors * per_vector + ends) + (PARALLEL_START if cores > 1 else 0.0)
+
+    def _vector_arrival(self) -> float:
+        return self.lanes * self.w.d_s / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s * self.w.batch)
+
+
+def pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
+    """(size, count) of the pieces in the largest share of range(extent) cut into pieces of `size`."""
+    whole, tail = divmod(extent, size)
+    if alone or not whole:
+        return [(s, c) for s, c in ((size, whole), (tail, 1)) if s and c]
+    return [(size, min(share, whole))]

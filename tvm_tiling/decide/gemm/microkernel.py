@@ -1,0 +1,326 @@
+"""The register tile of a matrix product: m rows by z vectors, and how its rows of A are read (page 03)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
+from typing import NamedTuple
+
+from ...hardware import checks
+from ...hardware.description import Cpu
+from ...workload import GemmWorkload, require_positive
+from ..tiling import Reason
+from .cache_conflict import is_bad_leading_dimension, require_mode
+
+# A leading dimension that is bad (or not) whatever the rows, or the test for a given number of rows.
+BadForRows = bool | Callable[[int], bool]
+
+
+class Limit(NamedTuple):
+    """One limit of page 03 applied to one (m, z): its name, whether it holds, and the figures."""
+
+    name: str  # "registers", "latency", "ratio", "conflicts" or "balance"
+    passed: bool
+    figures: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Microkernel:
+    """m rows by z vectors of `lanes` elements of the output, held in registers. Source: page 03.
+
+    `form` is "normal" (the leading dimension is a good one), "nocopy" (a bad one, but m rows fit the ways) or "inline":
+    rows 0..keep of A are read in place and the `copied` rows keep..m from a small contiguous buffer that is filled
+    while the kernel runs. Otherwise keep is m and copied 0. `ratio` is multiply-adds per load of a k step,
+    `in_flight` the independent multiply-adds of a k step.
+    """
+
+    m: int
+    z: int
+    lanes: int
+    form: str
+    registers_used: int
+    ratio: float
+    in_flight: int
+    instructions_per_fma: float
+    keep: int
+    copied: int
+    limits: tuple[Limit, ...]
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def columns(self) -> int:
+        """Output columns, in elements (nr in BLAS terms)."""
+        return self.z * self.lanes
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether every limit holds, but for that on conflicts, which the inline copy makes good."""
+        return all(limit.passed for limit in self.limits if limit.name != "conflicts")
+
+    def limit(self, name: str) -> Limit:
+        """The limit of that name; KeyError where there is none."""
+        for limit in self.limits:
+            if limit.name == name:
+                return limit
+        raise KeyError(name)
+
+    def explain(self) -> str:
+        """The choice, each limit with its figures, and the reasons, as text of several lines."""
+        verdict = "accepted" if self.acceptable else "rejected"
+        lines = [f"(m, z) = ({self.m}, {self.z}): {verdict}, {self.form} kernel, {self.keep} rows of A read in place"]
+        lines[0] += f", {self.copied} copied inline" if self.copied else ""
+        lines += [f"  {'holds' if passed else 'fails'}  {name}: {figures}" for name, passed, figures in self.limits]
+        lines += [f"  {field} = {value}: {why}" for field, value, why in self.reasons]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Core:
+    """What the limits are measured against: the arguments of `microkernel`, checked."""
+
+    registers: int
+    lanes: int
+    fma_latency: int
+    ways: int
+    n_per_core: int | None
+    priority_ratio: float
+    broadcast_from_memory: bool
+
+    def __post_init__(self) -> None:
+        least = 2 if self.broadcast_from_memory else 3  # the kernel (1, 1)
+        for name, bound in (("registers", least), ("lanes", 1), ("fma_latency", 1), ("ways", 1)):
+            checks.whole("microkernel", name, getattr(self, name), bound)
+        checks.number("microkernel", "priority_ratio", self.priority_ratio, most=1)
+        if self.n_per_core is not None:
+            require_positive("microkernel", "n_per_core", self.n_per_core)
+
+    @property
+    def spare(self) -> int:
+        """Registers that hold neither B nor C: one for A, unless its scalars are operands in memory."""
+        return 0 if self.broadcast_from_memory else 1
+
+    def tallest(self, z: int) -> int:
+        """The largest m that the registers hold beside z vectors of B; 0 or less if none. Limit 1 solved for m."""
+        return (self.registers - self.spare) // z - 1
+
+
+def microkernel(
+    *,
+    registers: int,
+    lanes: int,
+    fma_latency: int,
+    ways: int,
+    bad_leading_dimension: BadForRows,
+    n_per_core: int | None = None,
+    priority_ratio: float = 0.8,
+    broadcast_from_memory: bool = False,
+    mode: str = "best",
+) -> tuple[Microkernel, ...]:
+    """The (m, z) choices for a core, best first; those that fail a limit come last and say which.
+
+    `registers` vector registers of `lanes` output elements; `fma_latency` in instructions in flight (cycles of latency
+    times units); `ways` of the first-level cache; `n_per_core` in elements, None if not yet known.
+    `bad_leading_dimension` is that of A: a bool, or a function from m to bool, as one leading dimension may be bad for
+    14 rows and good for 8. `priority_ratio` is the share of the ways that rows read in place may fill.
+
+    `broadcast_from_memory` says that the compiler folds the broadcast of A into the multiply-add (AVX-512's {1to16}
+    operand), so that A takes no register: (m + 1)*z <= R in place of (m + 1)*z + 1 <= R. The default is the limit as
+    printed, which a loop with m separate broadcasts needs (what LLVM made on the machine of page 03).
+
+    mode="seed" gives the short list of the seed, mode="best" every pair that the registers hold. Never empty. Source:
+    page 03, "The microkernel". HardwareError for impossible registers, lanes, latency, ways or ratio, WorkloadError for
+    an impossible n_per_core, TilingError for another mode.
+    """
+    require_mode("microkernel", mode)
+    core = _Core(
+        registers=registers,
+        lanes=lanes,
+        fma_latency=fma_latency,
+        ways=ways,
+        n_per_core=n_per_core,
+        priority_ratio=priority_ratio,
+        broadcast_from_memory=broadcast_from_memory,
+    )
+    heights = range(1, core.tallest(1) + 1)
+    if callable(bad_leading_dimension):
+        bad = frozenset(m for m in heights if bad_leading_dimension(m))
+    else:
+        bad = frozenset(heights if bad_leading_dimension else ())
+    return tuple(_seed_choices(core, bad) if mode == "seed" else _best_choices(core, bad))
+
+
+def choose(
+    workload: GemmWorkload,
+    cpu: Cpu,
+    *,
+    threads_n: int = 1,
+    broadcast_from_memory: bool = False,
+    mode: str = "best",
+) -> Microkernel:
+    """The microkernel for one product on one processor, by page 03's "Choice, in order", with a reason for each step.
+
+    `threads_n` is how many threads share the columns; the rest of the cores share batch and rows. Errors as in
+    :func:`microkernel`.
+    """
+    # The order is the seed's (paragraphs 67 and 68): is the leading dimension bad -> first choice -> is z acceptable,
+    # else the next -> does m exceed the ways: inline copy or not. Two remarks. The seed asks whether z is acceptable
+    # only for a bad leading dimension; a z wider than a core's columns is no better on a good one, so it is asked
+    # always. And counting the conflicts needs m, which the sequence fixes last: `microkernel` puts the first question
+    # for every height the registers allow, the last one for the m of each choice.
+    require_positive("microkernel", "threads_n", threads_n)
+    cache = cpu.caches[0]  # level 1: every Cpu has it
+    lda = workload.lda or workload.k
+
+    def is_bad(rows: int) -> bool:
+        if workload.trans_a:  # a k step reads adjacent elements
+            return False
+        # No kernel reads more rows than there are.
+        return is_bad_leading_dimension(lda, workload.d_s, cache, min(rows, workload.m), mode)
+
+    n_per_core = -(-workload.n // threads_n)
+    ranked = microkernel(
+        registers=cpu.vector_registers,
+        lanes=cpu.lanes(workload.d_acc),
+        fma_latency=cpu.fma_latency * cpu.fma_units,
+        ways=cache.ways,
+        bad_leading_dimension=is_bad,
+        n_per_core=n_per_core,
+        priority_ratio=cpu.priority_ratio,
+        broadcast_from_memory=broadcast_from_memory,
+        mode=mode,
+    )
+
+    def tiles(kernel: Microkernel) -> int:
+        return workload.batch * -(-workload.m // kernel.m) * -(-workload.n // kernel.columns)
+
+    # A kernel taller than the matrix would only ever run as its own tail.
+    ranked = tuple(kernel for kernel in ranked if kernel.m <= workload.m) or ranked
+    acceptable = [kernel for kernel in ranked if kernel.acceptable]
+    filling = [kernel for kernel in acceptable if tiles(kernel) >= cpu.cores]
+    if filling:
+        chosen = filling[0]
+        why = f"{tiles(chosen)} tiles for {cpu.cores} cores, {n_per_core} columns per core: "
+        before = acceptable.index(chosen)
+        why += (
+            f"better ranked choices that leave cores idle: {before}" if before else "the best ranked acceptable choice"
+        )
+    elif acceptable:
+        chosen = max(acceptable, key=tiles)
+        why = f"no acceptable choice fills {cpu.cores} cores; this one makes the most tiles, {tiles(chosen)}"
+    else:
+        chosen = ranked[0]
+        failed = [limit.figures for limit in chosen.limits if not limit.passed and limit.name != "conflicts"]
+        why = f"no choice passes every limit; this one fails the least: {'; '.join(failed)}"
+    bad = chosen.form != "normal"
+    if workload.trans_a:
+        layout = "A is stored transposed, so that the elements of a k step are adjacent"
+    else:
+        layout = (
+            f"rows of A start {lda * workload.d_s} bytes apart; the level 1 cache has {cache.sets} sets, "
+            f"{cache.ways} ways and lines of {cache.line} bytes"
+        )
+    reasons = (
+        Reason("bad_leading_dimension", bad, layout),
+        Reason("m", chosen.m, why),
+        Reason("z", chosen.z, chosen.limit("balance").figures),
+        Reason("form", chosen.form, chosen.limit("conflicts").figures),
+    )
+    return replace(chosen, reasons=reasons)
+
+
+def _best_choices(core: _Core, bad: frozenset[int]) -> list[Microkernel]:
+    pairs = ((m, z) for z in range(1, core.registers) for m in range(1, core.tallest(z) + 1))
+    return sorted((_measure(core, bad, m, z) for m, z in pairs), key=_rank)
+
+
+def _seed_choices(core: _Core, bad: frozenset[int]) -> list[Microkernel]:
+    # The seed gives three choices for R = 32, latency 13, W = 8 and says how they follow only in part. The rules that
+    # give them, and nothing else:
+    # - z is a power of two with the largest m that limit 1 leaves: (30, 1), (14, 2), (6, 4), (2, 8).
+    # - Limits 2 and 3 hold, the latter as a ratio of at least 1: below it a k step loads more than it computes. That
+    #   rejects (30, 1), and the seed's (28, 1) with it.
+    # - The next choice is asked for because z was too wide, so one with a lower ratio and no smaller z is never
+    #   reached: (2, 8), ratio 1.6, behind (6, 4).
+    # - Last, the m <= W form of those still taller than the ways: their rows in the fewest equal runs of at most W.
+    #   14 rows and 8 ways give two runs of 7, not one of 8 and one of 6: the seed speaks of the pipeline halved, the
+    #   cut over cores made for 14 rows stays as it is, and 7 * 2 = 14 still exceeds the latency of 13.
+    # The list does not depend on the leading dimension; the form of each kernel does. Where no choice is acceptable
+    # (one vector of columns, or too few registers for the latency) the remaining powers of two follow.
+    powers = [1 << i for i in range(core.registers.bit_length()) if core.tallest(1 << i) >= 1]
+    widest_m = sorted((_measure(core, bad, core.tallest(z), z) for z in powers), key=lambda c: (-c.ratio, c.z))
+    choices: list[Microkernel] = []
+    for choice in filter(_computes_enough, widest_m):
+        if not choices or choice.z < choices[-1].z:
+            choices.append(choice)
+    for tall in [choice for choice in choices if choice.m > core.ways]:
+        runs = -(-tall.m // core.ways)
+        choices += filter(_computes_enough, [_measure(core, bad, -(-tall.m // runs), tall.z)])
+    if not any(choice.acceptable for choice in choices):
+        choices += sorted((choice for choice in widest_m if choice not in choices), key=_rank)
+    return sorted(choices, key=_failures)
+
+
+def _computes_enough(choice: Microkernel) -> bool:
+    return choice.limit("latency").passed and choice.limit("ratio").passed
+
+
+def _failures(choice: Microkernel) -> tuple[bool, ...]:
+    # The worst first: columns computed for nothing, more loads than multiply-adds, multiply-adds that wait for another.
+    return tuple(not choice.limit(name).passed for name in ("balance", "ratio", "latency"))
+
+
+def _rank(choice: Microkernel) -> tuple[object, ...]:
+    # What can be said without a shape. The ratio leads, as in the seed; at equal ratio more multiply-adds in flight
+    # hide latency better. That leaves (m, z) and (z, m): fewer rows to copy, then fewer registers. Instructions per
+    # multiply-add need no place of their own: they are 1 + 1/ratio, or, with A broadcast from memory, 1 + 1/m, which
+    # of such a pair favours the taller, and that one takes fewer registers.
+    return (_failures(choice), -choice.ratio, -choice.in_flight, choice.copied, choice.registers_used)
+
+
+def _measure(core: _Core, bad: frozenset[int], m: int, z: int) -> Microkernel:
+    """One (m, z) that the registers hold, measured against the five limits of page 03."""
+    in_flight = m * z
+    ratio = in_flight / (m + z)
+    used = (m + 1) * z + core.spare
+    # Limit 5. A column of more rows than ways is read in place only for the rows that leave room in the set for B, C
+    # and the copy; `priority_ratio` is that share, and 1 gives the seed's C[0:W]. Exact decimals: 0.58 * 50 is 29.
+    conflict = m in bad and m > core.ways
+    keep = floor(Fraction(str(core.priority_ratio)) * core.ways) if conflict else m
+    if conflict:
+        form, rows = "inline", f"{m} rows, of which more than {core.ways} ways share a set: rows {keep}..{m} are copied"
+    elif bad:
+        form, rows = "nocopy", f"{m} rows, of which no more than {core.ways} ways share a set"
+    else:
+        form, rows = "normal", "no more rows share a set than there are ways, whatever m"
+    if core.n_per_core is None:
+        balanced, columns = True, "columns per core not given"
+    else:
+        # A single vector is always acceptable: narrower there is none.
+        balanced = z == 1 or core.n_per_core >= z * core.lanes
+        columns = f"{core.n_per_core} columns per core are {core.n_per_core / core.lanes:.4g} vectors, z takes {z}"
+    spare = " + 1" if core.spare else ""
+    return Microkernel(
+        m=m,
+        z=z,
+        lanes=core.lanes,
+        form=form,
+        registers_used=used,
+        ratio=ratio,
+        in_flight=in_flight,
+        instructions_per_fma=(in_flight + z + (m if core.spare else 0)) / in_flight,
+        keep=keep,
+        copied=m - keep,
+        limits=(
+            Limit("registers", used <= core.registers, f"({m} + 1)*{z}{spare} = {used} of {core.registers}"),
+            Limit(
+                "latency", in_flight > core.fma_latency, f"{m}*{z} = {in_flight} in flight, latency {core.fma_latency}"
+            ),
+            Limit(
+                "ratio", ratio >= 1, f"{in_flight}/({m} + {z}) = {ratio:.2f} multiply-adds per load, at least 1 wanted"
+            ),
+            Limit("conflicts", not conflict, rows),
+            Limit("balance", balanced, columns),
+        ),
+    )

@@ -1,0 +1,90 @@
+"""Why each field of a CPU decision has its value, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...hardware.description import Cpu
+from ...workload import GemmWorkload
+from ..tiling import GemmTiling, Reason
+from .dot_engine import DotEngine
+from .traffic import ceil_div
+
+# Fields whose reason does not depend on the decision.
+_ALWAYS = {
+    "utilisation": "multiply-adds at peak over the predicted cycles of the slowest core",
+    "predicted_seconds": "predicted cycles of the slowest core at the clock that the system reports",
+}
+
+
+def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
+    """`tiling` with a reason for every field named in `why`."""
+    named = {**why, **_ALWAYS}
+    return replace(tiling, reasons=tuple(Reason(name, getattr(tiling, name), text) for name, text in named.items()))
+
+
+def blocked_reasons(
+    w: GemmWorkload, cpu: Cpu, engine: DotEngine, tiling: GemmTiling, *, bad: bool, plain_a: bool, forced: bool
+) -> dict[str, str]:
+    """For a product in register tiles. `bad`: the tile's rows collide in the first cache when read in place."""
+    assert tiling.mr and tiling.nr and tiling.lanes and tiling.keep is not None
+    l1 = cpu.cache(1)
+    ways = l1.ways if l1 else 8
+    rows, vectors, tiles = tiling.mr, tiling.nr // tiling.lanes, ceil_div(w.m, tiling.mr)
+    collide = f"rows {w.lda} elements apart {'share' if bad else 'do not share'} more cache sets than there are ways"
+    forms = {
+        "normal": collide,
+        "nocopy": f"{collide}; copying would cost more than it saves"
+        if bad
+        else f"taller tiles would collide in the first cache, {_count(rows, 'row')} fit its {ways} ways",
+        "inline": f"{collide}: {tiling.keep} rows in place, {rows - tiling.keep} from a small buffer",
+        "pack": f"{collide}: the rows of a tile are copied once per block of columns"
+        if plain_a
+        else f"{engine.name} takes its operands converted or interleaved",
+    }
+    parts = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
+    shares = " x ".join(map(str, parts)) + f" of batch, m, n, k: the cheapest split of {_count(cpu.cores, 'core')}"
+    packing = {
+        "ahead": "B arrives packed",
+        "pack": f"a panel of B serves {_count(tiles, 'tile')} of rows",
+        "none": f"{_count(tiles, 'tile')} of rows and a B of this size do not pay for packing it",
+    }
+    return {
+        "form": "forced" if forced else forms[tiling.form or "normal"],
+        "mr": f"{rows} x {_count(vectors, 'vector')}: {(rows + 1) * vectors + 1} of {cpu.vector_registers} registers",
+        "nr": f"{_count(vectors, 'vector')} of {tiling.lanes} lanes, {engine.name}",
+        "lanes": f"{cpu.vector_bits}-bit registers of {engine.accumulator}",
+        "keep": f"of {_count(rows, 'row')}, those read where they lie; up to {cpu.priority_ratio:.0%} of {ways} ways "
+        "where rows collide",
+        "partition_m": "one core's share of the rows",
+        "partition_n": "a block of B stays in the second cache",
+        "partition_k": "a tile of A stays in the first cache" if tiling.split_k else "k is whole",
+        "outer_order": "a block of B serves all rows before the next",
+        "inner_order": "a tile of A stays, panels of B pass" if tiling.inner_order == "mn" else "a panel of B stays",
+        "threads_batch": shares,
+        "threads_m": shares,
+        "threads_n": shares,
+        "threads_k": "m and n alone do not keep the cores busy" if parts[3] != 1 else shares,
+        "pack_a": "as the form says",
+        "pack_b": packing[tiling.pack_b or "none"],
+        "load_a": "once per block of columns",
+        "load_b": "once: tiles read the packed copy" if tiling.pack_b != "none" else "once per tile of rows",
+    }
+
+
+def stream_reasons(w: GemmWorkload, cpu: Cpu, tiling: GemmTiling) -> dict[str, str]:
+    """For a product of few rows."""
+    along = "k" if w.trans_b else "n"
+    return {
+        "form": f"{_count(w.m, 'row')}: B's elements are used {_count(w.m, 'time')}, so B is read once, along {along}",
+        "partition_n": "one core's columns, their sums in the second cache",
+        "partition_k": "k is whole" if w.trans_b else "rows of B read side by side, one pass over the sums for all",
+        "nr": "columns summed side by side in registers" if w.trans_b else "one vector",
+        "threads_n": f"columns shared by {_count(tiling.threads_n or 1, 'core')} of {cpu.cores}",
+        "pack_b": "B is read once",
+        "load_b": "once",
+    }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

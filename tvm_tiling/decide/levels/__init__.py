@@ -1,0 +1,1 @@
+"""Cuts through several storage levels (page 02)."""

@@ -1,0 +1,240 @@
+"""The fastest cut of a product through several storage levels (page 02), of few candidates.
+
+Loads fall as blocks grow, level by level, so what is left to choose is short:
+
+1. The spread of every level's instances over rows and columns: pairs of divisors.
+2. The level where K is split, and there the rows and columns of the sums: the sums' room couples them, so for each
+   count of columns the largest rows beside it, evened out, and a half and a quarter of them. (Blocks inside that level
+   are the same.)
+3. The levels outside, from the innermost outwards: the largest multiples of the blocks within that fit. Where operands
+   share the room, a part of it for each.
+4. The order of each level's two loops: the one that its loads take less time with.
+
+What neither loads nor products can go below bounds a candidate; those that cannot win are left out. The best few are
+then refined (levels/refine.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from ..gemm.traffic import ceil_div
+from .model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
+from .refine import refined
+from .steps import deepest
+from .time import Choice, product_cycles, times
+
+MOST_COUNTS = 16  # of blocks along an axis that are tried
+MOST_GROWN = 12  # candidates for each split level that are given outer levels, a third of them for each spread
+MOST_ALIKE = 2  # of each split level and spread that may be refined
+MOST_REFINED = 10  # candidates that are refined
+PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
+
+
+def best_blocks(p: LevelProduct) -> Choice | None:
+    """The best cut, None if none fits; the module's text says what is tried."""
+    starts = sorted((start for start in _starts(p) if start[0] < math.inf), key=lambda start: start[0])
+    spread_count = sum(1 for _ in spreads(p))
+    kinds: dict[tuple[object, ...], list[Choice]] = {}
+    best = math.inf
+    tried: dict[tuple[object, ...], int] = {}
+    for bound, start in starts:
+        kind = (start.split, start.across_m, start.across_n)
+        if bound >= best:
+            break
+        if tried.setdefault(kind, 0) < max(MOST_GROWN // 3, MOST_GROWN // spread_count):
+            tried[kind] += 1
+            grown = _grown(p, start)
+            if grown is not None:
+                kinds.setdefault(kind, []).append(grown)
+                best = min(best, grown.times.cost)
+    picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
+    picks.sort(key=lambda choice: choice.rank)
+    return min((refined(p, pick) for pick in picks[:MOST_REFINED]), key=lambda choice: choice.rank, default=None)
+
+
+def sizes(whole: int, unit: int) -> list[int]:
+    """Sizes of blocks along an axis, in multiples of `unit`, evened out: the counts of blocks that differ."""
+    found: list[int] = []
+    units = ceil_div(whole, unit)
+    count = 1
+    while count <= units:
+        size = ceil_div(units, count)
+        found.append(size * unit)
+        if size == 1:
+            break
+        count = ceil_div(units, size - 1)  # the next count that makes blocks smaller
+    if len(found) > MOST_COUNTS:
+        picks = {round(i * (len(found) - 1) / (MOST_COUNTS - 1)) for i in range(MOST_COUNTS)}
+        powers = {2**i for i in range(units.bit_length())}
+        found = [size for i, size in enumerate(found) if i in picks or size // unit in powers]
+    return found
+
+
+def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
+    """Cuts with the blocks of the split level alone, and what they cannot be faster than. Some may not fit yet."""
+    levels = len(p.levels)
+    for across_m, across_n in spreads(p):
+        rows_of = sizes(p.m, p.units[0] * across_m[-1])
+        columns_of = sizes(p.n, p.units[1] * across_n[-1])
+        for split in range(levels + 1):
+            depth = min(p.units[2], p.k) if split < levels else p.k
+            for sums, columns in itertools.product((1, 2), columns_of):
+                blocks = _same(p, split, p.units[0] * across_m[-1], columns, depth, across_m, across_n, sums)
+                most = _most_rows(p, blocks)
+                for limit in (most, most // 2, most // 4):
+                    rows = next((size for size in rows_of if size <= limit), None)
+                    if rows is not None and (limit == most or rows * 2 > limit):
+                        found = _same(p, split, rows, columns, depth, across_m, across_n, sums)
+                        cut = deepest(p, found)
+                        yield _bound(p, cut), cut
+
+
+def _most_rows(p: LevelProduct, b: Blocks) -> int:
+    """The most rows beside the columns of `b` whose sums, and steps of K of the least size, fit every level; 0 if the
+    columns do not fit."""
+    most = round_up(p.m, p.units[0] * b.across_m[-1])
+    depth = round_up(b.depth, p.units[2])
+    step = p.bytes_a(1, depth) * p.turns
+    for level, storage in enumerate(p.levels):
+        columns = share(b.columns[-1], p.n, b.across_n[level], p.units[1])
+        other = p.bytes_b(columns, depth) * p.turns
+        last = level == len(p.levels) - 1
+        for_sums = columns * (p.d_acc * (b.sums if last else p.turns) + p.d_behind * last)
+        if storage.room is not None:
+            room = (storage.room - other) // (for_sums + step)
+        elif other <= storage.rooms[1]:
+            room = min(storage.rooms[2] // for_sums, storage.rooms[0] // step)
+        else:
+            room = 0
+        most = min(most, room // p.units[0] * p.units[0] * b.across_m[level])
+    return most
+
+
+def _same(
+    p: LevelProduct,
+    split: int,
+    rows: int,
+    columns: int,
+    depth: int,
+    across_m: tuple[int, ...],
+    across_n: tuple[int, ...],
+    sums: int,
+) -> Blocks:
+    """A cut whose levels all have the same rows and columns."""
+    count = split + 1
+    return Blocks((rows,) * count, (columns,) * count, ("mn",) * count, depth, across_m, across_n, sums)
+
+
+def _bound(p: LevelProduct, b: Blocks) -> float:
+    """Cycles that no choice of outer blocks goes below, steps of K being as they are."""
+    last = len(p.levels) - 1
+    down, across = p.blocks_m(b.rows[-1]), p.blocks_n(b.columns[-1])
+    tiles = down * across
+    products = product_cycles(p, b)
+    tile = store_cycles(p, last, p.bytes_out(min(b.rows[-1], p.m), min(b.columns[-1], p.n)))
+    bound = max(products, (tiles - 1) * (products / tiles + tile + p.levels[last].latency) / b.sums)
+    begin, end = 0.0, 0.0
+    rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(p.units[2], p.k)
+    until = 0.0
+    for level, storage in enumerate(p.levels):
+        if level < b.split:
+            often = _least_loads(p, b, level)
+        elif b.depth < p.k:
+            often = [(across, down)]
+        else:
+            often = [(1, down), (across, 1)]
+        whole = p.pass_b(level, round_up(p.n, b.columns[-1]), 1) if level < b.split else p.loaded(b, level, 0, 1)[1]
+        loads = (sum(load_cycles(p, b, level, a * p.all_a, n * whole)) for a, n in often)
+        until = max(until, begin + min(loads, default=math.inf))
+        begin += storage.latency + sum(load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth)))
+        end += storage.latency + store_cycles(p, level, p.bytes_out(rows, columns))
+    stores = max(store_cycles(p, level, p.all_out) for level in range(last + 1))
+    return max(until, begin + bound, begin + products / tiles + stores) + end + 2 * p.latency
+
+
+def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]]:
+    """How often A and B come into a level that holds all of K, at least, in either order; nothing if it has no room."""
+    storage, depth = p.levels[level], round_up(p.k, p.units[2])
+    blocks = (
+        p.bytes_a(share(b.rows[-1], p.m, b.across_m[level], 1), depth),
+        p.bytes_b(share(b.columns[-1], p.n, b.across_n[level], 1), depth),
+    )
+    wholes = (
+        p.bytes_a(ceil_div(p.m, b.across_m[level]), depth),
+        p.bytes_b(ceil_div(p.n, b.across_n[level]), depth) * p.rounds,
+    )
+    rooms = storage.rooms[:2] if storage.room is None else (storage.room - blocks[1], storage.room - blocks[0])
+    if any(min(whole, block * p.turns) > room for whole, block, room in zip(wholes, blocks, rooms, strict=True)):
+        return []
+    most = [1 if whole <= room else ceil_div(whole * p.turns, room) for whole, room in zip(wholes, rooms, strict=True)]
+    return [(1, most[0]), (most[1], 1)]
+
+
+def _grown(p: LevelProduct, b: Blocks) -> Choice | None:
+    """The levels outside the split one with the largest blocks that fit, a shared room parted as is best."""
+    best: Choice | None = None
+    shared = any(storage.room is not None for storage in p.levels[: b.split])
+    for part in PARTS if shared else PARTS[:1]:
+        blocks = b
+        for level in range(b.split - 1, -1, -1):
+            blocks = _largest(p, blocks, level, part)
+        found = _ordered(p, blocks)
+        if found is not None and (best is None or found.rank < best.rank):
+            best = found
+    return best
+
+
+def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
+    """Blocks of one level and of those outside it, as large: multiples of those within, the most that fit."""
+    storage = p.levels[level]
+    depth = round_up(p.k, p.units[2])
+    rooms: tuple[float, float] = storage.rooms[:2]
+    if storage.room is not None:
+        tile = share(b.rows[-1], p.m, b.across_m[level], p.units[0])
+        tile *= share(b.columns[-1], p.n, b.across_n[level], p.units[1]) * p.d_acc * p.turns
+        rooms = ((storage.room - tile) * part, (storage.room - tile) * (1 - part))
+    for axis, room, across in (("m", rooms[0], b.across_m[level]), ("n", rooms[1], b.across_n[level])):
+        whole, own = (p.m, b.rows) if axis == "m" else (p.n, b.columns)
+        inner, fits = own[level + 1], _most(p, axis, room, depth * p.turns) * across
+        own_part = share(whole, whole, across, p.units["mn".index(axis)])
+        if (p.bytes_a if axis == "m" else p.bytes_b)(own_part, depth) <= room and (
+            storage.room is None or fits >= whole
+        ):
+            fits = max(fits, whole)  # all of it stays, once
+        count = ceil_div(whole, max(fits // inner * inner, inner))
+        size = round_up(ceil_div(whole, count), inner)
+        b = _with(b, axis, (*(size for _ in range(level + 1)), *own[level + 1 :]))
+    return b
+
+
+def _most(p: LevelProduct, axis: str, room: float, depth: int) -> int:
+    """The most rows or columns of so many steps of K that a room holds."""
+    if axis == "m":
+        return int(room // p.bytes_a(1, depth))
+    return max(0, int((room // (depth * p.d_b) - p.halo) // p.step))
+
+
+def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
+    return b._replace(rows=tuple(own)) if axis == "m" else b._replace(columns=tuple(own))
+
+
+def _ordered(p: LevelProduct, b: Blocks) -> Choice | None:
+    """The cut with each level's loops in the order that its loads take less time in, the next level's on a tie; None if
+    it does not fit."""
+    last = len(p.levels) - 1
+    for level in range(b.split + 1):
+        options = []
+        for order in ("mn", "nm"):
+            own = b._replace(orders=(*b.orders[:level], order, *b.orders[level + 1 :]))
+            traffic = traffic_of(p, own)
+            busy = [
+                sum(load_cycles(p, own, place, *p.loaded(own, place, traffic[place].load_a, traffic[place].load_b)))
+                for place in (min(level, last), min(level + 1, last))
+            ]
+            options.append((busy, not traffic[min(level, last)].a_first, own))
+        b = min(options, key=lambda option: option[:2])[-1]
+    found = times(p, b)
+    return None if found is None else Choice(b, found)

@@ -1,0 +1,1 @@
+"""Recurrent layers: on page 04's engine and on CPUs."""

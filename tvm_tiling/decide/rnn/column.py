@@ -1,0 +1,240 @@
+"""Recurrent layers on page 04's engine: how many columns (EP) and rows (VP) at once in each layer, and the threads.
+
+EP are few, so mode "best" counts them all. Mode "seed" is the source's walk: EP = 1, 2, 4, ... with the largest VP each
+allows, until one takes no fewer cycles than the one before (paragraphs 98 and 99), which for many sizes that are no
+powers of two is too early. Both take the pair of fewest cycles a step, then of the smaller latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from ...errors import HardwareError, UnsupportedOperator, nearest
+from ...hardware.column import Column
+from ...hardware.description import Hardware
+from ...workload import RnnWorkload
+from ..gemm.traffic import ceil_div, refuse_type
+from ..tiling import Decision, Reason
+from .adder_tree import smallest_tail
+from .step import StepCycles, check_pair, most_rows, step_cycles
+
+MODES = ("best", "seed")
+
+
+class RnnCycles(int):
+    """Cycles of a whole recurrent workload, as a number. `cycles_per_step` of one step of one sequence through all
+    layers and directions, `row_wise_per_step` the same in row-wise order; `product` cycles of it in which the engine
+    multiplies; `latency` of one drain."""
+
+    cycles_per_step: int
+    row_wise_per_step: int
+    product: int
+    latency: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerCut:
+    """`ep` columns and `vp` rows at once for a layer that takes `input_size` numbers beside its state, and what a step
+    of one sequence takes: `cx` and `ch` cycles of product, `latency` of a drain, `cycles_per_step` in all."""
+
+    input_size: int
+    ep: int
+    vp: int
+    cx: int
+    ch: int
+    latency: int
+    cycles_per_step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnTiling(Decision):
+    """How recurrent layers run on a column engine.
+
+    `ep` and `vp` are those of the first layer, `layers` has all. `cycles_per_step`, of one sequence through all layers
+    and directions, in column-wise order, `row_wise_per_step` in row-wise order; `utilisation` of the multipliers over
+    the former. `threads` sequences share an engine of `engines`, of `threads_needed` that would hide every stall;
+    `cycles` of the whole workload then. `seed_gap`: cycles of a step by mode "seed" / by mode "best". `tail`: CAT-N
+    with which one tree serves all layers.
+    """
+
+    op: ClassVar[str] = "rnn"
+
+    ep: int
+    vp: int
+    layers: tuple[LayerCut, ...]
+    tail: int
+    cycles_per_step: int
+    row_wise_per_step: int
+    threads: int
+    threads_needed: int
+    engines: int
+    cycles: int
+    utilisation: float
+    seed_gap: float
+
+
+def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best", "seed"] = "best") -> RnnTiling:
+    """The cut of recurrent layers on `hardware.column`, page 04. HardwareError where the unit is absent or does not
+    take the type."""
+    if mode not in MODES:
+        raise HardwareError(f"mode = {mode!r}: {nearest(str(mode), MODES)}")
+    column = _column(workload, hardware)
+    sizes = workload.input_sizes
+    best, greedy = ({size: choose(workload, column, size) for size in sizes} for choose in (_best, _greedy))
+    chosen = best if mode == "best" else greedy
+    cuts = tuple(_cut(workload, column, size, chosen[size]) for size in sizes)
+    steps = [step_cycles(workload, column, cut.input_size, cut.ep, cut.vp) for cut in cuts]
+    per_step = workload.directions * sum(step.column_wise for step in steps)
+    gap = _ratio(workload, column, greedy, best)
+    threads = _threads(workload, column)
+    needed = max(ceil_div(step.column_wise, step.product) for step in steps)
+    utilisation = workload.weights / (column.multipliers * per_step)
+    tail = smallest_tail(cut.ep for cut in cuts)
+    cycles, first = _whole(workload, column, steps), cuts[0]
+    return RnnTiling(
+        mode=mode,
+        ep=first.ep,
+        vp=first.vp,
+        layers=cuts,
+        tail=tail,
+        cycles_per_step=per_step,
+        row_wise_per_step=workload.directions * sum(step.row_wise for step in steps),
+        threads=threads,
+        threads_needed=needed,
+        engines=min(column.engines, workload.batch * workload.directions),
+        cycles=cycles,
+        utilisation=utilisation,
+        seed_gap=gap,
+        reasons=(
+            Reason("ep", first.ep, _why_ep(workload, column, first)),
+            Reason("vp", first.vp, _why_vp(workload, column, first)),
+            Reason("tail", tail, _why_tail(column, tail, cuts)),
+            Reason("cycles_per_step", per_step, _why_step(steps)),
+            Reason("row_wise_per_step", workload.directions * sum(step.row_wise for step in steps), "for comparison"),
+            Reason("threads", threads, f"{workload.batch * workload.directions} sequences on {column.threads} threads"),
+            Reason("threads_needed", needed, "to hide every stall: (Ch + max(Cx, lat)) / (Cx + Ch)"),
+            Reason("cycles", cycles, f"{workload.steps} steps and the drain at their end"),
+            Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, one sequence alone"),
+            Reason(
+                "seed_gap", gap, "a step of mode seed, which stops at the first EP that is no faster, by one of best"
+            ),
+        ),
+    )
+
+
+def rnn_cycles(workload: RnnWorkload, hardware: Hardware, *, ep: int, vp: int) -> RnnCycles:
+    """Cycles of `workload` with `ep` columns and `vp` rows at once in every layer; rows past those of the combined
+    weights are idle.
+
+    HardwareError where the machine has no column engine, no such type, or no such pair.
+    """
+    if not isinstance(workload, RnnWorkload):
+        raise UnsupportedOperator(f"rnn_cycles: a {type(workload).__name__}, accepted: an RnnWorkload")
+    column = _column(workload, hardware)
+    check_pair(column, hardware.name, ep, vp)
+    steps = [step_cycles(workload, column, size, ep, vp) for size in workload.input_sizes]
+    found = RnnCycles(_whole(workload, column, steps))
+    found.cycles_per_step = workload.directions * sum(step.column_wise for step in steps)
+    found.row_wise_per_step = workload.directions * sum(step.row_wise for step in steps)
+    found.product = workload.directions * sum(step.product for step in steps)
+    found.latency = column.latency(ep)
+    return found
+
+
+def _column(workload: RnnWorkload, hardware: Hardware) -> Column:
+    if hardware.column is None:
+        raise HardwareError(
+            f"{hardware.name} has no column engine for recurrent layers; accepted: a machine with a [column] table, or "
+            "a CPU"
+        )
+    refuse_type(hardware, hardware.column, workload.dtype)
+    return hardware.column
+
+
+def _largest(workload: RnnWorkload, column: Column, ep: int) -> int:
+    return min(most_rows(workload), column.multipliers // ep)
+
+
+def _best(workload: RnnWorkload, column: Column, size: int) -> int:
+    return min(column.column_counts, key=lambda ep: _rank(workload, column, size, ep))
+
+
+def _greedy(workload: RnnWorkload, column: Column, size: int) -> int:
+    counts = column.column_counts
+    found = counts[0]
+    for ep in counts[1:]:
+        if _rank(workload, column, size, ep)[0] >= _rank(workload, column, size, found)[0]:
+            break
+        found = ep
+    return found
+
+
+def _rank(workload: RnnWorkload, column: Column, size: int, ep: int) -> tuple[int, int]:
+    step = step_cycles(workload, column, size, ep, _largest(workload, column, ep))
+    return step.column_wise, step.latency
+
+
+def _ratio(workload: RnnWorkload, column: Column, greedy: dict[int, int], best: dict[int, int]) -> float:
+    def cycles(chosen: dict[int, int]) -> int:
+        return sum(_rank(workload, column, size, chosen[size])[0] for size in workload.input_sizes)
+
+    return cycles(greedy) / cycles(best)
+
+
+def _cut(workload: RnnWorkload, column: Column, size: int, ep: int) -> LayerCut:
+    vp = _largest(workload, column, ep)
+    step = step_cycles(workload, column, size, ep, vp)
+    return LayerCut(
+        input_size=size,
+        ep=ep,
+        vp=vp,
+        cx=step.cx,
+        ch=step.ch,
+        latency=step.latency,
+        cycles_per_step=step.column_wise,
+    )
+
+
+def _threads(workload: RnnWorkload, column: Column) -> int:
+    """Sequences of a layer that share an engine: elements of the batch, and the two directions."""
+    return min(column.threads, ceil_div(workload.batch * workload.directions, column.engines))
+
+
+def _whole(workload: RnnWorkload, column: Column, steps: list[StepCycles]) -> int:
+    """Cycles of all layers, one after the other, whose sequences take the threads of the engines in turn."""
+    threads = _threads(workload, column)
+    groups, rest = divmod(ceil_div(workload.batch * workload.directions, column.engines), threads)
+    total = 0
+    for step in steps:
+        total += groups * step.sequences(workload.steps, threads)
+        total += step.sequences(workload.steps, rest) if rest else 0
+    return total
+
+
+def _why_ep(workload: RnnWorkload, column: Column, cut: LayerCut) -> str:
+    others = {ep: _rank(workload, column, cut.input_size, ep)[0] for ep in column.column_counts}
+    near = [f"{ep}: {cycles}" for ep, cycles in others.items() if ep in (cut.ep // 2, cut.ep * 2)]
+    own = f"{cut.cycles_per_step} cycles a step of the layer"
+    return f"{own}; by others {', '.join(near)}" if near else own
+
+
+def _why_vp(workload: RnnWorkload, column: Column, cut: LayerCut) -> str:
+    rows = most_rows(workload)
+    return f"all {rows} rows" if cut.vp == rows else f"{column.multipliers} multipliers beside {cut.ep} columns"
+
+
+def _why_tail(column: Column, tail: int, cuts: tuple[LayerCut, ...]) -> str:
+    if column.tree_inputs is not None:
+        served = ", ".join(map(str, column.column_counts))
+        return f"of {column.tree_tail}: a tree of {column.tree_inputs} that serves EP of {served}"
+    if tail == 1:
+        return "one EP: the tree needs no tail"
+    return f"one tree for EP of {', '.join(map(str, sorted({cut.ep for cut in cuts})))}"
+
+
+def _why_step(steps: list[StepCycles]) -> str:
+    one = steps[0]
+    drain = f" and {one.drains - 1} drain more" if one.drains > 1 else ""
+    first = f"Ch {one.ch} + max(Cx {one.cx}, latency {one.latency}){drain}"
+    return first if len(steps) == 1 else f"{first} in the first layer"

@@ -1,0 +1,191 @@
+"""The recurrent part of a layer on a CPU: one kernel for the whole sequence, h part, gates and state (page 04).
+
+The x part of all steps is one product and comes before. A step multiplies the recurrent weights by the state, column by
+column: `vp` rows of the weights, the gates of whole vectors of units beside each other, are summed in registers while
+`ep` columns are taken at once, each into sums of its own, so that multiply-adds do not wait for each other. The weights
+are packed in the order in which they are read. Each core has its share of the units, and reads the same weights in
+every step; where they are more than its first cache, every other step takes them from the end, so that what was read
+last, and is in the nearest cache, is read first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from ...hardware.description import Cpu
+from ..gemm.cost import ASSUMED_MHZ
+from ..gemm.traffic import ceil_div
+from ..tiling import Decision, Reason
+from ..vector.elementwise import FUNCTION
+
+# Gates of a unit by the letters of the textbooks.
+GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
+FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoid and tanh, of each unit
+# Cycles in which the cores meet at the end of a parallel loop, at about 3 GHz, where they run without rest.
+MEETING = 1500.0
+# Part of a cache that holds weights from one step to the next.
+KEPT = 0.8
+MOST_COLUMNS = 8  # at once, each into sums of its own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrence:
+    """What the kernel computes: `steps` steps of `batch` sequences through `hidden` units. float32.
+
+    `order`: the gates in the order of the projected inputs and of the weights. `reverse`: from the last step to the
+    first. `reset_after`, a GRU's: r multiplies the product with h and its bias. `lengths`: each sequence has a length
+    of its own; `peepholes`, an LSTM's: gates that see the state of the cell.
+    """
+
+    cell: str
+    steps: int
+    batch: int
+    hidden: int
+    order: str
+    reverse: bool = False
+    reset_after: bool = True
+    activation: str = "tanh"
+    lengths: bool = False
+    peepholes: bool = False
+
+    @property
+    def gates(self) -> int:
+        return len(self.order)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.steps * self.batch * self.gates * self.hidden * self.hidden
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The gates of each product of a step; where r multiplies h, the last waits for the first."""
+        if self.cell == "gru" and not self.reset_after:
+            return "rz", "n"
+        return (GATES[self.cell],)
+
+    @property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what the kernel takes; "lengths" are of int32, the others of float32."""
+        state = (self.batch, self.hidden)
+        taken = {
+            "projected": (self.steps, self.batch, self.gates * self.hidden),
+            "weights": (self.gates * self.hidden, self.hidden),
+            "h0": state,
+        }
+        if self.cell == "lstm":
+            taken["c0"] = state
+        if self.cell == "gru" and self.reset_after:
+            taken["bias"] = (self.hidden,)  # of the candidate's product with h
+        if self.peepholes:
+            taken["peepholes"] = (3 * self.hidden,)  # of i, o, f
+        if self.lengths:
+            taken["lengths"] = (self.batch,)
+        return taken
+
+    @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what it gives: h of all steps, and the states behind the last one."""
+        state = (self.batch, self.hidden)
+        given = {"y": (self.steps, self.batch, self.hidden), "h": state}
+        return {**given, "c": state} if self.cell == "lstm" else given
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrenceTiling(Decision):
+    """`vp` rows of the weights, those of `blocks` vectors of units, for `rows` sequences and `ep` columns at once; the
+    units are shared by `threads` cores. `turning`: every other step takes a share's weights from the end."""
+
+    op: ClassVar[str] = "recurrence"
+
+    lanes: int
+    ep: int
+    vp: int
+    blocks: int
+    rows: int
+    threads: int
+    turning: bool
+    predicted_seconds: float
+    form: str = "sequence"
+
+
+def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = None) -> RecurrenceTiling:
+    """The cut of one layer's recurrence; `threads` forces the number of cores."""
+    r, lanes = recurrence, cpu.lanes(4)
+    gates = max(len(phase) for phase in r.phases)
+    rows, blocks = _tile(r, gates, lanes, cpu)
+    vectors = rows * blocks * gates
+    wanted = cpu.fma_latency * cpu.fma_units
+    ep = 1
+    most = min(MOST_COLUMNS, r.hidden)
+    while ep * 2 <= most and ep * vectors < wanted and _registers(rows * ep * 2, blocks, gates, cpu):
+        ep *= 2
+    groups = ceil_div(r.hidden, blocks * lanes)
+    choices = [threads] if threads else range(1, min(cpu.cores, groups) + 1)
+    cost = {number: _step_cycles(r, cpu, blocks, number) for number in choices}
+    chosen = min(cost, key=lambda number: (cost[number], number))
+    kept = KEPT * cpu.caches[0].size
+    share = 4.0 * r.gates * r.hidden * r.hidden / chosen
+    alone = f"{cost[1]:.0f} cycles a step on one core" if 1 in cost else "as asked for"
+    return RecurrenceTiling(
+        lanes=lanes,
+        ep=ep,
+        vp=blocks * gates * lanes,
+        blocks=blocks,
+        rows=rows,
+        threads=chosen,
+        turning=share > kept,
+        predicted_seconds=r.steps * cost[chosen] / ((cpu.clock_mhz or ASSUMED_MHZ) * 1e6),
+        reasons=(
+            Reason("form", "sequence", "one kernel for all steps; the x part of all steps is one product before it"),
+            Reason("ep", ep, f"{vectors} sums a column, {wanted} hide the latency of multiply-adds"),
+            Reason("vp", blocks * gates * lanes, f"{gates} gates of {blocks} vectors of {lanes} units"),
+            Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
+            Reason("threads", chosen, f"{cost[chosen]:.0f} cycles a step, {alone}"),
+            Reason("turning", share > kept, f"{share:.0f} bytes of weights a core, its first cache keeps {kept:.0f}"),
+        ),
+    )
+
+
+def _registers(rows: int, blocks: int, gates: int, cpu: Cpu) -> bool:
+    """Whether sums, a column's weights and one number of the state find registers."""
+    return (rows + 1) * blocks * gates + 1 <= cpu.vector_registers
+
+
+def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu) -> tuple[int, int]:
+    """(sequences, vectors of units) of a register tile: the fewest loads for each multiply-add, then the fewest units,
+    which are shared evenly."""
+    found = []
+    for blocks in range(1, min(4, ceil_div(r.hidden, lanes)) + 1):
+        most = max([n for n in range(1, r.batch + 1) if _registers(n, blocks, gates, cpu)], default=0)
+        if not most and blocks > 1:
+            break
+        rows = ceil_div(r.batch, ceil_div(r.batch, max(1, most)))
+        groups = ceil_div(r.hidden, blocks * lanes)
+        uneven = ceil_div(groups, cpu.cores) * cpu.cores * blocks * lanes / r.hidden
+        loads = 1 / rows if r.batch > 1 else 1.0
+        found.append(((1 + loads + 1 / (blocks * gates)) * uneven, blocks, rows))
+    _, blocks, rows = min(found)
+    return rows, blocks
+
+
+def _step_cycles(r: Recurrence, cpu: Cpu, blocks: int, threads: int) -> float:
+    """Of one step: multiply-adds or the arrival of the weights, the functions behind, the meeting of the cores."""
+    lanes = cpu.lanes(4)
+    groups = ceil_div(r.hidden, blocks * lanes)
+    share = ceil_div(groups, threads) / groups
+    weights = 4.0 * r.gates * r.hidden * r.hidden * share
+    products = weights / 4 / lanes * r.batch / cpu.fma_units
+    second, third = cpu.cache(2), cpu.cache(3)
+    kept = KEPT * (second.size / second.cores if second is not None else 256 << 10)
+    far = max(0.0, weights - kept)
+    total = 4.0 * r.gates * r.hidden * r.hidden
+    within = third is not None and total <= third.size
+    beyond = far / (cpu.l3_bytes_per_cycle if within else cpu.memory_bytes_per_cycle)
+    arrival = (weights - far) / cpu.l2_bytes_per_cycle + beyond
+    functions = FUNCTIONS[r.cell] * r.batch * ceil_div(r.hidden, lanes) * share * FUNCTION
+    meeting = MEETING * len(r.phases) if threads > 1 else 0.0
+    return max(products, arrival) + functions + meeting

@@ -1,0 +1,135 @@
+"""Attention on a CPU: how many rows of scores stay in the second cache from q k^T over the softmax to the last product.
+
+For each matrix of the batch, keys and values are packed once into panels; then blocks of rows pass through all three
+steps. A block's scores are written and read where they lie, so it is as tall as a quarter of the second cache lets it
+be; taller blocks would only read the packed operands less often, and those come from the same cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...hardware.description import Cpu
+from ..gemm.cost import PARALLEL_START
+from ..gemm.traffic import ceil_div
+from ..tiling import Decision, Reason
+from .elementwise import FUNCTION, PLAIN_OPERATION, SHARES_PER_CORE
+
+# Share of the second cache for a block of scores.
+SCORES_SHARE = 0.25
+# Rows of a block beyond which nothing is gained.
+MOST_ROWS = 64
+# Passes of plain operations over the scores: scale and mask, maximum, difference, sum, quotient.
+PASSES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShape:
+    """`batch` times softmax(q k^T) v; q is rows x depth, k is keys x depth, v is keys x width. float32."""
+
+    batch: int
+    rows: int
+    keys: int
+    depth: int
+    width: int
+
+    @property
+    def flops(self) -> int:
+        """Of the two products."""
+        return 2 * self.batch * self.rows * self.keys * (self.depth + self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterTile:
+    """`height` rows by `vectors` vectors of sums in registers."""
+
+    height: int
+    vectors: int
+
+    def __str__(self) -> str:
+        return f"{self.height} x {self.vectors}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionTiling(Decision):
+    """Blocks of `block_rows` rows; a register tile for either product; shares of the cores in batch and rows."""
+
+    op: ClassVar[str] = "attention"
+
+    shape: AttentionShape
+    lanes: int
+    block_rows: int
+    scores: RegisterTile
+    values: RegisterTile
+    threads_batch: int
+    threads_rows: int
+    predicted_seconds: float
+    form: str = "fused"
+
+
+def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
+    """The cut of one attention."""
+    lanes = cpu.lanes(4)
+    l2 = cpu.cache(2)
+    room = SCORES_SHARE * (l2.size / l2.cores if l2 is not None else 256 << 10)
+    most = max(1, min(MOST_ROWS, int(room) // (4 * shape.keys)))
+    rows = ceil_div(shape.rows, ceil_div(shape.rows, most))
+    scores, values = (_tile(columns, rows, lanes, cpu) for columns in (shape.keys, shape.width))
+    # Whole register tiles, where the block holds several.
+    if rows < shape.rows and rows > scores.height:
+        rows = rows // scores.height * scores.height
+    even = shape.batch % cpu.cores == 0 or shape.batch >= SHARES_PER_CORE * cpu.cores
+    cycles = _cycles(shape, scores, values, lanes, cpu)
+    serial = cpu.cores == 1 or cycles * (1 - 1 / cpu.cores) <= PARALLEL_START
+    tb = 1 if serial or not even else cpu.cores
+    tr = 1 if serial or even else min(cpu.cores, ceil_div(shape.rows, rows))
+    if tb * tr > 1:
+        cycles = cycles / (tb * tr) + PARALLEL_START
+    whole = f"{shape.batch} matrices"
+    return AttentionTiling(
+        shape=shape,
+        lanes=lanes,
+        block_rows=rows,
+        scores=scores,
+        values=values,
+        threads_batch=tb,
+        threads_rows=tr,
+        predicted_seconds=cycles / ((cpu.clock_mhz or 3000.0) * 1e6),
+        reasons=(
+            Reason("form", "fused", f"scores of {rows} rows, {4 * rows * shape.keys} bytes, stay in the second cache"),
+            Reason("block_rows", rows, f"{SCORES_SHARE:.0%} of the second cache holds {most} rows of {shape.keys}"),
+            Reason("scores", str(scores), f"fewest idle lanes and loads for {shape.keys} columns"),
+            Reason("values", str(values), f"fewest idle lanes and loads for {shape.width} columns"),
+            Reason("threads_batch", tb, f"{whole} are {'shared evenly' if even else 'too few to share'}"),
+            Reason("threads_rows", tr, "each task packs keys and values itself" if tr > 1 else "one task has all rows"),
+        ),
+    )
+
+
+def _tile(columns: int, rows: int, lanes: int, cpu: Cpu) -> RegisterTile:
+    """The tile with the least work: idle lanes, and loads beside multiply-adds."""
+    found = []
+    for vectors in range(1, min(4, ceil_div(columns, lanes)) + 1):
+        height = min(rows, (cpu.vector_registers - 1) // vectors - 1)
+        if height < 1:
+            continue
+        height = ceil_div(rows, ceil_div(rows, height))
+        padded = ceil_div(columns, vectors * lanes) * vectors * lanes / columns
+        found.append((padded * (1 + (height + vectors) / (height * vectors)), height, vectors))
+    _, height, vectors = min(found)
+    return RegisterTile(height=height, vectors=vectors)
+
+
+def _cycles(shape: AttentionShape, scores: RegisterTile, values: RegisterTile, lanes: int, cpu: Cpu) -> float:
+    """On one core: multiply-adds of whole tiles, the softmax, packing."""
+
+    def product(tile: RegisterTile, columns: int, depth: int) -> float:
+        wide = ceil_div(columns, tile.vectors * lanes) * tile.vectors
+        return shape.rows * wide * depth / cpu.fma_units
+
+    elements = shape.rows * shape.keys / lanes
+    softmax = elements * (PASSES * PLAIN_OPERATION + FUNCTION)
+    packing = 2.0 * shape.keys * (shape.depth + shape.width) / lanes
+    both = product(scores, shape.keys, shape.depth) + product(values, shape.width, shape.keys)
+    return shape.batch * (both + softmax + packing)

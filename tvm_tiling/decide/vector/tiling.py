@@ -1,0 +1,80 @@
+"""How many elements of an element-wise operator an accelerator loads, computes and stores at a time (page 06).
+
+Loads, the vector engine and the store work on three tiles at once. A tile is large enough that rounding to whole cycles
+is a percent of its slowest part, small enough that the first load and the last store, which nothing hides, are a small
+part of the whole, and fits its buffers in two versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...errors import HardwareError
+from ...hardware.machine import Machine
+from ..tiling import Decision, Reason
+
+ENOUGH = 128.0  # cycles that the slowest part of a tile should take
+LEAST_TILES = 16
+MOST_TILES = 4096
+VERSIONS = 2
+SCRATCH = 4  # results of 4 bytes that an expression may hold at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorTiling(Decision):
+    """`elements` of the result in a tile, at most; `cycles` of the whole if its slowest part hides all others. On a
+    machine with several storage levels `versions` of a tile are in each of them, the outermost first."""
+
+    op: ClassVar[str] = "elementwise"
+
+    elements: int
+    cycles: float
+    bound: str  # the slowest part: a memory's load, the vector engine or the store
+    versions: tuple[int, ...] = ()
+
+
+def decide_vector(
+    points: int, operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
+) -> VectorTiling:
+    """The tile of an operator of `points` elements. operands: the memory that each is loaded to and its bytes per
+    element; result: bytes of one; operations: instructions of the vector engine. HardwareError if not even one element
+    fits."""
+    held: dict[str, int] = {"out": VERSIONS * result + SCRATCH * 4}
+    parts = {"vector engine": max(1, operations) / machine.vector.lanes}
+    for memory, size in operands:
+        held[memory] = held.get(memory, 0) + VERSIONS * size
+        rate = machine.rate("external", memory)
+        if rate is not None:
+            parts[f"load of {memory}"] = parts.get(f"load of {memory}", 0.0) + size / rate
+    rate = machine.rate("external", "out")
+    if rate is not None:
+        parts["store"] = parts.get("load of out", 0.0) + result / rate
+    bound = max(parts, key=lambda part: parts[part])
+    wanted = max(ENOUGH / parts[bound], points / MOST_TILES)
+    elements, why = (
+        int(max(1, min(wanted, points / LEAST_TILES))),
+        f"the {bound} takes {parts[bound]:.3g} cycles for one",
+    )
+    for memory, each in held.items():
+        room = machine.capacity(memory)
+        # A kilobyte is left to the starts of buffers, which are aligned.
+        if room is not None and elements * each > room - min(1024, room // 4):
+            elements = (room - min(1024, room // 4)) // each
+            why = f"memory {memory!r} holds {VERSIONS} versions of them and scratch space"
+            if elements < 1:
+                raise HardwareError(
+                    f"{machine.hardware.name}: memory {memory!r} of {room} bytes holds no element of {each} bytes; "
+                    f"accepted: at least {2 * each}"
+                )
+    cycles = points * parts[bound]
+    return VectorTiling(
+        elements=elements,
+        cycles=cycles,
+        bound=bound,
+        reasons=(
+            Reason("elements", elements, why),
+            Reason("cycles", cycles, f"{points} elements, bound by the {bound}"),
+        ),
+    )

@@ -1,0 +1,177 @@
+"""Reading ONNX models from files and bytes that nobody vouches for.
+
+A file can declare any size and name any path. So nothing is allocated that the file (or the file beside it that holds a
+weight) does not have bytes for, and no path may leave the model's folder.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, numpy_helper
+
+from ...errors import ModelFormatError
+from .graph import SMALL_BYTES, OnnxGraph, all_graphs, nodes_in, tensors_in
+
+# A protobuf message cannot be larger.
+MAX_MESSAGE = 2**31 - 1
+# Elements held in one byte.
+_PER_BYTE = {
+    getattr(TensorProto, name): count
+    for name, count in {"UINT4": 2, "INT4": 2, "FLOAT4E2M1": 2, "UINT2": 4, "INT2": 4}.items()
+    if hasattr(TensorProto, name)
+}
+# The field that holds values which are not raw bytes, and how many of its entries make an element.
+_FIELDS: dict[int, tuple[str, int]] = {
+    TensorProto.FLOAT: ("float_data", 1),
+    TensorProto.COMPLEX64: ("float_data", 2),
+    TensorProto.DOUBLE: ("double_data", 1),
+    TensorProto.COMPLEX128: ("double_data", 2),
+    TensorProto.INT64: ("int64_data", 1),
+    TensorProto.UINT32: ("uint64_data", 1),
+    TensorProto.UINT64: ("uint64_data", 1),
+    TensorProto.STRING: ("string_data", 1),
+}
+
+
+def parse_onnx(data: bytes, where: str, folder: Path | None = None) -> OnnxGraph:
+    """The model in `data`; `folder` is where its external weights may lie. Raises ModelFormatError."""
+    if len(data) > MAX_MESSAGE:
+        raise ModelFormatError(f"{where}: {len(data)} bytes; an ONNX file holds at most 2 GiB, the rest lies beside it")
+    try:
+        model = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelFormatError(f"{where}: not an ONNX model, or cut short; accepted: a whole .onnx file") from None
+    return prepare_proto(model, where, folder)
+
+
+def prepare_proto(model: onnx.ModelProto, where: str, folder: Path | None = None) -> OnnxGraph:
+    """A parsed model, taken over and changed: sizes checked, external weights read, constants no longer inputs."""
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelFormatError(f"{where}: holds no graph, so it is not an ONNX model; accepted: a whole .onnx file")
+    if not model.graph.output:
+        raise ModelFormatError(f"{where}: the graph has no output; accepted: a model with at least one")
+    _check_names(model, where)
+    sparse = [graph for graph in all_graphs(model) if graph.sparse_initializer]
+    if sparse or any(entry.HasField("sparse_tensor") for node in nodes_in(model) for entry in node.attribute):
+        raise ModelFormatError(f"{where}: holds sparse weights; accepted: dense ones")
+    graph = OnnxGraph(model, where)
+    external = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            external[tensor.name] = _read_external(tensor, where, folder)
+            tensor.data_location = TensorProto.DEFAULT
+    for tensor in tensors_in(model):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor.raw_data = _read_external(tensor, where, folder).tobytes()
+            tensor.data_location = TensorProto.DEFAULT
+        elif tensor.name not in external:
+            _check_size(tensor, where)
+    _take_constants(graph, external)
+    # Functions came with version 8; before 4 every constant had to be declared as an input too.
+    model.ir_version = max(model.ir_version, 8)
+    return graph
+
+
+def _check_names(model: onnx.ModelProto, where: str) -> None:
+    """Names are text: protobuf gives those that are not as bytes."""
+    for graph in all_graphs(model):
+        named = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+        if any(isinstance(entry.name, bytes) for entry in named):
+            raise ModelFormatError(f"{where}: a tensor's name is not UTF-8 text, so the file is damaged")
+    for node in nodes_in(model):
+        texts = (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
+        if any(isinstance(text, bytes) for text in texts):
+            raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is damaged")
+
+
+def _take_constants(graph: OnnxGraph, external: dict[str, np.ndarray]) -> None:
+    """Move large constants out of the graph; none of them is an input any more."""
+    tensors = list(graph.graph.initializer)
+    names = {tensor.name for tensor in tensors}
+    values = [value for value in graph.graph.input if value.name not in names]
+    del graph.graph.initializer[:]
+    del graph.graph.input[:]
+    graph.graph.input.extend(values)
+    for tensor in tensors:
+        if tensor.name in external:
+            graph.add_constant(tensor.name, external[tensor.name])
+        elif tensor.ByteSize() > SMALL_BYTES:
+            graph.add_constant(tensor.name, numpy_helper.to_array(tensor))
+        else:
+            graph.graph.initializer.append(tensor)
+
+
+def _elements(tensor: TensorProto, where: str) -> int:
+    if any(extent < 0 for extent in tensor.dims):
+        raise ModelFormatError(f"{where}: weight {tensor.name!r} has shape {list(tensor.dims)}; accepted: sizes from 0")
+    return math.prod(tensor.dims)
+
+
+def _stored_bytes(tensor: TensorProto, where: str) -> int:
+    """How many bytes the declared shape and type take."""
+    count = _elements(tensor, where)
+    if tensor.data_type in _PER_BYTE:
+        return -(-count // _PER_BYTE[tensor.data_type])
+    try:
+        return count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except KeyError:
+        raise ModelFormatError(f"{where}: weight {tensor.name!r} has the unknown type {tensor.data_type}") from None
+
+
+def _check_size(tensor: TensorProto, where: str) -> None:
+    """The file has as many values as the tensor declares, so that reading it allocates no more than that."""
+    if tensor.data_type == TensorProto.STRING or not tensor.HasField("raw_data"):
+        name, per_element = _FIELDS.get(tensor.data_type, ("int32_data", 1))
+        held = len(getattr(tensor, name))
+        wanted = _elements(tensor, where) * per_element
+        if tensor.data_type in _PER_BYTE:
+            wanted = _stored_bytes(tensor, where)
+        kind = "values"
+    else:
+        held, wanted, kind = len(tensor.raw_data), _stored_bytes(tensor, where), "bytes"
+    if held != wanted:
+        raise ModelFormatError(
+            f"{where}: weight {tensor.name!r} of shape {list(tensor.dims)} needs {wanted} {kind} and has {held}"
+        )
+
+
+def _read_external(tensor: TensorProto, where: str, folder: Path | None) -> np.ndarray:
+    """A weight that lies in a file beside the model."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    weight = f"{where}: weight {tensor.name!r}"
+    if folder is None:
+        raise ModelFormatError(f"{weight} lies in a file of its own; accepted: such a model by its path")
+    path = _inside(folder, entries.get("location", ""), weight)
+    if tensor.data_type in _PER_BYTE or tensor.data_type == TensorProto.STRING:
+        raise ModelFormatError(f"{weight} has type {tensor.data_type}, which is not read from a file of its own")
+    size = _stored_bytes(tensor, where)
+    try:
+        offset = int(entries.get("offset", 0))
+        length = int(entries.get("length", size))
+    except ValueError:
+        raise ModelFormatError(f"{weight}: offset and length of its place in {path.name!r} are no numbers") from None
+    held = path.stat().st_size
+    if length != size or offset < 0 or offset + size > held:
+        raise ModelFormatError(
+            f"{weight} of shape {list(tensor.dims)} takes {size} bytes; the file says {length} from {offset} on in "
+            f"{path.name!r}, which has {held}"
+        )
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    values = np.fromfile(path, dtype=dtype, count=math.prod(tensor.dims), offset=offset)
+    return values.reshape(tuple(tensor.dims))
+
+
+def _inside(folder: Path, location: str, weight: str) -> Path:
+    """The file at `location`, which has to be in `folder`, links followed."""
+    home = folder.resolve()
+    path = (home / location).resolve()
+    if not location or Path(location).is_absolute() or not path.is_relative_to(home):
+        raise ModelFormatError(f"{weight} lies at {location!r}; accepted: a file in the folder of the model")
+    if not path.is_file():
+        raise ModelFormatError(f"{weight}: the file {location!r} is missing beside the model")
+    return path

@@ -1,0 +1,219 @@
+"""Constants of an ONNX graph computed before compilation, so that shapes are numbers when TVM reads it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from ...errors import ModelFormatError
+from .branches import take_branches
+from .graph import OnnxGraph, attributes, node_name, static_shape
+from .shapes import inferred_types
+
+# A small file can ask for any amount of constants (ConstantOfShape, Expand, ...); this many bytes are computed.
+MAX_COMPUTED_BYTES = 2**31
+# Operators whose work is at most their inputs and outputs, a few times over.
+CHEAP = frozenset(
+    [
+        "Abs",
+        "Add",
+        "And",
+        "Cast",
+        "CastLike",
+        "Ceil",
+        "Clip",
+        "Concat",
+        "ConstantOfShape",
+        "Cos",
+        "DequantizeLinear",
+        "Div",
+        "Equal",
+        "Exp",
+        "Expand",
+        "EyeLike",
+        "Flatten",
+        "Floor",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "MelWeightMatrix",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "OneHot",
+        "Or",
+        "Pow",
+        "Range",
+        "Reciprocal",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceSum",
+        "Reshape",
+        "Round",
+        "ScatterND",
+        "Sign",
+        "Sin",
+        "Slice",
+        "Split",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Sum",
+        "Tile",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+        "Where",
+        "Xor",
+    ]
+)
+
+
+def fold_constants(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
+    """Replace what is known before the run by constants; gives the types that are inferred then.
+
+    Shapes of tensors of fixed shape count as known. Raises ModelFormatError where the constants that the model asks for
+    exceed MAX_COMPUTED_BYTES.
+    """
+    budget = MAX_COMPUTED_BYTES
+    while True:
+        types = inferred_types(graph)
+        used = _fold_once(graph, types, budget)
+        if used is None and not take_branches(graph):
+            return types
+        budget -= used or 0
+
+
+def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: int) -> int | None:
+    """One walk over the nodes: the bytes of the constants computed, or None where nothing was to be done."""
+    constants, kept, used, changed = graph.constants(), [], 0, False
+    outputs = {value.name for value in graph.graph.output}
+    for node in graph.graph.node:
+        values = _known_values(graph, node, constants, types, budget - used)
+        if values is None:
+            kept.append(node)
+            continue
+        changed = True
+        for name, value in zip(node.output, values, strict=False):
+            if name:
+                constants[name] = value
+                graph.add_constant(name, value)
+                used += value.nbytes
+    if not changed:
+        return None
+    for name in outputs & {name for node in graph.graph.node for name in node.output} - {
+        name for node in kept for name in node.output
+    }:
+        # An output of the graph has to be made by a node.
+        inner = graph.fresh_name(f"{name}_value")
+        _rename_constant(graph, name, inner)
+        kept.append(onnx.helper.make_node("Identity", [inner], [name], name=f"{name}_value"))
+    graph.replace_nodes(kept)
+    return used
+
+
+def _rename_constant(graph: OnnxGraph, old: str, new: str) -> None:
+    for tensor in graph.graph.initializer:
+        if tensor.name == old:
+            tensor.name = new
+    if old in graph.weights:
+        graph.weights[new] = graph.weights.pop(old)
+        next(value for value in graph.graph.input if value.name == old).name = new
+
+
+def _known_values(
+    graph: OnnxGraph,
+    node: onnx.NodeProto,
+    constants: dict[str, np.ndarray],
+    types: dict[str, onnx.ValueInfoProto],
+    budget: int,
+) -> list[np.ndarray] | None:
+    """The outputs of a node where they are known before the run."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Constant":
+        return [_constant_value(node)]
+    if node.op_type in ("Shape", "Size"):
+        return _shape_values(node, types)
+    if node.op_type not in CHEAP or any(name and name not in constants for name in node.input):
+        return None
+    if _makes_only_outputs(graph, node):
+        return None
+    size = sum(_bytes_of(types.get(name)) for name in node.output if name)
+    if math.isinf(size):
+        return None
+    if size > budget:
+        raise ModelFormatError(
+            f"{graph.where}: node {node_name(node)} ({node.op_type}) makes a constant, and the computed ones "
+            f"exceed {MAX_COMPUTED_BYTES} bytes; accepted: large constants as weights in the file"
+        )
+    return _evaluate(graph, node, constants)
+
+
+def _makes_only_outputs(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+    """Whether a node is the Identity through which a constant is returned."""
+    returned = {value.name for value in graph.graph.output}
+    return node.op_type == "Identity" and set(node.output) <= returned
+
+
+def _bytes_of(value: onnx.ValueInfoProto | None) -> float:
+    """Bytes of a tensor whose type is inferred, inf where its shape is unknown."""
+    shape = static_shape(value) if value is not None else None
+    if value is None or shape is None:
+        return math.inf
+    return math.prod(shape) * onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).itemsize
+
+
+def _constant_value(node: onnx.NodeProto) -> np.ndarray:
+    given = attributes(node)
+    if "value" in given:
+        return numpy_helper.to_array(given["value"])
+    for name, dtype in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32)):
+        if name in given:
+            return np.array(given[name], dtype)
+    if "value_floats" in given:
+        return np.array(given["value_floats"], np.float32)
+    return np.array(given.get("value_string", given.get("value_strings")), dtype=object)
+
+
+def _shape_values(node: onnx.NodeProto, types: dict[str, onnx.ValueInfoProto]) -> list[np.ndarray] | None:
+    value = types.get(node.input[0])
+    shape = static_shape(value) if value is not None else None
+    if shape is None:
+        return None
+    if node.op_type == "Size":
+        return [np.array(math.prod(shape), np.int64)]
+    given = attributes(node)
+    return [np.array(shape[given.get("start", 0) : given.get("end")], np.int64)]
+
+
+def _evaluate(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+    """One node by the reference implementation; None where that fails, and TVM is left to say why."""
+    names = sorted({name for name in node.input if name})
+    values = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
+    made = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    single = onnx.helper.make_graph([node], "constant", values, made)
+    try:
+        with np.errstate(all="ignore"):
+            evaluator = ReferenceEvaluator(
+                single, opsets={entry.domain: entry.version for entry in graph.proto.opset_import}
+            )
+            results = iter(evaluator.run(None, {name: constants[name] for name in names}))
+    except Exception:
+        return None
+    return [np.asarray(next(results)) if name else np.empty(0) for name in node.output]

@@ -1,0 +1,87 @@
+"""Functions of an ONNX model written out: its own, and standard operators that the standard defines by others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import onnx
+from onnx import inliner
+
+from .folding import CHEAP
+from .graph import OnnxGraph
+from .shapes import inferred_types
+
+# Written out although TVM has a converter, which is for a contributed operator of the same name.
+ALWAYS = frozenset(["Attention"])
+_DOMAIN = "written.out"
+
+
+def write_out_functions(graph: OnnxGraph, served: Collection[str]) -> None:
+    """Put their definitions in place of the model's functions, and of standard operators not in `served`."""
+    if graph.proto.functions:
+        graph.proto = inliner.inline_local_functions(graph.proto)
+    # A definition may use operators that are themselves defined by others.
+    while functions := _definitions(graph, served):
+        graph.proto.functions.extend(functions)
+        graph.proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+        graph.proto = inliner.inline_local_functions(graph.proto)
+
+
+def _definitions(graph: OnnxGraph, served: Collection[str]) -> list[onnx.FunctionProto]:
+    """A function for each node that is to be written out; the nodes call them from now on."""
+    chosen = [
+        node
+        for node in graph.graph.node
+        if node.domain in ("", "ai.onnx")
+        and (node.op_type in ALWAYS or (node.op_type not in served and node.op_type not in CHEAP))
+    ]
+    types = inferred_types(graph) if any(_depends_on_types(node, graph.opset) for node in chosen) else {}
+    functions = []
+    for place, (node, function) in enumerate([(node, _definition(node, graph.opset, types)) for node in chosen]):
+        if function is not None:
+            function.domain, function.name = _DOMAIN, f"{node.op_type}_{place}"
+            functions.append(function)
+            node.domain, node.op_type = function.domain, function.name
+    return functions
+
+
+def _schema(node: onnx.NodeProto, opset: int) -> Any:
+    """The standard's entry for a node's operator, or None."""
+    try:
+        return onnx.defs.get_schema(node.op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _depends_on_types(node: onnx.NodeProto, opset: int) -> bool:
+    schema = _schema(node, opset)
+    return schema is not None and schema.has_context_dependent_function
+
+
+def _definition(node: onnx.NodeProto, opset: int, types: dict[str, onnx.ValueInfoProto]) -> onnx.FunctionProto | None:
+    """The standard's definition of a node's operator, for its attributes and types."""
+    schema = _schema(node, opset)
+    if schema is None:
+        return None
+    named = {attribute.name for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in named and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
+    if schema.has_function:
+        function = onnx.FunctionProto()
+        function.CopyFrom(schema.function_body)
+    elif schema.has_context_dependent_function:
+        given = [types[name].type if name in types else onnx.TypeProto() for name in node.input]
+        text = schema.get_context_dependent_function(
+            node.SerializeToString(), [value.SerializeToString() for value in given]
+        )
+        if not text:
+            return None
+        function = onnx.FunctionProto.FromString(text)
+    else:
+        return None
+    # A definition holds until the standard replaces it, so it is read as one of the model's version.
+    del function.opset_import[:]
+    function.opset_import.append(onnx.helper.make_opsetid("", opset))
+    return function

@@ -1,0 +1,197 @@
+"""TVM's ONNX importer with the operators of this package beside its own, and errors that name nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax, tirx
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from ...errors import UnsupportedOperator
+from ..imported import first_line
+from .graph import OnnxGraph, node_name, static_shape
+from .operators import CONVERTERS
+from .values import VALUE_INPUTS
+
+# Operators that TVM reads a shape from, where others want a tensor.
+_TAKE_SHAPES = frozenset(
+    [
+        "Reshape",
+        "Resize",
+        "ConstantOfShape",
+        "Gather",
+        "Slice",
+        "Shape",
+        "Expand",
+        "Concat",
+        "Equal",
+        "Where",
+        "Cast",
+        "CastLike",
+        "Squeeze",
+    ]
+)
+# Operators whose result is one value, be it a tuple.
+_MAKE_SEQUENCES = frozenset(
+    [
+        "Optional",
+        "OptionalGetElement",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "ConcatFromSequence",
+        "SplitToSequence",
+    ]
+)
+
+# Operators of VALUE_INPUTS whose result has an open shape whatever these values are.
+_OPEN_ANYWAY = frozenset(["NonMaxSuppression"])
+
+
+def converters() -> dict[str, Any]:
+    """The converter of each operator that can be imported."""
+    return {**onnx_frontend._get_convert_map(), **CONVERTERS}
+
+
+class OnnxImporter(onnx_frontend.ONNXGraphImporter):
+    """Builds the Relax function of a prepared graph."""
+
+    def __init__(self, prepared: OnnxGraph) -> None:
+        shapes = {value.name: static_shape(value) for value in prepared.inputs()}
+        super().__init__(shapes, None)
+        self._prepared = prepared
+        self._converters = converters()
+
+    def module(self) -> tvm.IRModule:
+        """The graph as a module with the function "main"."""
+        return self.from_onnx(self._prepared.graph, self._prepared.opset)
+
+    def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
+        for name, value in self._prepared.constants().items():
+            self._nodes[name] = relax.const(tvm.runtime.tensor(value))
+
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        taken: set[str] = set()
+        for value in self._prepared.inputs():
+            name = re.sub(r"\W", "_", value.name)
+            name = f"input_{name}" if not name or name[0].isdigit() else name
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            dtype = onnx_frontend.get_type(value.type.tensor_type.elem_type)
+            self._nodes[value.name] = self._new_var(name, shape=self._shape[value.name], dtype=dtype)
+            self._inputs[value.name] = self._nodes[value.name]
+            self._num_input += 1
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        """Nothing: every unserved operator was named before."""
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        for node in graph.node:
+            if node.op_type == "If":
+                self._branch(node)
+                continue
+            results = self._results(node)
+            for name, value in zip(node.output, results, strict=False):
+                self._nodes[name] = value
+        for value in graph.output:
+            made = self._nodes[value.name]
+            if isinstance(made, relax.ShapeExpr) or isinstance(made.ty, relax.ShapeType):
+                self._nodes[value.name] = self.bb.emit(relax.op.shape_to_tensor(made))
+
+    def _branch(self, node: onnx.NodeProto) -> None:
+        given = self._parse_attr(node.attribute)
+        then, other = (
+            relax.SeqExpr(blocks=[], body=self._convert_subgraph(self.bb, given[name]))
+            for name in ("then_branch", "else_branch")
+        )
+        result = self.bb.emit(relax.If(self._nodes[node.input[0]], then, other))
+        for index, name in enumerate(node.output):
+            self._nodes[name] = result if len(node.output) == 1 else self.bb.emit(relax.TupleGetItem(result, index))
+
+    def _results(self, node: onnx.NodeProto) -> list[relax.Expr]:
+        inputs = onnx_frontend.onnx_input(self._nodes[name] if name else None for name in node.input)
+        if node.op_type not in _TAKE_SHAPES:
+            for place, value in enumerate(inputs):
+                if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
+                    inputs[place] = self.bb.emit(relax.op.shape_to_tensor(value))
+        given = self._parse_attr(node.attribute)
+        given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+        try:
+            result = self._convert_operator(node.op_type, inputs, given, self.opset)
+        except Exception as error:
+            raise self._refusal(node, error) from error
+        if node.op_type in _MAKE_SEQUENCES:
+            return [result]
+        if node.op_type not in _OPEN_ANYWAY and _is_open(result) and (unknown := self._unknown_values(node)):
+            raise self._value_refusal(node, unknown)
+        if not isinstance(result, relax.Tuple) and isinstance(result.ty, relax.TupleType):
+            return [self.bb.emit(relax.TupleGetItem(result, place)) for place in range(len(result.ty.fields))]
+        results = list(result) if isinstance(result, relax.Tuple) else [result]
+        if len(results) < len([name for name in node.output if name]):
+            raise UnsupportedOperator(
+                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}) has {len(node.output)} outputs; "
+                f"accepted: {len(results)}"
+            )
+        return results
+
+    def _convert_operator(self, op_name: str, inputs: list, attrs: dict, opset: int) -> relax.Expr:
+        converter = self._converters[op_name].get_converter(opset)
+        result = converter(self.bb, inputs, attrs, [self._nodes, self._params])
+        return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
+
+    def _refusal(self, node: onnx.NodeProto, error: Exception) -> UnsupportedOperator:
+        """What to say of a node that cannot be imported."""
+        if unknown := self._unknown_values(node):
+            return self._value_refusal(node, unknown)
+        where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
+        return UnsupportedOperator(f"{where} is not served in this form: {first_line(error)}")
+
+    def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
+        """The inputs of the model that decide what has to be known of a node before the run."""
+        return self._inputs_behind(
+            node.input[place] for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)
+        )
+
+    def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
+        return UnsupportedOperator(
+            f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): it takes the value of "
+            f"{', '.join(map(repr, unknown))}, which is not known before the run; "
+            f"accepted: params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
+        )
+
+    def _inputs_behind(self, names: Iterable[str]) -> list[str]:
+        """The inputs of the model that tensors are computed from."""
+        makers = {name: node for node in self._prepared.graph.node for name in node.output}
+        left, seen = list(names), set[str]()
+        while left:
+            name = left.pop()
+            if name not in seen:
+                seen.add(name)
+                left += makers[name].input if name in makers else []
+        return [value.name for value in self._prepared.inputs() if value.name in seen]
+
+
+def _is_open(result: relax.Expr) -> bool:
+    """Whether the shape of a tensor is known at run time only."""
+    shape = getattr(result.ty, "shape", None)
+    if not isinstance(result.ty, relax.TensorType):
+        return False
+    return not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values)
+
+
+@contextlib.contextmanager
+def importing(where: str):
+    """Errors of TVM's builder outside of any node, as one sentence."""
+    try:
+        yield
+    except (UnsupportedOperator, MemoryError):
+        raise
+    except Exception as error:
+        raise UnsupportedOperator(f"{where}: cannot be imported: {first_line(error)}") from error

@@ -1,0 +1,166 @@
+"""ONNX models as Relax modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, checker
+
+from ...errors import ModelFormatError, UnsupportedOperator
+from ..imported import ImportedModel, first_line
+from .file import MAX_MESSAGE, parse_onnx, prepare_proto
+from .folding import CHEAP, fold_constants
+from .functions import write_out_functions
+from .graph import OnnxGraph, node_name, static_shape
+from .importer import OnnxImporter, converters, importing
+from .shapes import bind_shapes
+from .values import settle_values
+
+OLDEST_OPSET = 7
+# Domains of operators that TVM has converters for.
+DOMAINS = frozenset(["", "ai.onnx", "com.microsoft"])
+# Types of tensors; what has none yet is left to the importer.
+SERVED_TYPES = frozenset(
+    getattr(TensorProto, name)
+    for name in (
+        [
+            "UNDEFINED",
+            "BOOL",
+            "INT8",
+            "INT16",
+            "INT32",
+            "INT64",
+            "UINT8",
+            "UINT16",
+            "UINT32",
+            "UINT64",
+            "FLOAT16",
+            "BFLOAT16",
+            "FLOAT",
+            "DOUBLE",
+        ]
+    )
+)
+# Served by the importer itself.
+_CONTROL = frozenset(["If", "Constant"])
+
+
+def import_onnx(
+    model: bytes | onnx.ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    dims: Mapping[str, int],
+    params: Mapping[str, Any],
+    where: str,
+    folder: Path | None = None,
+) -> ImportedModel:
+    """An ONNX model, from the bytes of its file or as a ModelProto (which is left as it is).
+
+    `shapes`, `batch` and `dims` fix what the model leaves open, `params` gives inputs by name a constant value, `where`
+    names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError,
+    UnsupportedOperator.
+    """
+    if isinstance(model, bytes):
+        graph = parse_onnx(model, where, folder)
+    else:
+        copied = onnx.ModelProto()
+        copied.CopyFrom(model)
+        graph = prepare_proto(copied, where, folder)
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST_OPSET <= graph.opset <= newest:
+        raise ModelFormatError(
+            f"{where}: operators of version {graph.opset}; accepted: {OLDEST_OPSET} to {newest}, "
+            f"which is as far as the installed onnx {onnx.__version__} knows"
+        )
+    _bind_params(graph, params)
+    bind_shapes(graph, shapes, batch, dims)
+    write_out_functions(graph, converters().keys() | _CONTROL)
+    _refuse_unserved(graph, CHEAP)
+    _check(graph)
+    types = fold_constants(graph)
+    if settle_values(graph, types):
+        types = fold_constants(graph)
+    _refuse_unserved(graph, frozenset())
+    _refuse_types(graph, types)
+    importer = OnnxImporter(graph)
+    with importing(where):
+        module = importer.module()
+    inputs = graph.inputs()
+    return ImportedModel(
+        module=module,
+        input_names=tuple(value.name for value in inputs),
+        input_shapes=tuple(static_shape(value) or () for value in inputs),
+        input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
+        output_names=tuple(value.name for value in graph.graph.output),
+        source="onnx",
+    )
+
+
+def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
+    """Make constants of inputs."""
+    inputs = {value.name: value for value in graph.inputs()}
+    unknown = sorted(set(params) - set(inputs))
+    if unknown:
+        raise ModelFormatError(
+            f"{graph.where}: params names {', '.join(map(repr, unknown))}; the inputs are "
+            f"{', '.join(map(repr, inputs)) or 'none'}"
+        )
+    for name, given in params.items():
+        declared = inputs[name].type.tensor_type
+        value = np.asarray(given.numpy() if hasattr(given, "numpy") else given)
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(declared.elem_type)
+        shape = static_shape(inputs[name])
+        if value.dtype != dtype or (shape is not None and value.shape != shape):
+            raise ModelFormatError(
+                f"{graph.where}: params[{name!r}] is {value.dtype} of shape {value.shape}; "
+                f"accepted: {dtype} of shape {shape if shape is not None else 'any'}"
+            )
+        graph.graph.input.remove(inputs[name])
+        graph.add_constant(name, value)
+
+
+def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
+    """Every operator has a converter, or is one of `folded`."""
+    served = converters().keys() | _CONTROL | folded
+    refused: dict[str, list[str]] = {}
+    for node in graph.graph.node:
+        if node.op_type not in served or node.domain not in DOMAINS:
+            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            if node.op_type in CHEAP:
+                operator += ", except for constant inputs or inputs given as params={name: value}"
+            refused.setdefault(operator, []).append(node_name(node))
+    if refused:
+        listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))
+        raise UnsupportedOperator(f"{graph.where}: operators that are not served: {listed}")
+
+
+def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Every tensor that is left has a type that TVM computes as ONNX does: narrower ones round otherwise there."""
+    names = {number: name for name, number in TensorProto.DataType.items()}
+    for node in graph.graph.node:
+        for name in (*node.input, *node.output):
+            kind = types[name].type.tensor_type.elem_type if name in types else TensorProto.UNDEFINED
+            if kind not in SERVED_TYPES:
+                raise UnsupportedOperator(
+                    f"{graph.where}: node {node_name(node)} ({node.op_type}) has tensor {name!r} of type "
+                    f"{names.get(kind, kind)}; accepted: floats from 16 bits, integers from 8 bits, bool"
+                )
+
+
+def _check(graph: OnnxGraph) -> None:
+    """The graph is as ONNX demands, but for shapes of outputs, which many files leave out."""
+    if graph.proto.ByteSize() > MAX_MESSAGE:
+        raise ModelFormatError(f"{graph.where}: the graph without its weights exceeds {MAX_MESSAGE} bytes")
+    try:
+        checked = onnx.ModelProto()
+        checked.CopyFrom(graph.proto)
+        for value in (*checked.graph.output, *checked.graph.value_info):
+            value.type.tensor_type.shape.SetInParent()
+        checker.check_model(checked)
+    except Exception as error:
+        raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None

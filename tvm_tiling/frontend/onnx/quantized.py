@@ -1,0 +1,86 @@
+"""Products and convolutions of integers with scales and zero points, as ONNX has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from .versions import as_inputs
+
+_LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+def _centred(bb: relax.BlockBuilder, value: relax.Expr, zero: relax.Expr | None, shape: list[int] | None) -> relax.Expr:
+    """An integer tensor less its zero point, in int32; `shape` spreads a zero point for each channel."""
+    wide = bb.emit(op.astype(value, "int32"))
+    if zero is None:
+        return wide
+    zero = bb.emit(op.astype(zero, "int32"))
+    if shape is not None and int(np.prod([int(extent) for extent in zero.ty.shape])) > 1:
+        zero = bb.emit(op.reshape(zero, shape))
+    elif zero.ty.ndim:
+        zero = bb.emit(op.reshape(zero, []))
+    return bb.emit(op.subtract(wide, zero))
+
+
+def _requantized(
+    bb: relax.BlockBuilder, total: relax.Expr, factor: relax.Expr, scale: relax.Expr, zero: relax.Expr
+) -> relax.Expr:
+    """`total` * factor / scale + zero, rounded to even and clipped to the type of `zero`."""
+    dtype = str(zero.ty.dtype)
+    low, high = _LIMITS[dtype]
+    real = bb.emit(op.astype(total, "float32") * op.astype(factor, "float32") / op.astype(scale, "float32"))
+    rounded = bb.emit(op.round(real) + op.astype(zero, "float32"))
+    return op.astype(bb.emit(op.clip(rounded, low, high)), dtype)
+
+
+class QLinearMatMul(tvm_onnx.OnnxOpConverter):
+    """A product of 8-bit integers, back in 8 bits."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
+        rows = [-1, 1] if a_zero.ty.ndim else None
+        left, right = _centred(bb, a, a_zero, rows), _centred(bb, b, b_zero, [1, -1])
+        if a_scale.ty.ndim == 1 and int(a_scale.ty.shape[0]) > 1:
+            a_scale = bb.emit(op.reshape(a_scale, [-1, 1]))
+        total = bb.emit(op.matmul(left, right, out_dtype="int32"))
+        return _requantized(bb, total, bb.emit(a_scale * b_scale), y_scale, y_zero)
+
+
+class ConvInteger(tvm_onnx.OnnxOpConverter):
+    """A convolution of 8-bit integers, summed in 32 bits."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        x, w, x_zero, w_zero = inputs[:4]
+        spread = [-1] + [1] * (len(w.ty.shape) - 1)
+        centred = as_inputs(_centred(bb, x, x_zero, None), _centred(bb, w, w_zero, spread))
+        return tvm_onnx.Conv.get_converter(11)(bb, centred, attr, params)
+
+
+class QLinearConv(tvm_onnx.OnnxOpConverter):
+    """A convolution of 8-bit integers, back in 8 bits."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = inputs[:9]
+        total = ConvInteger._impl_v10(bb, as_inputs(x, w, x_zero, w_zero), attr, params)
+        total = bb.normalize(total)
+        channels = [1, -1] + [1] * (len(w.ty.shape) - 2)
+        if bias is not None:
+            total = bb.emit(total + op.reshape(bias, channels))
+        if w_scale.ty.ndim:
+            w_scale = bb.emit(op.reshape(w_scale, channels))
+        return _requantized(bb, total, bb.emit(x_scale * w_scale), y_scale, y_zero)
+
+
+CONVERTERS: dict[str, Any] = {
+    "ConvInteger": ConvInteger,
+    "QLinearConv": QLinearConv,
+    "QLinearMatMul": QLinearMatMul,
+}

@@ -1,0 +1,250 @@
+"""LSTM, GRU and RNN of ONNX: a recurrence that becomes one kernel, or written out step by step.
+
+Float32 with the usual activations is the former. Else the products with the inputs of all steps are one product, and
+each step is the product with the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from ...decide.rnn.recurrence import Recurrence
+from ..recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked
+
+
+class _Activations:
+    """The functions between the gates, by ONNX's names."""
+
+    def __init__(self, bb: relax.BlockBuilder, attr: dict[str, Any], defaults: list[str], directions: int) -> None:
+        self.bb = bb
+        given = [name.decode() if isinstance(name, bytes) else name for name in attr.get("activations", ())]
+        self.names = given or defaults * directions
+        self.clip = attr.get("clip")
+        self.alphas = list(attr.get("activation_alpha", ()))
+        self.betas = list(attr.get("activation_beta", ()))
+        for name in self.names:
+            if name.lower() not in _FUNCTIONS:
+                raise ValueError(f"activation {name!r}; accepted: {', '.join(sorted(_FUNCTIONS))}")
+
+    def usual(self, place: int, names: tuple[str, ...]) -> bool:
+        """Whether the functions from number `place` on are these, and nothing bends them."""
+        own = tuple(name.lower() for name in self.names[place : place + len(names)])
+        return own == names and self.clip is None and not self.alphas and not self.betas
+
+    def apply(self, place: int, value: relax.Expr) -> relax.Expr:
+        """Function number `place` of `value`, which is clipped first."""
+        if self.clip is not None:
+            value = self.bb.emit(op.clip(value, -float(self.clip), float(self.clip)))
+        name = self.names[place].lower()
+        function, alpha, beta = _FUNCTIONS[name]
+        alpha = self.alphas[place] if place < len(self.alphas) else alpha
+        beta = self.betas[place] if place < len(self.betas) else beta
+        return self.bb.emit(function(value, float(alpha), float(beta)))
+
+
+def _number(value: float, like: relax.Expr) -> relax.Expr:
+    return relax.const(value, str(like.ty.dtype))
+
+
+_FUNCTIONS: dict[str, tuple[Callable, float, float]] = {
+    "affine": (lambda x, a, b: op.add(op.multiply(x, _number(a, x)), _number(b, x)), 1.0, 0.0),
+    "hardsigmoid": (
+        lambda x, a, b: op.clip(op.add(op.multiply(x, _number(a, x)), _number(b, x)), 0.0, 1.0),
+        0.2,
+        0.5,
+    ),
+    "leakyrelu": (lambda x, a, _: op.nn.leakyrelu(x, a), 0.01, 0.0),
+    "relu": (lambda x, *_: op.nn.relu(x), 0.0, 0.0),
+    "scaledtanh": (lambda x, a, b: op.multiply(_number(a, x), op.tanh(op.multiply(_number(b, x), x))), 1.0, 1.0),
+    "sigmoid": (lambda x, *_: op.sigmoid(x), 0.0, 0.0),
+    "softplus": (lambda x, *_: op.nn.softplus(x), 0.0, 0.0),
+    "softsign": (lambda x, *_: op.divide(x, op.add(_number(1.0, x), op.abs(x))), 0.0, 0.0),
+    "tanh": (lambda x, *_: op.tanh(x), 0.0, 0.0),
+}
+
+State = tuple[relax.Expr, ...]
+
+
+class _Recurrent(tvm_onnx.OnnxOpConverter):
+    """What the three cells share: layout, directions, lengths of sequences, and the walk over the steps."""
+
+    cell = "rnn"
+    order = "h"
+    defaults: tuple[str, ...] = ("Tanh",)
+    has_cell = False
+
+    @classmethod
+    def _step(
+        cls, bb: relax.BlockBuilder, projected: relax.Expr, state: State, weights: dict, use: Callable, attr: dict
+    ) -> State:
+        raise NotImplementedError
+
+    @classmethod
+    def _recurrence(cls, functions: _Activations, place: int, attr: dict) -> dict[str, Any] | None:
+        """What a Recurrence has to be told of the cell; None where it has no such cell."""
+        return {} if functions.usual(place, tuple(name.lower() for name in cls.defaults)) else None
+
+    @classmethod
+    def _impl_v7(cls, bb, inputs, attr, params):
+        x, w, r, b, lengths, first_h = inputs[:6]
+        batch_first = attr.get("layout", 0) == 1
+        if batch_first:
+            x = bb.emit(op.permute_dims(x, [1, 0, 2]))
+            first_h = None if first_h is None else bb.emit(op.permute_dims(first_h, [1, 0, 2]))
+        steps, batch, _ = (int(extent) for extent in x.ty.shape)
+        directions, _, hidden = (int(extent) for extent in r.ty.shape)
+        dtype = str(x.ty.dtype)
+        zero = relax.const(np.zeros((batch, hidden)), dtype)
+        functions = _Activations(bb, attr, list(cls.defaults), directions)
+        starts = [first_h] + ([inputs[6]] if cls.has_cell else [])
+        if batch_first and cls.has_cell and starts[1] is not None:
+            starts[1] = bb.emit(op.permute_dims(starts[1], [1, 0, 2]))
+        way = attr.get("direction", b"forward")
+        way = way.decode() if isinstance(way, bytes) else way
+
+        def part(value: relax.Expr | None, direction: int) -> relax.Expr | None:
+            return None if value is None else direction_of(bb, value, direction)
+
+        every: list[relax.Expr] = []
+        last: list[list[relax.Expr]] = []
+        for direction in range(directions):
+            offset = direction * len(cls.defaults)
+            known = cls._recurrence(functions, offset, attr) if dtype == "float32" else None
+            backward = way == "reverse" or direction == 1
+            state = tuple(part(start, direction) for start in starts)
+            peepholes = part(inputs[7], direction) if cls.has_cell else None
+            bias = part(b, direction)
+            rows = [(half * len(cls.order) * hidden, (half + 1) * len(cls.order) * hidden) for half in range(2)]
+            halves = [None if bias is None else part_of(bb, bias, *half) for half in rows]
+            if known is not None:
+                whole = Recurrence(
+                    cell=cls.cell,
+                    steps=steps,
+                    batch=batch,
+                    hidden=hidden,
+                    order=cls.order,
+                    reverse=backward,
+                    lengths=lengths is not None,
+                    peepholes=peepholes is not None,
+                    **known,
+                )
+                given = DirectionWeights(part(w, direction), part(r, direction), halves[0], halves[1], peepholes)
+                output, *final = recurrent_direction(bb, whole, x, given, state, lengths)
+                every.append(output)
+                last.append(final)
+                continue
+            weights: dict[str, relax.Expr | None] = {"r": bb.emit(op.permute_dims(part(r, direction)))}
+            projected = bb.emit(op.matmul(x, op.permute_dims(part(w, direction))))
+            if bias is not None:
+                projected = bb.emit(projected + halves[0])
+                weights["rb"] = bb.emit(halves[1])
+            weights["p"] = peepholes
+            state = tuple(zero if start is None else start for start in state)
+            outputs: list[relax.Expr] = [zero] * steps
+            for step in reversed(range(steps)) if backward else range(steps):
+                at = bb.emit(op.squeeze(op.strided_slice(projected, [0], [step], [step + 1]), [0]))
+                new = cls._step(bb, at, state, weights, lambda k, v, o=offset: functions.apply(o + k, v), attr)
+                outputs[step] = new[0]
+                if lengths is not None:
+                    live = bb.emit(op.less(relax.const(step, "int64"), op.astype(lengths, "int64")))
+                    live = bb.emit(op.expand_dims(live, 1))
+                    outputs[step] = bb.emit(op.where(live, new[0], zero))
+                    new = tuple(bb.emit(op.where(live, *pair)) for pair in zip(new, state, strict=True))
+                state = new
+            every.append(bb.emit(op.stack(outputs, 0)))
+            last.append(list(state))
+        results = [stacked(bb, every, 1)]
+        results += [stacked(bb, [state[place] for state in last]) for place in range(len(starts))]
+        if batch_first:
+            results[0] = bb.emit(op.permute_dims(results[0], [2, 0, 1, 3]))
+            results[1:] = [bb.emit(op.permute_dims(value, [1, 0, 2])) for value in results[1:]]
+        return relax.Tuple(results)
+
+
+def _recurrence(bb: relax.BlockBuilder, state: relax.Expr, weights: dict) -> relax.Expr:
+    """The product of the state with the recurrent weights of all gates, and their bias."""
+    product = bb.emit(op.matmul(state, weights["r"]))
+    return product if weights.get("rb") is None else bb.emit(product + weights["rb"])
+
+
+class Rnn(_Recurrent):
+    """h' = f(x W + h R + b)."""
+
+    @classmethod
+    def _recurrence(cls, functions, place, attr):
+        return next(({"activation": name} for name in ("tanh", "relu") if functions.usual(place, (name,))), None)
+
+    @classmethod
+    def _step(cls, bb, projected, state, weights, use, attr):
+        return (use(0, bb.emit(projected + _recurrence(bb, state[0], weights))),)
+
+
+class Gru(_Recurrent):
+    """Gates in the order z, r, h; h' = (1 - z) h~ + z h."""
+
+    cell, order = "gru", "zrn"
+    defaults = ("Sigmoid", "Tanh")
+
+    @classmethod
+    def _recurrence(cls, functions, place, attr):
+        usual = super()._recurrence(functions, place, attr)
+        return None if usual is None else {"reset_after": bool(attr.get("linear_before_reset", 0))}
+
+    @classmethod
+    def _step(cls, bb, projected, state, weights, use, attr):
+        (h,) = state
+        width = int(h.ty.shape[1])
+        xz, xr, xh = (bb.emit(part) for part in bb.emit(op.split(projected, 3, 1)))
+        if attr.get("linear_before_reset", 0):
+            hz, hr, hh = (bb.emit(part) for part in bb.emit(op.split(_recurrence(bb, h, weights), 3, 1)))
+            z, r = use(0, bb.emit(xz + hz)), use(0, bb.emit(xr + hr))
+            candidate = use(1, bb.emit(xh + r * hh))
+        else:
+            both = bb.emit(op.matmul(h, op.strided_slice(weights["r"], [1], [0], [2 * width])))
+            own = bb.emit(op.strided_slice(weights["r"], [1], [2 * width], [3 * width]))
+            bias = weights.get("rb")
+            if bias is not None:
+                both = bb.emit(both + op.strided_slice(bias, [0], [0], [2 * width]))
+                xh = bb.emit(xh + op.strided_slice(bias, [0], [2 * width], [3 * width]))
+            hz, hr = (bb.emit(part) for part in bb.emit(op.split(both, 2, 1)))
+            z, r = use(0, bb.emit(xz + hz)), use(0, bb.emit(xr + hr))
+            candidate = use(1, bb.emit(xh + op.matmul(bb.emit(r * h), own)))
+        return (bb.emit((_number(1.0, z) - z) * candidate + z * h),)
+
+
+class Lstm(_Recurrent):
+    """Gates in the order i, o, f, c, with peepholes where they are given."""
+
+    cell, order = "lstm", "iofg"
+    defaults = ("Sigmoid", "Tanh", "Tanh")
+    has_cell = True
+
+    @classmethod
+    def _recurrence(cls, functions, place, attr):
+        return None if attr.get("input_forget", 0) else super()._recurrence(functions, place, attr)
+
+    @classmethod
+    def _step(cls, bb, projected, state, weights, use, attr):
+        h, c = state
+        total = bb.emit(projected + _recurrence(bb, h, weights))
+        i, o, f, g = (bb.emit(part) for part in bb.emit(op.split(total, 4, 1)))
+        peep = [None] * 3
+        if weights["p"] is not None:
+            peep = [bb.emit(part) for part in bb.emit(op.split(weights["p"], 3, 0))]
+            i, f = bb.emit(i + peep[0] * c), bb.emit(f + peep[2] * c)
+        i = use(0, i)
+        f = bb.emit(_number(1.0, i) - i) if attr.get("input_forget", 0) else use(0, f)
+        cell = bb.emit(f * c + i * use(1, g))
+        if peep[1] is not None:
+            o = bb.emit(o + peep[1] * cell)
+        hidden = bb.emit(use(0, o) * use(2, cell))
+        return hidden, cell
+
+
+CONVERTERS: dict[str, Any] = {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}

@@ -1,0 +1,1 @@
+"""Schedule moves that accelerators share."""

@@ -1,0 +1,81 @@
+"""What is fused behind the sums of an image form, and the store, at a loop of the schedule that makes the sums."""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvm import DataType, s_tir, tirx
+from tvm.ir import Call
+
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ...match.access import loads
+from .moves import LoopRV, below, last_loops, on_engine
+from .operands import further_operands, loops_of, place_loads
+from .pieces import in_pieces
+
+
+def place_behind(sch: s_tir.Schedule, loop: LoopRV) -> None:
+    """Put the blocks "results", where there is one, and "store" at `loop`: on the vector engine, with what they read
+    besides the sums brought on the chip, and on the engine that stores."""
+    store = sch.get_sblock("store")
+    blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    results = sch.get_sblock("results") if "results" in blocks else None
+    for block in (store,) if results is None else (results, store):
+        sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
+    on_engine(sch, store, "store", below(sch, store, loop))
+    if results is None:
+        return
+    sums = sch.get(sch.get_sblock("sums")).body.buffer
+    place_loads(sch, results, loop, further_operands(sch, results, [sums], "out"))
+    on_engine(sch, results, "vector", below(sch, results, loop), 2)
+
+
+def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:
+    """The scheduled function, what is behind its sums cut into pieces that the machine's output buffer holds."""
+    func = sch.mod[name]
+    pieces = _pieces_behind(sch, Machine(hardware).capacity("out"))
+    return (in_pieces(func, name, pieces) or func) if pieces > 1 else func
+
+
+def _pieces_behind(sch: s_tir.Schedule, room: int | None) -> int:
+    """Into how many pieces the block "results" has to be cut so that `room` bytes hold it: two versions of its results
+    and of what it reads besides the sums, and a scratch element for each operation that its expression nests."""
+    blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
+    if room is None or "results" not in blocks:
+        return 1
+    results = sch.get_sblock("results")
+    block = sch.get(results)
+    count = int(block.annotations["vsim.loops"])
+    elements = prod(_extent(sch.get(loop)) for loop in last_loops(sch, results, count))
+    sums = sch.get(sch.get_sblock("sums")).body.buffer
+    others = {load.source for load in loads(block.body.value) if not load.source.same_as(sums)}
+    held, whole = 2 * _width(block.body.buffer) + 4 * _scratch(block.body.value), 0
+    own = [sch.get(loop) for loop in last_loops(sch, results, count)]
+    for buffer in others:
+        varies = loops_of(sch, results, buffer)
+        if all(loop.loop_var in varies or _extent(loop) == 1 for loop in own):
+            held += 2 * _width(buffer)
+        else:  # it stays while pieces go by
+            whole += 2 * _width(buffer) * prod(_extent(loop) for loop in own if loop.loop_var in varies)
+    return -(-elements * held // max(1, room - whole))
+
+
+def _extent(loop: tirx.For) -> int:
+    return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
+
+
+def _width(buffer: tirx.Buffer) -> int:
+    return int(DataType(str(buffer.dtype)).bits + 7) // 8
+
+
+def _scratch(expr: tirx.Expr) -> int:
+    """Elements of scratch space in which an expression is computed: the first operand's result is kept while the second
+    one is, and an operation puts its own in the place of one of them."""
+    parts = [getattr(expr, name) for name in ("a", "b", "value") if isinstance(getattr(expr, name, None), tirx.Expr)]
+    parts += list(expr.args) if isinstance(expr, Call) else []
+    kept = most = 0
+    for needed in map(_scratch, parts):
+        most = max(most, kept + needed)
+        kept += needed > 0
+    return max(1, most) if parts else 0

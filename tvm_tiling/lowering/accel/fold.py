@@ -1,0 +1,113 @@
+"""Stride-fold where rows move on the chip (page 05): from one buffer to another, or within one from tail to head.
+
+Rows come as they lie, without a border. "local": they are copied, each within its border, to the buffer that the engine
+reads. "in place": they come to the tail of that buffer and move to its head, row by row. A row is longer behind than
+before, so it is written at or before the place it is read from, and never where a later one still lies; what it leaves
+of its border is filled when it has moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ...match.access import loads
+from .image import IMAGE, Expr, ImageForm, Operands, block, bordered, on_chip
+
+MOVES_IN_PLACE = ("image", "left", "right", "top", "bottom", "before", "behind")  # blocks of the vector engine
+BringImage: TypeAlias = Callable[[tirx.Buffer], None]
+
+
+def bring_image(place: str, operands: Operands, form: ImageForm) -> BringImage | None:
+    """What writes the image's buffer where rows are folded on the chip; None where the load does it."""
+    if place == "load":
+        return None
+    bring = _Local(operands, form) if place == "local" else _InPlace(operands, form)
+    return bring.write
+
+
+class _Local:
+    """Blocks "raw" and "image": the load, and the copy within its border."""
+
+    def __init__(self, operands: Operands, form: ImageForm) -> None:
+        self.operands, self.form = operands, form
+
+    def write(self, image: tirx.Buffer) -> None:
+        f = self.form
+        shape = (f.images, *f.image, f.groups, f.ci)
+        raw = on_chip("image_as_it_lies", shape, str(image.dtype), str(image.scope()))
+        with block("raw", IMAGE, shape) as at:
+            T.buffer_store(raw, self.operands.image(*at), at)
+        with block("image", IMAGE, (f.images, *f.size, f.groups, f.ci)) as at:
+            n, d, h, w, g, c = at
+            d, h, w = (v - front for v, front in zip((d, h, w), f.front, strict=True))
+            T.buffer_store(image, bordered(raw[n, d, h, w, g, c], list(zip((d, h, w), f.borders, strict=True))), at)
+
+
+class _InPlace:
+    """Blocks "raw", "image" and those that fill the border, one row after the other."""
+
+    def __init__(self, operands: Operands, form: ImageForm) -> None:
+        self.operands, self.form = operands, form
+
+    def write(self, image: tirx.Buffer) -> None:
+        zeros = [tirx.IntImm("int32", 0)] * 6
+        source = loads(self.operands.image(*zeros))[0].source
+        # A block around them all: what reads the image behind it need not know that rows have moved.
+        with T.sblock("fold"):
+            T.reads(source[tuple(slice(0, extent) for extent in source.shape)])
+            T.writes(image[tuple(slice(0, extent) for extent in image.shape)])
+            self._raw(image)
+            self._rows(image)
+            self._fill_rows(image)
+
+    def _place_of_raw(self, n: Expr, d: Expr, h: Expr, w: Expr, g: Expr, c: Expr) -> list[Expr]:
+        """Where an element lies before rows move: the last one at the end of the buffer."""
+        f = self.form
+        _, high, wide = f.image
+        _, rows, columns = f.size
+        place = (rows * columns - high * wide) + h * wide + w
+        return [n, d + f.front[0], tirx.floordiv(place, columns), tirx.floormod(place, columns), g, c]
+
+    def _raw(self, image: tirx.Buffer) -> None:
+        f = self.form
+        with block("raw", IMAGE, (f.images, *f.image, f.groups, f.ci)) as at:
+            T.buffer_store(image, self.operands.image(*at), self._place_of_raw(*at))
+
+    def _rows(self, image: tirx.Buffer) -> None:
+        f = self.form
+        _, _, left = f.front
+        deep, high, wide = f.image
+        with T.grid(f.images, deep, high) as row:
+            IRBuilder.name_many(["n", "d", "h"], list(row))
+            with block("image", "w g c", (wide, f.groups, f.ci), around=row) as at:
+                T.buffer_store(image, image[tuple(self._place_of_raw(*at))], self._inside(at, left))
+            behind = f.size[2] - left - wide
+            for name, first, count in (("left", 0, left), ("right", left + wide, behind)):
+                if count:
+                    with block(name, "w g c", (count, f.groups, f.ci), around=row) as at:
+                        T.buffer_store(image, tirx.const(0, str(image.dtype)), self._inside(at, first))
+
+    def _fill_rows(self, image: tirx.Buffer) -> None:
+        f = self.form
+        deep, high, _ = f.image
+        front, top, _ = f.front
+        planes, rows, columns = f.size
+        for name, first, count in (("top", -top, top), ("bottom", high, rows - top - high)):
+            if count:
+                with block(name, IMAGE, (f.images, deep, count, columns, f.groups, f.ci)) as at:
+                    at[2] = at[2] + first
+                    T.buffer_store(image, tirx.const(0, str(image.dtype)), self._inside(at, 0))
+        for name, first, count in (("before", 0, front), ("behind", front + deep, planes - front - deep)):
+            if count:
+                with block(name, IMAGE, (f.images, count, rows, columns, f.groups, f.ci)) as at:
+                    T.buffer_store(image, tirx.const(0, str(image.dtype)), [at[0], at[1] + first, *at[2:]])
+
+    def _inside(self, at: Sequence[Expr], column: int) -> list[Expr]:
+        """The place of a point of the image, counted from its first row and from a `column` of the buffer on."""
+        n, d, h, w, g, c = at
+        return [n, d + self.form.front[0], h + self.form.front[1], w + column, g, c]

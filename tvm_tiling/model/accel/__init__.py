@@ -1,0 +1,1 @@
+"""Models and operators compiled for simulated accelerators."""

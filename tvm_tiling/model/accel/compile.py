@@ -1,0 +1,83 @@
+"""A model for a machine with an accelerator: divided, its pieces recorded, the rest compiled for this CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+
+from ...errors import HardwareError
+from ...frontend import ImportedModel
+from ...hardware.description import Hardware
+from ...schedule import Options, llvm_target, this_cpu
+from ...schedules.accel import foreign_type
+from ..build import build
+from ..operators import record_of, schedule_operators
+from ..passes.constants import Collection
+from ..passes.lift import lift_constants
+from ..pipeline import fused
+from ..quantise.quantise import quantised
+from ..report import Memory
+from ..signature import Signature
+from ..variant import Variant
+from .executable import AcceleratedExecutable
+from .partition import partition
+
+
+def compile_for_accelerator(
+    imported: ImportedModel, hardware: Hardware, options: Options, calibration: Sequence[Any] | None
+) -> AcceleratedExecutable:
+    """An executable whose supported operators run on `hardware`, the others on this CPU.
+
+    A float32 model for a machine that multiplies int8 only is quantised by `calibration`: inputs of the model, each an
+    array, a tuple of arrays in graph order, or arrays by name. HardwareError where it is missing.
+    """
+    start = time.perf_counter()
+    divided = partition(functions_for(imported, hardware, calibration), hardware, cuts=options.cuts)
+    cpu = this_cpu()
+    scheduled, operators = schedule_operators(divided.module, cpu, options)
+    lifted, constants = lift_constants(scheduled)
+    cores = cpu.cpu.cores if cpu.cpu else 1
+    built = build(lifted, llvm_target(cpu), workers=cores)
+    collection = Collection()
+    numbers = [collection.add(constant.value) for constant in constants]
+    kept = collection.together()
+    variant = Variant(
+        built.library,
+        Signature.of(imported),
+        [record_of(operator) for operator in operators],
+        memory=Memory(
+            activations=built.activations, weights=0, constants=sum(collection.size(number) for number in set(numbers))
+        ),
+        constants=numbers,
+        tensors=kept.tensors(numbers),
+        cores=cores,
+    )
+    names = {operator.name for operator in operators}
+    return AcceleratedExecutable(
+        variant,
+        kept,
+        divided.segments,
+        {name: why for name, why in divided.left.items() if name in names},
+        fingerprint=cpu.fingerprint(),
+        cores=cores,
+        compile_seconds=time.perf_counter() - start,
+    )
+
+
+def functions_for(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
+    """The graph of a model in types that `hardware` takes, with a PrimFunc for every group of operators."""
+    module = quantised(imported, hardware, calibration)
+    # What the vector engine has no types for is not fused behind a product, which would keep that on the CPU too.
+    return fused(module, lambda func: foreign_type(func, hardware) is not None)
+
+
+def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel:
+    """The one model that is compiled for an accelerator; HardwareError for several sizes at once."""
+    if len(models) != 1:
+        raise HardwareError(
+            f"{hardware.name}: {len(models)} sizes of open dimensions; accepted for accelerators: one size each"
+        )
+    return models[0]

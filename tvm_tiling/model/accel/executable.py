@@ -1,0 +1,133 @@
+"""A model whose supported part runs on a simulated accelerator: results, time, the program, files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...accel.program.join import Part, join
+from ...accel.program.program import Program
+from ...accel.report.report import SimReport
+from ...accel.timing.simulate import Simulation
+from ...errors import UnsupportedOperator
+from .. import saved
+from ..executable import Executable
+from ..passes.constants import Constants
+from ..variant import Variant
+from .report import AcceleratorReport, accelerator_report
+from .segments import Segments
+
+MOST_REASONS = 3  # in one error
+
+
+class AcceleratedExecutable(Executable):
+    """A compiled model, part of it on a simulated accelerator and the rest on the CPU.
+
+    `programs` are the pieces that run on the accelerator, in the order of the run; the CPU works between them. `left`
+    says of each operator on the CPU, by name, why it is there.
+    """
+
+    def __init__(
+        self,
+        variant: Variant,
+        constants: Constants,
+        programs: Sequence[Program],
+        left: dict[str, str],
+        *,
+        fingerprint: str,
+        cores: int,
+        compile_seconds: float,
+    ) -> None:
+        super().__init__([variant], constants, fingerprint=fingerprint, cores=cores, compile_seconds=compile_seconds)
+        self.programs, self.left = tuple(programs), dict(left)
+        self._segments = Segments(self.programs)
+        self._whole: Program | None = None
+        self._simulation: Simulation | None = None
+
+    def run(self, *arrays: Any, **named: Any) -> Any:
+        """As :meth:`Executable.run`; the programs are carried out with NumPy."""
+        with self._segments.running():
+            return super().run(*arrays, **named)
+
+    def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Any:
+        """Refused: the time of a simulated machine is what `simulate` reports."""
+        raise UnsupportedOperator(
+            "benchmark: part of the model runs on a simulated accelerator; accepted: simulate, whose report has cycles"
+        )
+
+    @property
+    def program(self) -> Program:
+        """All pieces as one program, to be timed on any machine: where the CPU works in between, every queue waits for
+        the end of all, and the CPU's own time does not count. UnsupportedOperator where there is none."""
+        if not self.programs:
+            raise UnsupportedOperator(f"no operator of this model runs on the accelerator: {_some(self.left)}")
+        if self._whole is None:
+            self._whole = _one_program(self.programs)
+        return self._whole
+
+    def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, SimReport]:
+        """The result as :meth:`run`, and what the accelerator's part takes on the machine it was compiled for."""
+        simulation = self.simulation  # which says so before anything runs where there is none
+        return self.run(*arrays, **named), simulation.on()
+
+    @property
+    def simulation(self) -> Simulation:
+        """The whole program, ready to be timed on many machines by `simulation.on(hardware)`."""
+        if self._simulation is None:
+            self._simulation = Simulation(self.program)
+        return self._simulation
+
+    def report(self) -> AcceleratorReport:  # type: ignore[override]
+        """Every operator with where it runs: on the accelerator its cycles, utilisation and bytes, on the CPU why."""
+        return accelerator_report(self.simulation.on() if self.programs else None, self.operators, self.left)
+
+    def describe(self) -> dict[str, Any]:
+        """As :meth:`Executable.describe`, with the accelerator's pieces."""
+        return {**super().describe(), "accelerator": {"programs": len(self.programs), "left": self.left}}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As :meth:`Executable.save`, the programs in the same file."""
+        with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+            contents = {}
+            for number, program in enumerate(self.programs):
+                file = Path(folder) / program_name(number)
+                program.save(file)
+                contents[file.name] = np.fromfile(file, np.uint8)
+            self._save(path, contents)
+
+
+def _some(left: dict[str, str]) -> str:
+    """Why operators are left to the CPU, the first few of all reasons."""
+    reasons = list(dict.fromkeys(left.values())) or ["it has none"]
+    more = len(reasons) - MOST_REASONS
+    return "; ".join(reasons[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def program_name(number: int) -> str:
+    """The name of a program within the file of a saved model."""
+    return f"program_{number}.vsim"
+
+
+def load_programs(path: str | os.PathLike[str], count: int) -> list[Program]:
+    """The programs in the file of a saved model. ModelFormatError says what is wrong with them."""
+    contents = saved.read_further(path, [program_name(number) for number in range(count)])
+    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+        programs = []
+        for number, content in enumerate(contents):
+            file = Path(folder) / program_name(number)
+            content.tofile(file)
+            programs.append(Program.load(file))
+    return programs
+
+
+def _one_program(programs: Sequence[Program]) -> Program:
+    """Pieces one behind the other, each region by a name of its own and each tensor where its name is one."""
+    if len(programs) == 1:
+        return programs[0]
+    outputs = {tensor.name for program in programs for tensor in program.of_role("output")}
+    return join([Part(program) for program in programs], sorted(outputs), {}, barriers=True)

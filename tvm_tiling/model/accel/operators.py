@@ -1,0 +1,58 @@
+"""The products and convolutions of a model that run on an accelerator, as what cuts are asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ...frontend import ImportedModel
+from ...hardware.description import Hardware
+from ...schedule import Options
+from ...workload import ConvWorkload, GemmWorkload
+from ..passes.dataflow import is_op
+from .compile import functions_for
+from .partition import recorded_operator
+
+
+@dataclass(frozen=True)
+class AcceleratedOperator:
+    """A PrimFunc of a model, how often it is called, and the workload that its cut is asked for."""
+
+    name: str
+    calls: int
+    workload: GemmWorkload | ConvWorkload
+
+
+class _Asked:
+    """A source of cuts that knows none, and remembers what it was asked for first."""
+
+    def __init__(self) -> None:
+        self.workload: GemmWorkload | ConvWorkload | None = None
+
+    def cut_for(
+        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
+    ) -> None:
+        """None; `workload` is remembered."""
+        self.workload = self.workload or workload
+
+
+def accelerated_operators(
+    imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None
+) -> list[AcceleratedOperator]:
+    """Those of the model in the order of their first calls; errors as those of compile_for_accelerator."""
+    mod = functions_for(imported, hardware, calibration)
+    values = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
+    calls = Counter(value.args[0] for value in values if is_op(value, "call_tir"))
+    found = []
+    for variable, count in calls.items():
+        asked, func = _Asked(), mod[variable]
+        if not isinstance(func, tirx.PrimFunc):
+            continue
+        recorded = recorded_operator(func, variable.name_hint, hardware, Options(cuts=asked))
+        if recorded.program is not None and asked.workload is not None:
+            found.append(AcceleratedOperator(variable.name_hint, count, asked.workload))
+    return found

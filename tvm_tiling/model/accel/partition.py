@@ -1,0 +1,273 @@
+"""Which operators of a graph run on an accelerator, and in which pieces between work of the CPU.
+
+An operator runs there if it can be scheduled and recorded as a program for the machine; nothing else decides. Operators
+are taken in turns: all that can run on the accelerator with what is known so far are one segment, then the CPU does
+what it can, and so on. A segment is one call in the graph, and one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tvm
+from tvm import relax, s_tir, tirx
+
+from ...accel.program.join import Part, join
+from ...accel.program.program import Program, Region
+from ...errors import HardwareError, UnsupportedOperator
+from ...frontend.imported import first_line
+from ...hardware.description import Hardware
+from ...schedule import CutSource, Options, schedule_operator
+from ..passes.dataflow import is_op, replace_operands, shape_of
+from .operator import program_of
+
+SEGMENT = "tvm_tiling.accelerator.segment_"  # and a number: what the graph calls
+MOST_SEGMENTS = 1 << 12
+
+
+@dataclass(frozen=True)
+class OnAccelerator:
+    """A recorded operator, or why it is none."""
+
+    program: Program | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Partition:
+    """`module`: the graph with calls of segments in the place of their operators. `segments`: their programs; inputs
+    and outputs of a program are the call's, in order. `left`: why each PrimFunc that is left runs on the CPU, by name.
+    """
+
+    module: tvm.IRModule
+    segments: tuple[Program, ...]
+    left: dict[str, str]
+
+
+def partition(mod: tvm.IRModule, hardware: Hardware, first: int = 0, *, cuts: CutSource | None = None) -> Partition:
+    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on. `cuts`
+    are asked for the cut of each operator.
+
+    UnsupportedOperator where the graph has more segments than can be named.
+    """
+    recorded = {
+        variable: recorded_operator(func, variable.name_hint, hardware, Options(cuts=cuts))
+        for variable, func in mod.functions.items()
+        if isinstance(func, tirx.PrimFunc)
+    }
+    graph = _Graph(mod, recorded, first)
+    module = graph.rebuilt()
+    left = {v.name_hint: found.why for v, found in recorded.items() if found.program is None}
+    return Partition(module, tuple(graph.programs), left)
+
+
+def recorded_operator(func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options) -> OnAccelerator:
+    """The program of an operator on `hardware`, or why it has none."""
+    try:
+        found = OnAccelerator(program_of(schedule_operator(func, name, hardware, options).main, name, hardware), "")
+    except (UnsupportedOperator, HardwareError) as error:
+        found = OnAccelerator(None, str(error))
+    except (tvm.error.InternalError, s_tir.ScheduleError) as error:
+        # A primitive of TVM that cannot do its part with this nest: the CPU has another one.
+        found = OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
+    if found.program is None and options.cuts is not None:
+        # What is fused behind the sums may leave a measured cut no room.
+        return recorded_operator(func, name, hardware, Options())
+    return found
+
+
+@dataclass(eq=False)
+class _Node:
+    """A binding of the graph: what it needs, and where it runs."""
+
+    variable: relax.Var
+    value: relax.Expr
+    needs: tuple[relax.Var, ...]
+    program: Program | None = None  # where it runs on the accelerator
+    view: bool = False  # the same bytes in another shape
+
+
+@dataclass(eq=False)
+class _Segment:
+    """Nodes that run one behind the other on one side."""
+
+    accelerated: bool
+    nodes: list[_Node] = field(default_factory=list)
+
+
+class _Graph:
+    """The function "main" in pieces."""
+
+    def __init__(self, mod: tvm.IRModule, recorded: dict[tvm.ir.GlobalVar, OnAccelerator], first: int) -> None:
+        self.mod, self.recorded, self.first = mod, recorded, first
+        self.main = mod["main"]
+        self.programs: list[Program] = []
+        self.names: dict[relax.Var, str] = {}
+        self.taken: set[str] = set()
+        self.counts: dict[str, int] = {}
+
+    def rebuilt(self) -> tvm.IRModule:
+        """The module whose "main" calls segments."""
+        bindings = [b for block in self.main.body.blocks for b in block.bindings]
+        if any(isinstance(binding, relax.MatchCast) for binding in bindings):
+            return self.mod  # shapes that data decides: nothing of it can be recorded
+        segments = self._segments([self._node(b) for b in bindings])
+        inside = {node.variable: s for s in segments for node in s.nodes if s.accelerated}
+        outside: set[relax.Var] = set(relax.analysis.free_vars(self.main.body.body))
+        for segment in segments:
+            for node in segment.nodes:
+                outside |= {need for need in node.needs if inside.get(need) is not segment}
+        builder = relax.BlockBuilder()
+        renamed: dict[relax.Var, relax.Expr] = {}
+        attrs = dict(self.main.attrs) if self.main.attrs else None
+        with builder.function("main", list(self.main.params), attrs=attrs):
+            with builder.dataflow():
+                for segment in segments:
+                    if segment.accelerated:
+                        self._call(builder, segment, outside, renamed)
+                    else:
+                        for node in segment.nodes:
+                            renamed[node.variable] = builder.emit(replace_operands(node.value, renamed))
+                output = builder.emit_output(replace_operands(self.main.body.body, renamed))
+            builder.emit_func_output(output)
+        updated = tvm.IRModule(dict(self.mod.functions), attrs=self.mod.attrs)
+        updated.update_func(self.mod.get_global_var("main"), builder.finalize()["main"])
+        return relax.transform.DeadCodeElimination(["main"])(updated)
+
+    def _node(self, binding: relax.VarBinding) -> _Node:
+        value = binding.value
+        node = _Node(binding.var, value, tuple(relax.analysis.free_vars(value)))
+        if shape_of(binding.var) is None:
+            return node  # several results, or none that is known
+        if is_op(value, "call_tir") and len(value.args) == 2:
+            node.program = self.recorded[value.args[0]].program
+        elif is_op(value, "reshape") and isinstance(value.args[0], relax.Var):
+            node.view = True
+        return node
+
+    # ---- pieces -----------------------------------------------------------------------------------------------------
+
+    def _segments(self, nodes: Sequence[_Node]) -> list[_Segment]:
+        """The nodes in turns of accelerator and CPU, as few as greedy turns make them."""
+        made = set(self.main.params)
+        waiting, segments = list(nodes), []
+        accelerated = False
+        while waiting:
+            segment = _Segment(accelerated)
+            left = []
+            for node in waiting:  # in order, so one pass takes all that become ready within the turn
+                here = node.view or (node.program is not None) == accelerated
+                if here and all(need in made for need in node.needs):
+                    segment.nodes.append(node)
+                    made.add(node.variable)
+                else:
+                    left.append(node)
+            # A view alone is no reason for a turn of the accelerator: the CPU has it for nothing.
+            if accelerated and segment.nodes and all(node.view for node in segment.nodes):
+                made -= {node.variable for node in segment.nodes}
+                segment, left = _Segment(True), waiting
+            if segment.nodes:
+                segments.append(segment)
+            elif accelerated and len(left) == len(waiting) and not any(self._ready(n, made) for n in waiting):
+                raise UnsupportedOperator("main: its bindings need each other; accepted: one straight line of bindings")
+            waiting, accelerated = left, not accelerated
+        return segments
+
+    def _ready(self, node: _Node, made: set[relax.Var]) -> bool:
+        return all(need in made for need in node.needs)
+
+    # ---- segments of the accelerator --------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        builder: relax.BlockBuilder,
+        segment: _Segment,
+        outside: set[relax.Var],
+        renamed: dict[relax.Var, relax.Expr],
+    ) -> None:
+        """Make the program of a segment, and emit the call that runs it."""
+        if self.first + len(self.programs) >= MOST_SEGMENTS:
+            raise UnsupportedOperator(f"main: more than {MOST_SEGMENTS} pieces on the accelerator; accepted: fewer")
+        same: dict[relax.Var, relax.Var] = {}  # a view -> whose bytes it is
+        parts: list[Part] = []
+        constants: dict[str, np.ndarray] = {}
+        by_name: dict[str, relax.Var] = {}
+        for node in segment.nodes:
+            if node.view:
+                source = node.value.args[0]
+                same[node.variable] = same.get(source, source)
+                continue
+            assert node.program is not None
+            tensors = [t for t in node.program.tensors if t.role in ("input", "output")]
+            arguments = [*node.value.args[1].fields, node.variable]
+            names = {}
+            for tensor, argument in zip(tensors, arguments, strict=True):
+                if isinstance(argument, tvm.ir.GenericConst):
+                    names[tensor.name] = self._constant(argument, constants)
+                else:
+                    variable = same.get(argument, argument)
+                    names[tensor.name] = self._name(variable)
+                    by_name[names[tensor.name]] = variable
+            scratch = {t.name: self._fresh(t.name) for t in node.program.tensors if t.role == "scratch"}
+            parts.append(Part(node.program, {**names, **scratch}, self._region(node)))
+        made = [node.variable for node in segment.nodes if not node.view]
+        # A view that is asked for elsewhere asks for what it is a view of.
+        asked = {same.get(node.variable, node.variable) for node in segment.nodes if node.variable in outside}
+        given = [variable for variable in made if variable in asked]
+        program = join(parts, [self._name(variable) for variable in given], constants)
+        taken = [by_name[tensor.name] for tensor in program.of_role("input")]
+        function = f"{SEGMENT}{self.first + len(self.programs)}"
+        operands = relax.Tuple([renamed.get(variable, variable) for variable in taken])
+        types = [variable.ty for variable in given]
+        result = builder.emit(relax.op.call_dps_packed(function, operands, out_ty=types))
+        program = _ordered(program, [self._name(variable) for variable in given])
+        self.programs.append(program)
+        for number, variable in enumerate(given):
+            single = result if len(given) == 1 else builder.emit(relax.TupleGetItem(result, number))
+            renamed[variable] = single
+        for node in segment.nodes:
+            if node.view and node.variable in outside:
+                source = renamed.get(same[node.variable], same[node.variable])
+                renamed[node.variable] = builder.emit(relax.op.reshape(source, shape_of(node.variable)))
+
+    def _region(self, node: _Node) -> tuple[Region, ...]:
+        """The operator by a short name of its own, with its decision."""
+        assert node.program is not None
+        function = node.value.args[0]
+        short = function.name_hint.removeprefix("fused_").split("_")[0]
+        self.counts[short] = self.counts.get(short, 0) + 1
+        own = node.program.regions[0]
+        attributes = self.mod[function].attrs or {}
+        workload = own.workload or str(attributes.get("tvm_tiling.workload", ""))
+        return (Region(f"{short}_{self.counts[short]}", workload or function.name_hint, own.decision),)
+
+    def _constant(self, argument: tvm.ir.GenericConst, constants: dict[str, np.ndarray]) -> str:
+        value = argument.value.numpy()
+        for name, known in constants.items():
+            if known.dtype == value.dtype and known.shape == value.shape and np.array_equal(known, value):
+                return name
+        name = self._fresh("constant")
+        constants[name] = value
+        return name
+
+    def _name(self, variable: relax.Var) -> str:
+        if variable not in self.names:
+            self.names[variable] = self._fresh(variable.name)
+        return self.names[variable]
+
+    def _fresh(self, name: str) -> str:
+        candidates: Iterator[str] = (f"{name}_{number}" for number in range(1, 1 << 30))
+        fresh = name if name not in self.taken else next(c for c in candidates if c not in self.taken)
+        self.taken.add(fresh)
+        return fresh
+
+
+def _ordered(program: Program, outputs: Sequence[str]) -> Program:
+    """The program with its outputs in that order in its table."""
+    place = {name: number for number, name in enumerate(outputs)}
+    last = [tensor for tensor in program.tensors if tensor.role == "output"]
+    others = [tensor for tensor in program.tensors if tensor.role != "output"]
+    last.sort(key=lambda tensor: place[tensor.name])
+    return replace(program, tensors=(*others, *last))

@@ -1,0 +1,136 @@
+"""A model with a part on an accelerator, operator by operator: where each runs, and what it takes there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...accel.program.program import Program
+from ...accel.program.work import work
+from ...accel.report.html import Table, page, write_page
+from ...accel.report.report import SimReport
+from ..report import OperatorRecord
+
+HEADINGS = ("operator", "where", "cycles", "utilisation", "bytes of a", "of b", "out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorOperator:
+    """One call of an operator. On the accelerator `cycles` are those from its first start to its last result, which
+    overlap with its neighbours', `utilisation` its multiply-accumulates beside what the machine could do meanwhile,
+    `bytes` what it moves between chip and memory by operand. On the CPU these are None, and `why` says why it is there.
+    """
+
+    name: str
+    where: str  # "accelerator" or "cpu"
+    workload: str = ""
+    cycles: int | None = None
+    utilisation: float | None = None
+    macs: int = 0
+    bytes: dict[str, int] | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorReport:
+    """`sim` is the report of the accelerator's part as a whole, None where nothing runs there."""
+
+    operators: tuple[AcceleratorOperator, ...]
+    sim: SimReport | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "operators": [asdict(operator) for operator in self.operators],
+            "simulation": None if self.sim is None else self.sim.to_dict(),
+        }
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one HTML file: that of the accelerator's part, and every operator in a table."""
+        rows = [
+            (
+                o.name,
+                o.where,
+                _or_blank(o.cycles),
+                "" if o.utilisation is None else f"{o.utilisation:.1%}",
+                *_bytes(o),
+                o.why,
+            )
+            for o in self.operators
+        ]
+        table = Table("Operators of the model", (*HEADINGS, "why"), rows)
+        if self.sim is None:
+            write_page(path, page("Simulated", ["Nothing of the model runs on the accelerator."], [table], []))
+        else:
+            self.sim.save_html(path, [table])
+
+    def __str__(self) -> str:
+        lines = [f"{'operator':<32} {'where':<12} {'cycles':>12} {'util.':>6} {'a':>12} {'b':>12} {'out':>12}  why"]
+        for o in self.operators:
+            if o.bytes is None:
+                lines.append(
+                    f"{o.name[:32]:<32} {o.where:<12} {'-':>12} {'-':>6} {'-':>12} {'-':>12} {'-':>12}  {o.why}"
+                )
+            else:
+                moved = " ".join(f"{o.bytes[name]:>12}" for name in ("a", "b", "out"))
+                lines.append(f"{o.name[:32]:<32} {o.where:<12} {o.cycles:>12} {o.utilisation or 0:>6.1%} {moved}")
+        if self.sim is not None:
+            lines.append(
+                f"accelerator: {self.sim.cycles} cycles of {self.sim.hardware}, utilisation {self.sim.utilisation:.1%}"
+            )
+        return "\n".join(lines)
+
+
+def accelerator_report(
+    sim: SimReport | None, on_cpu: Sequence[OperatorRecord], left: dict[str, str]
+) -> AcceleratorReport:
+    """The operators of a simulated run, then those on the CPU with why they are there."""
+    rows = [] if sim is None else _on_accelerator(sim)
+    rows += [AcceleratorOperator(name=record.name, where="cpu", why=left.get(record.name, "")) for record in on_cpu]
+    return AcceleratorReport(operators=tuple(rows), sim=sim)
+
+
+def _on_accelerator(sim: SimReport) -> list[AcceleratorOperator]:
+    moved = region_bytes(sim.program)
+    peak = sim.macs / (sim.utilisation * sim.cycles) if sim.utilisation and sim.cycles else 0.0  # a cycle
+    places = {region.name: number for number, region in enumerate(sim.program.regions)}
+    found = []
+    for time in sim.regions:
+        cycles = time.end - time.start
+        found.append(
+            AcceleratorOperator(
+                name=time.name,
+                where="accelerator",
+                workload=time.workload,
+                cycles=cycles,
+                utilisation=time.macs / (peak * cycles) if peak and cycles else 0.0,
+                macs=time.macs,
+                bytes=moved[places[time.name]],
+            )
+        )
+    return found
+
+
+def _bytes(operator: AcceleratorOperator) -> tuple[int | str, ...]:
+    return tuple((operator.bytes or {}).get(name, "") for name in ("a", "b", "out"))
+
+
+def _or_blank(value: int | None) -> int | str:
+    return "" if value is None else value
+
+
+def region_bytes(program: Program) -> list[dict[str, int]]:
+    """Bytes between the chip and the memories off it by operand, of each region of a program."""
+    region = program.instructions["region"].astype(np.int64)
+    found = [dict.fromkeys(("a", "b", "out"), 0) for _ in program.regions]
+    for lane in work(program).lanes:
+        if not {lane.source, lane.target} & {"external", "internal"}:
+            continue
+        totals = np.bincount(region[lane.number], weights=lane.bytes, minlength=len(found))
+        for number, total in enumerate(totals.astype(np.int64).tolist()):
+            found[number][lane.operand] += total
+    return found

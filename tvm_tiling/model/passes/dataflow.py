@@ -1,0 +1,125 @@
+"""Rewriting a Relax function binding by binding: the form in which the graph passes of this package are written.
+
+Relax's own mutators visit every expression; the functions met here are one straight line of operator calls, so a pass
+says only what becomes of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from ...errors import UnsupportedOperator
+
+Expr: TypeAlias = relax.Expr
+# What becomes of a bound value, its operands replaced already; None leaves it as it is.
+Rewrite = Callable[["Rewriter", relax.Var, Expr], Expr | None]
+
+
+class Rewriter:
+    """The function that is being built: `emit` adds a binding, `value` tells what an expression is bound to."""
+
+    def __init__(self, builder: relax.BlockBuilder) -> None:
+        self.builder = builder
+        self._bound: dict[relax.Var, Expr] = {}
+        self.uses: dict[relax.Var, int] = {}
+        self.renamed: dict[relax.Var, Expr] = {}
+
+    def emit(self, expr: Expr) -> Expr:
+        """Bind `expr` and return what stands for it; constants and variables stand for themselves."""
+        if isinstance(expr, tvm.ir.GenericConst | relax.Var | relax.Tuple | relax.ShapeExpr):
+            return expr
+        variable = self.builder.emit(expr)
+        self._bound[variable] = expr
+        return variable
+
+    def value(self, expr: Expr) -> Expr:
+        """The call that a variable is bound to, or the expression itself."""
+        return self._bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
+
+
+def rewrite(mod: tvm.IRModule, rewrites: Rewrite, name: str = "main") -> tvm.IRModule:
+    """`mod` with the function `name` built anew through `rewrites`; values that nothing uses are dropped."""
+    func = mod[name]
+    if not isinstance(func.body, relax.SeqExpr):
+        raise UnsupportedOperator(
+            f"{name}: not a Relax function in normal form; accepted: one straight line of bindings"
+        )
+    builder = relax.BlockBuilder()
+    rewriter = Rewriter(builder)
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.If | relax.Function):
+                raise UnsupportedOperator(f"{name}: control flow at {binding.var.name}; accepted: straight lines")
+            for variable in relax.analysis.free_vars(binding.value):
+                rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
+    for variable in relax.analysis.free_vars(func.body.body):
+        rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
+    with builder.function(name, list(func.params), attrs=dict(func.attrs) if func.attrs else None):
+        with builder.dataflow():
+            for block in func.body.blocks:
+                for binding in block.bindings:
+                    if isinstance(binding, relax.MatchCast):
+                        # A shape that the data decides has its name from here on.
+                        source = replace_operands(binding.value, rewriter.renamed)
+                        rewriter.renamed[binding.var] = builder.match_cast(source, binding.ty)
+                        continue
+                    value = builder.normalize(replace_operands(binding.value, rewriter.renamed))
+                    new = rewrites(rewriter, binding.var, value)
+                    rewriter.renamed[binding.var] = rewriter.emit(value if new is None else new)
+            body = replace_operands(func.body.body, rewriter.renamed)
+            output = builder.emit_output(body)
+        builder.emit_func_output(output)
+    built = builder.finalize()
+    updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    updated.update_func(mod.get_global_var(name), built[name])
+    for variable, func in built.functions.items():
+        if variable.name_hint != name:
+            updated[variable] = func
+    return relax.transform.DeadCodeElimination([name])(updated)
+
+
+def replace_operands(expr: Expr, renamed: dict[relax.Var, Expr]) -> Expr:
+    """`expr` with its variables replaced; nested tuples and calls included."""
+    if isinstance(expr, relax.Var):
+        return renamed.get(expr, expr)
+    if isinstance(expr, relax.Call):
+        arguments = [replace_operands(a, renamed) for a in expr.args]
+        if all(new.same_as(old) for new, old in zip(arguments, expr.args, strict=True)):
+            return expr
+        return relax.Call(expr.op, arguments, expr.attrs, expr.ty_args)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([replace_operands(f, renamed) for f in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(replace_operands(expr.tuple_value, renamed), expr.index)
+    return expr
+
+
+def is_op(expr: Expr, *names: str) -> bool:
+    """Whether `expr` calls one of these operators, named without "relax."."""
+    return isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name[6:] in names
+
+
+def array(expr: Expr) -> np.ndarray | None:
+    """The value of a constant, None for anything else."""
+    return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
+
+
+def constant(value: np.ndarray) -> tvm.ir.GenericConst:
+    return relax.const(np.asarray(value, order="C"), str(value.dtype))
+
+
+def shape_of(expr: Expr) -> tuple[int, ...] | None:
+    """The static shape of a tensor, None where it has none."""
+    shape: Any = getattr(expr.ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values):
+        return None
+    return tuple(int(s) for s in shape.values)
+
+
+def ints(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(v) for v in values)

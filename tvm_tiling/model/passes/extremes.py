@@ -1,0 +1,101 @@
+"""Largest and smallest of floats as NumPy, ONNX and PyTorch define them: NaN where an operand is NaN, infinities kept.
+
+TIR's max and min forget NaN in their first operand. TVM's reductions and pools start from the outermost finite number,
+which is what is left of nothing but infinities; here they start from an infinity. The place of an extreme is that of
+the first NaN, else of the first extreme.
+
+Softmax is left alone: a NaN, like an infinity, reaches every element of a row by the sum of its exponentials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx, topi
+
+from ...match.extreme import extreme
+
+Expr: TypeAlias = tirx.Expr
+_ROW_SUMS = ("softmax", "log_softmax")
+
+
+def legalised(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with its operators as PrimFuncs, as TVM's LegalizeOps makes them but for extremes of floats."""
+    places = {"relax.argmax": _place_of(topi.max, "argmax"), "relax.argmin": _place_of(topi.min, "argmin")}
+    mod = relax.transform.LegalizeOps(places)(mod)
+    changed = {
+        variable: with_nan_kept(func)
+        for variable, func in mod.functions.items()
+        if isinstance(func, tirx.PrimFunc) and not variable.name_hint.startswith(_ROW_SUMS)
+    }
+    updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for variable, func in changed.items():
+        updated.update_func(variable, func)
+    return updated
+
+
+def with_nan_kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with each max and min of floats right for NaN, and those over axes from an infinity on."""
+    func = tvm_ffi.structural_map(func, ((tirx.Max, tirx.Min), lambda e: extreme(type(e), e.a, e.b)))
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    starts = [block.init.value for block in blocks if isinstance(block.init, tirx.BufferStore)]
+    finite = [v for v in starts if isinstance(v, tirx.FloatImm) and abs(v.value) == _outermost(v)]
+    if not finite:
+        return func
+
+    # The start of a reduction, and what pads the input of a pool beside it.
+    def infinite(value: tirx.FloatImm) -> tirx.FloatImm:
+        found = any(str(value.ty) == str(v.ty) and value.value == v.value for v in finite)
+        return tirx.const(math.copysign(math.inf, value.value), str(value.ty)) if found else value
+
+    return tvm_ffi.structural_map(func, (tirx.FloatImm, infinite))
+
+
+def _outermost(value: tirx.FloatImm) -> float:
+    return float(tirx.max_value(str(value.ty)).value)
+
+
+# ---- places ---------------------------------------------------------------------------------------------------------
+
+
+def _place_of(extreme: Callable[..., te.Tensor], name: str) -> Callable[[relax.BlockBuilder, Any], relax.Expr]:
+    def legalise(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
+        axis = None if call.attrs.axis is None else int(call.attrs.axis)
+        place = partial(first_place, extreme=extreme)
+        return builder.call_te(place, call.args[0], axis, bool(call.attrs.keepdims), primfunc_name_hint=name)
+
+    return legalise
+
+
+def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Callable[..., te.Tensor]) -> te.Tensor:
+    """The first place of the `extreme` (topi.max or topi.min), or of a NaN, along an axis or in all of a tensor.
+
+    In two steps, each of which runs in vectors: the extreme, then the least place that holds it.
+    """
+    rank, dtype = len(data.shape), str(data.dtype)
+    reduced = list(range(rank)) if axis is None else [axis % rank]
+    best = extreme(data, reduced, True)
+    walks = {a: te.reduce_axis((0, data.shape[a]), name=f"k{a}") for a in reduced}
+    shape = [1 if a in walks else data.shape[a] for a in range(rank) if keep or a not in walks]
+
+    def element(*at: Expr) -> Expr:
+        left = iter([at[a] for a in range(rank) if a not in walks] if keep else at)
+        rows = {a: next(left) for a in range(rank) if a not in walks}
+        value = data[tuple(walks[a] if a in walks else rows[a] for a in range(rank))]
+        row_best = best[tuple(rows.get(a, 0) for a in range(rank))]
+        place: Expr = tirx.const(0, "int64")
+        for a, walk in walks.items():
+            place = place * tirx.Cast("int64", data.shape[a]) + tirx.Cast("int64", walk.var)
+        found = tirx.Select(value.equal(row_best), place, tirx.max_value("int64"))
+        if "float" in dtype:
+            # No NaN is at least minus infinity; where there is one, nothing equals the extreme.
+            found = tirx.Select(tirx.LE(tirx.const(-math.inf, dtype), value), found, place)
+        return te.min(found, axis=list(walks.values()))
+
+    return te.compute(shape, element, name="place")

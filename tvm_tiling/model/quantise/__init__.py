@@ -1,0 +1,1 @@
+"""Float models made integer ones, by calibration data or from pairs of quantize and dequantize."""

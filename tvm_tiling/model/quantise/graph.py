@@ -1,0 +1,209 @@
+"""A float32 graph with every tensor that integers can make quantised: pairs of quantize and dequantize put in.
+
+Weights are symmetric, a scale for each output channel. Other tensors have one scale, from their range over calibration
+data; their zero point is 0 where they are padded by a convolution or multiplied by each other, since the multipliers
+take integers as they are, and where it makes the range tightest elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from ...frontend import ImportedModel
+from ..passes.dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
+from .chain import Chain, chain, is_pointwise
+from .integers import VIEWS
+from .ranges import ranges
+from .scale import HIGH, Scale, quantised_weights, scale_of
+
+SUMS = ("nn.conv2d", "matmul", "add", "subtract", "multiply", "mean", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
+FUNCTIONS = ("nn.softmax", "nn.layer_norm")
+SHARE = Scale(float(np.float32(1 / HIGH)))  # of softmax, whose results are in 0 .. 1
+
+
+def with_quantised_tensors(imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any]) -> tvm.IRModule:
+    """`mod`, simplified, whose "main" is what `imported` computes, quantised by its ranges over `calibration`."""
+    plan = _Plan(mod["main"])
+    measured = dict(zip(plan.measured, ranges(imported, mod, plan.measured, calibration), strict=True))
+    scales: dict[relax.Var, Scale] = {}
+    for variable in plan.quantised:
+        source = plan.sources.get(variable)
+        if source is not None and source in scales:
+            scales[variable] = scales[source]
+        elif is_op(plan.bound.get(variable), "nn.softmax"):
+            scales[variable] = SHARE
+        else:
+            low, high = measured[variable]
+            scales[variable] = scale_of(low, high, variable in plan.symmetric)
+    return rewrite(mod, _Pairs(scales, plan))
+
+
+class _Plan:
+    """Which values become 8-bit numbers, and which of those share their scale with what they are a view of."""
+
+    def __init__(self, main: relax.Function) -> None:
+        self.bound: dict[relax.Var, Expr] = {}
+        self.uses: dict[relax.Var, list[relax.Var]] = {}
+        order: list[relax.Var] = list(main.params)
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                self.bound[binding.var] = binding.value
+                order.append(binding.var)
+                for used in relax.analysis.free_vars(binding.value):
+                    self.uses.setdefault(used, []).append(binding.var)
+        self.outputs = set(relax.analysis.free_vars(main.body.body))
+        self.inner = self._inner(order)
+        self.sources: dict[relax.Var, relax.Var] = {}
+        kept: dict[relax.Var, None] = {}
+        for variable in order:
+            if self._is_quantised(variable, kept):
+                kept[variable] = None
+                call = self.lookup(variable)
+                if is_op(call, *VIEWS) and not is_op(call, "concat") and call.args[0] in kept:
+                    self.sources[variable] = call.args[0]
+        self.quantised = tuple(kept)
+        self.symmetric = self._symmetric()
+        self.measured = [
+            v for v in self.quantised if v not in self.sources and not is_op(self.bound.get(v), "nn.softmax")
+        ]
+
+    def lookup(self, expr: Expr) -> Expr:
+        return self.bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
+
+    def chain(self, variable: relax.Var) -> Chain:
+        """What ends in a variable and is done in one go."""
+        return chain(variable, self.lookup, array)
+
+    def _once(self, variable: relax.Var) -> bool:
+        return len(self.uses.get(variable, ())) == 1 and variable not in self.outputs
+
+    def _inner(self, order: Sequence[relax.Var]) -> set[relax.Var]:
+        """Values on the way within a chain or a function of one tensor, which nobody else asks for."""
+        inner: set[relax.Var] = set()
+        for variable in reversed(order):
+            if variable in inner or variable not in self.bound:
+                continue
+            found = self.chain(variable)
+            # As far as each is used once; the rest of the chain is another's.
+            for passed in found.through:
+                if not self._once(passed) or passed not in self.bound:
+                    break
+                if passed is found.through[-1] and not is_op(self.bound[passed], *SUMS):
+                    break
+                inner.add(passed)
+        roots: dict[relax.Var, relax.Var] = {}
+        for variable in order:
+            roots[variable] = self._root(variable, roots, inner)
+        for variable in order:
+            users = self.uses.get(variable, ())
+            together = users and all(roots[user] is roots[variable] for user in users)
+            if together and roots[variable] is not variable and variable not in self.outputs:
+                inner.add(variable)
+        return inner
+
+    def _root(self, variable: relax.Var, roots: dict[relax.Var, relax.Var], inner: set[relax.Var]) -> relax.Var:
+        """What a value is an element-wise function of, alone; itself if it is none."""
+        call = self.lookup(variable)
+        if not is_pointwise(call) or variable in inner:
+            return variable
+        operands = [argument for argument in call.args if not _is_scalar(argument)]
+        found = {roots[a] if isinstance(a, relax.Var) else a for a in operands}
+        if len(found) != 1:
+            return variable
+        root = found.pop()
+        # What goes on with a sum is done with the sum.
+        return variable if not isinstance(root, relax.Var) or any(a in inner for a in operands) else root
+
+    def _is_quantised(self, variable: relax.Var, kept: dict[relax.Var, None]) -> bool:
+        """Whether somebody computes with its integers, or it is made of integers."""
+        dtype = str(getattr(variable.ty, "dtype", ""))
+        if dtype != "float32" or shape_of(variable) is None or variable in self.inner:
+            return False
+        if any(self._takes(user) for user in self.uses.get(variable, ())):
+            return True
+        call = self.bound.get(variable)
+        if is_op(call, *VIEWS):
+            return all(source in kept for source in _operands(call, self.lookup))
+        return call is not None and is_op(self.lookup(self.chain(variable).core), *SUMS, "nn.layer_norm")
+
+    def _takes(self, variable: relax.Var) -> bool:
+        return is_op(self.bound[variable], *SUMS, *VIEWS, *FUNCTIONS) or is_pointwise(self.bound[variable])
+
+    def _symmetric(self) -> set[relax.Var]:
+        """Values whose zero point is 0: operands of products of two tensors, and what convolutions pad."""
+        found: set[relax.Var] = set()
+        for variable in reversed(list(self.bound)):
+            call = self.bound[variable]
+            if is_op(call, "nn.conv2d") and any(ints(call.attrs.padding)):
+                found.add(call.args[0])
+            elif is_op(call, "matmul") and not any(_is_known(a) for a in call.args):
+                found |= set(call.args)
+            elif variable in found and variable in self.sources:
+                found.add(self.sources[variable])
+        return found
+
+
+def _operands(call: relax.Call, lookup: Any) -> list[Expr]:
+    if not is_op(call, "concat"):
+        return [call.args[0]]
+    fields = lookup(call.args[0])
+    return list(fields.fields) if isinstance(fields, relax.Tuple) else [call.args[0]]
+
+
+def _is_known(expr: Expr) -> bool:
+    return array(expr) is not None
+
+
+def _is_scalar(expr: Expr) -> bool:
+    value = array(expr)
+    return (value is not None and value.size == 1) or isinstance(expr, tvm.tirx.FloatImm | tvm.tirx.IntImm)
+
+
+class _Pairs:
+    """Puts a quantize and a dequantize behind each value that has a scale, and in front of constants."""
+
+    def __init__(self, scales: dict[relax.Var, Scale], plan: _Plan) -> None:
+        self.scales, self.plan = scales, plan
+        self.inputs: dict[relax.Var, Expr] = {}
+
+    def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
+        value = self._in_8_bits(rewriter, value)
+        scale = self.scales.get(variable)
+        if scale is None:
+            return value
+        return _pair(rewriter, rewriter.emit(value), scale)
+
+    def _in_8_bits(self, rewriter: Rewriter, value: Expr) -> Expr:
+        """A call with inputs of the model, and weights, in 8 bits."""
+        if not isinstance(value, relax.Call):
+            return value
+        arguments = list(value.args)
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, relax.Var) and argument in self.scales and argument not in self.plan.bound:
+                if argument not in self.inputs:
+                    self.inputs[argument] = _pair(rewriter, argument, self.scales[argument])
+                arguments[place] = self.inputs[argument]
+        weights = array(arguments[1]) if len(arguments) > 1 else None
+        if weights is not None and weights.dtype == np.float32:
+            if is_op(value, "nn.conv2d"):
+                arguments[1] = _weights(rewriter, weights, str(value.attrs.kernel_layout).index("O"))
+            elif is_op(value, "matmul") and weights.ndim == 2:
+                arguments[1] = _weights(rewriter, weights, 1)
+        return relax.Call(value.op, arguments, value.attrs, value.ty_args)
+
+
+def _pair(rewriter: Rewriter, value: Expr, scale: Scale) -> Expr:
+    parameters = (relax.const(np.float32(scale.scale), "float32"), relax.const(scale.zero, "int8"))
+    stored = rewriter.emit(relax.op.quantize(value, *parameters, axis=0, out_dtype="int8"))
+    return rewriter.emit(relax.op.dequantize(stored, *parameters, axis=0, out_dtype="float32"))
+
+
+def _weights(rewriter: Rewriter, values: np.ndarray, axis: int) -> Expr:
+    q, scales = quantised_weights(values, axis)
+    zeros = constant(np.zeros(len(scales), np.int8))
+    return rewriter.emit(relax.op.dequantize(constant(q), constant(scales), zeros, axis=axis, out_dtype="float32"))

@@ -1,0 +1,60 @@
+"""Models for machines that multiply 8-bit integers: quantised by calibration data, or taken as they are quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from ...errors import HardwareError, WorkloadError
+from ...frontend import ImportedModel
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ..passes.simplify import simplify
+from .graph import with_quantised_tensors
+from .integers import holds_quantised, in_integers
+
+MULTIPLIERS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.matmul")
+
+
+def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
+    """The model's graph in types that `hardware` multiplies.
+
+    A model whose tensors are quantised already is taken as it is, in integers. A float32 model is quantised if there is
+    calibration data, and left in floats if there is none and the machine multiplies floats. HardwareError where it does
+    not.
+    """
+    if calibration is not None and (isinstance(calibration, Mapping) or not isinstance(calibration, Sequence)):
+        raise WorkloadError(
+            f"calibration is a {type(calibration).__name__}; accepted: a list of inputs, each an array, a tuple of "
+            "arrays, or arrays by name"
+        )
+    mod = simplify(imported.module)
+    if holds_quantised(mod):
+        return simplify(in_integers(mod))
+    floats = _multiplies_floats(mod)
+    machine = Machine(hardware)
+    if calibration is not None and machine.takes("int8"):
+        return simplify(in_integers(simplify(with_quantised_tensors(imported, mod, calibration))))
+    if floats and not machine.takes("float32"):
+        if calibration is not None:
+            raise HardwareError(f"{hardware.name} multiplies neither float32 nor int8; accepted: a machine that does")
+        raise HardwareError(
+            f"{hardware.name} multiplies no float32, which the model is in; accepted: calibration=[inputs], by which "
+            "it is quantised to int8, or a model of int8 (QDQ)"
+        )
+    return mod
+
+
+def _multiplies_floats(mod: tvm.IRModule) -> bool:
+    """Whether products or convolutions of floats are to be computed."""
+    found = []
+
+    def note(expr: object) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name in MULTIPLIERS:
+            found.append(str(expr.args[0].ty.dtype))
+
+    relax.analysis.post_order_visit(mod["main"], note)
+    return any(dtype.startswith("float") for dtype in found)

@@ -1,0 +1,306 @@
+"""Sums and products of quantised tensors in int32, and back to 8 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+
+from ..passes.dataflow import Expr, Rewriter, constant, ints, is_op, shape_of
+from .scale import LOW, Scale, requantisation
+
+Kernel = Callable[[Expr, int], tuple[np.ndarray, np.ndarray, np.ndarray] | None]
+
+
+@dataclass(frozen=True)
+class Real:
+    """A quantised tensor: its int8 numbers, what they stand for, and the same numbers in int32 if they are at hand.
+    `number` grows with the place where those come about."""
+
+    value: Expr
+    scale: Scale
+    wide: Expr | None = None
+    number: int = 0
+
+    def integers(self, rewriter: Rewriter) -> Expr:
+        """The numbers in int32."""
+        return self.wide if self.wide is not None else rewriter.emit(op.astype(self.value, "int32"))
+
+    def centred(self, rewriter: Rewriter) -> Expr:
+        """The numbers less their zero point, in int32."""
+        found = self.integers(rewriter)
+        return rewriter.emit(op.subtract(found, integer(self.scale.zero))) if self.scale.zero else found
+
+
+@dataclass(frozen=True)
+class Total:
+    """int32 numbers x of at most `bound` that stand for x * factor; `factor` broadcasts to their shape."""
+
+    value: Expr
+    factor: np.ndarray
+    bound: int
+
+    def plus(self, rewriter: Rewriter, bias: np.ndarray) -> Total:
+        """With a real constant added, rounded to a whole number of factors."""
+        whole = np.rint(bias / self.factor)
+        bound = self.bound + int(np.abs(whole).max(initial=0))
+        added = constant(np.clip(whole, -(1 << 30), 1 << 30).astype(np.int32))
+        return replace(self, value=rewriter.emit(op.add(self.value, scalar_if_one(added, whole))), bound=bound)
+
+
+def integer(value: int) -> Expr:
+    return relax.const(int(value), "int32")
+
+
+def scalar_if_one(expr: Expr, values: np.ndarray) -> Expr:
+    """A constant tensor, or the number where it holds but one."""
+    return integer(int(values.reshape(-1)[0])) if values.size == 1 else expr
+
+
+def shifted(rewriter: Rewriter, value: Expr, bits: int) -> Expr:
+    """value / 2^bits, halves rounded upwards."""
+    if not bits:
+        return value
+    return rewriter.emit(op.right_shift(rewriter.emit(op.add(value, integer(1 << (bits - 1)))), integer(bits)))
+
+
+def bounded(rewriter: Rewriter, value: Expr, low: int, high: int) -> Expr:
+    return rewriter.emit(op.minimum(rewriter.emit(op.maximum(value, integer(low))), integer(high)))
+
+
+def requantised(rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
+    """The numbers of `out` for a total, int32 within low .. high. None where int32 cannot hold the total."""
+    if total.bound >= 1 << 30:
+        return None
+    numbers = requantisation(total.factor / out.scale, total.bound)
+    value = shifted(rewriter, total.value, numbers.before)
+    multipliers = numbers.multipliers.reshape(total.factor.shape)
+    if multipliers.size > 1 or int(multipliers.reshape(-1)[0]) != 1:
+        value = rewriter.emit(op.multiply(value, scalar_if_one(constant(multipliers), multipliers)))
+    value = shifted(rewriter, value, numbers.after)
+    if out.zero:
+        value = rewriter.emit(op.add(value, integer(out.zero)))
+    return bounded(rewriter, value, low, high)
+
+
+class Sums:
+    """The int32 totals of operators on quantised tensors. `kernel` gives constant weights."""
+
+    def __init__(
+        self, rewriter: Rewriter, real: dict[relax.Var, Real], lookup: Callable[[Expr], Expr], kernel: Kernel
+    ) -> None:
+        self.rewriter, self.real, self.lookup, self.kernel = rewriter, real, lookup, kernel
+
+    def total(self, core: Expr, factor: float, out: Scale) -> Total | None:
+        """The total that factor * core is; None for what is no sum of quantised tensors."""
+        if core in self.real:
+            source = self.real[core]
+            return Total(source.centred(self.rewriter), np.array(source.scale.scale * factor), 255)
+        call = self.lookup(core)
+        if is_op(call, "nn.conv2d"):
+            found = self._convolution(call)
+        elif is_op(call, "matmul"):
+            found = self._product(call)
+        elif is_op(call, "add", "subtract"):
+            return self._sum(call, factor, out)
+        elif is_op(call, "multiply"):
+            found = self._multiplied(call)
+        elif is_op(call, "nn.avg_pool2d"):
+            found = self._average_pool(call)
+        elif is_op(call, "mean"):
+            axes = None if call.attrs.axis is None else ints(call.attrs.axis)
+            found = self._mean(call.args[0], axes, bool(call.attrs.keepdims))
+        elif is_op(call, "nn.adaptive_avg_pool2d") and str(call.attrs.layout) == "NCHW":
+            size = call.attrs.output_size
+            whole = size is not None and ints(size) == (1, 1)
+            found = self._mean(call.args[0], (2, 3), True) if whole else None
+        else:
+            found = None
+        return None if found is None else replace(found, factor=found.factor * factor)
+
+    # ---- element by element -----------------------------------------------------------------------------------------
+
+    def _two(self, call: relax.Call) -> tuple[Real, Real] | None:
+        """Both operands, if they are quantised tensors. What computes one of them goes on with the call, the first;
+        the other is stored meanwhile, in 8 bits rather than 32."""
+        left, right = (self.real.get(a) if isinstance(a, relax.Var) else None for a in call.args)
+        if left is None or right is None:
+            return None
+        if left.wide is None or right.wide is None:
+            return left, right
+        if left.number <= right.number:
+            return left, replace(right, wide=None)
+        return replace(left, wide=None), right
+
+    def _sum(self, call: relax.Call, factor: float, out: Scale) -> Total | None:
+        """x + y of two scales: both multiplied to a common one, finer than the result's by a power of two."""
+        two = self._two(call)
+        if two is None:
+            return None
+        left, right = two
+        ratios = np.array([left.scale.scale, right.scale.scale]) * factor / out.scale
+        # 255 * 2^14 twice is below 2^23.
+        bits = int(np.clip(14 - np.frexp(ratios.max())[1], 0, 30))
+        multipliers = np.rint(ratios * 2.0**bits).astype(np.int64)
+        sign = -1 if is_op(call, "subtract") else 1
+        signed = (int(multipliers[0]), sign * int(multipliers[1]))
+        terms = [
+            self.rewriter.emit(op.multiply(source.integers(self.rewriter), integer(number)))
+            for source, number in zip((left, right), signed, strict=True)
+        ]
+        value = self.rewriter.emit(op.add(*terms))
+        zeros = left.scale.zero * signed[0] + right.scale.zero * signed[1]
+        if zeros:
+            value = self.rewriter.emit(op.subtract(value, integer(zeros)))
+        return Total(value, np.array(out.scale * 2.0**-bits), 255 * int(multipliers.sum()))
+
+    def _multiplied(self, call: relax.Call) -> Total | None:
+        two = self._two(call)
+        if two is None:
+            return None
+        left, right = two
+        value = self.rewriter.emit(op.multiply(left.centred(self.rewriter), right.centred(self.rewriter)))
+        return Total(value, np.array(left.scale.scale * right.scale.scale), 255 * 255)
+
+    # ---- sums -------------------------------------------------------------------------------------------------------
+
+    def _convolution(self, call: relax.Call) -> Total | None:
+        attrs = call.attrs
+        layout, stored = str(attrs.data_layout), str(attrs.kernel_layout)
+        out_layout = str(attrs.out_layout or "") or layout
+        source = self.real.get(call.args[0])
+        kernel = self.kernel(call.args[1], stored.index("O"))
+        if source is None or kernel is None or out_layout != layout:
+            return None
+        weights, scales, zeros = kernel
+        if zeros.any():
+            return None
+        along = [-1 if letter == "C" else 1 for letter in layout]
+        others = tuple(a for a, letter in enumerate(stored) if letter != "O")
+        value, padding = source.value, ints(attrs.padding)
+        if source.scale.zero and any(padding):
+            # What pads has to stand for 0.
+            top, left, bottom, right = padding
+            before = {"H": (top, bottom), "W": (left, right)}
+            widths = [width for letter in layout for width in before.get(letter, (0, 0))]
+            value = self.rewriter.emit(op.nn.pad(value, widths, "constant", source.scale.zero))
+            padding = (0, 0, 0, 0)
+        total = self.rewriter.emit(
+            op.nn.conv2d(
+                value,
+                constant(weights),
+                strides=ints(attrs.strides),
+                padding=padding,
+                dilation=ints(attrs.dilation),
+                groups=int(attrs.groups),
+                data_layout=layout,
+                kernel_layout=stored,
+                out_dtype="int32",
+            )
+        )
+        return self._without_zero(total, source, weights, scales, others, along)
+
+    def _without_zero(
+        self,
+        total: Expr,
+        source: Real,
+        weights: np.ndarray,
+        scales: np.ndarray,
+        others: tuple[int, ...],
+        along: list[int],
+    ) -> Total:
+        """A sum over constant weights less what the zero point of the other operand adds to it."""
+        wide = weights.astype(np.int64)
+        bound = int((np.abs(wide).sum(axis=others).max()) * -LOW)
+        if source.scale.zero:
+            sums = wide.sum(axis=others) * source.scale.zero
+            spread = sums.reshape(along).astype(np.int32)
+            total = self.rewriter.emit(op.subtract(total, constant(spread)))
+            bound *= 2
+        return Total(total, scales.astype(np.float64).reshape(along) * source.scale.scale, bound)
+
+    def _product(self, call: relax.Call) -> Total | None:
+        left = self.real.get(call.args[0]) if isinstance(call.args[0], relax.Var) else None
+        right = self.real.get(call.args[1]) if isinstance(call.args[1], relax.Var) else None
+        if left is not None and right is not None:
+            return self._product_of_two(left, right)
+        shape = shape_of(call.args[1])
+        if left is None or shape is None or len(shape) != 2:
+            return None
+        kernel = self.kernel(call.args[1], 1)
+        if kernel is None:
+            return None
+        weights, scales, zeros = kernel
+        total = self.rewriter.emit(op.matmul(left.value, constant(weights), out_dtype="int32"))
+        if zeros.any():
+            if left.scale.zero:
+                return None
+            rows = self._summed(left.value, -1)
+            total = self.rewriter.emit(
+                op.subtract(total, self.rewriter.emit(op.multiply(rows, constant(zeros.reshape(1, -1)))))
+            )
+        found = self._without_zero(total, left, weights, scales, (0,), [-1])
+        return replace(found, bound=found.bound * 2) if zeros.any() else found
+
+    def _product_of_two(self, left: Real, right: Real) -> Total | None:
+        """(x - zx)(y - zy) summed over k: of zero points that are not 0, sums along k are taken off."""
+        shape = shape_of(left.value)
+        if shape is None or len(shape) < 2 or len(shape_of(right.value) or ()) < 2:
+            return None
+        depth = shape[-1]
+        total = self.rewriter.emit(op.matmul(left.value, right.value, out_dtype="int32"))
+        zx, zy = left.scale.zero, right.scale.zero
+        for source, axis, zero in ((left, -1, zy), (right, -2, zx)):
+            if zero:
+                taken = self.rewriter.emit(op.multiply(self._summed(source.value, axis), integer(zero)))
+                total = self.rewriter.emit(op.subtract(total, taken))
+        if zx and zy:
+            total = self.rewriter.emit(op.add(total, integer(depth * zx * zy)))
+        bound = depth * ((-LOW) ** 2 if not (zx or zy) else 255 * 255)
+        return Total(total, np.array(left.scale.scale * right.scale.scale), bound)
+
+    def _summed(self, value: Expr, axis: int) -> Expr:
+        wide = self.rewriter.emit(op.astype(value, "int32"))
+        return self.rewriter.emit(op.sum(wide, [axis], keepdims=True))
+
+    def _mean(self, data: Expr, axes: tuple[int, ...] | None, keep: bool) -> Total | None:
+        source = self.real.get(data) if isinstance(data, relax.Var) else None
+        shape = shape_of(data)
+        if source is None or shape is None:
+            return None
+        axes = tuple(range(len(shape))) if axes is None else axes
+        count = prod(shape[a] for a in axes)
+        wide = self.rewriter.emit(op.sum(self.rewriter.emit(op.astype(source.value, "int32")), axes, keepdims=keep))
+        if source.scale.zero:
+            wide = self.rewriter.emit(op.subtract(wide, integer(count * source.scale.zero)))
+        return Total(wide, np.array(source.scale.scale / count), 255 * count)
+
+    def _average_pool(self, call: relax.Call) -> Total | None:
+        """A mean over windows: each channel's numbers times a kernel of ones."""
+        attrs = call.attrs
+        source = self.real.get(call.args[0])
+        shape = shape_of(call.args[0])
+        if source is None or shape is None or str(attrs.layout) != "NCHW" or any(ints(attrs.padding)):
+            return None
+        if bool(attrs.ceil_mode):
+            return None
+        window = ints(attrs.pool_size)
+        ones = np.ones((shape[1], 1, *window), np.int8)
+        total = self.rewriter.emit(
+            op.nn.conv2d(
+                source.value,
+                constant(ones),
+                strides=ints(attrs.strides),
+                dilation=ints(attrs.dilation),
+                groups=shape[1],
+                out_dtype="int32",
+            )
+        )
+        count = prod(window)
+        if source.scale.zero:
+            total = self.rewriter.emit(op.subtract(total, integer(count * source.scale.zero)))
+        return Total(total, np.array(source.scale.scale / count), 255 * count)

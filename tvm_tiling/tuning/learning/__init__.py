@@ -1,0 +1,1 @@
+"""What measurements teach about the formulas' predictions."""

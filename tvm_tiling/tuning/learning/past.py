@@ -1,0 +1,56 @@
+"""What earlier sessions measured of any shape on a machine, for a cost model to learn from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from ...decide.cuts.cut import Cut
+from ...hardware.description import Hardware
+from ..shapes.database import ShapeDatabase
+from ..shapes.fingerprint import fingerprint_of
+from ..shapes.key import ShapeKey, Workload
+from ..shapes.schema import FINGERPRINTS, KEYS, TRIALS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastTrial:
+    """A cut that was measured: seconds, on an accelerator cycles; `ahead`: its weights were packed before; `epilogue`
+    names what was fused behind."""
+
+    workload: Workload
+    ahead: bool
+    epilogue: str
+    cut: Cut
+    cost: float
+
+
+def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list[PastTrial]:
+    """The newest `limit` trials of a machine that did not fail, newest first, of all shapes that have an entry."""
+    query = (
+        sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.cut, TRIALS.c.cost)
+        .join(FINGERPRINTS, FINGERPRINTS.c.digest == TRIALS.c.fingerprint)
+        .join(KEYS, sa.and_(KEYS.c.fingerprint_id == FINGERPRINTS.c.id, KEYS.c.digest == TRIALS.c.key))
+        .where(TRIALS.c.fingerprint == fingerprint_of(hardware).digest, TRIALS.c.cost.is_not(None))
+        .order_by(TRIALS.c.id.desc())
+        .limit(limit)
+    )
+    with database.store.read() as connection:
+        rows = connection.execute(query).all()
+    keys = {record: ShapeKey.from_dict(json.loads(record)) for record in {row.record for row in rows}}
+    shapes = {
+        (row.record, row.shape): keys[row.record].workload([int(extent) for extent in row.shape.split("x")])
+        for row in rows
+    }
+    return [
+        PastTrial(
+            workload=shapes[row.record, row.shape],
+            ahead=keys[row.record].ahead,
+            epilogue=keys[row.record].epilogue,
+            cut=Cut.from_dict(json.loads(row.cut)),
+            cost=row.cost,
+        )
+        for row in rows
+    ]

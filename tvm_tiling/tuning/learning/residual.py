@@ -1,0 +1,162 @@
+"""What measurements teach about the formulas' predictions: a small XGBoost model of the error that is left.
+
+    log cost = log of the formulas' prediction + what the trees say of the cut's features + a constant of the workload
+
+The formulas rank well from the first trial on, and the trees have only to learn what formulas leave out. Costs of one
+workload are compared with each other alone, so its constant never matters: residuals are centred workload by workload.
+Cuts near the best weigh more, for the order of those is what a search lives by.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import DatabaseError
+from ...whole_file import whole_file
+
+FORMAT = "tvm-tiling-cost-model"
+VERSION = 1
+# Below so many measured cuts the formulas are taken as they are.
+LEAST = 12
+ROUNDS = 200
+PARAMETERS = {
+    "max_depth": 5,
+    "eta": 0.08,
+    "subsample": 0.8,
+    "colsample_bytree": 0.7,
+    "min_child_weight": 3,
+    "lambda": 2.0,
+    "tree_method": "hist",
+    "objective": "reg:squarederror",
+    "seed": 1,
+    "nthread": 1,  # threads cost more than they save on so few samples, and wait for each other where cores are taken
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measured cut: `group` is its workload and machine, costs in one unit within a group."""
+
+    group: str
+    features: Mapping[str, float]
+    predicted: float
+    cost: float
+
+
+@dataclass
+class Residual:
+    """Learns from samples and corrects predictions; `samples` are all it was ever told."""
+
+    samples: list[Sample] = field(default_factory=list)
+    _names: tuple[str, ...] = ()
+    _trees: Any = None
+    _trained: int = 0  # samples that the trees know
+
+    def learn(self, samples: Sequence[Sample]) -> None:
+        """Take in further samples; what is asked next is answered by trees that know them."""
+        self.samples += [s for s in samples if s.cost > 0 and s.predicted > 0 and math.isfinite(s.cost)]
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough was measured for corrections other than 1."""
+        return len(self.samples) >= LEAST
+
+    def corrections(self, features: Sequence[Mapping[str, float]]) -> np.ndarray:
+        """What to multiply predictions by, one number for each cut, up to a constant of the workload. Trains first
+        where samples have come, in tenths of a second for thousands."""
+        if not self.ready or not features:
+            return np.ones(len(features))
+        if self._trained < len(self.samples):
+            self._train()
+            self._trained = len(self.samples)
+        import xgboost
+
+        rows = xgboost.DMatrix(self._matrix(features), feature_names=_safe(self._names), nthread=1)
+        return np.exp(self._trees.predict(rows).astype(np.float64))
+
+    def save(self, path: str | Path) -> None:
+        """Write the samples into one JSON file, whole or not at all; the trees follow from them."""
+        samples = [[s.group, dict(s.features), s.predicted, s.cost] for s in self.samples]
+        try:
+            with whole_file(path) as file:
+                file.write(json.dumps({"format": FORMAT, "version": VERSION, "samples": samples}).encode())
+        except OSError as error:
+            raise DatabaseError(f"cost model: {error}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Residual:
+        """Read what `save` wrote; DatabaseError for anything else."""
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DatabaseError(f"cost model {path}: {error.strerror or error}") from None
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise DatabaseError(f"cost model {path}: no file of TilingCostModel.save(); accepted: one that it wrote")
+        if record.get("version") != VERSION:
+            raise DatabaseError(
+                f"cost model {path}: version {record.get('version')!r}, this package reads {VERSION}; accepted: a "
+                "file of this version"
+            )
+        try:
+            samples = [
+                Sample(str(group), {str(k): float(v) for k, v in features.items()}, float(predicted), float(cost))
+                for group, features, predicted, cost in record["samples"]
+            ]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DatabaseError(
+                f"cost model {path}: its samples are damaged; accepted: a file as it was written"
+            ) from None
+        # The trees are made anew: a file from elsewhere is numbers, and nothing that XGBoost has to trust.
+        found = cls()
+        found.learn(samples)
+        return found
+
+    def _train(self) -> None:
+        import xgboost
+
+        self._names = tuple(sorted({name for sample in self.samples for name in sample.features}))
+        residuals = np.array([math.log(s.cost / s.predicted) for s in self.samples])
+        costs = np.array([s.cost for s in self.samples])
+        weights = np.empty(len(costs))
+        groups = np.array([s.group for s in self.samples])
+        for group in np.unique(groups):
+            own = groups == group
+            weights[own] = costs[own].min() / costs[own]
+            residuals[own] -= np.average(residuals[own], weights=weights[own])
+        rows = self._matrix([s.features for s in self.samples])
+        data = xgboost.DMatrix(rows, label=residuals, weight=weights, feature_names=_safe(self._names), nthread=1)
+        self._trees = xgboost.train(PARAMETERS, data, ROUNDS)
+
+    def _matrix(self, features: Sequence[Mapping[str, float]]) -> np.ndarray:
+        nan = float("nan")
+        return np.array([[row.get(name, nan) for name in self._names] for row in features], dtype=np.float32)
+
+
+def _safe(names: Sequence[str]) -> list[str]:
+    """Names as XGBoost allows them."""
+    return [name.replace("[", "(").replace("]", ")").replace("<", "lt") for name in names]
+
+
+def pairwise_accuracy(scores: np.ndarray, costs: np.ndarray, apart: float = 0.02) -> float:
+    """The share of pairs of cuts, whose costs differ by `apart` at least, that `scores`, smaller is better, order
+    rightly; nan without such a pair."""
+    first, second = np.triu_indices(len(costs), 1)
+    differ = np.abs(np.log(costs[first] / costs[second])) >= apart
+    first, second = first[differ], second[differ]
+    if not len(first):
+        return float("nan")
+    return float(np.mean((scores[first] < scores[second]) == (costs[first] < costs[second])))
+
+
+def peak_at(count: int, scores: np.ndarray, costs: np.ndarray) -> float:
+    """The best speed among the `count` cuts with the smallest scores, as part of the best of all."""
+    return float(costs.min() / costs[np.argsort(scores, kind="stable")[:count]].min())

@@ -1,0 +1,1 @@
+"""Measuring cuts: on this CPU in processes that stay, and on simulated accelerators."""

@@ -1,0 +1,54 @@
+"""From a cut to a file that can be loaded: what a building process does with a job."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import tvm
+from tvm.support import cc
+
+from ...accel.workload_program import plain_operator
+from ...errors import HardwareError
+from ...hardware.description import Hardware
+from ...schedule import Options, llvm_target, schedule_operator
+from .measurer import Job
+from .request import ENTRY, PACKING, Build
+
+
+def build(job: Job, folder: Path) -> Build:
+    """Write the library of `job` into `folder`, which is its own: a shared object, or without a C compiler LLVM's text,
+    which whoever loads it compiles. Errors as those of tiling_schedule."""
+    if job.hardware.cpu is None:
+        raise HardwareError(f"{job.hardware.name} has no cpu; its cuts are simulated")
+    options = Options(ahead=job.ahead, cut=job.cut)
+    scheduled = schedule_operator(plain_operator(job.workload, job.epilogue), ENTRY, job.hardware, options)
+    functions = {ENTRY: scheduled.main}
+    if scheduled.pack is not None:
+        functions[PACKING] = scheduled.pack
+    with tvm.transform.PassContext(opt_level=3):
+        library = tvm.tirx.build(tvm.IRModule(functions), target=_target(job.hardware))
+    return Build(_written(library, folder), scheduled.packed_shape, scheduled.packed_dtype)
+
+
+def _written(library: tvm.runtime.Module, folder: Path) -> str:
+    compiler = cc.get_cc()
+    if compiler is None:
+        path = str(folder / "cut.ll")
+        library.write_to_file(path)
+        return path
+    library.write_to_file(str(folder / "cut.o"))
+    path = str(folder / "cut.so")
+    cc.create_shared(path, [str(folder / "cut.o")], cc=compiler)
+    return path
+
+
+@functools.lru_cache(maxsize=4)
+def _target(hardware: Hardware) -> tvm.target.Target:
+    return llvm_target(hardware)
+
+
+def answer(message: tuple[Job, str]) -> Build:
+    """Build a job into a folder, for a child process."""
+    job, folder = message
+    return build(job, Path(folder))

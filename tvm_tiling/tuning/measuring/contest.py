@@ -1,0 +1,107 @@
+"""Whether a candidate is faster than the incumbent: alternating runs, until it is sure (page 10).
+
+On a shared machine the quickest of many noisy times is rarely the quickest program. So a time is never compared with
+another one taken earlier: candidate and incumbent alternate (A B A B ...), and a candidate takes the incumbent's place
+only if two contests, one after the other, say so with all of their 95 percent intervals. The second one alone says by
+how much: the first was chosen for its outcome, so it flatters.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...measure import Condition, Run, Status, StopRule, paired, uncertainty
+
+HOPELESS = 8.0  # a candidate so many times as slow as the incumbent is not timed in pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContestRule(StopRule):
+    """As StopRule, but a candidate that is surely slower than the incumbent by `beaten` is let go at once."""
+
+    least_pairs: int = 5
+    most_pairs: int = 40
+    most_seconds: float = 0.5
+    spread: float = 0.01
+    beaten: float = 0.01
+
+    def reached(self, ratios: Sequence[float], elapsed: float) -> bool:
+        """Whether to stop; `ratios` are the incumbent's seconds over the candidate's, pair by pair."""
+        if len(ratios) >= self.least_pairs and interval(ratios)[1] < 1 - self.beaten:
+            return True
+        return super().reached(ratios, elapsed)
+
+
+QUICK = ContestRule()
+THOROUGH = ContestRule(least_pairs=15, most_pairs=80, most_seconds=1.0, spread=0.005)
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """The median's 95 percent interval; (0, infinite) where nothing can be said."""
+    if len(ratios) < 2:
+        return 0.0, math.inf
+    middle, half = statistics.median(ratios), uncertainty(ratios)
+    return middle * (1 - half), middle * (1 + half)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """The incumbent's seconds over the candidate's: median, and half-width of its 95 percent interval relative to it.
+
+    Above 1 the candidate is the faster. `seconds` are the candidate's, per call; `pairs` is 1 for a hopeless one.
+    """
+
+    ratio: float
+    uncertainty: float
+    seconds: float
+    pairs: int
+
+    @property
+    def won(self) -> bool:
+        """Whether the candidate is surely faster."""
+        return self.ratio * (1 - self.uncertainty) > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """What a cut takes by itself: seconds per call, and the half-width of their 95 percent interval, relative."""
+
+    seconds: float
+    uncertainty: float
+
+
+class ContestError(RuntimeError):
+    """A side could not be run."""
+
+
+def contest(candidate: Run, incumbent: Run, rule: ContestRule = QUICK, condition: Condition | None = None) -> Contest:
+    """Run both alternately until `rule` is reached. ContestError where one of them raises."""
+    found = paired(candidate, incumbent, rule, condition)
+    if found.status is not Status.OK:
+        raise ContestError(found.reason)
+    ratios = found.ratios
+    return Contest(ratio=found.ratio, uncertainty=uncertainty(ratios), seconds=found.ours.median, pairs=len(ratios))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`cost` is the candidate's, `spread` its relative uncertainty; `crowned`: it takes the incumbent's place."""
+
+    cost: float
+    spread: float
+    crowned: bool
+
+
+def verdict(incumbent_cost: float, first: Contest, second: Contest | None) -> Verdict:
+    """What the contests say of a candidate; `second` is to be held where the first was won.
+
+    Costs are the incumbent's over the ratio, so that all costs of a workload compare as the paired runs did, however
+    the machine's speed drifts. A candidate that is not surely faster never costs less than the incumbent.
+    """
+    last = second if first.won and second is not None else first
+    crowned = first.won and last is second and last.won
+    cost = incumbent_cost / last.ratio
+    return Verdict(cost if crowned else max(cost, incumbent_cost), last.uncertainty, crowned)

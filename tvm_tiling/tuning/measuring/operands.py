@@ -1,0 +1,142 @@
+"""Random operands of a workload, the right answer, and how far from it an answer may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...decide.epilogue import BIAS, CLIPPED_AT, RELU, RESIDUAL, steps_of
+from ...errors import UnsupportedOperator
+from ...workload import ConvWorkload, GemmWorkload
+
+TOLERANCE = 1e-4  # of the largest sum; what Winograd's form, the least exact, may need
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The inputs of a workload with its epilogue as `plain_operator` writes them: NumPy arrays, the same for the same
+    workload; `added` are those of the epilogue's steps that add something."""
+
+    workload: GemmWorkload | ConvWorkload
+    left: Any
+    right: Any
+    added: tuple[Any, ...] = ()
+    epilogue: str = ""
+
+    @classmethod
+    def random(cls, workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> Operands:
+        """Floats uniform in [-1, 1), integers in all of their range, those that are added in that of int8.
+        UnsupportedOperator for types that NumPy has not."""
+        generator = np.random.default_rng(0)
+        left, right = (_random(generator, shape, workload.dtype) for shape in _shapes(workload))
+        plain = cls(workload, left, right)
+        added = (_of_result(plain, step, generator) for step in steps_of(epilogue) if step in (BIAS, RESIDUAL))
+        return cls(workload, left, right, tuple(added), epilogue)
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """All inputs, in the order of the operator's parameters."""
+        return self.left, self.right, *self.added
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """Extents of the result."""
+        w = self.workload
+        if isinstance(w, ConvWorkload):
+            return (w.n, w.ho, w.wo, w.co) if w.layout == "NHWC" else (w.n, w.co, w.ho, w.wo)
+        return (w.batch, w.m, w.n) if w.batch > 1 else (w.m, w.n)
+
+    @cached_property
+    def expected(self) -> Any:
+        """The answer in float64; for integers it is exact, since every sum stays below 2^53."""
+        return self._with_epilogue(self._sums)
+
+    @cached_property
+    def _sums(self) -> Any:
+        """What the epilogue is of."""
+        left, right, w = self.left.astype(np.float64), self.right.astype(np.float64), self.workload
+        if isinstance(w, ConvWorkload):
+            return _convolution(left, right, w)
+        return (np.swapaxes(left, -1, -2) if w.trans_a else left) @ (np.swapaxes(right, -1, -2) if w.trans_b else right)
+
+    def _with_epilogue(self, value: Any) -> Any:
+        added = iter(self.added)
+        for step in steps_of(self.epilogue):
+            if step in (BIAS, RESIDUAL):
+                value = value + _along(next(added), step, self.workload)
+            else:
+                value = np.maximum(value, 0) if step == RELU else np.minimum(value, CLIPPED_AT)
+        return value
+
+    def difference(self, result: Any) -> str:
+        """Empty if `result` is right, else one sentence on how it is wrong."""
+        error = float(np.max(np.abs(result.astype(np.float64) - self.expected)))
+        allowed = 0.0
+        if not self.workload.dtype.startswith(("int", "uint")):
+            eps = float(np.finfo(np.dtype(self.workload.acc_dtype or "float32")).eps)
+            allowed = max(TOLERANCE, 8 * eps) * float(np.max(np.abs(self._sums)))
+        if error <= allowed:  # not of what is no number
+            return ""
+        return f"wrong result: differs by {error:.3g} from the answer in float64, allowed are {allowed:.3g}"
+
+
+def _shapes(w: GemmWorkload | ConvWorkload) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(w, ConvWorkload):
+        per_group = w.ci // w.groups
+        if w.layout == "NHWC":
+            return (w.n, w.h, w.w, w.ci), (w.kh, w.kw, per_group, w.co)
+        return (w.n, w.ci, w.h, w.w), (w.co, per_group, w.kh, w.kw)
+    batch = (w.batch,) if w.batch > 1 else ()
+    left, right = (w.k, w.m) if w.trans_a else (w.m, w.k), (w.n, w.k) if w.trans_b else (w.k, w.n)
+    return (*batch, *left), (*batch, *right)
+
+
+def _of_result(plain: Operands, step: str, generator: np.random.Generator) -> Any:
+    """What a step adds, in the type of the sums."""
+    shape, dtype = plain.result_shape, plain.workload.acc_dtype or plain.workload.dtype
+    if step == BIAS:
+        shape = (shape[_column(plain.workload)],)
+    return _random(generator, shape, "int8" if dtype.startswith("int") else dtype).astype(dtype)
+
+
+def _along(added: Any, step: str, w: GemmWorkload | ConvWorkload) -> Any:
+    """What a step adds, as it is broadcast to the result."""
+    return added[:, None, None] if step == BIAS and _column(w) == 1 else added
+
+
+def _column(w: GemmWorkload | ConvWorkload) -> int:
+    """The axis of the result that a bias has."""
+    return 1 if isinstance(w, ConvWorkload) and w.layout == "NCHW" else -1
+
+
+def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Any:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        raise UnsupportedOperator(f"{dtype} is no type of NumPy's; accepted: float16, float32, int8, ...") from None
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return generator.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
+    return (generator.random(shape, dtype=np.float32) * 2 - 1).astype(kind)
+
+
+def _convolution(x: Any, kernels: Any, w: ConvWorkload) -> Any:
+    """The definition: one product of a shifted image and a tap of the kernels after another, group by group."""
+    last = w.layout == "NHWC"
+    x = x if last else x.transpose(0, 2, 3, 1)
+    kernels = kernels if last else kernels.transpose(2, 3, 1, 0)
+    top, left, bottom, right = w.padding
+    image = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    points, inner, outer = w.n * w.ho * w.wo, w.ci // w.groups, w.co // w.groups
+    total = np.zeros((w.groups, points, outer))
+    for ky in range(w.kh):
+        for kx in range(w.kw):
+            rows = slice(ky * w.dilation[0], ky * w.dilation[0] + (w.ho - 1) * w.stride[0] + 1, w.stride[0])
+            columns = slice(kx * w.dilation[1], kx * w.dilation[1] + (w.wo - 1) * w.stride[1] + 1, w.stride[1])
+            pixels = image[:, rows, columns].reshape(points, w.groups, inner).transpose(1, 0, 2)
+            total += pixels @ kernels[ky, kx].reshape(inner, w.groups, outer).transpose(1, 0, 2)
+    result = total.transpose(1, 0, 2).reshape(w.n, w.ho, w.wo, w.co)
+    return result if last else result.transpose(0, 3, 1, 2)

@@ -1,0 +1,36 @@
+"""Cuts measured on the simulated accelerator: scheduled, recorded as a program and timed; nothing is executed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from ...errors import TilingError
+from .measurer import Job, Measured
+
+
+class SimulatorMeasurer:
+    """Cycles and energy of jobs on accelerators, one after the other in this process. A simulation has no spread."""
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+        """One Measured for each job, in their order."""
+        for job in jobs:
+            start = time.monotonic()
+            try:
+                cycles, energy = self._simulated(job)
+            except TilingError as error:
+                yield Measured(job=job, reason=str(error), seconds_spent=time.monotonic() - start)
+            else:
+                spent = time.monotonic() - start
+                yield Measured(job=job, cost=float(cycles), energy_pj=energy, seconds_spent=spent)
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    @staticmethod
+    def _simulated(job: Job) -> tuple[int, float]:
+        from ...accel.timing.simulate import simulate
+        from ...accel.workload_program import workload_program  # brings TVM
+
+        report = simulate(workload_program(job.workload, job.hardware, cut=job.cut, epilogue=job.epilogue))
+        return report.cycles, report.energy_pj

@@ -1,0 +1,120 @@
+"""What the measuring process does: a cut's result checked, then timed beside the incumbent on all cores.
+
+One process measures, and keeps for as long as the workload stays the same what takes long to make: threads, operands,
+the right answer and the incumbent. It is asked again if it was lost, so nothing that it keeps is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+
+from ...lowering.threads import own_core, use_all_cores
+from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
+from ...workload import ConvWorkload, GemmWorkload
+from .contest import HOPELESS, QUICK, THOROUGH, Alone, Contest, contest
+from .operands import Operands
+from .request import ENTRY, PACKING, Build, Request
+
+ALONE = StopRule(least_pairs=7, most_pairs=60, most_seconds=0.5, spread=0.01)
+STALE = 0x7F  # every byte of a result before it is computed: no number, or one that no answer has all over
+
+
+class WrongResult(RuntimeError):
+    """A cut's kernel gives another answer."""
+
+
+class _Loaded:
+    """A library on the bench's arrays."""
+
+    def __init__(self, build: Build, bench: Bench) -> None:
+        self.build = build
+        library = tvm.runtime.load_module(build.path)
+        main = library[ENTRY]
+        left, right, *added = bench.inputs
+        if build.packed_shape is not None:
+            packed = tvm.runtime.empty(build.packed_shape, build.packed_dtype)
+            library[PACKING](right, packed)
+            right = packed
+        result = bench.result
+        self.run: Callable[[], Any] = lambda: main(left, right, *added, result)
+
+
+class Bench:
+    """The arrays of one workload with its epilogue, and its incumbent."""
+
+    def __init__(self, workload: GemmWorkload | ConvWorkload, epilogue: str) -> None:
+        self.operands = Operands.random(workload, epilogue)
+        self.inputs = [tvm.runtime.tensor(array) for array in self.operands.arrays]
+        self._stale: Any = np.zeros(self.operands.result_shape, workload.acc_dtype or workload.dtype)
+        self._stale.view(np.uint8)[...] = STALE
+        self.result = tvm.runtime.tensor(self._stale)
+        self._incumbent: _Loaded | None = None
+        _ = self.operands.expected  # made now, by all threads of NumPy's library
+
+    def measure(self, request: Request) -> Alone | Contest:
+        """The request's contest. WrongResult for another answer than the workload's."""
+        candidate = _Loaded(request.candidate, self)
+        seconds = self._check(candidate)
+        if request.incumbent is None:
+            alone = _alone(timed(candidate.run, ALONE))
+            self._check(candidate)
+            self._incumbent = candidate
+            return alone
+        incumbent = self._incumbent
+        if incumbent is None or incumbent.build != request.incumbent:
+            incumbent = self._incumbent = _Loaded(request.incumbent, self)
+        once = min(_seconds(incumbent.run) for _ in range(3))
+        if seconds > HOPELESS * once:  # it may have been held up: only the quickest of many calls says so
+            seconds, once = quickest_call(Side(candidate.run)), quickest_call(Side(incumbent.run))
+            if seconds > HOPELESS * once:
+                return Contest(ratio=once / seconds, uncertainty=0.5, seconds=seconds, pairs=1)
+        found = contest(candidate.run, incumbent.run, THOROUGH if request.thorough else QUICK)
+        self._check(candidate)
+        return found
+
+    def _check(self, loaded: _Loaded) -> float:
+        """Seconds of a call whose result is right. Asked before and after timing: what races is not wrong always."""
+        self.result.copyfrom(self._stale)
+        seconds = _seconds(loaded.run)
+        if wrong := self.operands.difference(self.result.numpy()):
+            raise WrongResult(wrong)
+        return seconds
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _alone(found: Timing) -> Alone:
+    if not found.seconds:
+        raise RuntimeError(found.reason)
+    return Alone(seconds=found.median, uncertainty=uncertainty(found.seconds))
+
+
+class _Timer:
+    """Benches of one process, the last one kept."""
+
+    def __init__(self) -> None:
+        self._subject: tuple[GemmWorkload | ConvWorkload, str] | None = None
+        self._bench: Bench | None = None
+        self._cores = 0
+
+    def __call__(self, request: Request) -> Alone | Contest:
+        if not self._cores:
+            self._cores = use_all_cores(request.cores)
+        subject = request.workload, request.epilogue
+        if self._bench is None or self._subject != subject:
+            self._bench, self._subject = Bench(*subject), subject
+        with own_core():
+            return self._bench.measure(request)
+
+
+answer = _Timer()
+"""Measures one request, for a child process."""

@@ -1,0 +1,79 @@
+"""A cut as annotations of a schedule, choice by choice, so that MetaSchedule's traces sample, mutate and keep it.
+
+The function's root block carries
+
+    tvm_tiling.space           every form's choices and their values, as JSON: what is picked can be read without it
+    tvm_tiling.pick.<choice>   the place of the sampled value
+
+so a trace means the same in another process, and after the neighbourhood of a decision has changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import s_tir, tirx
+
+from ...decide.cuts.neighbourhood import FORM, Space
+from ...decide.cuts.record import Cut, Value
+from ...errors import DatabaseError
+from .rejoined import rejoined
+
+SPACE = "tvm_tiling.space"
+PICK = "tvm_tiling.pick."
+
+
+def described(space: Space) -> str:
+    """The choices of a space as text."""
+    best = {cut.form: cut for cut in reversed(list(space.cuts()))}
+    forms = {form: sorted(set(space.choices(best[str(form)])) - {FORM}) for form in space.options[FORM]}
+    options = {name: [_plain(value) for value in values] for name, values in space.options.items()}
+    return json.dumps({"op": space.start.op, "forms": forms, "options": options})
+
+
+def root_annotations(func: tirx.PrimFunc) -> Mapping[str, Any]:
+    """The annotations of the root block; empty where the body is none."""
+    body = func.body
+    return body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
+
+
+def picked(annotations: Mapping[str, Any]) -> tuple[Cut, dict[str, Value]] | None:
+    """The cut that annotations stand for, and its choices by their names in the space; None without any.
+
+    DatabaseError where they are not those that `described` and the rule write.
+    """
+    if SPACE not in annotations:
+        return None
+    try:
+        space = json.loads(str(annotations[SPACE]))
+        options, form = space["options"], _value(space, annotations, FORM)
+        chosen = {name: _value(space, annotations, name) for name in space["forms"][form]}
+        own = {name.split(".", 1)[-1]: value for name, value in chosen.items() if name in options}
+        return Cut.of(space["op"], str(form), own), {FORM: form, **chosen}
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise DatabaseError(f"the annotation {SPACE} does not go with its picks: {error!r}") from None
+
+
+def _value(space: Mapping[str, Any], annotations: Mapping[str, Any], name: str) -> Value:
+    values = space["options"][name]
+    place = int(annotations[PICK + name]) if PICK + name in annotations else 0
+    if not 0 <= place < len(values):
+        raise IndexError(f"{name} = {place} of {len(values)} values")
+    value = values[place]
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _plain(value: Value) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def plain(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function without the annotations of a cut, its reductions whole."""
+    schedule = s_tir.Schedule(rejoined(func))
+    root = schedule.get_sblock("root")
+    for name in root_annotations(func):
+        if str(name) == SPACE or str(name).startswith(PICK):
+            schedule.unannotate(root, str(name))
+    return schedule.mod["main"]

@@ -1,0 +1,106 @@
+"""The formulas, corrected by what was measured, as a cost model of MetaSchedule."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import s_tir, tirx
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.cost_model import PyCostModel
+from tvm_ffi import register_error
+
+from ...decide.cuts.neighbourhood import Space
+from ...decide.cuts.record import Cut
+from ...errors import DatabaseError
+from ...schedule import Target, hardware_of
+from ..learning.costs import LearnedCosts, group_of, sample_of
+from ..learning.residual import Residual
+from .annotation import SPACE, picked, root_annotations
+from .postprocs import space_for
+
+if TYPE_CHECKING:
+    from ...hardware.description import Hardware
+
+_log = logging.getLogger(__name__)
+# The score of what has no cut, or one that is impossible: below all others.
+UNKNOWN = 0.0
+# An error that passes through TVM keeps its class only if TVM knows it.
+register_error(DatabaseError.__name__, DatabaseError)
+
+
+class ScheduleScores:
+    """Scores schedules that the rules sampled, and learns from the seconds that they took."""
+
+    def __init__(self, hardware: Hardware, learned: LearnedCosts) -> None:
+        self.hardware, self.learned = hardware, learned
+
+    def learn(self, schedules: Sequence[s_tir.Schedule], seconds: Sequence[float | None]) -> None:
+        """Learn from a round of measurements; None is a failed run, which teaches nothing."""
+        samples = []
+        for schedule, cost in zip(schedules, seconds, strict=True):
+            known = self._cut_of(schedule)
+            if known is not None and cost is not None:
+                samples.append(sample_of(*known, cost, group_of(known[0].workload, self.hardware)))
+        self.learned.residual.learn(samples)
+
+    def scores(self, schedules: Sequence[s_tir.Schedule]) -> np.ndarray:
+        """A score for each, higher is better: the speed beside the decision's own cut, UNKNOWN where there is none."""
+        found = np.full(len(schedules), UNKNOWN)
+        by_space: dict[int, tuple[Space, list[int], list[Cut]]] = {}
+        for place, schedule in enumerate(schedules):
+            known = self._cut_of(schedule)
+            if known is not None:
+                space, cut = known
+                _, places, cuts = by_space.setdefault(id(space), (space, [], []))
+                places.append(place)
+                cuts.append(cut)
+        for space, places, cuts in by_space.values():
+            costs = self.learned.costs(space, [space.start, *cuts])
+            found[places] = costs[0] / costs[1:]
+        unknown = len(schedules) - sum(len(places) for _, places, _ in by_space.values())
+        if unknown:
+            _log.warning("%d of %d schedules have no possible cut of tvm_tiling's rules", unknown, len(schedules))
+        return found
+
+    def _cut_of(self, schedule: s_tir.Schedule) -> tuple[Space, Cut] | None:
+        """The space and the cut of a schedule; None where it has none, or an impossible one."""
+        for func in schedule.mod.functions.values():
+            annotations = root_annotations(func) if isinstance(func, tirx.PrimFunc) else {}
+            found = picked(annotations)
+            space = space_for(func, str(annotations[SPACE]), self.hardware) if found else None
+            if found and space is not None and (cut := space.cut(found[1])) is not None:
+                return space, cut
+        return None
+
+
+@derived_object
+class TilingCostModel(PyCostModel):
+    """The formulas' predictions with an XGBoost model of what they leave out, for any tuner of MetaSchedule.
+
+    Scores schedules that the rules of :func:`schedule_rules` sampled; of others it knows nothing, and says so in the
+    log. `target` as in tiling_schedule.
+    """
+
+    def __init__(self, target: Target = "llvm", learned: LearnedCosts | None = None) -> None:
+        super().__init__()
+        self.schedules = ScheduleScores(hardware_of(target), learned or LearnedCosts())
+
+    def load(self, path: str) -> None:
+        """Go on with what `save` wrote. DatabaseError for any other file."""
+        self.schedules.learned = LearnedCosts(Residual.load(path))
+
+    def save(self, path: str) -> None:
+        """Write all that was learned to a file."""
+        self.schedules.learned.residual.save(path)
+
+    def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
+        """Learn from a round of measurements."""
+        seconds = [float(np.mean([float(s) for s in r.run_secs])) if r.run_secs else None for r in results]
+        self.schedules.learn([candidate.sch for candidate in candidates], seconds)
+
+    def predict(self, context: Any, candidates: Sequence[Any]) -> np.ndarray:
+        """A score for each candidate, higher is better."""
+        return self.schedules.scores([candidate.sch for candidate in candidates])

@@ -1,0 +1,89 @@
+"""Functions that are annotated with a cut become the nest of that cut, wherever TVM builds them.
+
+TVM calls register() when it is imported (entry point group "tvm.backends"), in MetaSchedule's own build processes too.
+It puts the pass in front of TVM's default TIR pipeline, where it costs a look at each function's root block unless a
+cut is there; nothing else of this package is loaded before.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tvm
+
+# The pipeline that TVM builds by where none is named; see tvm.tirx.get_tir_pipeline.
+DEFAULT = "s_tir"
+_MARK = "tvm_tiling_lowers_cuts"
+
+
+def register() -> None:
+    """Put the pass in front of TVM's default TIR pipeline; once is enough. Does nothing where TVM is its runtime."""
+    compilation = sys.modules.get("tvm.tirx.compilation_pipeline")
+    if compilation is None or DEFAULT not in compilation.PIPELINE_MAP:
+        return
+    original = compilation.PIPELINE_MAP[DEFAULT]
+    if getattr(original, _MARK, False):
+        return
+
+    def with_cuts(**options: Any) -> Any:
+        pipeline, host, device = original(**options)
+        return _in_front(pipeline), host, device
+
+    setattr(with_cuts, _MARK, True)
+    compilation.register_tir_pipeline(DEFAULT, with_cuts)
+
+
+def _in_front(pipeline: Any) -> Any:
+    import tvm
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.default_pipeline")
+    def lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+        return pipeline(lower_cuts(mod))
+
+    return lowered
+
+
+def lower_cuts(mod: tvm.IRModule, target: Any = None) -> tvm.IRModule:
+    """`mod` with every function that is annotated with a cut as the nest of that cut, others as they are.
+
+    `target`: where a function does not name its own; else the current one, else this CPU. Raises what tiling_schedule
+    raises for a cut that is not possible.
+    """
+    changed: dict[Any, Any] = {}
+    for variable, func in mod.functions.items():
+        if _is_annotated(func):
+            changed[variable] = _lowered(func, variable.name_hint, target)
+    if not changed:
+        return mod
+    import tvm
+
+    updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for variable, func in changed.items():
+        updated.update_func(variable, func)
+    return updated
+
+
+def _is_annotated(func: Any) -> bool:
+    block = getattr(getattr(func, "body", None), "block", None)
+    return block is not None and len(block.annotations) > 0 and "tvm_tiling.space" in block.annotations
+
+
+def _lowered(func: Any, name: str, target: Any) -> Any:
+    import tvm
+
+    from ...decide.options import Options
+    from ...schedule import hardware_of, schedule_operator
+    from .annotation import picked, plain, root_annotations
+
+    found = picked(root_annotations(func))
+    assert found is not None
+    named = target or (func.attrs or {}).get("target") or tvm.target.Target.current(allow_none=True) or "llvm"
+    scheduled = schedule_operator(plain(func), name, hardware_of(named), Options(cut=found[0])).main
+    kept = {key: value for key, value in (func.attrs or {}).items() if key not in (scheduled.attrs or {})}
+    for key, value in kept.items():
+        scheduled = scheduled.with_attr(key, value)
+    if "global_symbol" not in (func.attrs or {}) and "global_symbol" in (scheduled.attrs or {}):
+        scheduled = scheduled.without_attr("global_symbol")
+    return scheduled

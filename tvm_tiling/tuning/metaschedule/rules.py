@@ -1,0 +1,94 @@
+"""MetaSchedule's design space of an operator: the decision's neighbourhood, its choices sampled one by one.
+
+The kernels' nests are written and not derived by primitives (schedules/gemm.py says why), so a trace samples choices
+and annotates the function with them (annotation.py); the nest is written where the function is built (lower_cuts.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tvm import s_tir, tirx
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
+
+from ...decide.cuts.neighbourhood import Space
+from ...decide.cuts.record import Value
+from ...errors import TilingError
+from ...schedule import Target, hardware_of
+from .annotation import PICK, SPACE, described, root_annotations
+from .operator_space import space_of
+
+if TYPE_CHECKING:
+    from ...hardware.description import Hardware
+
+# A value whose best cut is predicted to take twice as long as the best of all is sampled 2**PREFERENCE times as rarely.
+PREFERENCE = 8.0
+
+
+def schedule_rules(target: Target = "llvm") -> list[ScheduleRule]:
+    """MetaSchedule's schedule rules for `target`, as in tiling_schedule: for any tuner's space generator.
+
+    Operators that no rule of this package serves are left as they are. HardwareError for a target that is not served.
+    """
+    return [TilingRule(hardware_of(target))]
+
+
+@derived_object
+class TilingRule(PyScheduleRule):
+    """Samples the choices of an operator's cut, likelier those that are predicted to be fast."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        super().__init__()
+        self.hardware = hardware
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        """The rule's machine is its own."""
+
+    def apply(self, sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> list[s_tir.Schedule]:
+        """The schedule with its choices sampled, once for all blocks of the operator."""
+        name, func = _only_function(sch)
+        if func is None or SPACE in root_annotations(func):
+            return [sch]
+        try:
+            space = space_of(func, self.hardware, name)
+        except TilingError:
+            return [sch]
+        sample(sch, space, name)
+        return [sch]
+
+    def clone(self) -> ScheduleRule:
+        """A rule for the same machine."""
+        return TilingRule(self.hardware)
+
+
+def sample(sch: s_tir.Schedule, space: Space, function: str = "main", picks: dict[str, int] | None = None) -> None:
+    """Annotate the function's root block with a sampled value for every choice of `space`, or with `picks`, places
+    among the choices' values."""
+    root = sch.get_sblock("root", func_name=function)
+    sch.annotate(root, SPACE, described(space))
+    likely = likelihoods(space)
+    for name, values in space.options.items():
+        if len(values) > 1:
+            place = None if picks is None else picks.get(name, 0)
+            sch.annotate(root, PICK + name, sch.sample_categorical(list(range(len(values))), likely[name], place))
+
+
+def likelihoods(space: Space) -> dict[str, list[float]]:
+    """How likely each value of each choice is sampled: by the predicted cost of the best cut that has it."""
+    costs: dict[str, dict[Value, float]] = {name: {} for name in space.options}
+    for cut in space.cuts():
+        cost = space.predicted(cut)
+        for name, value in space.choices(cut).items():
+            costs[name].setdefault(value, cost)
+    found = {}
+    for name, values in space.options.items():
+        least, most = min(costs[name].values()), max(costs[name].values())
+        weights = [(least / costs[name].get(value, most)) ** PREFERENCE for value in values]
+        found[name] = [weight / sum(weights) for weight in weights]
+    return found
+
+
+def _only_function(sch: s_tir.Schedule) -> tuple[str, tirx.PrimFunc | None]:
+    functions = [(g.name_hint, f) for g, f in sch.mod.functions.items() if isinstance(f, tirx.PrimFunc)]
+    return functions[0] if len(functions) == 1 else ("", None)

@@ -1,0 +1,72 @@
+"""MetaSchedule on accelerators: its builder records a candidate's program, its runner simulates it.
+
+    ms.tune_tir(mod, tvm.target.Target("vsim/vta"), ..., space=tt.space_generator("vsim/vta"),
+                cost_model=tt.TilingCostModel("vsim/vta"), builder=tt.simulator_builder(), runner=tt.simulator_runner())
+
+What MetaSchedule takes for seconds are cycles then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerFuture, RunnerInput, RunnerResult
+
+from ...accel.program.program import Program
+from ...accel.record.function import record
+from ...accel.timing.simulate import simulate
+from ...errors import TilingError
+from ...schedule import hardware_of
+from .lower_cuts import lower_cuts
+
+
+def simulator_builder() -> Any:
+    """A builder of MetaSchedule that writes programs for the accelerator that the tuner's target names."""
+    return _SimulatorBuilder()
+
+
+def simulator_runner() -> Any:
+    """A runner of MetaSchedule that simulates what :func:`simulator_builder` wrote; its seconds are cycles."""
+    return _SimulatorRunner()
+
+
+@derived_object
+class _SimulatorBuilder(PyBuilder):
+    """Writes each candidate's program into a folder of its own: MetaSchedule deletes the folder that a file is in."""
+
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """A path or a reason for each."""
+        return [self._built(given) for given in build_inputs]
+
+    @staticmethod
+    def _built(given: BuilderInput) -> BuilderResult:
+        try:
+            hardware = hardware_of(given.target)
+            program = record(lower_cuts(given.mod, hardware), hardware)
+        except TilingError as error:
+            return BuilderResult(None, str(error))
+        path = Path(tempfile.mkdtemp(prefix="tvm-tiling-program-"), "candidate.vsim")
+        program.save(path)
+        return BuilderResult(str(path), None)
+
+
+@derived_object
+class _SimulatorRunner(PyRunner):
+    """Times programs in this process, one after the other."""
+
+    def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
+        """The cycles of each, done at once."""
+        return [self._future(str(given.artifact_path)) for given in runner_inputs]
+
+    @staticmethod
+    def _future(path: str) -> RunnerFuture:
+        try:
+            result = RunnerResult([float(simulate(Program.load(path)).cycles)], None)
+        except TilingError as error:
+            result = RunnerResult(None, str(error))
+        return RunnerFuture(lambda: True, lambda: result)

@@ -1,0 +1,1 @@
+"""The database of measured shapes (page 02)."""

@@ -1,0 +1,293 @@
+"""The database of measured shapes: what was measured is kept, and serves its multiples (page 02)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import sqlalchemy as sa
+
+from ...decide.conv.tiling import ConvTiling
+from ...decide.cuts.cut import Cut, Tiling, cut_of
+from ...decide.levels.gemm import LevelsTiling
+from ...decide.tiling import GemmTiling
+from ...errors import DatabaseError
+from ...hardware.description import Hardware
+from ...whole_file import whole_file
+from ..machine import Target, machine_of
+from ..measuring.measurer import Measurer
+from .as_scheduled import as_scheduled
+from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
+from .candidates import MOST
+from .check import CheckReport, check
+from .entries import Entry, entry_of, put_entries
+from .fingerprint import Fingerprint, fingerprint_of
+from .generate import THRESHOLD, Generation, GenerationProgress, GenerationReport, Settings
+from .kept_cut import kept_cut
+from .key import ShapeKey, Workload, extents_of, key_of
+from .matching import ORDERS, Hit, Wanted, hits, nearest
+from .padding import Padding
+from .portable import Lines, write_lines
+from .random_shapes import RandomShapes
+from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS
+from .store import Store
+
+_CHUNK = 1000  # rows read at a time
+_MOST_TRIED = 8  # hits of a match whose cuts are tried on the machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """What a database holds of one machine: entries by kind."""
+
+    fingerprint: Fingerprint
+    initial: int
+    boundary: int
+
+
+class ShapeDatabase:
+    """Measured shapes with their cuts and costs, by the machine that they were measured on.
+
+    url: "sqlite:///shapes.db" or a file's path, or "postgresql+psycopg://user@host/name". Several processes may write
+    at once; a method that writes returns when it is committed, and one that is killed leaves nothing half done. With
+    `create` False the database must be there. Every method raises DatabaseError where it cannot be read or written.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
+        self._store = Store(url, create=create)
+
+    @property
+    def name(self) -> str:
+        """The URL, without a password."""
+        return self._store.name
+
+    @property
+    def store(self) -> Store:
+        """Its transactions, for what else is kept in it."""
+        return self._store
+
+    def close(self) -> None:
+        """Close the connections; the database is opened again when it is used."""
+        self._store.close()
+
+    def __enter__(self) -> ShapeDatabase:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        workload: Workload,
+        cut: Cut | Tiling,
+        cost: float,
+        *,
+        target: Target,
+        kind: str = "initial",
+        energy_pj: float | None = None,
+        epilogue: str = "",
+        ahead: bool = False,
+    ) -> None:
+        """Keep a measured shape: `cost` in seconds, on an accelerator in cycles. `cut` may be the decision itself.
+
+        Of a shape that is there the cheaper cut stays; a newer cost of the same cut replaces the older. `epilogue`
+        names what is fused behind, `ahead` says that weights arrive packed: both are part of the key. A matrix engine
+        takes a pointwise convolution as a product: there it is kept, and found, as that one.
+        """
+        hardware = machine_of(target)
+        workload = as_scheduled(workload, hardware)
+        entry = Entry(
+            workload=workload,
+            cut=_cut(cut, workload, hardware),
+            cost=cost,
+            kind=kind,
+            energy_pj=energy_pj,
+            epilogue=epilogue,
+            ahead=ahead,
+        )
+        self.add_many([entry], target=hardware)
+
+    def add_many(self, entries: Iterable[Entry], *, target: Target) -> None:
+        """Keep many measured shapes, all of them or, after an error, none."""
+        hardware = machine_of(target)
+        found = list(entries)
+        self._store.write(lambda connection: put_entries(connection, found, hardware))
+
+    def import_(self, path: str | os.PathLike[str]) -> int:
+        """Add what `export` wrote, all of it or nothing; how many entries it holds. DatabaseError names the line that
+        is wrong."""
+        try:
+            with open(path, "rb") as file:
+                lines = Lines(file, str(path))
+        except OSError as error:
+            raise DatabaseError(
+                f"{path} cannot be read: {error.strerror}; accepted: a file that `db export` wrote"
+            ) from None
+        return self._store.write(lines.put)
+
+    def generate(
+        self,
+        *,
+        target: Target,
+        shapes: Iterable[Workload] = (),
+        random: RandomShapes | Sequence[RandomShapes] = (),
+        limit: int = LIMIT,
+        factor: int = FACTOR,
+        tolerance: float = TOLERANCE,
+        threshold: float | None = THRESHOLD,
+        candidates: int = MOST,
+        ahead: bool = False,
+        measurer: Measurer | None = None,
+        progress: Callable[[GenerationProgress], None] | None = None,
+    ) -> GenerationReport:
+        """Measure shapes on `target`, the `candidates` best predicted cuts of each, keep the cheapest cut of those that
+        cost at most `threshold` times the roofline's least, and reduce them to boundary shapes.
+
+        `shapes` are workloads, such as those of models; `random` draws others in stated ranges. `limit` is the most
+        boundary shapes of each, `factor` what an axis is divided by at each step, `tolerance` how far costs may be from
+        their proportion to sizes. `measurer` is the target's own where it is left out. `progress` is told of every
+        measurement. Called again with the same arguments it goes on where it was ended.
+        """
+        hardware = machine_of(target)
+        drawn = [random] if isinstance(random, RandomShapes) else random
+        found = [*shapes, *(workload for some in drawn for workload in some.workloads(hardware))]
+        workloads = [as_scheduled(workload, hardware) for workload in found]
+        settings = Settings(
+            threshold=threshold,
+            candidates=candidates,
+            ahead=ahead,
+            reduction=Reduction(factor=factor, tolerance=tolerance, limit=limit),
+        )
+        with contextlib.ExitStack() as stack:
+            if measurer is None:
+                from ..measuring.steady import measurer_for_shapes  # brings TVM
+
+                measurer = stack.enter_context(contextlib.closing(measurer_for_shapes(hardware)))
+            return Generation(self.store, hardware, workloads, settings, measurer, progress).run()
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def match(
+        self, workload: Workload, *, target: Target, order: str = "steps", epilogue: str = "", ahead: bool = False
+    ) -> Hit | None:
+        """The entry that serves a shape, None where there is none: then the formulas decide.
+
+        order "steps": the first of page 02's four steps that finds any, of several the lowest estimate; "estimate": the
+        lowest estimate of all steps.
+        """
+        found = self.matches(workload, target=target, order=order, epilogue=epilogue, ahead=ahead, limit=1)
+        return found[0] if found else None
+
+    def matches(
+        self,
+        workload: Workload,
+        *,
+        target: Target,
+        order: str = "steps",
+        epilogue: str = "",
+        ahead: bool = False,
+        limit: int = 8,
+    ) -> list[Hit]:
+        """Up to `limit` entries that `match` chooses from, the best first."""
+        if order not in ORDERS:
+            raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
+        with self._store.read() as connection:
+            wanted = _wanted(connection, workload, machine_of(target), epilogue, ahead)
+            return hits(connection, wanted, order, limit) if wanted else []
+
+    def nearest(
+        self, workload: Workload, *, target: Target, epilogue: str = "", ahead: bool = False, limit: int = 4
+    ) -> list[Entry]:
+        """Up to `limit` entries of the same key, those first whose axes differ least, multiples or not."""
+        with self._store.read() as connection:
+            wanted = _wanted(connection, workload, machine_of(target), epilogue, ahead)
+            return nearest(connection, wanted, limit) if wanted else []
+
+    def cut_for(self, workload: Workload, hardware: Hardware, ahead: bool = False, epilogue: str = "") -> Cut | None:
+        """The cut of the best match that the machine can do, for schedules; None where there is none. `ahead`: weights
+        arrive packed. Where nothing with this `epilogue` serves, what was measured without one does: that it is cheap
+        is then a guess, as its cut alone is taken."""
+        workload = as_scheduled(workload, hardware)
+        for behind in dict.fromkeys((epilogue, "")):
+            for hit in self.matches(workload, target=hardware, epilogue=behind, ahead=ahead, limit=_MOST_TRIED):
+                if (cut := kept_cut(hit.entry, workload, hardware, ahead=ahead)) is not None:
+                    return cut
+        return None
+
+    def entries(self, *, target: Target | None = None, kind: str | None = None) -> Iterator[tuple[Fingerprint, Entry]]:
+        """All entries with where they were measured, or those of one machine or kind, in the order of their keys."""
+        if kind not in (None, *KINDS):
+            raise DatabaseError(f"kind = {kind!r}, accepted: {', '.join(map(repr, KINDS))} or None")
+        query = sa.select(FINGERPRINTS.c.record.label("machine"), KEYS.c.record.label("key"), ENTRIES)
+        query = query.join_from(ENTRIES, KEYS).join(FINGERPRINTS)
+        if kind is not None:
+            query = query.where(ENTRIES.c.kind == kind)
+        if target is not None:
+            query = query.where(FINGERPRINTS.c.digest == fingerprint_of(machine_of(target)).digest)
+        query = query.order_by(KEYS.c.fingerprint_id, KEYS.c.id, ENTRIES.c.id)
+        machines: dict[str, Fingerprint] = {}
+        keys: dict[str, ShapeKey] = {}
+        with self._store.read() as connection:
+            for row in connection.execution_options(yield_per=_CHUNK).execute(query):
+                if row.machine not in machines:
+                    machines[row.machine] = Fingerprint.from_dict(json.loads(row.machine))
+                if row.key not in keys:
+                    keys[row.key] = ShapeKey.from_dict(json.loads(row.key))
+                yield machines[row.machine], entry_of(row, keys[row.key])
+
+    def holdings(self) -> list[Holding]:
+        """The machines that entries are of, with how many."""
+        counted = [sa.func.count().filter(ENTRIES.c.kind == kind).label(kind) for kind in KINDS]
+        query = sa.select(FINGERPRINTS.c.record, *counted).select_from(FINGERPRINTS).outerjoin(KEYS).outerjoin(ENTRIES)
+        query = query.group_by(FINGERPRINTS.c.id, FINGERPRINTS.c.record)
+        with self._store.read() as connection:
+            rows = connection.execute(query.order_by(FINGERPRINTS.c.id)).all()
+        return [
+            Holding(
+                fingerprint=Fingerprint.from_dict(json.loads(row.record)), initial=row.initial, boundary=row.boundary
+            )
+            for row in rows
+        ]
+
+    def export(self, path: str | os.PathLike[str]) -> int:
+        """Write all entries to `path` as JSON lines, the whole file or none; how many there are. OSError where it
+        cannot be written, or is there already."""
+        if Path(path).exists():
+            raise FileExistsError(f"{path} is there already; accepted: a path where nothing is")
+        with whole_file(path) as file, self._store.read() as connection:
+            return write_lines(connection, file)
+
+    def check(self) -> CheckReport:
+        """Look at every row: the file, the links between tables, each entry's figures."""
+        with self._store.read() as connection:
+            return check(connection)
+
+
+def _wanted(
+    connection: sa.Connection, workload: Workload, hardware: Hardware, epilogue: str, ahead: bool
+) -> Wanted | None:
+    """The shape as it is looked for, None where nothing of its key is there."""
+    workload = as_scheduled(workload, hardware)
+    key = key_of(workload, epilogue=epilogue, ahead=ahead)
+    query = sa.select(KEYS.c.id, KEYS.c.padding).join(FINGERPRINTS)
+    row = connection.execute(
+        query.where(FINGERPRINTS.c.digest == fingerprint_of(hardware).digest, KEYS.c.digest == key.digest)
+    ).first()
+    if row is None:
+        return None
+    padding, extents = Padding.from_list(json.loads(row.padding), key), extents_of(workload)
+    return Wanted(key, row.id, padding.counts(key, extents), padding.size(key, workload, extents))
+
+
+def _cut(cut: Any, workload: Workload, hardware: Hardware) -> Cut:
+    return cut_of(cut, workload, hardware) if isinstance(cut, GemmTiling | ConvTiling | LevelsTiling) else cut

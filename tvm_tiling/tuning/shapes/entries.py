@@ -1,0 +1,191 @@
+"""Entries as data, and how they are written to the tables and read back."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ...decide.cuts.cut import Cut
+from ...errors import DatabaseError
+from ...hardware.description import Hardware
+from .fingerprint import Fingerprint, fingerprint_of
+from .key import DEEP_CONV_AXES, GEMM_AXES, MOST_AXES, MOST_EXTENT, ShapeKey, Workload, extents_of, key_of
+from .padding import Padding, padding_of
+from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS
+
+ROWS_AT_ONCE = 1000
+AXES = tuple(ENTRIES.c[f"a{axis}"] for axis in range(MOST_AXES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A measured shape: what was computed, how it was cut and what it cost.
+
+    `kind` is "initial" or "boundary". `cost` is in seconds, on an accelerator in cycles; `energy_pj` is a simulator's.
+    `epilogue` and `ahead` are what the key says beside the workload. `proportional` are the axes along which its cost
+    was seen to be in proportion to the size: those along which an initial shape could be reduced and doubled, of them
+    those along which a boundary shape was reduced.
+    """
+
+    workload: Workload
+    cut: Cut
+    cost: float
+    kind: str = "initial"
+    energy_pj: float | None = None
+    epilogue: str = ""
+    ahead: bool = False
+    proportional: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise DatabaseError(f"kind = {self.kind!r}, accepted: {', '.join(map(repr, KINDS))}")
+        if isinstance(self.cost, bool) or not isinstance(self.cost, int | float) or not 0 < self.cost < math.inf:
+            raise DatabaseError(f"cost = {self.cost!r}, accepted: a measured cost, a number above 0")
+        energy = self.energy_pj
+        if energy is not None and not (isinstance(energy, int | float) and 0 <= energy < math.inf):
+            raise DatabaseError(f"energy_pj = {energy!r}, accepted: None or a number of at least 0")
+        if not isinstance(self.cut, Cut):
+            raise DatabaseError(f"cut = {self.cut!r}, accepted: a Cut or a decision")
+        op = "gemm" if hasattr(self.workload, "m") else "conv"
+        if self.cut.op != op:
+            raise DatabaseError(f"cut of a {self.cut.op} for a {op}; accepted: a cut of the same operator")
+        if not isinstance(self.proportional, tuple) or any(
+            axis not in DEEP_CONV_AXES + GEMM_AXES for axis in self.proportional
+        ):
+            raise DatabaseError(f"proportional = {self.proportional!r}, accepted: names of axes")
+
+
+def text(extents: Sequence[int]) -> str:
+    """Extents as they are kept."""
+    return "x".join(map(str, extents))
+
+
+def compact(value: Any) -> str:
+    """JSON in which equal values are equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def padded_axes(counts: Sequence[int]) -> dict[str, int]:
+    """Columns of the axes; those that an operator has not are 1."""
+    return {column.name: count for column, count in zip(AXES, (*counts, *(1,) * MOST_AXES), strict=False)}
+
+
+def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[str, Any]:
+    """The row of an entry. DatabaseError for shapes beyond what is counted exactly."""
+    extents = extents_of(entry.workload)
+    size = padding.size(key, entry.workload, extents)
+    if size > MOST_EXTENT:
+        raise DatabaseError(f"a shape of {size} multiply-adds, accepted: at most {MOST_EXTENT}")
+    return {
+        "key_id": key_id,
+        "kind": entry.kind,
+        "shape": text(extents),
+        **padded_axes(padding.counts(key, extents)),
+        "rate": entry.cost / size,
+        "cost": float(entry.cost),
+        "energy_pj": entry.energy_pj,
+        "cut": compact(entry.cut.to_dict()),
+        "proportional": " ".join(entry.proportional),
+    }
+
+
+def put_fingerprint(connection: sa.Connection, fingerprint: Fingerprint) -> int:
+    """The number of a fingerprint, which is new where it was not there."""
+    wanted = FINGERPRINTS.c.digest == fingerprint.digest
+    record = {"digest": fingerprint.digest, "record": compact(fingerprint.to_dict())}
+    return _put(connection, FINGERPRINTS, wanted, record, ["digest"])
+
+
+def put_key(connection: sa.Connection, fingerprint_id: int, key: ShapeKey, padding: Padding) -> int:
+    """The number of a key, likewise."""
+    wanted = sa.and_(KEYS.c.fingerprint_id == fingerprint_id, KEYS.c.digest == key.digest)
+    record = {
+        "fingerprint_id": fingerprint_id,
+        "digest": key.digest,
+        "record": key.text,
+        "padding": compact(padding.to_list()),
+    }
+    return _put(connection, KEYS, wanted, record, ["fingerprint_id", "digest"])
+
+
+def _put(
+    connection: sa.Connection,
+    table: sa.Table,
+    wanted: sa.ColumnElement[bool],
+    record: dict[str, Any],
+    unique: list[str],
+) -> int:
+    query = sa.select(table.c.id).where(wanted)
+    found = connection.execute(query).scalar_one_or_none()
+    if found is None:
+        connection.execute(_insert(connection, table).on_conflict_do_nothing(index_elements=unique), [record])
+        found = connection.execute(query).scalar_one()
+    return int(found)
+
+
+def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
+    """Write entries. Of a shape that is there the cheaper cut stays; a newer cost of the same cut replaces the old."""
+    found = list(rows)
+    if not found:
+        return
+    insert = _insert(connection, ENTRIES)
+    new = insert.excluded
+    better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost)
+    changed = {name: new[name] for name in ("rate", "cost", "energy_pj", "cut", "proportional")}
+    statement = insert.on_conflict_do_update(index_elements=["key_id", "kind", "shape"], set_=changed, where=better)
+    connection.execute(statement, found)
+
+
+def put_entries(connection: sa.Connection, entries: Iterable[Entry], hardware: Hardware) -> None:
+    """Write entries measured on `hardware`, in the transaction of `connection`."""
+    machine = put_fingerprint(connection, fingerprint_of(hardware))
+    keys: dict[str, tuple[int, Padding]] = {}
+    rows: list[dict[str, Any]] = []
+    for entry in entries:
+        key = key_of(entry.workload, epilogue=entry.epilogue, ahead=entry.ahead)
+        if key.digest not in keys:
+            padding = padding_of(entry.workload, hardware)
+            keys[key.digest] = put_key(connection, machine, key, padding), padding
+        number, padding = keys[key.digest]
+        rows.append(row_of(entry, number, key, padding))
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        put_rows(connection, rows[first : first + ROWS_AT_ONCE])
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> Any:
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+
+
+@functools.lru_cache(maxsize=4096)
+def cut_from_text(kept: str) -> Cut:
+    """The cut of a row; DatabaseError where it is none."""
+    try:
+        return Cut.from_dict(json.loads(kept))
+    except ValueError:
+        raise DatabaseError("cut: no JSON; accepted: what Cut.to_dict gives") from None
+
+
+def entry_of(row: Any, key: ShapeKey) -> Entry:
+    """An entry from its row; DatabaseError where the row is damaged."""
+    extents = row.shape.split("x")
+    if len(extents) != len(key.axes) or not all(extent.isdecimal() for extent in extents):
+        raise DatabaseError(
+            f"entry {row.id}: shape {row.shape!r}, accepted: {len(key.axes)} extents with x between them"
+        )
+    return Entry(
+        workload=key.workload([int(extent) for extent in extents]),
+        cut=cut_from_text(row.cut),
+        cost=row.cost,
+        kind=row.kind,
+        energy_pj=row.energy_pj,
+        epilogue=key.epilogue,
+        ahead=key.ahead,
+        proportional=tuple(row.proportional.split()),
+    )

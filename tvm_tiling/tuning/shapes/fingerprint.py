@@ -1,0 +1,91 @@
+"""Which machine a cost was measured on: records of one fingerprint never serve another (page 02)."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from ...errors import DatabaseError
+from ...hardware.description import Hardware
+
+# What a record means: the choices that a cut names, and how it is timed. The tables have a version of their own.
+RECORD_SCHEMA = 1
+FIELDS = ("kind", "machine", "description", "cores", "tvm", "schema")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """What a measured cost depends on, apart from operator and cut.
+
+    `kind` is "cpu" (costs in seconds) or "vsim" (in cycles). `machine` names it for people: LLVM's name of the CPU, or
+    the description's. `description` is the hash of every field that shapes its costs, `cores` how many of a CPU's are
+    used, 0 on an accelerator.
+    """
+
+    kind: str
+    machine: str
+    description: str
+    cores: int
+    tvm: str
+    schema: int = RECORD_SCHEMA
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits of all that tells machines apart; the name of an accelerator does not."""
+        record = self.to_dict()
+        if self.kind == "vsim":
+            del record["machine"]
+        return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def unit(self) -> str:
+        """What costs are counted in."""
+        return "s" if self.kind == "cpu" else "cycles"
+
+    def __str__(self) -> str:
+        cores = f" with {self.cores} cores" if self.kind == "cpu" else ""
+        return f"{self.kind} {self.machine}{cores} ({self.description}), TVM {self.tvm}, schema {self.schema}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Fingerprint:
+        """What `to_dict` wrote; DatabaseError, naming the field, for anything else."""
+        if not isinstance(record, Mapping) or set(record) != set(FIELDS):
+            raise DatabaseError(f"fingerprint: {record!r}, accepted: a table of {', '.join(FIELDS)}")
+        for name in FIELDS:
+            kind = int if name in ("cores", "schema") else str
+            if type(record[name]) is not kind:
+                raise DatabaseError(
+                    f"fingerprint: {name} = {record[name]!r}, accepted: a value of type {kind.__name__}"
+                )
+        if record["kind"] not in ("cpu", "vsim"):
+            raise DatabaseError(f"fingerprint: kind = {record['kind']!r}, accepted: 'cpu', 'vsim'")
+        return cls(**record)
+
+
+def fingerprint_of(hardware: Hardware) -> Fingerprint:
+    """The fingerprint of measurements on `hardware` with the TVM that is installed."""
+    cpu = hardware.cpu
+    return Fingerprint(
+        kind="vsim" if cpu is None else "cpu",
+        machine=hardware.name if cpu is None else cpu.mcpu or cpu.arch,
+        description=hardware.fingerprint(),
+        cores=0 if cpu is None else cpu.cores,
+        tvm=_tvm_version(),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _tvm_version() -> str:
+    try:
+        return metadata.version("apache-tvm")
+    except metadata.PackageNotFoundError:
+        return "none"

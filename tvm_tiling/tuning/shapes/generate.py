@@ -1,0 +1,350 @@
+"""Generating a database: shapes are measured with their candidate cuts, then reduced to boundary shapes (page 02).
+
+What is to be done is kept in the database before it begins, and what was measured as it comes: the same generation,
+started again, goes on where it was ended. An initial shape and its boundary shapes appear together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from ...decide.cuts.cut import Cut
+from ...errors import DatabaseError, TilingError, WorkloadError
+from ...hardware.description import Hardware
+from ..measuring.measurer import Job, Measured, Measurer
+from ..roofline import least_cost
+from .boundary import Reduction, boundary_shapes
+from .candidates import MOST, candidates
+from .entries import Entry, compact, cut_from_text, put_entries, text
+from .fingerprint import fingerprint_of
+from .kept_cut import kept_cut
+from .key import ShapeKey, Workload, extents_of, key_of, workload_from_dict
+from .proportional import proportional_axes
+from .schema import JOBS, MEASUREMENTS
+from .store import Store
+
+THRESHOLD = 4.0  # times the least cost that a shape may take to be kept
+OPEN, DONE, DEAR, FAILED = "open", "done", "dear", "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How shapes are measured and reduced.
+
+    `threshold` is the most that a shape may cost beside the roofline's least to be kept; None: whatever it costs.
+    `candidates` cuts of each are measured. `ahead`: weights arrive packed. `reduction` says how boundary shapes are
+    found.
+    """
+
+    threshold: float | None = THRESHOLD
+    candidates: int = MOST
+    ahead: bool = False
+    reduction: Reduction = field(default_factory=Reduction)
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not (isinstance(self.threshold, int | float) and self.threshold > 0):
+            raise DatabaseError(f"threshold = {self.threshold!r}, accepted: None or a number above 0")
+        if type(self.candidates) is not int or self.candidates < 1:
+            raise DatabaseError(f"candidates = {self.candidates!r}, accepted: a whole number of at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationProgress:
+    """A generation under way: shapes done of so many, measurements and boundary shapes of this session, the shape that
+    is being measured."""
+
+    done: int
+    of: int
+    measured: int
+    boundary: int
+    shape: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationReport:
+    """What became of a generation's shapes, those of earlier sessions included.
+
+    `initial` were kept, with `boundary` shapes; `dear` cost more than the threshold allows; `failed` could not be
+    measured, with their reasons. `measured` are the measurements of this session, `earlier` the shapes of others.
+    """
+
+    shapes: int
+    initial: int
+    boundary: int
+    dear: int
+    failed: tuple[tuple[str, str], ...]
+    measured: int
+    earlier: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**dataclasses.asdict(self), "failed": [list(pair) for pair in self.failed]}
+
+
+class Generation:
+    """One generation: the shapes and settings that it is known by, and what is left of it."""
+
+    def __init__(
+        self,
+        store: Store,
+        hardware: Hardware,
+        workloads: Iterable[Workload],
+        settings: Settings,
+        measurer: Measurer,
+        progress: Callable[[GenerationProgress], None] | None = None,
+    ) -> None:
+        self._store, self._hardware, self._settings, self._measurer = store, hardware, settings, measurer
+        self._progress = progress
+        found = list(dict.fromkeys(workloads))
+        for workload in found:
+            extents_of(workload)  # which refuses what cannot be kept
+        self._plan = self._digest(found)
+        self._measured, self._boundary = 0, 0
+        self._store.write(lambda connection: self._put_jobs(connection, found))
+
+    def run(self) -> GenerationReport:
+        """Measure what is left. What was measured stays, whatever ends it."""
+        with self._store.read() as connection:
+            jobs = connection.execute(sa.select(JOBS).where(JOBS.c.plan == self._plan).order_by(JOBS.c.number)).all()
+        left = [job for job in jobs if job.state == OPEN]
+        for number, job in enumerate(left, start=len(jobs) - len(left)):
+            workload = workload_from_dict(json.loads(job.workload))
+            show = functools.partial(self._show, number, len(jobs))
+            show(workload)
+            self._shape(job.id, workload, show)
+        return self._report(len(jobs) - len(left))
+
+    # ---- the plan ----------------------------------------------------------------------------------------------------
+
+    def _digest(self, workloads: Sequence[Workload]) -> str:
+        plan = {
+            "fingerprint": fingerprint_of(self._hardware).digest,
+            "shapes": [workload.to_dict() for workload in workloads],
+            "settings": dataclasses.asdict(self._settings),
+        }
+        return hashlib.sha256(compact(plan).encode()).hexdigest()[:32]
+
+    def _put_jobs(self, connection: sa.Connection, workloads: Sequence[Workload]) -> None:
+        known = connection.execute(sa.select(JOBS.c.id).where(JOBS.c.plan == self._plan).limit(1)).first()
+        if known is None and workloads:
+            blank = {"plan": self._plan, "state": OPEN, "reason": "", "boundary": 0}
+            rows = [
+                {**blank, "number": number, "workload": compact(workload.to_dict())}
+                for number, workload in enumerate(workloads)
+            ]
+            connection.execute(JOBS.insert(), rows)
+
+    # ---- one shape ---------------------------------------------------------------------------------------------------
+
+    def _shape(self, job: int, workload: Workload, show: Callable[[Workload], None]) -> None:
+        """Measure a shape and what it is reduced to, and keep both with the end of its job."""
+        memory = _Memory(self._store, job)
+        try:
+            cuts = candidates(
+                workload, self._hardware, limit=self._settings.candidates, ahead=self._settings.ahead
+            ).cuts
+        except TilingError as error:
+            self._end(job, FAILED, str(error), [])
+            return
+        results = self._measure(memory, [(workload, cut) for cut in cuts])
+        measured = [result for result in results if result.cost is not None]
+        if not measured:
+            self._end(job, FAILED, next((result.reason or "" for result in results), "no candidates"), [])
+            return
+        best = min(measured, key=lambda result: result.cost or 0.0)
+        initial = self._entry(best, "initial")
+        if (least := self._too_dear(workload, initial.cost)) is not None:
+            self._end(job, DEAR, f"{initial.cost:.6g} is {initial.cost / least:.3g} times the roofline's least", [])
+            return
+        key = key_of(workload, ahead=self._settings.ahead)
+        energy: dict[tuple[int, ...], float | None] = {}
+
+        def measure(extents: tuple[int, ...]) -> float | None:
+            if extents == extents_of(workload):
+                return initial.cost
+            smaller = _workload(key, extents)
+            if smaller is None:
+                return None
+            show(smaller)
+            cut = kept_cut(initial, smaller, self._hardware, ahead=self._settings.ahead) or initial.cut
+            found = self._measure(memory, [(smaller, cut)])[0]
+            energy[extents] = found.energy_pj
+            return found.cost
+
+        entries, holding = [], set()
+        for extents, cost in boundary_shapes(extents_of(workload), measure, self._settings.reduction):
+            shorter = _shorter(key, extents_of(workload), extents)
+            holding |= set(shorter) if len(shorter) == 1 else set()
+            entries.append(
+                dataclasses.replace(
+                    initial,
+                    workload=key.workload(extents),
+                    cost=cost,
+                    kind="boundary",
+                    energy_pj=energy[extents],
+                    proportional=shorter,
+                )
+            )
+        self._boundary += len(entries)
+        held = tuple(axis for axis in key.axes if axis in holding)
+        entries.insert(0, dataclasses.replace(initial, proportional=held))
+        reduced = {axis for entry in entries for axis in entry.proportional}
+        growth = {axis: self._growth(key, workload, axis, initial.cost, measure) for axis in reduced}
+        self._end(job, DONE, "", [self._in_range(entry, initial, growth) for entry in entries])
+
+    def _growth(
+        self,
+        key: ShapeKey,
+        workload: Workload,
+        axis: str,
+        cost: float,
+        measure: Callable[[tuple[int, ...]], float | None],
+    ) -> float | None:
+        """How far twice as much of an axis is from twice the cost, relatively: another operand may not stay where it
+        is then, or sums that were whole are split. None where it cannot be measured."""
+        doubled = tuple(
+            2 * extent if own == axis else extent for own, extent in zip(key.axes, extents_of(workload), strict=True)
+        )
+        found = measure(doubled)
+        return None if found is None else found / cost / 2 - 1
+
+    def _in_range(self, entry: Entry, initial: Entry, growth: Mapping[str, float | None]) -> Entry:
+        """The entry with those of its proportional axes along which it may become longer."""
+        sizes = math.prod(extents_of(initial.workload)) / math.prod(extents_of(entry.workload))
+        own = {axis: share for axis in entry.proportional if (share := growth[axis]) is not None}
+        tolerance = self._settings.reduction.tolerance
+        found = proportional_axes(own, tolerance, entry.cost * sizes / initial.cost - 1)
+        return dataclasses.replace(entry, proportional=tuple(axis for axis in entry.proportional if axis in found))
+
+    def _too_dear(self, workload: Workload, cost: float) -> float | None:
+        """The least cost of a shape, where `cost` is above the threshold beside it."""
+        if self._settings.threshold is None:
+            return None
+        least = least_cost(workload, self._hardware)
+        return least if cost > least * self._settings.threshold else None
+
+    def _entry(self, measured: Measured, kind: str) -> Entry:
+        job = measured.job
+        assert measured.cost is not None
+        return Entry(
+            workload=job.workload,
+            cut=job.cut,
+            cost=measured.cost,
+            kind=kind,
+            energy_pj=measured.energy_pj,
+            ahead=job.ahead,
+        )
+
+    def _measure(self, memory: _Memory, wanted: Sequence[tuple[Workload, Cut]]) -> list[Measured]:
+        """Results in the order of what is wanted; what was measured before is not measured again."""
+        job_of = functools.partial(Job, hardware=self._hardware, ahead=self._settings.ahead)
+        jobs = [job_of(workload=workload, cut=cut) for workload, cut in wanted]
+        results = {job: found for job in jobs if (found := memory.of(job)) is not None}
+        new = [job for job in jobs if job not in results]
+        fresh = []
+        try:
+            for measured in self._measurer.measure(new) if new else ():
+                fresh.append(measured)
+        finally:
+            memory.keep(fresh)
+            self._measured += len(fresh)
+        results.update((measured.job, measured) for measured in fresh)
+        return [results.get(job) or Measured(job=job, reason="it was not measured") for job in jobs]
+
+    def _end(self, job: int, state: str, reason: str, entries: Sequence[Entry]) -> None:
+        """Keep the entries of a shape and the end of its job, both or neither."""
+
+        def end(connection: sa.Connection) -> None:
+            put_entries(connection, entries, self._hardware)
+            connection.execute(MEASUREMENTS.delete().where(MEASUREMENTS.c.job_id == job))
+            ended = {"state": state, "reason": reason, "boundary": max(0, len(entries) - 1)}
+            connection.execute(JOBS.update().where(JOBS.c.id == job).values(**ended))
+
+        self._store.write(end)
+
+    # ---- what is told ------------------------------------------------------------------------------------------------
+
+    def _show(self, done: int, of: int, workload: Workload) -> None:
+        if self._progress is not None:
+            self._progress(
+                GenerationProgress(
+                    done=done, of=of, measured=self._measured, boundary=self._boundary, shape=shape_text(workload)
+                )
+            )
+
+    def _report(self, earlier: int) -> GenerationReport:
+        with self._store.read() as connection:
+            rows = connection.execute(sa.select(JOBS).where(JOBS.c.plan == self._plan).order_by(JOBS.c.number)).all()
+        failed = [row for row in rows if row.state == FAILED]
+        return GenerationReport(
+            shapes=len(rows),
+            initial=sum(row.state == DONE for row in rows),
+            boundary=sum(row.boundary for row in rows),
+            dear=sum(row.state == DEAR for row in rows),
+            failed=tuple((shape_text(workload_from_dict(json.loads(row.workload))), row.reason) for row in failed),
+            measured=self._measured,
+            earlier=earlier,
+        )
+
+
+class _Memory:
+    """What was measured for a job, in this session or an earlier one that was ended."""
+
+    def __init__(self, store: Store, job: int) -> None:
+        self._store, self._job = store, job
+        query = sa.select(MEASUREMENTS).where(MEASUREMENTS.c.job_id == job)
+        with store.read() as connection:
+            rows = connection.execute(query).all()
+        self._known = {(row.shape, cut_from_text(row.cut)): row for row in rows}
+
+    def of(self, job: Job) -> Measured | None:
+        """The result of a measurement that was made."""
+        row = self._known.get((text(extents_of(job.workload)), job.cut))
+        if row is None:
+            return None
+        return Measured(job=job, cost=row.cost, energy_pj=row.energy_pj, reason=row.reason or None)
+
+    def keep(self, results: Sequence[Measured]) -> None:
+        """Write results, so that they need not be measured again."""
+        rows = [
+            {
+                "job_id": self._job,
+                "shape": text(extents_of(result.job.workload)),
+                "cut": compact(result.job.cut.to_dict()),
+                "cost": result.cost,
+                "energy_pj": result.energy_pj,
+                "reason": result.reason or "",
+            }
+            for result in results
+        ]
+        if rows:
+            self._store.write(lambda connection: connection.execute(MEASUREMENTS.insert(), rows))
+
+
+def _workload(key: ShapeKey, extents: tuple[int, ...]) -> Workload | None:
+    try:
+        return key.workload(extents)
+    except WorkloadError:
+        return None
+
+
+def _shorter(key: ShapeKey, initial: tuple[int, ...], extents: tuple[int, ...]) -> tuple[str, ...]:
+    """The axes along which a shape was reduced."""
+    return tuple(axis for axis, own, less in zip(key.axes, initial, extents, strict=True) if less < own)
+
+
+def shape_text(workload: Workload) -> str:
+    """A shape for people: the operator, its axes, and a convolution's kernel and stride."""
+    key = key_of(workload)
+    axes = " ".join(f"{axis}={getattr(workload, axis)}" for axis in sorted(key.axes) if getattr(workload, axis) > 1)
+    fixed = [f"{name}={value}" for name, value in key.fixed if name in ("kh", "kw", "stride", "groups")]
+    return " ".join([key.op, axes, *fixed, key.dtype]).replace("  ", " ")

@@ -1,0 +1,147 @@
+"""What two operators must have in common for one's cut to serve the other, and the axes in which they may differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...errors import DatabaseError, WorkloadError
+from ...workload import ConvWorkload, GemmWorkload
+
+Workload: TypeAlias = GemmWorkload | ConvWorkload
+
+# The axes of an operator. Those that vary most stand first: an index begins with them.
+GEMM_AXES = ("n", "k", "m", "batch")
+CONV_AXES = ("co", "ci", "w", "h", "n")
+DEEP_CONV_AXES = (*CONV_AXES, "d")
+MOST_AXES = len(DEEP_CONV_AXES)
+MOST_EXTENT = 2**53  # of an axis and of their product: what databases and floating-point numbers count exactly
+_LEADING = ("lda", "ldb", "ldc")
+_NOT_FIXED = {"gemm": {*GEMM_AXES, "dtype", "acc_dtype"}, "conv": {*DEEP_CONV_AXES, "dtype", "acc_dtype", "layout"}}
+_KINDS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
+_FIELDS = ("op", "dtype", "acc_dtype", "layout", "epilogue", "ahead", "axes", "fixed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeKey:
+    """All of an operator that must be equal (page 02).
+
+    `fixed` are a convolution's kernel, stride, padding, dilation and groups; a product's transposes, memories and those
+    leading dimensions that are longer than their rows. `epilogue` names what is fused behind, `ahead` says that weights
+    arrive packed. `axes` are the names of the axes that may be multiples.
+    """
+
+    op: str
+    dtype: str
+    acc_dtype: str
+    layout: str
+    epilogue: str
+    ahead: bool
+    axes: tuple[str, ...]
+    fixed: tuple[tuple[str, Any], ...]
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The key as JSON in which equal keys are equal texts."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits of the key."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        record = {name: getattr(self, name) for name in _FIELDS if name not in ("axes", "fixed")}
+        fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in self.fixed}
+        return {**record, "axes": list(self.axes), "fixed": fixed}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> ShapeKey:
+        """What `to_dict` wrote; DatabaseError for anything else."""
+        if not isinstance(record, Mapping) or set(record) != set(_FIELDS) or record["op"] not in _KINDS:
+            raise DatabaseError(f"key: {record!r}, accepted: a table of {', '.join(_FIELDS)} with op gemm or conv")
+        if not isinstance(record["fixed"], Mapping) or not isinstance(record["axes"], list):
+            raise DatabaseError("key: axes and fixed, accepted: a list of names and a table")
+        fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in record["fixed"].items()}
+        return cls(**{**record, "axes": tuple(record["axes"]), "fixed": tuple(sorted(fixed.items()))})
+
+    def workload(self, extents: Sequence[int]) -> Workload:
+        """The operator of that shape, in the order of `axes`. WorkloadError where there is none, such as an image
+        smaller than the kernel or channels that groups do not divide."""
+        fields = {**dict(self.fixed), **dict(zip(self.axes, extents, strict=True))}
+        if self.op == "gemm":
+            return GemmWorkload(dtype=self.dtype, acc_dtype=self.acc_dtype, **fields)
+        return ConvWorkload(dtype=self.dtype, acc_dtype=self.acc_dtype, layout=self.layout, **fields)
+
+
+def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> ShapeKey:
+    """The key of an operator. DatabaseError for what is none, or an epilogue that is no text."""
+    if not isinstance(workload, GemmWorkload | ConvWorkload):
+        raise DatabaseError(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
+    if not isinstance(epilogue, str):
+        raise DatabaseError(f"epilogue = {epilogue!r}, accepted: a text, empty for none")
+    gemm = isinstance(workload, GemmWorkload)
+    op = "gemm" if gemm else "conv"
+    fixed = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload) if f.name not in _NOT_FIXED[op]}
+    if isinstance(workload, GemmWorkload):
+        for name, row in zip(_LEADING, dense_rows(workload), strict=True):
+            if fixed[name] == row:
+                del fixed[name]
+    return ShapeKey(
+        op=op,
+        dtype=workload.dtype,
+        acc_dtype=workload.acc_dtype or workload.dtype,
+        layout=_product_layout(workload) if isinstance(workload, GemmWorkload) else workload.layout,
+        epilogue=epilogue,
+        ahead=bool(ahead),
+        axes=GEMM_AXES if isinstance(workload, GemmWorkload) else _conv_axes(workload),
+        fixed=tuple(sorted(fixed.items())),
+    )
+
+
+def extents_of(workload: Workload) -> tuple[int, ...]:
+    """The extents of an operator's axes, in the order of its key. DatabaseError where they are beyond what is kept."""
+    axes = GEMM_AXES if isinstance(workload, GemmWorkload) else _conv_axes(workload)
+    extents = tuple(int(getattr(workload, axis)) for axis in axes)
+    if max(extents) > MOST_EXTENT:
+        raise DatabaseError(f"an axis of {max(extents)} elements, accepted: at most {MOST_EXTENT}")
+    return extents
+
+
+def workload_from_dict(record: Mapping[str, Any]) -> Workload:
+    """What a workload's `to_dict` wrote. DatabaseError for what is no such table, WorkloadError for a wrong field."""
+    if not isinstance(record, Mapping) or record.get("op") not in _KINDS:
+        raise DatabaseError(f"workload: {record!r}, accepted: a table with op gemm or conv")
+    kind = _KINDS[record["op"]]
+    known = {f.name for f in dataclasses.fields(kind)}
+    given = {name: value for name, value in record.items() if name != "op"}
+    if unknown := set(given) - known:
+        raise DatabaseError(f"workload: unknown field {min(unknown)!r}; accepted: {', '.join(sorted(known))}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise WorkloadError(f"{record['op']}: {error}") from None
+
+
+def dense_rows(workload: GemmWorkload) -> tuple[int, int, int]:
+    """Elements of a stored row of A, B and C."""
+    return (
+        workload.m if workload.trans_a else workload.k,
+        workload.k if workload.trans_b else workload.n,
+        workload.n,
+    )
+
+
+def _conv_axes(workload: ConvWorkload) -> tuple[str, ...]:
+    return DEEP_CONV_AXES if workload.d > 1 or workload.kd > 1 else CONV_AXES
+
+
+def _product_layout(workload: GemmWorkload) -> str:
+    """ "nn", "nt", "tn" or "tt": which of A and B lies transposed."""
+    return "".join("t" if transposed else "n" for transposed in (workload.trans_a, workload.trans_b))

@@ -1,0 +1,119 @@
+"""Entries that serve a shape, in page 02's four steps, and those that are near it.
+
+1. initial entries of the same shape, 2. boundary entries of the same shape, 3. initial entries of which every axis of
+the shape is a whole multiple, 4. boundary entries likewise. Extents are compared in the units that the machine pads to.
+The cost of an entry per unit is kept, so the lowest estimate of a step is the row of the lowest rate. Rows are found by
+an index, which is entered by the divisors of the first two axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from ...errors import DatabaseError
+from .entries import AXES, Entry, entry_of
+from .key import ShapeKey
+from .schema import ENTRIES
+
+ORDERS = ("steps", "estimate")
+STEPS = {1: ("initial", True), 2: ("boundary", True), 3: ("initial", False), 4: ("boundary", False)}
+_INDEXED = 2  # axes that the index is entered by
+_MOST_FACTORED = 10**10  # an extent whose divisors are looked for; of larger ones the remainder is asked for instead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """An entry that serves a shape: the step that found it (1 to 4), and the estimated cost of the shape with its cut,
+    in the unit of the entry's cost. `longer` are the axes of which the shape is a multiple by more than one."""
+
+    step: int
+    entry: Entry
+    estimate: float
+    longer: tuple[str, ...] = ()
+
+    @property
+    def proportional(self) -> bool:
+        """Whether the shape is in the entry's proportional range: longer along axes alone along which the entry's cost
+        was seen to be in proportion. Elsewhere the estimate is a guess."""
+        return set(self.longer) <= set(self.entry.proportional)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A shape to be matched: its key and that one's number, its axes in units and what costs are proportional to."""
+
+    key: ShapeKey
+    key_id: int
+    counts: tuple[int, ...]
+    size: int
+
+
+def hits(connection: sa.Connection, wanted: Wanted, order: str, most: int) -> list[Hit]:
+    """Up to `most` hits, the best first. `order` "steps": of the first step that has any, the lowest estimate first;
+    "estimate": of all steps, the lowest estimate first, and of equal ones the earlier step."""
+    if order not in ORDERS:
+        raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
+    found: dict[int, Hit] = {}
+    for step in STEPS:
+        for row in connection.execute(_of_step(wanted, step, most)):
+            if row.id not in found:
+                found[row.id] = _hit(wanted, step, row)
+        if found and order == "steps":
+            break
+    return sorted(found.values(), key=lambda hit: (hit.estimate, hit.step))[:most]
+
+
+def _hit(wanted: Wanted, step: int, row: Any) -> Hit:
+    longer = tuple(
+        axis
+        for axis, count, column in zip(wanted.key.axes, wanted.counts, AXES, strict=False)
+        if count != getattr(row, column.name)
+    )
+    return Hit(step=step, entry=entry_of(row, wanted.key), estimate=row.rate * wanted.size, longer=longer)
+
+
+def _of_step(wanted: Wanted, step: int, most: int) -> sa.Select[Any]:
+    kind, same = STEPS[step]
+    query = sa.select(ENTRIES).where(ENTRIES.c.key_id == wanted.key_id, ENTRIES.c.kind == kind)
+    for number, (column, count) in enumerate(zip(AXES, wanted.counts, strict=False)):
+        if same:
+            query = query.where(column == count)
+        elif number < _INDEXED and count <= _MOST_FACTORED:
+            query = query.where(column.in_(divisors(count)))
+        else:
+            query = query.where(sa.literal(count, sa.BigInteger) % column == 0)
+    # Of equal estimates the largest shape: the fewest loops are made longer.
+    return query.order_by(ENTRIES.c.rate, ENTRIES.c.cost.desc(), ENTRIES.c.id).limit(most)
+
+
+def nearest(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]:
+    """Up to `most` entries of the same key, those first whose axes are the fewest times longer or shorter."""
+    terms: Iterable[Any] = (
+        sa.func.abs(column - count) * 1.0 / (column + count) for column, count in zip(AXES, wanted.counts, strict=False)
+    )
+    away = sa.literal(0.0)
+    for term in terms:
+        away = away + term
+    query = sa.select(ENTRIES).where(ENTRIES.c.key_id == wanted.key_id)
+    rows = connection.execute(query.order_by(away, ENTRIES.c.rate, ENTRIES.c.id).limit(most))
+    return [entry_of(row, wanted.key) for row in rows]
+
+
+def divisors(number: int) -> Sequence[int]:
+    """All divisors of a number, rising."""
+    found, rest, prime = [1], number, 2
+    while prime * prime <= rest:
+        powers = 0
+        while rest % prime == 0:
+            rest //= prime
+            powers += 1
+        if powers:
+            found = [own * prime**power for own in found for power in range(powers + 1)]
+        prime += 1
+    if rest > 1:
+        found += [own * rest for own in found]
+    return sorted(found)

@@ -1,0 +1,129 @@
+"""Padded extents: which axes a machine fills up to whole units, and the estimate that follows (page 02)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import DatabaseError
+from ...hardware.description import Hardware
+from ...workload import ConvWorkload, GemmWorkload
+from .key import ShapeKey, Workload
+
+POINTS = "points"  # of a convolution: the positions that a kernel is applied to, over all images
+_FIELDS = ("axis", "factor", "divisor", "unit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """An axis that is padded to whole units, with the least padding.
+
+    What is padded is `factor` elements for each `divisor` of the axis: a convolution's channels come once for each tap
+    of the kernel, and are those of one group. The axis "points" is the output positions of all images.
+    """
+
+    axis: str
+    unit: int
+    factor: int = 1
+    divisor: int = 1
+
+    def count(self, extent: int) -> int:
+        """Units of that many elements of the axis."""
+        return -(-(extent // self.divisor * self.factor) // self.unit)
+
+    def padded(self, extent: int) -> int:
+        """Elements with their padding: 13 in units of 5 are 15."""
+        return self.count(extent) * self.unit
+
+
+def estimated(cost: float, units: Sequence[int], known: Sequence[int], wanted: Sequence[int]) -> float:
+    """The cost of the shape `wanted`, where the shape `known` costs `cost` and axes are padded to `units`:
+    a' = a * prod ceil(x'/h) / prod ceil(x/h)."""
+    more = math.prod(-(-extent // unit) for extent, unit in zip(wanted, units, strict=True))
+    return cost * more / math.prod(-(-extent // unit) for extent, unit in zip(known, units, strict=True))
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The units of the axes that are padded; the others count in elements."""
+
+    units: tuple[Unit, ...] = ()
+
+    def counts(self, key: ShapeKey, extents: Sequence[int]) -> tuple[int, ...]:
+        """What shapes are matched by: units of each axis that is padded by itself, elements of the others."""
+        by_axis = self._by_axis
+        return tuple(
+            by_axis[axis].count(extent) if axis in by_axis else extent
+            for axis, extent in zip(key.axes, extents, strict=True)
+        )
+
+    def size(self, key: ShapeKey, workload: Workload, extents: Sequence[int]) -> int:
+        """What costs are proportional to: the product of all axes in units; of a convolution the image's axes are those
+        of its output, where padding and stride make them other than the input's."""
+        counts = dict(zip(key.axes, self.counts(key, extents), strict=True))
+        if isinstance(workload, GemmWorkload):
+            return math.prod(counts.values())
+        by_axis = self._by_axis
+        points = points_of(workload)
+        count = by_axis[POINTS].count(points) if POINTS in by_axis else points
+        return count * counts["ci"] * counts["co"]
+
+    @functools.cached_property
+    def _by_axis(self) -> Mapping[str, Unit]:
+        return {unit.axis: unit for unit in self.units}
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Plain values for JSON."""
+        return [{name: getattr(unit, name) for name in _FIELDS} for unit in self.units]
+
+    @classmethod
+    def from_list(cls, record: Any, key: ShapeKey) -> Padding:
+        """What `to_list` wrote; DatabaseError for anything else, or an axis that the key has not."""
+        if not isinstance(record, list):
+            raise DatabaseError(f"padding: {record!r}, accepted: a list of units")
+        units = []
+        for unit in record:
+            if not isinstance(unit, Mapping) or set(unit) != set(_FIELDS):
+                raise DatabaseError(f"padding: {unit!r}, accepted: a table of {', '.join(_FIELDS)}")
+            numbers = [unit[name] for name in _FIELDS if name != "axis"]
+            if unit["axis"] not in (*key.axes, POINTS) or any(type(n) is not int or n < 1 for n in numbers):
+                raise DatabaseError(f"padding: {dict(unit)}, accepted: an axis of the operator and numbers above 0")
+            units.append(Unit(**unit))
+        return cls(tuple(units))
+
+
+def points_of(workload: ConvWorkload) -> int:
+    """Positions that the kernel of a convolution is applied to."""
+    w = workload
+    return w.n * (w.d * w.h * w.w if w.transposed else w.do * w.ho * w.wo)
+
+
+def padding_of(workload: Workload, hardware: Hardware) -> Padding:
+    """What `hardware` pads of an operator: the units of its levels and the blocks of a matrix engine that takes full
+    blocks only. Rows of a convolution are output channels, columns points, depth the channels of all taps. CPUs, and
+    machines whose partial blocks cost their products alone, pad nothing."""
+    tile = hardware.near_tile
+    if tile is None or (hardware.w_fold is not None and isinstance(workload, ConvWorkload)):
+        return Padding()
+    padded = tile.partial_blocks == "padded"
+    unit = {
+        axis: math.lcm(
+            getattr(tile, f"block_{axis}") if padded else 1,
+            *(getattr(level, f"unit_{axis}") for level in hardware.levels),
+        )
+        for axis in "mnk"
+    }
+    if isinstance(workload, GemmWorkload):
+        units = [Unit(axis=axis, unit=unit[axis]) for axis in "mnk"]
+    else:
+        taps = workload.kd * workload.kh * workload.kw
+        units = [
+            Unit(axis="co", unit=unit["m"], divisor=workload.groups),
+            Unit(axis="ci", unit=unit["k"], factor=taps, divisor=workload.groups),
+        ]
+        if hardware.levels:  # cut as its matrix product; elsewhere blocks are rectangles of the image
+            units.append(Unit(axis=POINTS, unit=unit["n"]))
+    return Padding(tuple(own for own in units if own.unit > 1))

@@ -1,0 +1,188 @@
+"""Databases as text: JSON lines, for another machine, another kind of database, or people.
+
+The first line says what the file is and how many entries follow. A line {"fingerprint": ...} says where the entries
+behind it were measured; each of these is one line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import sqlalchemy as sa
+
+from ...decide.cuts.cut import Cut
+from ...errors import DatabaseError, TilingError
+from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, row_of
+from .fingerprint import Fingerprint
+from .key import ShapeKey, key_of, workload_from_dict
+from .padding import Padding
+from .schema import FINGERPRINTS, KEYS
+
+FORMAT = "tvm-tiling shapes"
+VERSION = 1
+_FIELDS = {"kind", "workload", "epilogue", "ahead", "padding", "cut", "cost", "energy_pj", "proportional"}
+_CHUNK = 1000
+
+
+def write_lines(connection: sa.Connection, file: BinaryIO) -> int:
+    """All entries as lines; how many there are."""
+    count = connection.execute(sa.select(sa.func.count()).select_from(ENTRIES)).scalar_one()
+    _put(file, {"format": FORMAT, "version": VERSION, "entries": count})
+    for fingerprint in connection.execute(sa.select(FINGERPRINTS).order_by(FINGERPRINTS.c.id)).all():
+        _put(file, {"fingerprint": json.loads(fingerprint.record)})
+        keys = connection.execute(sa.select(KEYS).where(KEYS.c.fingerprint_id == fingerprint.id).order_by(KEYS.c.id))
+        for kept in keys.all():
+            key = ShapeKey.from_dict(json.loads(kept.record))
+            rows = connection.execution_options(yield_per=_CHUNK).execute(
+                sa.select(ENTRIES).where(ENTRIES.c.key_id == kept.id).order_by(ENTRIES.c.id)
+            )
+            for row in rows:
+                _put(file, entry_record(entry_of(row, key), json.loads(kept.padding)))
+    return int(count)
+
+
+def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
+    """An entry as plain values."""
+    return {
+        "kind": entry.kind,
+        "workload": entry.workload.to_dict(),
+        "epilogue": entry.epilogue,
+        "ahead": entry.ahead,
+        "padding": padding,
+        "cut": entry.cut.to_dict(),
+        "cost": entry.cost,
+        "energy_pj": entry.energy_pj,
+        "proportional": list(entry.proportional),
+    }
+
+
+class Lines:
+    """A file of lines, read and checked as a whole before anything is written.
+
+    name: of the file, for errors. DatabaseError names the line and what is wrong with it.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.name = name
+        self.found: list[tuple[Fingerprint, ShapeKey, Padding, Entry]] = []
+        self._read(file)
+
+    def put(self, connection: sa.Connection) -> int:
+        """Write them, in the transaction of `connection`; how many there are. Of a shape that is there the cheaper cut
+        stays."""
+        fingerprints: dict[str, int] = {}
+        keys: dict[tuple[int, str], int] = {}
+        rows: list[dict[str, Any]] = []
+        for fingerprint, key, padding, entry in self.found:
+            if fingerprint.digest not in fingerprints:
+                fingerprints[fingerprint.digest] = put_fingerprint(connection, fingerprint)
+            machine = fingerprints[fingerprint.digest]
+            if (machine, key.digest) not in keys:
+                keys[machine, key.digest] = self._key(connection, machine, key, padding)
+            rows.append(row_of(entry, keys[machine, key.digest], key, padding))
+            if len(rows) == _CHUNK:
+                put_rows(connection, rows)
+                rows = []
+        put_rows(connection, rows)
+        return len(self.found)
+
+    def _key(self, connection: sa.Connection, machine: int, key: ShapeKey, padding: Padding) -> int:
+        number = put_key(connection, machine, key, padding)
+        kept = connection.execute(sa.select(KEYS.c.padding).where(KEYS.c.id == number)).scalar_one()
+        if json.loads(kept) != padding.to_list():
+            raise DatabaseError(f"{self.name}: padding {padding.to_list()}, accepted: as the database has it, {kept}")
+        return number
+
+    def _read(self, file: BinaryIO) -> None:
+        expected: int | None = None
+        fingerprint: Fingerprint | None = None
+        padded: dict[tuple[str, str], Padding] = {}
+        for number, line in self._lines(file):
+            if expected is None:
+                expected = self._header(number, line)
+            elif "fingerprint" in line:
+                with _at(self.name, number):
+                    if set(line) != {"fingerprint"}:
+                        raise DatabaseError("fields beside the fingerprint; accepted: it alone")
+                    fingerprint = Fingerprint.from_dict(line["fingerprint"])
+            else:
+                with _at(self.name, number):
+                    if fingerprint is None:
+                        raise DatabaseError("an entry before any fingerprint; accepted: a line that tells it first")
+                    key, padding, entry = _entry(line)
+                    if padded.setdefault((fingerprint.digest, key.digest), padding) != padding:
+                        raise DatabaseError("padding other than of entries before it; accepted: one for each key")
+                    self.found.append((fingerprint, key, padding, entry))
+        if expected is None:
+            raise DatabaseError(f"{self.name} is empty; accepted: what `db export` writes")
+        if len(self.found) != expected:
+            raise DatabaseError(
+                f"{self.name} holds {len(self.found)} entries and tells of {expected}: it is cut short or edited; "
+                "accepted: the whole of what `db export` wrote"
+            )
+
+    def _header(self, number: int, line: dict[str, Any]) -> int:
+        with _at(self.name, number):
+            if line.get("format") != FORMAT or type(line.get("entries")) is not int:
+                raise DatabaseError(f"no header; accepted: what `db export` writes, with format {FORMAT!r}")
+            if line.get("version") != VERSION:
+                raise DatabaseError(f"version {line.get('version')!r}, accepted: {VERSION}")
+            return int(line["entries"])
+
+    def _lines(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, raw in enumerate(file, start=1):
+            with _at(self.name, number):
+                try:
+                    line = json.loads(raw)
+                except ValueError:
+                    raise DatabaseError("no JSON; accepted: a table") from None
+                if not isinstance(line, dict):
+                    raise DatabaseError(f"{type(line).__name__}, accepted: a table")
+            yield number, line
+
+
+class _at:  # noqa: N801
+    """Says of an error where in the file it is."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.place = f"{name}, line {number}"
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TilingError):
+            raise DatabaseError(f"{self.place}: {error}") from None
+
+
+def _entry(line: dict[str, Any]) -> tuple[ShapeKey, Padding, Entry]:
+    if set(line) != _FIELDS:
+        wrong = min(set(line) ^ _FIELDS)
+        raise DatabaseError(f"field {wrong!r} {'unknown' if wrong in line else 'missing'}; accepted: {_accepted()}")
+    if not isinstance(line["ahead"], bool):
+        raise DatabaseError(f"ahead = {line['ahead']!r}, accepted: true or false")
+    workload = workload_from_dict(line["workload"])
+    key = key_of(workload, epilogue=line["epilogue"], ahead=line["ahead"])
+    padding = Padding.from_list(line["padding"], key)
+    entry = Entry(
+        workload=workload,
+        cut=Cut.from_dict(line["cut"]),
+        cost=line["cost"],
+        kind=line["kind"],
+        energy_pj=line["energy_pj"],
+        epilogue=line["epilogue"],
+        ahead=line["ahead"],
+        proportional=tuple(line["proportional"]) if isinstance(line["proportional"], list) else line["proportional"],
+    )
+    row_of(entry, 0, key, padding)  # which refuses shapes beyond what is counted
+    return key, padding, entry
+
+
+def _accepted() -> str:
+    return ", ".join(sorted(_FIELDS))
+
+
+def _put(file: BinaryIO, record: dict[str, Any]) -> None:
+    file.write(compact(record).encode() + b"\n")

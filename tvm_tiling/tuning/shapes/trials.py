@@ -1,0 +1,125 @@
+"""Trials as the database keeps them: every cut that was measured, so that a search that was ended goes on where it was.
+
+Entries are what serves other shapes, the best cut of each; trials are the record of a search, failures included.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+
+from ...decide.cuts.cut import Cut
+from ...hardware.description import Hardware
+from ..measuring.measurer import Measured
+from .database import ShapeDatabase
+from .entries import Entry, compact, put_entries, text
+from .fingerprint import fingerprint_of
+from .key import Workload, extents_of, key_of
+from .schema import TRIALS
+
+Subject: TypeAlias = tuple[Hardware, Workload, bool, str]
+"""Machine, operator, whether its weights arrive packed, and its epilogue."""
+
+FLUSH_SECONDS = 0.2  # what a killed process may lose of the past
+
+
+class TrialLog:
+    """The trials in a database. What is added is written at the latest FLUSH_SECONDS later when more comes, and at the
+    end of a `with`; the best cut of every shape becomes an entry then."""
+
+    def __init__(self, database: ShapeDatabase) -> None:
+        self.database = database
+        self.seconds = 0.0  # spent with the database
+        self._waiting: list[Measured] = []
+        self._written = time.monotonic()
+        self._best: dict[Subject, float] = {}
+
+    def past(
+        self, workload: Workload, hardware: Hardware, *, ahead: bool = False, epilogue: str = ""
+    ) -> dict[Cut, float | None]:
+        """Costs of the cuts that were measured for a shape, the latest of each; None for those that failed."""
+        where = _place(workload, hardware, ahead, epilogue)
+        query = sa.select(TRIALS.c.cut, TRIALS.c.cost).order_by(TRIALS.c.id)
+        query = query.where(*(TRIALS.c[name] == value for name, value in where.items()))
+        with self.database.store.read() as connection:
+            return {Cut.from_dict(json.loads(row.cut)): row.cost for row in connection.execute(query)}
+
+    def add(self, measured: Measured) -> None:
+        """Keep one result."""
+        self._waiting.append(measured)
+        if time.monotonic() - self._written > FLUSH_SECONDS:
+            self.flush()
+
+    def keep(self, measured: Measured) -> None:
+        """Make an entry of a result that is no new trial."""
+        self._write([], [measured])
+
+    def flush(self) -> None:
+        """Write what waits, in one transaction."""
+        start = time.monotonic()
+        if self._waiting:
+            self._write([_row(measured) for measured in self._waiting], self._waiting)
+            self._waiting = []
+        self._written = time.monotonic()
+        self.seconds += self._written - start
+
+    def _write(self, rows: Sequence[dict[str, Any]], results: Sequence[Measured]) -> None:
+        """Rows of trials, and entries of those `results` that are better than all before them, or neither."""
+        better: dict[Subject, Entry] = {}
+        for measured in results:
+            job, cost = measured.job, measured.cost
+            subject = job.hardware, job.workload, job.ahead, job.epilogue
+            best = better[subject].cost if subject in better else self._best.get(subject, math.inf)
+            if cost is not None and cost < best:
+                better[subject] = Entry(
+                    workload=job.workload,
+                    cut=job.cut,
+                    cost=cost,
+                    energy_pj=measured.energy_pj,
+                    epilogue=job.epilogue,
+                    ahead=job.ahead,
+                )
+
+        def write(connection: sa.Connection) -> None:
+            if rows:
+                connection.execute(TRIALS.insert(), list(rows))
+            for hardware in {subject[0] for subject in better}:
+                put_entries(connection, [own for subject, own in better.items() if subject[0] == hardware], hardware)
+
+        self.database.store.write(write)
+        self._best.update((subject, entry.cost) for subject, entry in better.items())
+
+    def __enter__(self) -> TrialLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.flush()
+
+
+@functools.lru_cache(maxsize=256)
+def _place(workload: Workload, hardware: Hardware, ahead: bool, epilogue: str) -> dict[str, str]:
+    return {
+        "fingerprint": fingerprint_of(hardware).digest,
+        "key": key_of(workload, epilogue=epilogue, ahead=ahead).digest,
+        "shape": text(extents_of(workload)),
+    }
+
+
+def _row(measured: Measured) -> dict[str, Any]:
+    job = measured.job
+    return {
+        **_place(job.workload, job.hardware, job.ahead, job.epilogue),
+        "cut": compact(job.cut.to_dict()),
+        "cost": measured.cost,
+        "spread": measured.spread,
+        "reason": measured.reason,
+    }

@@ -1,0 +1,1 @@
+"""Measuring on other machines, behind TVM's tracker."""

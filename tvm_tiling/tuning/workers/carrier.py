@@ -1,0 +1,142 @@
+"""Sessions with workers, several in one process of their own: TVM has room for 32 sessions in a process.
+
+The parent writes questions to the carrier's input, each with a number, and reads what happens from its output, all as
+lines of JSON: a session that is open ("up") or was refused ("refused"), an answer to a question ("answer"), a worker
+that was lost over one ("lost"). A thread for each session takes the next question; after a loss it asks the tracker
+for another worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from ..measuring.runner import Address
+
+MOST_SESSIONS = 28  # below TVM's 32, with some to spare for sessions that were lost and are not yet gone
+Heard = Callable[["Carrier", dict[str, Any]], None]
+
+
+class Carrier:
+    """A process with up to `sessions` sessions; `heard` is told of what happens, in a thread of its own."""
+
+    def __init__(self, address: Address, fingerprint: str, sessions: int, heard: Heard) -> None:
+        self.sessions = sessions
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"from {__name__} import main; main()",
+                *(str(address), fingerprint, str(sessions)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._lock = threading.Lock()
+        self._heard = heard
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def ask(self, number: int, question: str) -> None:
+        """Put a question; the answer is heard later. OSError where the process is gone."""
+        assert self._process.stdin is not None
+        with self._lock:
+            self._process.stdin.write(json.dumps([number, question]) + "\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End the process and with it the sessions."""
+        self._process.kill()
+        self._process.wait()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._heard(self, json.loads(line))
+        self._heard(self, {"gone": True})
+
+
+# ---- in the carrier --------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Carry sessions until the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    from ..measuring.template import without_torch
+
+    without_torch()
+    address, fingerprint, sessions = Address.parse(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    lock = threading.Lock()
+
+    def say(event: dict[str, Any]) -> None:
+        with lock:
+            output.write(json.dumps(event) + "\n")
+            output.flush()
+
+    import tvm.rpc  # noqa: F401  once, before the threads do
+
+    questions: SimpleQueue[tuple[int, str]] = SimpleQueue()
+    for _ in range(sessions):
+        threading.Thread(target=_carry, args=(address, fingerprint, questions, say), daemon=True).start()
+    for line in sys.stdin:
+        number, question = json.loads(line)
+        questions.put((number, question))
+    os._exit(0)
+
+
+def _carry(
+    address: Address, fingerprint: str, questions: SimpleQueue[tuple[int, str]], say: Callable[[dict[str, Any]], None]
+) -> None:
+    """One session after another, until a worker refuses or the tracker is gone."""
+    from .wire import HOLD, SERVES
+
+    while True:
+        try:
+            session = _session(address)
+            refused = str(session.get_function(SERVES)(fingerprint))
+        except Exception as error:
+            say({"refused": f"no session with a worker: {_last_line(error)}"})
+            return
+        if refused:
+            say({"refused": refused})
+            return
+        hold = session.get_function(HOLD)
+        say({"up": True})
+        while True:
+            number, question = questions.get()
+            try:
+                answer = str(hold(question))
+            except Exception as error:
+                say({"lost": number, "reason": _last_line(error)})
+                break
+            say({"answer": number, "text": answer})
+
+
+def _session(address: Address) -> Any:
+    """A session with the next free worker; waits for one."""
+    from tvm.rpc import base, client
+
+    from .worker import greet_tracker
+
+    with socket.create_connection((address.host, address.port), timeout=10) as tracker:
+        greet_tracker(tracker)
+        tracker.settimeout(None)
+        base.sendjson(tracker, [base.TrackerCode.REQUEST, address.key, "", 1])
+        _, (host, port, key) = base.recvjson(tracker)
+        return client.connect(host, port, key)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,178 @@
+"""A tracker and workers on this machine, each a process of its own: for trying things out, and for other machines to
+join."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from ..measuring.runner import Address, RunnerError
+
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 60.0
+THREADS = 28  # predicting workers in one process; TVM has room for 32 sessions in each
+
+
+class Fleet:
+    """A tracker with workers: `measuring` processes that use this machine, or `predicting` ones that answer by the
+    formulas after `delay` seconds. RunnerError where they do not start."""
+
+    def __init__(
+        self,
+        *,
+        key: str = "cpu",
+        measuring: int = 0,
+        predicting: int = 0,
+        delay: float = 0.0,
+        host: str = LOOPBACK,
+        port: int = 0,
+        per_process: int = THREADS,
+    ) -> None:
+        """`host` and `port` are the tracker's; port 0 is any that is free. `per_process`: predicting workers in one
+        process."""
+        if importlib.util.find_spec("tornado") is None:
+            raise RunnerError("fleet: TVM's tracker needs tornado; accepted: pip install 'tvm-tiling[rpc]'")
+        try:
+            listener = socket.create_server((host, port), backlog=1024)
+        except OSError as error:
+            raise RunnerError(
+                f"fleet: no tracker at {host}:{port} ({error.strerror or error}); accepted: a free port of this machine"
+            ) from None
+        with listener:
+            self.address = Address(host, listener.getsockname()[1], key)
+            self.processes = [_started("tracker_main", str(listener.fileno()), keep=(listener.fileno(),))]
+        try:
+            self.workers = [join(self.address) for _ in range(measuring)]
+            sizes = [per_process] * (predicting // per_process) + [predicting % per_process]
+            self.workers += [
+                _started("predicting_main", str(self.address), str(size), str(delay)) for size in sizes if size
+            ]
+            self.processes += self.workers
+            self._wait(measuring + predicting)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, wanted: int) -> None:
+        from .remote import workers_at
+
+        until = time.monotonic() + START_SECONDS
+        while wanted:
+            try:
+                if workers_at(self.address) >= wanted:
+                    return
+            except RunnerError:
+                pass
+            if time.monotonic() > until or any(process.poll() is not None for process in self.processes):
+                raise RunnerError(f"fleet: not all of {wanted} workers came to {self.address}")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def join(address: Address, host: str = LOOPBACK) -> subprocess.Popen[bytes]:
+    """A process that measures on this machine for a tracker; `host` is where sessions reach it."""
+    return _started("measuring_main", str(address), host)
+
+
+def _started(function: str, *arguments: str, keep: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import {function}; {function}()", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=keep,
+    )
+
+
+# ---- in the processes ------------------------------------------------------------------------------------------------
+
+
+def _prepare() -> None:
+    """End with the parent, and on SIGTERM orderly; leave Ctrl-C to the parent."""
+    from ..measuring.template import without_torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    without_torch()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def tracker_main() -> None:
+    """Run a tracker on a socket that listens already: who comes meanwhile waits."""
+    import asyncio
+
+    _prepare()
+    from tvm.rpc.tracker import TrackerServerHandler
+
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    TrackerServerHandler(socket.socket(fileno=int(sys.argv[1])), "never stopped by a client").run()
+
+
+def measuring_main() -> None:
+    """Measure on this machine for a tracker."""
+    _prepare()
+    from ..measuring.local import LocalBench
+    from .answering import Measuring
+
+    address, host = Address.parse(sys.argv[1]), sys.argv[2]
+    bench = LocalBench()
+    bench.start()
+    try:
+        answers = Measuring(bench)
+        _serve([address], answers, host)
+    finally:
+        bench.close()
+
+
+def predicting_main() -> None:
+    """Answer by the formulas, as many workers as asked for, each a thread."""
+    _prepare()
+    from .answering import Predicting
+
+    address, workers, delay = Address.parse(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    _serve([address] * workers, Predicting(delay), LOOPBACK)
+
+
+def _serve(addresses: list[Address], answers: Any, host: str) -> None:
+    from .worker import Worker, provide
+
+    provide(answers.hold, answers.serves)
+    workers = [Worker((address.host, address.port), address.key, host) for address in addresses]
+    threads = [threading.Thread(target=worker.serve, daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,257 @@
+"""Cuts measured by the workers behind a TVM tracker, on as many machines as it has of a key.
+
+A worker that is lost costs the job that it was at, and that one is given to another; a job that loses three is given
+up, for it may be what ends them. Workers that measure another machine than the one wanted are not asked.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+from ...hardware.description import Hardware
+from ..measuring.contest import Alone, Contest
+from ..measuring.measurer import Job, Measured
+from ..measuring.referee import Referee, TrialFailed
+from ..measuring.runner import Address, RunnerError
+from ..shapes.fingerprint import fingerprint_of
+from .carrier import MOST_SESSIONS, Carrier
+from .wire import Answer, Failed, Question, Simulated, answer_of
+
+TRACKER_SECONDS = 5.0
+FIRST_SECONDS = 60.0  # until the first worker is ready
+ANSWER_SECONDS = 120.0  # a build and a contest, each with its own shorter limit where the worker is
+ALONE_SECONDS = 15.0  # how long a job waits when the last worker is gone, for another to come
+TRIES = 3
+_MAGIC = 0x2F271  # what tracker and client greet each other with
+_SUMMARY = 6  # the tracker's code for a summary
+
+
+class WorkerLost(RuntimeError):
+    """No answer will come from the worker that was asked; the message says why."""
+
+
+class RemoteMeasurer:
+    """The Measurer of a tracker's workers. RunnerError where the tracker cannot be reached or has none of the key."""
+
+    def __init__(self, address: Address, hardware: Hardware, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.address, self._limit = address, answer_seconds
+        self.workers = workers_at(address)
+        self._referee = Referee()
+        self._numbers = count()
+        self._lock = threading.Lock()
+        self._asked: dict[int, tuple[Carrier, Future[str]]] = {}
+        self._live: dict[Carrier, int] = {}  # sessions that are open and not stuck
+        self._stuck: set[int] = set()  # numbers of questions that nobody waits for any more
+        self._refusals: list[str] = []
+        self._changed = threading.Condition(self._lock)
+        fingerprint = json.dumps(fingerprint_of(hardware).to_dict())
+        sizes = [MOST_SESSIONS] * (self.workers // MOST_SESSIONS) + [self.workers % MOST_SESSIONS]
+        self._carriers = [Carrier(address, fingerprint, size, self._heard) for size in sizes if size]
+        self._pool = ThreadPoolExecutor(self.workers)
+        try:
+            self._wait_for_one()
+        except BaseException:
+            self.close()
+            raise
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+        """One Measured for each of `jobs`, as they are ready. RunnerError when no worker is left for them."""
+        ready: SimpleQueue[Future[Measured]] = SimpleQueue()
+        waiting = [self._pool.submit(self._measured, job) for job in jobs]
+        for future in waiting:
+            future.add_done_callback(ready.put)
+        try:
+            for _ in jobs:
+                yield ready.get().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the sessions; the workers stay, for others."""
+        for carrier in self._carriers:
+            carrier.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def live(self) -> list[int]:
+        """Sessions that are open, of each process that carries some."""
+        with self._lock:
+            return list(self._live.values())
+
+    # ---- one job -----------------------------------------------------------------------------------------------------
+
+    def _measured(self, job: Job) -> Measured:
+        if job.hardware.cpu is not None:
+            return self._referee.judge(job, self._hold)
+        start = time.monotonic()
+        try:
+            found = self._answer(Question(job, None, False))
+        except TrialFailed as error:
+            return Measured(job=job, reason=str(error), seconds_spent=time.monotonic() - start)
+        assert isinstance(found, Simulated)
+        spent = time.monotonic() - start
+        return Measured(job=job, cost=found.cycles, energy_pj=found.energy_pj, seconds_spent=spent)
+
+    def _hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | Contest:
+        found = self._answer(Question(candidate, incumbent, thorough))
+        assert isinstance(found, Alone | Contest)
+        return found
+
+    def _answer(self, question: Question) -> Answer:
+        """What a worker says; TrialFailed for what failed there, or where worker after worker was lost over it."""
+        text, reasons = question.to_json(), []
+        for _ in range(TRIES):
+            try:
+                found = answer_of(self._asking(text))
+            except WorkerLost as error:
+                reasons.append(str(error))
+                continue
+            if isinstance(found, Failed):
+                raise TrialFailed(found.reason)
+            return found
+        raise TrialFailed(f"{TRIES} workers were lost over it, the last: {reasons[-1]}")
+
+    def _asking(self, text: str) -> str:
+        carrier, number, future = self._put()
+        try:
+            carrier.ask(number, text)
+            return future.result(self._limit)
+        except FutureTimeout:  # before OSError, which it is from Python 3.11 on
+            with self._changed:  # its session is of no use until it answers
+                self._live[carrier] -= 1
+                self._stuck.add(number)
+            raise WorkerLost(f"no answer for {self._limit:g} s") from None
+        except OSError:
+            raise WorkerLost("the process with its session ended") from None
+        finally:
+            with self._changed:
+                self._asked.pop(number, None)
+                self._changed.notify_all()
+
+    def _put(self) -> tuple[Carrier, int, Future[str]]:
+        """A place in the carrier with the most free sessions; waits for one."""
+        alone_since: float | None = None
+        with self._changed:
+            while True:
+                busy = dict.fromkeys(self._live, 0)
+                for carrier, _ in self._asked.values():
+                    busy[carrier] = busy.get(carrier, 0) + 1
+                free = {carrier: live - busy[carrier] for carrier, live in self._live.items() if live > busy[carrier]}
+                if free:
+                    chosen = max(free, key=lambda carrier: free[carrier])
+                    number, future = next(self._numbers), Future[str]()
+                    self._asked[number] = chosen, future
+                    return chosen, number, future
+                if any(self._live.values()):
+                    alone_since = None
+                else:
+                    alone_since = alone_since or time.monotonic()
+                    if time.monotonic() - alone_since > ALONE_SECONDS:
+                        raise RunnerError(f"runner {self.address}: all workers were lost; what was measured is kept")
+                self._changed.wait(1.0)
+
+    # ---- what carriers say -------------------------------------------------------------------------------------------
+
+    def _heard(self, carrier: Carrier, event: dict[str, Any]) -> None:
+        future: Future[str] | None = None
+        outcome: str | Exception = ""
+        with self._changed:
+            if "up" in event:
+                self._live[carrier] = self._live.get(carrier, 0) + 1
+            elif "refused" in event:
+                self._refusals.append(event["refused"])
+            elif "answer" in event:
+                number, outcome = event["answer"], event["text"]
+                if number in self._stuck:
+                    self._stuck.remove(number)
+                    self._live[carrier] += 1
+                future = self._waiting_for(number)
+            elif "lost" in event:
+                number, outcome = event["lost"], WorkerLost(event["reason"])
+                if number in self._stuck:
+                    self._stuck.remove(number)
+                else:
+                    self._live[carrier] -= 1
+                future = self._waiting_for(number)
+            else:
+                self._live[carrier] = 0
+                for own, waiting in self._asked.values():
+                    if own is carrier:
+                        _settle(waiting, WorkerLost("the process with its session ended"))
+            self._changed.notify_all()
+        if future is not None:
+            _settle(future, outcome)
+
+    def _waiting_for(self, number: int) -> Future[str] | None:
+        return self._asked[number][1] if number in self._asked else None
+
+    def _wait_for_one(self) -> None:
+        until = time.monotonic() + FIRST_SECONDS
+        with self._changed:
+            while not any(self._live.values()):
+                if len(self._refusals) == self.workers:
+                    raise RunnerError(f"runner {self.address}: no worker serves this target: {self._refusals[0]}")
+                if time.monotonic() > until:
+                    raise RunnerError(
+                        f"runner {self.address}: none of {self.workers} workers was free for {FIRST_SECONDS:g} s"
+                    )
+                self._changed.wait(0.2)
+
+
+def _settle(future: Future[str], outcome: str | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def workers_at(address: Address) -> int:
+    """How many workers of its key a tracker has. RunnerError within seconds where it cannot be reached, is none, or has
+    none of that key."""
+    summary = _summary(address)
+    keys = [str(server.get("key", "")).removeprefix("server:") for server in summary["server_info"]]
+    found = keys.count(address.key)
+    if not found:
+        others = ", ".join(sorted(set(keys))) or "none at all"
+        raise RunnerError(f"runner {address}: the tracker has no workers of this key; it has: {others}")
+    return found
+
+
+def _summary(address: Address) -> dict[str, Any]:
+    try:
+        with socket.create_connection((address.host, address.port), timeout=TRACKER_SECONDS) as connection:
+            connection.sendall(struct.pack("<i", _MAGIC))
+            if struct.unpack("<i", _received(connection, 4))[0] != _MAGIC:
+                raise RunnerError(f"runner {address}: what listens there is no TVM tracker")
+            question = json.dumps([_SUMMARY]).encode()
+            connection.sendall(struct.pack("<i", len(question)) + question)
+            (size,) = struct.unpack("<i", _received(connection, 4))
+            found: dict[str, Any] = json.loads(_received(connection, size))[1]
+            return found
+    except OSError as error:
+        raise RunnerError(
+            f"runner {address}: the tracker cannot be reached ({error.strerror or error}); accepted: one that runs, "
+            "such as `tvm-tiling fleet start` starts"
+        ) from None
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        piece = connection.recv(size - len(found))
+        if not piece:
+            raise OSError("it closed the connection")
+        found += piece
+    return found

@@ -1,0 +1,114 @@
+"""What passes between a session and the workers behind a tracker: JSON, so that neither runs what the other sends."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
+
+from ...decide.cuts.cut import Cut
+from ...errors import DatabaseError, HardwareError
+from ...hardware.description import Hardware
+from ...hardware.file import from_toml
+from ..measuring.contest import Alone, Contest
+from ..measuring.measurer import Job
+from ..shapes.fingerprint import Fingerprint, fingerprint_of
+from ..shapes.key import workload_from_dict
+
+# Functions that a worker has: both take and give one text.
+HOLD = "tvm_tiling.tuning.hold"
+SERVES = "tvm_tiling.tuning.serves"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job that has no cost, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulator says of a job."""
+
+    cycles: float
+    energy_pj: float | None
+
+
+Answer: TypeAlias = Alone | Contest | Simulated | Failed
+_ANSWERS: dict[str, type[Any]] = {"alone": Alone, "contest": Contest, "simulated": Simulated, "failed": Failed}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A contest to be held: as LocalBench.hold."""
+
+    candidate: Job
+    incumbent: Job | None
+    thorough: bool
+
+    def to_json(self) -> str:
+        """The question as text."""
+        job = self.candidate
+        return json.dumps(
+            {
+                "workload": job.workload.to_dict(),
+                "hardware": job.hardware.to_toml(),
+                "ahead": job.ahead,
+                "epilogue": job.epilogue,
+                "cut": job.cut.to_dict(),
+                "incumbent": None if self.incumbent is None else self.incumbent.cut.to_dict(),
+                "thorough": self.thorough,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Question:
+        """What `to_json` wrote; DatabaseError for anything else."""
+        try:
+            record = json.loads(text)
+            candidate = Job(
+                workload=workload_from_dict(record["workload"]),
+                cut=Cut.from_dict(record["cut"]),
+                hardware=_hardware(record["hardware"]),
+                ahead=bool(record["ahead"]),
+                epilogue=str(record["epilogue"]),
+            )
+            incumbent = record["incumbent"]
+            beside = None if incumbent is None else replace(candidate, cut=Cut.from_dict(incumbent))
+            return cls(candidate, beside, bool(record["thorough"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DatabaseError(f"no question of a session: {error}") from None
+
+
+def answer_text(answer: Answer) -> str:
+    """An answer as text."""
+    name = next(name for name, kind in _ANSWERS.items() if isinstance(answer, kind))
+    return json.dumps({name: asdict(answer)})
+
+
+def answer_of(text: str) -> Answer:
+    """What `answer_text` wrote; DatabaseError for anything else."""
+    try:
+        ((name, fields),) = json.loads(text).items()
+        found: Answer = _ANSWERS[name](**fields)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DatabaseError(f"no answer of a worker: {text[:100]!r}") from None
+    return found
+
+
+def refusal(wanted: Fingerprint, own: Hardware) -> str:
+    """Why costs of this machine are none of `wanted`, empty where they are. Any machine simulates any accelerator."""
+    here = fingerprint_of(own)
+    if wanted.kind == "vsim":
+        here = Fingerprint(**{**wanted.to_dict(), "tvm": here.tvm, "schema": here.schema})
+    return "" if here.digest == wanted.digest else f"it is {here}, wanted is {wanted}"
+
+
+@functools.lru_cache(maxsize=16)
+def _hardware(text: str) -> Hardware:
+    try:
+        return from_toml(text, "a session's question")
+    except HardwareError as error:
+        raise DatabaseError(f"no question of a session: {error}") from None
