@@ -6,9 +6,9 @@ import dataclasses
 import json
 
 import pytest
-from tvm_tiling.decide.rnn.column.recurrence import Recurrence, decide_recurrence
 
 import tvm_tiling as tt
+from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.hardware import Cache, Cpu
 
 CPU = Cpu(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tvm
 from recurrent_reference import by_numpy, numbers
-from tvm_tiling.decide.rnn.column.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.schedules.rnn import schedule_recurrence
 
 import tvm_tiling as tt
+from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.lowering.recurrent_loops import recurrent_function
 from tvm_tiling.match.recurrent import recurrence_of
