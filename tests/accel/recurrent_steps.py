@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
 
 FRACTION = 12  # bits behind the point of everything in 16 bits
 ONE = 1 << FRACTION

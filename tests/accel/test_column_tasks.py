@@ -9,11 +9,11 @@ import math
 
 import pytest
 from recurrent_steps import Cell, one_step
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.recurrent.layer.tasks import Task
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.recurrent.tasks import Task
 from tvm_tiling.hardware import Hardware, Memory, Queues, Vector
 
 SIZES = [(512, 512, 8), (64, 512, 8), (256, 256, 16), (64, 64, 64), (128, 1024, 4), (16, 256, 16), (100, 90, 32)]

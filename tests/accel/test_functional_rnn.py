@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from recurrent_steps import FRACTION, ONE, Cell, sequence
-from tvm_tiling.accel.functional.run.run import run
 
 from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.functional.run import run
 from tvm_tiling.hardware import Hardware
 
 MACHINE = Hardware.load("rnn16k")

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.recurrent.layer.layer import FixedPoint, sequence_program, step_program
-from tvm_tiling.accel.recurrent.layer.weights import combined_weights
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.recurrent.layer import FixedPoint, sequence_program, step_program
+from tvm_tiling.accel.recurrent.weights import combined_weights
 
 ONE, LOW, HIGH = 1 << 12, -(2**15), 2**15 - 1
 KINDS = (

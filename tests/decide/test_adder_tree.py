@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm_tiling.decide.rnn.column.adder_tree import smallest_tail, sums_by_columns, tree_sums
 
 import tvm_tiling as tt
+from tvm_tiling.decide.rnn.adder_tree import smallest_tail, sums_by_columns, tree_sums
 
 
 def test_worked_example_a_tree_of_64_with_cat_4_gives_1_2_or_4_sums():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tvm_tiling.decide.rnn.column.step import StepCycles
-from tvm_tiling.decide.rnn.column.thread_plan import SequenceTask, thread_plan
 
 import tvm_tiling as tt
+from tvm_tiling.decide.rnn.step import StepCycles
+from tvm_tiling.decide.rnn.thread_plan import SequenceTask, thread_plan
 
 STEP = StepCycles(cx=16, ch=16, latency=24)
 
