@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tvm_tiling.accel.functional.run.run import run
 
 from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.functional.run import run
 
 from .accel_cases import CASES, Case
 from .accel_timing import measure_timing, timing_table

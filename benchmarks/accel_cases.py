@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.program.program.program import Program
 
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.program.program import Program
 from tvm_tiling.hardware import Hardware
 
 
@@ -63,8 +63,8 @@ def product(m: int, n: int, k: int, tile_m: int, tile_n: int, tile_k: int) -> Ca
 def recorded(m: int, n: int, k: int, machine: str) -> Case:
     """C[m, n] = A[m, k] B[n, k]^T as `tiling_schedule` cuts it for a machine: what users run."""
     from tvm import te
-    from tvm_tiling.accel.record.function.function import record
 
+    from tvm_tiling.accel.record.function import record
     from tvm_tiling.schedule import tiling_schedule
 
     a, b = te.placeholder((m, k), "int8", "a"), te.placeholder((n, k), "int8", "b")

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import tvm
 from tvm import te, tirx
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import plain_operator
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.near_tile import NearTile

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from tvm_tiling.accel.program.program.program import Program
-from tvm_tiling.accel.program.program.work import work
-from tvm_tiling.accel.timing.timing.cost import costs
-from tvm_tiling.accel.timing.timing.simulate import Simulation
-from tvm_tiling.accel.timing.timing.timing import ordering, time_queues
 
+from tvm_tiling.accel.program.program import Program
+from tvm_tiling.accel.program.work import work
+from tvm_tiling.accel.timing.cost import costs
+from tvm_tiling.accel.timing.simulate import Simulation
+from tvm_tiling.accel.timing.timing import ordering, time_queues
 from tvm_tiling.hardware.fields import with_field
 from tvm_tiling.hardware.machine import Machine
 

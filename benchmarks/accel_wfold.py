@@ -15,10 +15,10 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 from tvm import te, tirx, topi
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.match import prim_func_of
 

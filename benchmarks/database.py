@@ -20,8 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tvm_tiling.accel.report.report.html import Table, page, write_page
-
+from tvm_tiling.accel.report.html import Table, page, write_page
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.tuning.machine import machine_of
 from tvm_tiling.tuning.measuring.measurer import Job, Measured, Measurer

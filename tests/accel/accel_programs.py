@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
-from tvm_tiling.accel.program.program.program import Program
 
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.accel.program.program import Program
 from tvm_tiling.hardware import Hardware
 
 MACHINE = Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=4096, bw_a=16, bw_b=16, macs_per_cycle=256)

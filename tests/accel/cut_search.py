@@ -12,13 +12,13 @@ import numpy as np
 from convolutions import convolution
 from operators import product
 from tvm import tirx
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 from tvm_tiling.schedules.accel_conv import ConvSchedule
 from tvm_tiling.schedules.accel_gemm import apply
 from tvm_tiling.schedules.accel_product import sum_types
 
 import tvm_tiling as tt
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.conv.block_time import BlockTimes, Columns, ConvFacts
 from tvm_tiling.decide.conv.blocks import blocks_at
 from tvm_tiling.decide.conv.cut import ConvBlocks

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from accel_programs import MACHINE
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
+
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
 
 DTYPES = {"int8": np.int8, "int16": np.int16, "int32": np.int32, "uint8": np.uint8, "float32": np.float32}
 DTYPES["float16"] = np.float16

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import tvm
 from tvm import te, tirx
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.record.function.function import record
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.record.function import record
 from tvm_tiling.match import prim_func_of
 
 SUMS = {

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from operators import product
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.report.report.report import SimReport
-from tvm_tiling.accel.timing.timing.simulate import simulate
 from tvm_tiling.schedules import accel_gemm
 
 import tvm_tiling as tt
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.report.report import SimReport
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.gemm.traffic import Product, ceil_div, product_on, round_down, smallest_partition
 from tvm_tiling.match import match_gemm, prim_func_of
 

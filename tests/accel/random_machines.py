@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
 
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Memory
 from tvm_tiling.hardware.near_tile import NearTile

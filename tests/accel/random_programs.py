@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from accel_programs import MACHINE
 from hypothesis import strategies as st
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
+
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
 
 QUEUES = ("load_a", "load_b", "matrix", "vector", "store")
 PLACES, SIDE = 4, 3  # tiles of SIDE x SIDE int32 per memory

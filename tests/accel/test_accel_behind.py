@@ -7,11 +7,11 @@ import pytest
 from convolutions import by_numpy, convolution
 from operators import random_inputs
 from tvm import te, tirx
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.isa import Opcode
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.isa import Opcode
 
 CASES = {
     # Rows and columns of the image are one axis of the product; a piece of it begins and ends within a row.

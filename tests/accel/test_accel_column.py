@@ -9,11 +9,11 @@ import pytest
 from convolutions import convolution
 from operators import by_llvm, product, simulated
 from tvm import relax, te, topi
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware import Memory
 
 RNN = tt.Hardware.load("rnn16k")

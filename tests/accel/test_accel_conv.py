@@ -9,11 +9,11 @@ import pytest
 from convolutions import by_numpy, convolution
 from operators import by_llvm, simulated
 from tvm import te, tirx, topi
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.conv.blocks import conv_blocks
 from tvm_tiling.match import match, prim_func_of
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from convolutions import by_numpy
 from operators import random_inputs
-from tvm_tiling.accel.functional.run.run import run
 
 import tvm_tiling as tt
+from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.workload_program import plain_operator, workload_program
 from tvm_tiling.match import match
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from operators import by_llvm, simulated
 from tvm import te, tirx
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.timing.simulate import simulate
 
 SMALL = tt.Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=8192, bw_a=8, bw_b=8, macs_per_cycle=64)
 

@@ -9,11 +9,11 @@ import pytest
 import tvm
 from operators import by_llvm, product, simulated
 from tvm import te, tirx, topi
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.fields import with_field
 from tvm_tiling.match import prim_func_of
 

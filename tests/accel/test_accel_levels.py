@@ -9,10 +9,10 @@ import pytest
 from level_machines import levels
 from operators import by_llvm, product, simulated
 from tvm import te, tirx
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.memory import Level
 
 SIZES = [(64, 64, 64), (100, 90, 70), (37, 211, 129), (1, 50, 33), (50, 1, 333), (7, 9, 300), (131, 127, 1)]

@@ -12,12 +12,12 @@ from level_machines import levels
 from operators import by_llvm, simulated
 from test_accel_conv import CASES, requantised, workload_of
 from tvm import te, topi
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.cost import capacity
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.cost import capacity
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.machine import Machine
 
 LARGER = {

@@ -12,9 +12,9 @@ from operators import by_llvm, simulated
 from test_accel_elementwise import chain
 from test_accel_levels_conv import fits
 from tvm import te
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.timing.simulate import simulate
 
 OPERANDS = {"relu": 1, "sum": 2, "three": 3, "broadcast": 1, "twice": 1}  # of the result's shape
 

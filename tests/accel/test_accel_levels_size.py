@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
 
 

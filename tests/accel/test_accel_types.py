@@ -10,11 +10,11 @@ import pytest
 from convolutions import by_numpy, convolution
 from operators import product
 from tvm import relax, te, tirx
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware import Vector
 
 NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "int16": np.int16}

@@ -10,15 +10,15 @@ import tvm
 from convolutions import by_numpy, convolution
 from operators import by_llvm, product, random_inputs, simulated
 from tvm import te, tirx
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.program.program.work import work
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.cost import fold_walks
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.program.work import work
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.cost import fold_walks
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.match import match, prim_func_of
 
 WFOLD16 = tt.Hardware.load("wfold16")

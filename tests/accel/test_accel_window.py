@@ -10,10 +10,10 @@ import pytest
 from level_machines import levels
 from operators import by_llvm, simulated
 from tvm import relax, te, topi
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.timing.simulate import simulate
 
 VTA = tt.Hardware.load("vta")
 MACHINES = {

@@ -6,11 +6,11 @@ import numpy as np
 from accel_programs import MACHINE, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import QUEUES, Opcode
 
 from tvm_tiling.accel.checks.access import footprint
 from tvm_tiling.accel.checks.dependences import dependences
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import QUEUES, Opcode
 
 
 def channels(program):

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Memory
 from tvm_tiling.hardware.queues import Queues

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_instruction import alu, carry_out, random_values, row_major
-from tvm_tiling.accel.program.program.isa import Function, Opcode
 
+from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.errors import SimulationError
 
 INTEGERS = ["int8", "uint8", "int16", "int32"]

@@ -8,9 +8,10 @@ from accel_programs import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_instruction import carry_out, random_values, row_major
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Opcode
+
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Opcode
 
 extents = st.tuples(*[st.integers(1, 5)] * 4)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from one_instruction import carry_out, random_values, row_major
-from tvm_tiling.accel.program.program.isa import Opcode
 
+from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.errors import SimulationError
 
 SIZES = [(1, 1, 1), (1, 16, 7), (7, 1, 9), (31, 33, 32), (5, 3, 127), (129, 8, 31)]

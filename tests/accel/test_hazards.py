@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import programs
 from test_tokens import over_before, with_instructions
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Opcode
 
 from tvm_tiling.accel.checks.access import OPERANDS, footprints, spans, under, uses
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.checks.tokens import channels
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.errors import SimulationError
 
 

@@ -4,9 +4,9 @@ where the fill of the pipeline, known from the machine's description, says."""
 from __future__ import annotations
 
 import pytest
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
 
 N = K = 256

@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from operators import product, simulated
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.gemm.time import ProductEngines
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.gemm.unsplit import unsplit_walk

@@ -14,9 +14,9 @@ import pytest
 from accel_programs import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm_tiling.accel.program.program.isa import INSTRUCTION
-from tvm_tiling.accel.program.program.program import Program
 
+from tvm_tiling.accel.program.isa import INSTRUCTION
+from tvm_tiling.accel.program.program import Program
 from tvm_tiling.errors import ModelFormatError, ProgramError
 
 

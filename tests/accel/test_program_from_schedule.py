@@ -13,13 +13,13 @@ import pytest
 import tvm
 from convolutions import convolution
 from operators import product, random_inputs
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.record.function.function import record
-from tvm_tiling.accel.timing.timing.simulate import simulate
 from tvm_tiling.schedules.accel_gemm import apply
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.record.function import record
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.match import match, prim_func_of
 

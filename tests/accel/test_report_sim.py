@@ -13,13 +13,13 @@ import pytest
 from accel_programs import MACHINE, product
 from hypothesis import given, settings
 from random_machines import machines, programs
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.timing.timing.event_loop import DATA, SPACE
-from tvm_tiling.accel.timing.timing.simulate import Simulation, simulate
-from tvm_tiling.accel.timing.timing.timing import ordering
 
 from tvm_tiling.accel.checks.dependences import dependences
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.timing.event_loop import DATA, SPACE
+from tvm_tiling.accel.timing.simulate import Simulation, simulate
+from tvm_tiling.accel.timing.timing import ordering
 from tvm_tiling.errors import HardwareError, SimulationError
 from tvm_tiling.hardware.energy import Energy
 

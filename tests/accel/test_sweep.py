@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 from accel_programs import MACHINE, product
-from tvm_tiling.accel.report.report.sweep import sweep, sweep_page, sweep_table
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 from tvm_tiling.accel.report.report import html as page_module
+from tvm_tiling.accel.report.sweep import sweep, sweep_page, sweep_table
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.errors import HardwareError
 
 

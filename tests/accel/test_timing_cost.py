@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Function, Opcode
-from tvm_tiling.accel.program.program.work import work
-from tvm_tiling.accel.timing.timing.cost import costs
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.accel.program.work import work
+from tvm_tiling.accel.timing.cost import costs
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.machine import Machine

@@ -7,13 +7,13 @@ import pytest
 from accel_programs import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import INSTRUCTION, Opcode
-from tvm_tiling.accel.program.program.program import Memory, Program
-from tvm_tiling.accel.timing.timing.event_loop import CAUSES, PORTS
-from tvm_tiling.accel.timing.timing.timing import Costs, bounds, ordering, queue_busy, time_queues
 
-from tvm_tiling.accel.timing.timing import event_loop
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import INSTRUCTION, Opcode
+from tvm_tiling.accel.program.program import Memory, Program
+from tvm_tiling.accel.timing import event_loop
+from tvm_tiling.accel.timing.event_loop import CAUSES, PORTS
+from tvm_tiling.accel.timing.timing import Costs, bounds, ordering, queue_busy, time_queues
 from tvm_tiling.errors import SimulationError
 
 QUEUES = ("load_a", "load_b", "matrix")

@@ -11,10 +11,10 @@ from accel_programs import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import programs
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.isa import INSTRUCTION, QUEUES
 
 from tvm_tiling.accel.checks.tokens import NEVER, channels, done_before, legal_order
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.isa import INSTRUCTION, QUEUES
 from tvm_tiling.errors import SimulationError
 
 

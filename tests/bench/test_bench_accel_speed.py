@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 import pytest
-from tvm_tiling.accel.functional.run.run import run
-from tvm_tiling.accel.program.program.work import work
-from tvm_tiling.accel.timing.timing.cost import costs
-from tvm_tiling.accel.timing.timing.timing import ordering, time_queues
 
 from benchmarks import accel, accel_timing
 from benchmarks.accel_cases import product
+from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.program.work import work
+from tvm_tiling.accel.timing.cost import costs
+from tvm_tiling.accel.timing.timing import ordering, time_queues
 from tvm_tiling.hardware.machine import Machine
 
 SHARE = 1 / 5

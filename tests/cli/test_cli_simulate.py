@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tvm_tiling.accel.program.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.program.isa import Opcode
-from tvm_tiling.accel.program.program.program import Program
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
+from tvm_tiling.accel.program.builder import At, ProgramBuilder
+from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.program.program import Program
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.cli import main
 from tvm_tiling.cli.sweep import gathered, parse_values
 from tvm_tiling.errors import HardwareError

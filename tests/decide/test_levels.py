@@ -10,11 +10,11 @@ import time
 
 import pytest
 from level_cuts import compared, compared_convolutions, every_cut, random_case, walked_loads
-from tvm_tiling.decide.levels.gemm.gemm import decide_levels, level_product
-from tvm_tiling.decide.levels.gemm.model import traffic_of
-from tvm_tiling.decide.levels.gemm.search import best_blocks
 
 import tvm_tiling as tt
+from tvm_tiling.decide.levels.gemm import decide_levels, level_product
+from tvm_tiling.decide.levels.model import traffic_of
+from tvm_tiling.decide.levels.search import best_blocks
 from tvm_tiling.hardware.memory import Level
 
 DLA3 = tt.Hardware.load("dla3")

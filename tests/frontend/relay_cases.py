@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import tvm
+from relay_json import json_of
 from tvm import relax
 
 import tvm_tiling as tt
@@ -69,12 +70,16 @@ def check(
     header: str = '#[version = "0.0.5"]',
     by: Callable[[ImportedModel, Sequence[np.ndarray]], list[np.ndarray]] | None = None,
 ) -> None:
-    """Every case gives what it should: integers exactly, others within its tolerance of the largest value.
+    """Every case gives what it should: integers exactly, others within its tolerance of the largest value. The JSON form
+    of the same cases is the same module.
 
     `by`: what compiles and runs them; left out: TVM alone.
     """
     text, constants = program(cases, header)
     model = read_relay(text.encode(), shapes={}, batch=None, params=constants, where="cases").imported
+    release = "0.6.0" if header.startswith("v0.0.4") else "0.14.0"
+    other = read_relay(json_of(text, release), shapes={}, batch=None, params=constants, where="cases").imported
+    tvm.ir.assert_structural_equal(other.module, model.module)
     given = {f"{name}_{number}": array for number, case in enumerate(cases) for name, array in case.inputs.items()}
     ordered = [given[name] for name in model.input_names]
     found = outputs(model.module, ordered) if by is None else by(model, ordered)

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm_tiling.accel.program.program.isa import Function
 
+from tvm_tiling.accel.program.isa import Function
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware import Column, Energy, Hardware, Level, Memory, NearTile, Queues, Vector, WFold
 from tvm_tiling.hardware.file import from_dict

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from integer_reference import reference
 from networks import Network, attention, residual_network
-from tvm_tiling.model.quantise.quantise.quantise import quantised
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.frontend import load_model
+from tvm_tiling.model.quantise.quantise import quantised
 
 NETWORKS = {"attention": (attention, (1, 17, 24)), "residual": (residual_network, (1, 3, 24, 24))}
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from integer_reference import reference
 from networks import Network
 from tvm import relax
-from tvm_tiling.model.quantise.quantise.quantise import quantised
-from tvm_tiling.model.quantise.quantise.scale import Scale, quantised_weights, requantisation, scale_of
 
 import tvm_tiling as tt
 from tvm_tiling.frontend import load_model
+from tvm_tiling.model.quantise.quantise import quantised
+from tvm_tiling.model.quantise.scale import Scale, quantised_weights, requantisation, scale_of
 
 op = relax.op
 VTA = tt.Hardware.load("vta")

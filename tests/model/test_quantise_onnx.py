@@ -7,11 +7,11 @@ import onnx
 import pytest
 from integer_reference import reference
 from onnx import TensorProto, helper, numpy_helper
-from tvm_tiling.model.quantise.quantise.onnx_pairs import with_pairs
-from tvm_tiling.model.quantise.quantise.quantise import quantised
 
 import tvm_tiling as tt
 from tvm_tiling.frontend import load_model
+from tvm_tiling.model.quantise.onnx_pairs import with_pairs
+from tvm_tiling.model.quantise.quantise import quantised
 
 SHAPE = (1, 3, 12, 12)
 

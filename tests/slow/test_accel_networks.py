@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tvm import relax
-from tvm_tiling.model.quantise.quantise.quantise import quantised
 
 import tvm_tiling as tt
 from tvm_tiling.frontend import load_model
 from tvm_tiling.hardware.fields import with_field
+from tvm_tiling.model.quantise.quantise import quantised
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "model"))
 from html_page import Page

@@ -16,9 +16,9 @@ import pytest
 import tvm
 from tvm import relax, s_tir, te, tirx, topi
 from tvm.s_tir import meta_schedule as ms
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.lowering.threads import bind_workers, own_core

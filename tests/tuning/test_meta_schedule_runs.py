@@ -8,9 +8,9 @@ import numpy as np
 import tvm
 from tvm import s_tir, te, topi
 from tvm.s_tir import meta_schedule as ms
-from tvm_tiling.accel.timing.timing.simulate import simulate
 
 import tvm_tiling as tt
+from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.tuning.metaschedule.local_builder import build
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
