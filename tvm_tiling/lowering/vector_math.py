@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
 
@@ -41,6 +41,15 @@ _LOG = (
 )
 _TANH_NEAR = 0.625
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+# Integers of the size of what is read.
+_WORDS = {
+    "float32": "int32",
+    "int32": "int32",
+    "float16": "int16",
+    "bfloat16": "int16",
+    "int8": "int8",
+    "uint8": "int8",
+}
 _SINH = (2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)
 _ERF_NEAR, _ERF_ONE = 0.921875, 3.925
 _ERF = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
@@ -58,9 +67,9 @@ _ERF_FAR = (
 def with_vector_math(expr: Expr) -> Expr:
     """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products.
 
-    A function of a function stays a call, but for the logarithm: TVM's analyzer puts every named value in its place
-    wherever it is used, so that compilation would take minutes. Who can keep values in registers between statements
-    asks nested_functions() which.
+    A function of a function stays a call, but for the logarithm: TVM's analyzer puts named values in their places
+    (_apart), so that compilation would take minutes. Who can keep values in registers between statements asks
+    nested_functions() which.
     """
 
     def written(call: Call) -> Expr:
@@ -74,6 +83,7 @@ def with_vector_math(expr: Expr) -> Expr:
         value = function(*arguments)
         if value is None:
             return call
+        value = _apart(value)
         return value if kind == "float32" else tirx.Cast(kind, value)
 
     return tvm_ffi.structural_map(expr, (Call, written))
@@ -119,6 +129,38 @@ def _with(value: Expr, rest: Callable[[Expr], Expr]) -> Expr:
     """`rest` of a value that is computed once."""
     name = tirx.Var("x", str(value.ty))
     return tirx.Let(name, value, rest(name))
+
+
+def _apart(expr: Expr) -> Expr:
+    """`expr` with named values that TVM's analyzer leaves alone.
+
+    The passes of TVM that bring an analyzer tell it what every name stands for, if that reads no memory; it puts this
+    in the place of the name and simplifies it, again for each name that follows and in each of those passes: a tile of
+    GELUs took half a minute to compile. So each value gets the bits of something that is read anyway, none of which
+    are kept (an `and` with zero, which LLVM drops and TVM does not look into).
+    """
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(expr, (TensorLoad, loads.append))
+    load = next((load for load in loads if str(load.ty) in _WORDS), None)
+    if load is None:
+        return expr
+    read = tirx.Cast("int32", tirx.reinterpret(_WORDS[str(load.ty)], load))
+    nothing = read & _whole(0)
+
+    def named(let: tirx.Let) -> Expr:
+        kind = str(let.value.ty)
+        if _reads(let.value) or kind not in ("float32", "int32"):
+            return let
+        kept = tirx.reinterpret("int32", let.value) | nothing
+        return tirx.Let(let.var, tirx.reinterpret(kind, kept), let.body)
+
+    return tvm_ffi.structural_map(expr, (tirx.Let, named))
+
+
+def _reads(expr: Expr) -> bool:
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(expr, (TensorLoad, found.append))
+    return bool(found)
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
