@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import plotly.graph_objects as go
 from tvm import te, tirx, topi
 
 import tvm_tiling as tt
@@ -21,6 +20,8 @@ from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.match import prim_func_of
+from tvm_tiling.report.page import Section, page, write_page
+from tvm_tiling.report.plot import Axis, Series, plot
 
 CHANNELS = (*range(1, 17), *range(18, 65, 2), *range(68, 129, 4))
 HEIGHT, WIDTH, OUT, TAPS = 8, 64, 64, 3
@@ -66,21 +67,14 @@ def table(rows: Sequence[dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def figure(rows: Sequence[dict[str, float]]) -> go.Figure:
-    """Utilisation against channels."""
+def figure_page(rows: Sequence[dict[str, float]]) -> str:
+    """Utilisation against channels, as a page."""
     names = {"best": "W-fold, fewest cycles", "seed": "W-fold, padding rule", "padded": "padded to a full row"}
-    lines = [
-        go.Scatter(x=[row["channels"] for row in rows], y=[row[key] for row in rows], name=name, mode="lines+markers")
-        for key, name in names.items()
-    ]
-    plot = go.Figure(lines)
-    plot.update_layout(
-        title=f"Utilisation of wfold16: {TAPS} x {TAPS} taps, {HEIGHT} x {WIDTH} points, {OUT} output channels, int8",
-        xaxis_title="input channels (bytes)",
-        yaxis_title="multiply-adds over those at peak",
-        yaxis_range=[0, 1],
-    )
-    return plot
+    lines = [Series(name, [(row["channels"], row[key]) for row in rows], line=True) for key, name in names.items()]
+    x, y = Axis("input channels (bytes)"), Axis("multiply-adds over those at peak", from_zero=True)
+    note = f"{TAPS} x {TAPS} taps, {HEIGHT} x {WIDTH} points, {OUT} output channels, int8."
+    sections = [Section("Against channels", plot("Utilisation", x, y, lines))]
+    return page("Utilisation of wfold16", [note], [], sections)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -91,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = measure(CHANNELS)
     print(table(rows))
     if options.output is not None:
-        figure(rows).write_html(options.output, include_plotlyjs=True)
+        write_page(options.output, figure_page(rows))
         print(f"plot: {options.output}")
 
 

@@ -20,8 +20,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tvm_tiling.accel.report.html import Table, page, write_page
 from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.report.markup import Html, join
+from tvm_tiling.report.page import Section, page, side_by_side, table, write_page
+from tvm_tiling.report.plot import Axis, Series, plot
 from tvm_tiling.tuning.machine import machine_of
 from tvm_tiling.tuning.measuring.measurer import Job, Measured, Measurer
 from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
@@ -145,47 +147,35 @@ def measure(
     return found, held
 
 
-def linearity_plot(op: str, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def linearity_plot(op: str, found: dict[str, list[dict[str, Any]]]) -> Html | None:
     """Cost against size, both beside the entry's, and the line on which they are in proportion."""
-    traces: list[dict[str, Any]] = []
+    lines = []
     sizes = [point["size"] for points in found.values() for point in points]
     if sizes:
-        ends = [min(sizes), max(sizes)]
-        line = {"type": "scatter", "mode": "lines", "name": "in proportion", "x": ends, "y": ends}
-        traces.append({**line, "line": {"color": "#888", "dash": "dot"}})
+        ends = [(end, end) for end in (min(sizes), max(sizes))]
+        lines.append(Series("in proportion", ends, line=True, dots=False, dashed=True))
     for name, points in found.items():
         for axes in dict.fromkeys(point["axes"] for point in points):
             own = sorted(
                 (p["size"], p["cost"]) for p in [*points, {"axes": axes, "size": 1, "cost": 1}] if p["axes"] == axes
             )
-            trace = {"type": "scatter", "mode": "lines+markers", "name": f"{name}: {axes}"}
-            traces.append({**trace, "x": [size for size, _ in own], "y": [cost for _, cost in own]})
-    return {"data": traces, "layout": _layout(f"{op}: cost against size", "size / the entry's", "cost / the entry's")}
+            lines.append(Series(f"{name}: {axes}", own, line=True))
+    x, y = Axis("size / the entry's", log=True), Axis("cost / the entry's", log=True)
+    return plot(f"{op}: cost against size", x, y, lines)
 
 
-def estimates_plot(op: str, held: Sequence[dict[str, Any]], unit: str) -> dict[str, Any]:
+def estimates_plot(op: str, held: Sequence[dict[str, Any]], unit: str) -> Html | None:
     """Actual against estimated cost."""
-    traces: list[dict[str, Any]] = []
-    if held:
-        ends = [min(own["estimate"] for own in held), max(own["estimate"] for own in held)]
-        line = {"type": "scatter", "mode": "lines", "name": "equal", "x": ends, "y": ends}
-        points = {"type": "scatter", "mode": "markers", "name": "held-out shapes", "text": [o["shape"] for o in held]}
-        traces = [
-            {**line, "line": {"color": "#888", "dash": "dot"}},
-            {**points, "x": [own["estimate"] for own in held], "y": [own["cost"] for own in held]},
-        ]
-    return {
-        "data": traces,
-        "layout": _layout(f"{op}: actual against estimated", f"estimate, {unit}", f"actual, {unit}"),
-    }
-
-
-def _layout(title: str, x: str, y: str) -> dict[str, Any]:
-    return {
-        "title": {"text": title},
-        "xaxis": {"type": "log", "title": {"text": x}},
-        "yaxis": {"type": "log", "title": {"text": y}},
-    }
+    if not held:
+        return None
+    ends = [(end, end) for end in (min(own["estimate"] for own in held), max(own["estimate"] for own in held))]
+    points = [(own["estimate"], own["cost"]) for own in held]
+    series = [
+        Series("held-out shapes", points, told=[own["shape"] for own in held]),
+        Series("equal", ends, line=True, dots=False, dashed=True),
+    ]
+    x, y = Axis(f"estimate, {unit}", log=True), Axis(f"actual, {unit}", log=True)
+    return plot(f"{op}: actual against estimated", x, y, series)
 
 
 def figures(op: str, found: dict[str, list[dict[str, Any]]], held: Sequence[dict[str, Any]], limit: float) -> str:
@@ -224,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
     hardware = machine_of(given.target)
     unit = "cycles" if hardware.cpu is None else "seconds"
-    plots, tables, told = [], [], []
+    sections, told = [], []
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(ShapeDatabase(given.database))
         measurer = stack.enter_context(contextlib.closing(measurer_for_shapes(hardware)))
@@ -235,15 +225,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except TimeUp:
                 print(f"{op}: the time is up; the same command goes on")
                 return 1
-            plots += [linearity_plot(op, found), estimates_plot(op, held, unit)]
             rows = [
                 (own["shape"], own["entry"], f"{own['estimate']:.4g}", f"{own['cost']:.4g}", f"{own['error']:+.1%}")
                 for own in held
             ]
-            tables.append(Table(f"{op}: held-out shapes", ("shape", "entry", "estimate", "actual", "error"), rows))
+            plots = side_by_side(linearity_plot(op, found), estimates_plot(op, held, unit))
+            shapes = table(("shape", "entry", "estimate", "actual", "error"), rows)
+            sections.append(Section(f"{op}: held-out shapes", join([plots, shapes])))
             told.append(figures(op, found, held, LIMITS[unit]))
             print(told[-1])
-    write_page(given.output, page(f"Estimates of the shape database on {hardware.name}", told, tables, plots))
+    write_page(given.output, page(f"Estimates of the shape database on {hardware.name}", told, [], sections))
     return 0
 
 

@@ -31,16 +31,18 @@ from tvm_tiling.measure import (
     timed,
 )
 from tvm_tiling.peak import Peak, measure_peak
+from tvm_tiling.report.comparison import comparison_page
+from tvm_tiling.report.page import write_page
+from tvm_tiling.report.suite_result import FORMAT, VERSION, Row
+from tvm_tiling.whole_file import refuse_unwritable
 
 from . import spinning
 from .operands import Operands, random_operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
 from .result import earlier_entries, write_whole
 from .suite import Case, SuiteError, load_suite, suite_names
-from .summary import Row, summaries
+from .summary import summaries
 
-FORMAT = "tvm-tiling-bench"
-VERSION = 1
 SETTLE = 0.003  # seconds; longer than idle threads spin
 
 
@@ -229,18 +231,19 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print the table and write the files; 1 after an error that the user can mend."""
-    from .report import write_html
     from .table import print_result
 
     try:
         settings = parse(arguments)
+        if settings.html:
+            refuse_unwritable(settings.html)
         result = run(settings)
-    except TilingError as error:
+    except (TilingError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print_result(result)
     if settings.html:
-        write_html(result, settings.html)
+        write_page(settings.html, comparison_page(result))
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Row = dict[str, Any]
+from tvm_tiling.report.suite_result import Row, faster_peer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +35,6 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-def faster_peer(row: Row) -> tuple[str, float] | None:
-    """Name and ratio of the competing peer that ours has the least lead over; None where nothing was compared."""
-    ratios = [
-        (name, peer["ratio"]) for name, peer in row["peers"].items() if peer["library"] and peer["ratio"] is not None
-    ]
-    return min(ratios, key=lambda item: item[1], default=None)
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .summary import Row, faster_peer
+from tvm_tiling.report.suite_result import faster_peer, peer_columns, remarks, skipped_peers, speed
 
-SKIPPED = {"status": "skipped"}
 PIPE_WIDTH = 160  # columns where standard output is no terminal
 
 
@@ -19,42 +18,6 @@ def number(value: float | None, digits: int = 2) -> str:
 def percent(value: float | None) -> str:
     """A share in percent, or a dash where there is none."""
     return "-" if value is None else f"{100 * value:.0f} %"
-
-
-def speed(entry: dict[str, Any]) -> str:
-    """Giga-operations per second, or what stands in their place."""
-    return number(entry["gops"], 1) if entry["gops"] is not None else entry["status"]
-
-
-def peer_columns(rows: list[Row]) -> list[str]:
-    """Every peer that served, failed or was wrong on some row; those skipped everywhere have no column."""
-    names = dict.fromkeys(name for row in rows for name in row["peers"])
-    return [
-        name for name in names if any(row["peers"].get(name, {}).get("status", "skipped") != "skipped" for row in rows)
-    ]
-
-
-def skipped_peers(rows: list[Row]) -> dict[str, str]:
-    """Each peer that was skipped on every row, with its reason."""
-    names = dict.fromkeys(name for row in rows for name in row["peers"])
-    shown = peer_columns(rows)
-    return {
-        name: next(row["peers"][name]["reason"] for row in rows if name in row["peers"])
-        for name in names
-        if name not in shown
-    }
-
-
-def remarks(rows: list[Row]) -> list[str]:
-    """One sentence for everything that failed, was wrong, or was measured on a machine too busy for it."""
-    found = []
-    for row in rows:
-        for name, entry in (("ours", row["ours"]), *row["peers"].items()):
-            if entry["status"] in ("failed", "wrong result"):
-                found.append(f"{row['case']}: {name}: {entry['status']}: {entry['reason']}")
-            if entry.get("doubtful"):
-                found.append(f"{row['case']}: {name}: doubtful, other work kept threads off their cores; measure again")
-    return found
 
 
 def print_result(result: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .model.compile import compile_model as compile
     from .model.executable import Executable, load
     from .model.run_many import run_many
+    from .report.save import save_report
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
     from .tuning.metaschedule.cost_model import TilingCostModel
     from .tuning.metaschedule.local_builder import local_builder
@@ -73,6 +74,7 @@ _ON_FIRST_USE = {
     "neighbourhood": (".decide.cuts.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),
     "run_many": (".model.run_many", "run_many"),
+    "save_report": (".report.save", "save_report"),
     "schedule_rules": (".tuning.metaschedule.rules", "schedule_rules"),
     "seed_database": (".tuning.metaschedule.seeds", "seed_database"),
     "simulate": (".accel.timing.simulate", "simulate"),
@@ -129,6 +131,7 @@ __all__ = [
     "packed_operator",
     "rnn_cycles",
     "run_many",
+    "save_report",
     "schedule_rules",
     "seed_database",
     "simulate",

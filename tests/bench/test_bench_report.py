@@ -1,9 +1,8 @@
-"""Summaries by hand, the driver on stand-in peers, and a report that needs nothing outside of itself."""
+"""Summaries by hand, the driver on stand-in peers, and the page of what it writes."""
 
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -14,10 +13,11 @@ from benchmarks.peers.base import Peer, Prepared
 from benchmarks.result import write_whole
 from benchmarks.run import Settings, measure_case
 from benchmarks.suite import Case, SuiteError
-from benchmarks.summary import faster_peer, geometric_mean, summaries, summarize
-from benchmarks.table import peer_columns, remarks, skipped_peers
+from benchmarks.summary import geometric_mean, summaries, summarize
 from tvm_tiling.measure import Condition, Paired, StopRule, Timing
 from tvm_tiling.peak import Bandwidth, Peak
+from tvm_tiling.report.comparison import comparison_page
+from tvm_tiling.report.suite_result import faster_peer, peer_columns, remarks, skipped_peers
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 PEAK = Peak(
@@ -170,42 +170,11 @@ def result(monkeypatch):
     }
 
 
-def test_report_stands_alone(monkeypatch):
-    pytest.importorskip("jinja2")
-    from benchmarks import report
-
-    whole = result(monkeypatch)
-    page = report.html(whole)
-    # What a browser would fetch by itself: nothing.
-    markup = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
-    assert not re.search(r"https?:|//|\bsrc\s*=|\bhref\s*=|@import|url\(", markup)
-    assert "<script src" not in page
-    assert "a &lt;/script&gt; chip" in page
-    assert "differs from the float64 answer" in page
-    assert "prefers-color-scheme: dark" in page
-
-
-def test_report_has_plots_where_plotly_is(monkeypatch):
-    pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
-    from benchmarks import report
-
-    whole = result(monkeypatch)
-    charts = report.figures(whole)
-    assert [chart["layout"]["title"]["text"] for chart in charts] == ["Roofline, float32", "g"]
-    assert {trace["name"] for trace in charts[1]["data"]} == {"ours", "it", "roofline"}
-    assert "Plotly.react" in report.html(whole)
-
-
-def test_report_without_plotly_keeps_its_tables(monkeypatch):
-    pytest.importorskip("jinja2")
-    from benchmarks import report
-
-    monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: None)
-    page = report.html(result(monkeypatch))
-    assert "No plots" in page
-    assert "Summary against the faster peer" in page
-    assert len(page) < 50_000
+def test_what_the_driver_writes_has_a_page(monkeypatch):
+    text = comparison_page(result(monkeypatch))
+    assert "a &lt;/script&gt; chip" in text
+    assert "differs from the float64 answer" in text
+    assert "https:" not in text and "src=" not in text
 
 
 def test_resume_takes_rows_of_its_own_format_only(tmp_path):

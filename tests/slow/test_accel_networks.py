@@ -90,7 +90,7 @@ def test_networks_are_exact_and_their_reports_open(name, machine, tmp_path):
     report = executable.report()
     left = [o.name for o in report.operators if o.where == "cpu" and ("conv2d" in o.name or "matmul" in o.name)]
     assert not left, f"on the CPU: {left}"
-    report.save_html(tmp_path / "report.html")
+    tt.save_report(report, tmp_path / "report.html")
     page = Page((tmp_path / "report.html").read_text())
     assert not page.open and not page.outside and all(o.name in page.cells for o in report.operators)
     check_timeline(sim, tmp_path / "trace.json")

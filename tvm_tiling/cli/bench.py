@@ -88,7 +88,9 @@ def _measure(run: Any, settings: Any, quiet: bool) -> dict[str, Any]:
     if not quiet:
         _driver("table").print_result(result)
     if settings.html:
-        _driver("report").write_html(result, settings.html)
+        from ..report.save import save_report
+
+        save_report(result, settings.html)
         print(f"report: {settings.html}", file=sys.stderr)
     return result
 

@@ -36,7 +36,7 @@ REQUIRED = {
     "xgboost": ("MetaSchedule's own cost model fails", False),
 }
 # Distribution -> the extra that brings it.
-OPTIONAL = {"torch": "torch", "plotly": "plots", "numba": "sim", "jinja2": "bench"}
+OPTIONAL = {"torch": "torch", "numba": "sim", "onnx": "onnx"}
 
 PROBE = "import json, tvm; print(json.dumps([tvm.__version__, int(tvm.get_global_func('runtime.NumThreads')())]))"
 PROBE_SECONDS = 120

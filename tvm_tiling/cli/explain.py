@@ -12,10 +12,10 @@ from typing import Any
 import typer
 
 from ..decide.decide import decide
-from ..decide.explain import explained, headline
-from ..decide.tiling import Decision
+from ..decide.explain import headline
 from ..errors import HardwareError, WorkloadError
 from ..hardware import Hardware
+from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model
 from .operator_text import Workload, parse_operator
@@ -80,7 +80,8 @@ def command(
         return
     print(f"{operator_line(workload)}\non {machine.name}, decided in {seconds * 1e3:.1f} ms\n")
     if sys.stdout.isatty():
-        _print_tables(tiling)
+        print(headline(tiling))
+        print_table(HEADINGS, decision_rows(tiling))
     else:
         print(tiling.explain())
 
@@ -117,13 +118,3 @@ def operator_line(workload: Workload) -> str:
 
 def _plain(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _print_tables(tiling: Decision) -> None:
-    """One table whose first column names the part of the decision, once."""
-    print(headline(tiling))
-    rows, last = [], ""
-    for row in explained(tiling):
-        rows.append((row.section if row.section != last else "", row.name, row.value, row.why))
-        last = row.section
-    print_table(("", "choice", "value", "why"), rows)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import WorkloadError
 from ..hardware import Hardware
+from ..report.decisions import HEADINGS, kept_rows
 from .model_options import OpenSizes, is_executable
 from .operator_table import print_decided
 from .output import print_json, print_table
@@ -62,7 +62,7 @@ def _print(model: str, where: str, explanation: Explanation, seconds: float) -> 
     for operator in explanation.operators:
         if operator.decision is not None:
             print(f"\n{_headline(operator)}")
-            print_table(("", "choice", "value", "why"), list(_rows(operator.decision)))
+            print_table(HEADINGS, list(kept_rows(operator.decision)))
     print()
 
 
@@ -70,28 +70,3 @@ def _headline(operator: OperatorRecord) -> str:
     predicted = operator.predicted_seconds or 0.0
     times = f", called {operator.calls} times" if operator.calls > 1 else ""
     return f"{operator.name}: {operator.kind}{times}, {predicted / max(1, operator.calls) * 1e6:.0f} us predicted"
-
-
-def _rows(decision: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Every choice that has a reason, those of the product within it too; then the forms that were compared."""
-    yield from _reasons("decided", decision)
-    if decision.get("product"):
-        yield from _reasons("as a product", decision["product"])
-    section = "compared"
-    for form, seconds, why in decision.get("candidates", ()):
-        yield section, form, "refused" if seconds is None else f"{seconds * 1e6:.0f} us", why
-        section = ""
-
-
-def _reasons(section: str, decision: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    for field, value, why in decision["reasons"]:
-        yield section, field, _text(value), why
-        section = ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

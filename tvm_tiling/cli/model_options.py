@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import ModelFormatError, WorkloadError
+from .output import working
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
@@ -74,7 +75,8 @@ def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
     if not is_executable(path):
         from ..model.compile import compile_model
 
-        return compile_model(path, cache=cache, **sizes.settled())
+        with working(f"compiling {path}"):
+            return compile_model(path, cache=cache, **sizes.settled())
     if sizes.given:
         raise WorkloadError(f"{path} is compiled already; --batch, --dim and --shape are for models")
     return load(path)

@@ -1,29 +1,185 @@
-"""`tvm-tiling report`: where a model's time goes, operator by operator."""
+"""`tvm-tiling report`: where the time of a model, a simulation or a comparison goes, in a terminal or as a page."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import typer
 
-from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
+from ..accel.program.file import is_program
+from ..errors import HardwareError, ModelFormatError, WorkloadError
+from ..hardware import Hardware
+from ..whole_file import refuse_unwritable
+from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened
 from .operator_table import print_report
-from .output import print_json
+from .operator_text import OPERATORS
+from .output import print_json, print_table, working
+
+EXAMPLES = (
+    "tvm-tiling report resnet50.onnx -o report.html",
+    "tvm-tiling report resnet50.tar --seconds 5 --json > report.json",
+    "tvm-tiling report report.json -o report.html",
+    "tvm-tiling report gemm 512 512 512 dtype=int8 --hardware vta -o report.html",
+)
 
 
 def command(
-    model: str = MODEL,
+    subject: list[str] = typer.Argument(  # noqa: B008
+        metavar="MODEL|PROGRAM|OPERATOR|RESULT",
+        help="A model file, or what `tvm-tiling compile` wrote, which is timed; a program, or an operator as in "
+        "explain, which is simulated; or JSON that `report --json`, `bench MODEL --json` or `bench SUITE -o` wrote.",
+    ),
+    output: str = typer.Option("", "--output", "-o", help="Write the whole report to this HTML file."),
+    hardware: str = typer.Option(
+        "", "--hardware", help="An accelerator to simulate on: a preset or a TOML file; left out: a model runs here."
+    ),
+    calibration: list[str] = typer.Option(  # noqa: B008
+        [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
+    ),
     input_file: str = INPUT,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
     seconds: float = typer.Option(2.0, min=0.01, help="How long to measure."),
-    as_json: bool = typer.Option(False, "--json", help="Print every operator with its decision as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print every figure and decision as JSON."),
 ) -> None:
-    """Time a model and its operators, beside what was predicted, e.g. tvm-tiling report resnet50.tar"""
-    executable = opened(model, OpenSizes(batch, dim, shape))
-    measured = executable.benchmark(seconds=seconds, **inputs_of(executable, input_file))
-    report = executable.report()
+    """Time a model, simulate an operator or read a result, and show where the time goes.
+
+    The HTML file needs nothing else: open it in a browser, send it, print it.
+    """
+    if output:
+        refuse_unwritable(output)
+    name, sizes = " ".join(subject), OpenSizes(batch, dim, shape)
+    result = _result(name)
+    if result is not None:
+        if hardware or calibration or input_file or sizes.given:
+            raise WorkloadError(f"{name} is a result; of the options it takes --output and --json alone")
+        _read(name, result, output, as_json)
+    elif hardware or calibration or not _for_this_cpu(name):
+        if input_file or sizes.given:
+            raise WorkloadError("--input, --batch, --dim and --shape are for models that run here")
+        _simulate(subject, hardware, calibration, output, as_json)
+    else:
+        _time(name, sizes, input_file, seconds, output, as_json)
+
+
+def _result(name: str) -> Mapping[str, Any] | None:
+    """What a JSON file holds if it is a result; None of any other file."""
+    from ..report.save import is_result
+
+    path = Path(name)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    try:
+        plain = json.loads(path.read_bytes())
+    except ValueError:
+        return None  # whoever reads models says what is wrong
+    return plain if is_result(plain) else None
+
+
+def _for_this_cpu(name: str) -> bool:
+    """Whether something is timed here; otherwise it is simulated. ModelFormatError where it is none of both."""
+    if not Path(name).is_file():
+        if name.split()[:1] and name.split()[0] in OPERATORS:
+            raise HardwareError(f"{name}: an operator is simulated; accepted: --hardware, an accelerator")
+        raise ModelFormatError(
+            f"{name} is no file and no operator; accepted: a model, a program, a result, or an operator that begins "
+            f"with one of {', '.join(OPERATORS)}"
+        )
+    if is_program(name) or Path(name).suffix == ".vsim":
+        return False
+    if not is_executable(name):
+        return True
+    from ..model.accel.executable import AcceleratedExecutable
+    from ..model.executable import load
+
+    return not isinstance(load(name), AcceleratedExecutable)
+
+
+def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> None:
+    from ..report import suite_result
+    from ..report.page import write_page
+    from ..report.save import result_page
+    from ..report.timed_model import timed_from_dict
+
+    page = result_page(result, name)
+    if output:
+        write_page(output, page)
+    if as_json:
+        print_json(result)
+    elif result["format"] == suite_result.FORMAT:
+        rows = [
+            (s["group"], s["rows"], _ratio(s["geometric_mean"]), _ratio(s["worst"]), s["worst_case"])
+            for s in result["summary"]
+        ]
+        print_table(("group", "cases", "times as fast", "worst", "worst case"), rows)
+    else:
+        print_report(timed_from_dict(result, name).report)
+    _told(output)
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str], output: str, as_json: bool) -> None:
+    from ..accel.timing.simulate import simulate
+    from ..report.page import write_page
+    from ..report.simulation import simulation_page
+    from .simulated import print_simulated, subject_of
+
+    if hardware and Hardware.load(hardware).cpu is not None:
+        raise HardwareError(f"--hardware {hardware} is a CPU; accepted: an accelerator, or none: this CPU")
+    with working("recording"):
+        found = subject_of(subject, hardware, calibration)
+        program = found.on_its_machine()
+    with working("simulating"):
+        report = simulate(program, found.hardware)
+    if output:
+        write_page(output, simulation_page(report, found.name, found.decision(), found.left))
     if as_json:
         print_json(report.to_dict())
-        return
-    print(f"{model}: {measured.median * 1e3:.2f} ms a run, median of {measured.runs}\n")
-    print_report(report)
+    else:
+        print_simulated(report, found.left)
+    _told(output)
+
+
+def _time(name: str, sizes: OpenSizes, input_file: str, seconds: float, output: str, as_json: bool) -> None:
+    from ..measure import machine_record
+    from ..report.save import save_report
+    from ..report.timed_model import timed
+
+    executable = opened(name, sizes)
+    inputs = inputs_of(executable, input_file)
+    with working("measuring"):
+        measured = executable.benchmark(seconds=seconds, **inputs)
+    report = executable.report()
+    if output or as_json:
+        machine = Hardware.detect()
+        with working("measuring this machine's peaks"):
+            peak = _peak(machine)
+        whole = timed(Path(name).name, report, measured, machine_record(machine), peak)
+        if output:
+            save_report(whole, output)
+        if as_json:
+            print_json(whole.to_dict())
+    if not as_json:
+        print(f"{name}: {measured.median * 1e3:.2f} ms a run, median of {measured.runs}\n")
+        print_report(report)
+    _told(output)
+
+
+def _peak(machine: Hardware) -> dict[str, Any]:
+    from ..peak import measure_peak
+    from ..schedule import llvm_target
+
+    assert machine.cpu is not None
+    return measure_peak(machine.cpu, llvm_target()).to_dict()
+
+
+def _told(output: str) -> None:
+    if output:
+        typer.echo(f"report: {output}", err=True)

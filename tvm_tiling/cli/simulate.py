@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from ..accel.report.html import Table
 from ..accel.timing.simulate import simulate
-from .output import print_json, print_table
-from .simulated import subject_of
+from ..report.page import write_page
+from ..report.simulation import simulation_page
+from ..whole_file import refuse_unwritable
+from .output import print_json
+from .simulated import print_simulated, subject_of
 
 EXAMPLES = (
     "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware vta",
@@ -32,22 +34,18 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print every figure as JSON."),
 ) -> None:
     """Time a program, an operator or a model on an accelerator."""
+    for path in filter(None, (trace, output, save)):
+        refuse_unwritable(path)
     found = subject_of(subject, hardware, calibration)
     program = found.on_its_machine()
     report = simulate(program, found.hardware)
-    further = [Table("On the CPU", ("on the CPU", "why"), list(found.left.items()))] if found.left else []
     if save:
         program.save(save)
     if trace:
         report.save_trace(trace)
     if output:
-        report.save_html(output, further)
+        write_page(output, simulation_page(report, found.name, found.decision(), found.left))
     if as_json:
         print_json(report.to_dict() if found.left is None else {**report.to_dict(), "on_cpu": dict(found.left)})
-        return
-    from ..accel.report.text import headline, tables
-
-    print("\n".join(headline(report)))
-    for table in (*tables(report), *further):
-        print()
-        print_table(table.headings, table.rows)
+    else:
+        print_simulated(report, found.left)

@@ -8,9 +8,16 @@ from pathlib import Path
 
 from ..accel.program.file import is_program
 from ..accel.program.program import Program
+from ..accel.report.report import SimReport
+from ..accel.report.table import Table
+from ..accel.report.text import headline, tables
+from ..decide.decide import decide
+from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
+from ..workload import ConvWorkload, GemmWorkload
 from .operator_text import OPERATORS, parse_product
+from .output import print_table
 
 MACHINE = "neartile"  # for operators and models, where none is named
 
@@ -18,16 +25,23 @@ MACHINE = "neartile"  # for operators and models, where none is named
 @dataclass(frozen=True)
 class Subject:
     """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
-    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else."""
+    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else. `workload` is an
+    operator's.
+    """
 
     name: str
     hardware: Hardware
     program: Program | Callable[[Hardware], Program]
     left: Mapping[str, str] | None = None
+    workload: GemmWorkload | ConvWorkload | None = None
 
     def on_its_machine(self) -> Program:
         """The program for `hardware`."""
         return self.program if isinstance(self.program, Program) else self.program(self.hardware)
+
+    def decision(self) -> Decision | None:
+        """How an operator is cut on `hardware`; None of anything else."""
+        return None if self.workload is None else decide(self.workload, self.hardware)
 
 
 def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] = ()) -> Subject:
@@ -58,7 +72,16 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
 
         return workload_program(workload, machine)
 
-    return Subject(name, Hardware.load(hardware or MACHINE), record)
+    return Subject(name, Hardware.load(hardware or MACHINE), record, workload=workload)
+
+
+def print_simulated(report: SimReport, left: Mapping[str, str] | None) -> None:
+    """The report as tables, and last what is left to the CPU."""
+    print("\n".join(headline(report)))
+    further = [Table("On the CPU", ("on the CPU", "why"), list(left.items()))] if left else []
+    for table in (*tables(report), *further):
+        print()
+        print_table(table.headings, table.rows)
 
 
 def _is_program(path: str) -> bool:

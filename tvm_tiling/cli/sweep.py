@@ -10,9 +10,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..accel.report.html import write_page
-from ..accel.report.sweep import SweepPoint, sweep, sweep_page, sweep_table
+from ..accel.report.sweep import SweepPoint, sweep, sweep_table
 from ..errors import HardwareError
+from ..report.page import write_page
+from ..report.sweep import sweep_page
+from ..whole_file import refuse_unwritable
 from .output import print_json, print_table
 from .simulated import subject_of
 
@@ -58,6 +60,8 @@ def command(
     as_json: bool = typer.Option(False, "--json", help="Print every figure of every value as JSON."),
 ) -> None:
     """Cycles, utilisation and energy against a field of the machine."""
+    if output:
+        refuse_unwritable(output)
     found = subject_of(subject, hardware, calibration)
     wanted = parse_values(values)
     points = list(_with_progress(sweep(found.program, found.hardware, field, wanted), len(wanted)))

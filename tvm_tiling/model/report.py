@@ -11,7 +11,8 @@ MULTIPLYING = ("convolution", "product", "attention", "recurrence")
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorRecord:
-    """One operator of a model: times are seconds of all its calls in one run, None where unknown or not measured."""
+    """One operator of a model: times are seconds of all its calls in one run, None where unknown or not measured.
+    `workload` is that of one call of a convolution or a product, as its `to_dict` gives it."""
 
     name: str
     kind: str
@@ -22,6 +23,7 @@ class OperatorRecord:
     predicted_seconds: float | None = None
     measured_seconds: float | None = None
     decision: dict[str, Any] | None = None
+    workload: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

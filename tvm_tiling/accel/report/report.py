@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 from ..program.program import Program
 from ..timing.region_time import RegionTime, region_times
 from ..timing.timing import Timing
-from .html import Table, write_page
 from .trace import save_trace
 
 
@@ -137,13 +135,6 @@ class SimReport:
             "energy": self.energy,
             "regions": [vars(region) for region in self.regions],
         }
-
-    def save_html(self, path: str | os.PathLike[str], further: Sequence[Table] = ()) -> None:
-        """Write the report as one HTML file, with plots where the plotly package is installed (extra `plots`), and
-        `further` tables at its end."""
-        from .page import report_page  # which needs this class
-
-        write_page(path, report_page(self, further))
 
     def summary(self) -> str:
         """The report as text: a headline and what limits it, then engines, memories and energy as tables."""

@@ -11,11 +11,8 @@ from ...hardware.description import Hardware
 from ...hardware.fields import with_field
 from ..program.program import Program
 from ..timing.simulate import Simulation
-from .html import Table, page
 from .report import SimReport
-
-SHOWN = ("cycles", "utilisation", "energy_pj")
-"""What is plotted against the field."""
+from .table import Table
 
 
 @dataclass(frozen=True)
@@ -60,22 +57,3 @@ def sweep_table(points: list[SweepPoint], field: str) -> Table:
         figures = (report.cycles, f"{report.utilisation:.2%}", f"{report.energy_pj:.4g}", f"{report.roofline:.1%}")
         rows.append((point.value, *figures, report.bound))
     return Table("Sweep", (field, "cycles", "utilisation", "energy pJ", "of roofline", "bound by"), rows)
-
-
-def sweep_page(points: list[SweepPoint], subject: str, hardware: Hardware, field: str) -> str:
-    """The sweep as an HTML page: cycles, utilisation and energy against the field, and the table."""
-    notes = [f"{subject} on {hardware.name}, {field} varied; everything else as described."]
-    figures = [_figure(points, field, shown) for shown in SHOWN]
-    return page(f"{field} of {hardware.name}", notes, [sweep_table(points, field)], figures)
-
-
-def _figure(points: list[SweepPoint], field: str, shown: str) -> dict[str, Any]:
-    served = [point for point in points if point.report is not None]
-    values = [point.value for point in served]
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    wide = numeric and values and min(values) > 0 and max(values) >= 16 * min(values)
-    axis = {"type": "log" if wide else "linear" if numeric else "category", "title": {"text": field}}
-    line = {"type": "scatter", "mode": "lines+markers", "name": shown, "x": values}
-    unit = {"cycles": "cycles", "utilisation": "utilisation", "energy_pj": "energy, pJ"}[shown]
-    layout = {"title": {"text": unit}, "xaxis": axis, "yaxis": {"rangemode": "tozero", "title": {"text": unit}}}
-    return {"data": [{**line, "y": [getattr(point.report, shown) for point in served]}], "layout": layout}

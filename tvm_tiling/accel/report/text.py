@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..timing.event_loop import CAUSES
-from .html import Table
+from .table import Table
 
 if TYPE_CHECKING:
     from .report import SimReport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,11 +10,8 @@ import numpy as np
 
 from ...accel.program.program import Program
 from ...accel.program.work import work
-from ...accel.report.html import Table, page, write_page
 from ...accel.report.report import SimReport
 from ..report import OperatorRecord
-
-HEADINGS = ("operator", "where", "cycles", "utilisation", "bytes of a", "of b", "out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,25 +44,6 @@ class AcceleratorReport:
             "operators": [asdict(operator) for operator in self.operators],
             "simulation": None if self.sim is None else self.sim.to_dict(),
         }
-
-    def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as one HTML file: that of the accelerator's part, and every operator in a table."""
-        rows = [
-            (
-                o.name,
-                o.where,
-                _or_blank(o.cycles),
-                "" if o.utilisation is None else f"{o.utilisation:.1%}",
-                *_bytes(o),
-                o.why,
-            )
-            for o in self.operators
-        ]
-        table = Table("Operators of the model", (*HEADINGS, "why"), rows)
-        if self.sim is None:
-            write_page(path, page("Simulated", ["Nothing of the model runs on the accelerator."], [table], []))
-        else:
-            self.sim.save_html(path, [table])
 
     def __str__(self) -> str:
         lines = [f"{'operator':<32} {'where':<12} {'cycles':>12} {'util.':>6} {'a':>12} {'b':>12} {'out':>12}  why"]
@@ -113,14 +90,6 @@ def _on_accelerator(sim: SimReport) -> list[AcceleratorOperator]:
             )
         )
     return found
-
-
-def _bytes(operator: AcceleratorOperator) -> tuple[int | str, ...]:
-    return tuple((operator.bytes or {}).get(name, "") for name in ("a", "b", "out"))
-
-
-def _or_blank(value: int | None) -> int | str:
-    return "" if value is None else value
 
 
 def region_bytes(program: Program) -> list[dict[str, int]]:

@@ -1,0 +1,185 @@
+"""The page of a comparison on a suite of shapes: who is faster by how much, on which shapes, how near the roofline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .bars import Bar, bars
+from .figures import count, percent
+from .machine import machine_table
+from .markup import Html, join, tag
+from .model import roofs_of
+from .page import Cell, Section, Tile, page, side_by_side, table, text
+from .plot import Axis, Series, plot
+from .suite_result import Row, faster_peer, peer_columns, remarks, skipped_peers, speed
+
+HOW = (
+    "Ratios are medians of paired runs (ours, peer, ours, peer, ...); above 1, ours is faster. Outputs were compared "
+    "with a float64 answer first: float32 on operands in [-1, 1) may differ by 4k·2⁻²⁴ for a matrix product, by 10⁻⁴ "
+    "of the largest output for a convolution (room for Winograd's algorithm), int8 not at all. Every library's threads "
+    "are bound, each to a core of its own. Speeds in GFLOP/s, for int8 in giga-operations/s."
+)
+NETWORKS = (
+    "A network's line holds all of its layers; “whole network” counts each as often as it occurs: time by the faster "
+    "peer of each layer over time by ours."
+)
+
+
+def comparison_page(result: Mapping[str, Any]) -> str:
+    """The whole page of what benchmarks/run.py wrote."""
+    rows, settings = result["rows"], result["settings"]
+    wrong = remarks(rows)
+    sections = [
+        Section("Ours against the faster peer", _ratios(rows)),
+        Section("Groups", join([text(NETWORKS), _summary(result["summary"])])),
+        Section("Roofline", _rooflines(result)),
+        Section("Speed, shape by shape", _speeds(rows)),
+        Section("Every case", _cases(rows)),
+        Section("Failed, wrong or doubtful", tag("ul", *(tag("li", remark) for remark in wrong)) if wrong else None),
+        Section("Machine", machine_table(result["machine"], result["peak"])),
+    ]
+    skipped = [f"Skipped {name}: {reason}." for name, reason in skipped_peers(rows).items()]
+    kind = f"{', short set' if settings['short'] else ''}{', caches flushed' if settings['cold'] else ''}"
+    return page(f"Speed on the suite “{settings['suite']}”{kind}", [HOW, *skipped], _tiles(result), sections)
+
+
+def _tiles(result: Mapping[str, Any]) -> list[Tile]:
+    whole = result["summary"][-1]
+    found = [Tile("cases", count(whole["rows"]), f"{whole['compared']} compared")]
+    if whole["geometric_mean"] is not None:
+        found.append(Tile("times as fast", f"{whole['geometric_mean']:.2f}", "geometric mean, faster peer of each"))
+        found.append(Tile("won", percent(whole["share_won"], 0), "of the cases"))
+        found.append(Tile("worst", f"{whole['worst']:.2f}", whole["worst_case"]))
+    if whole["ours_not_ok"]:
+        found.append(Tile("ours not ok", count(whole["ours_not_ok"])))
+    return found
+
+
+def _ratios(rows: Sequence[Row]) -> Html | None:
+    """Every case by its ratio, the worst first, each group in a colour."""
+    found = [(row, best) for row in rows if (best := faster_peer(row)) is not None]
+    if not found:
+        return None
+    found.sort(key=lambda item: item[1][1])
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    series = []
+    for group in groups:
+        own = [(place, row, best) for place, (row, best) in enumerate(found, start=1) if row["group"] == group]
+        told = [f"{row['case']}: {best[1]:.2f} beside {best[0]}" for _, row, best in own]
+        series.append(Series(group, [(float(place), best[1]) for place, _, best in own], told=told))
+    level = Series("as fast", [(1.0, 1.0), (float(len(found)), 1.0)], line=True, dots=False, dashed=True)
+    drawn = plot(
+        "Every case, the worst first",
+        Axis("cases"),
+        Axis("times as fast as the faster peer", log=True),
+        [*series, level],
+    )
+    rows_of_worst = [
+        (Cell(row["case"], "name"), Cell(f"{ratio:.2f}", "won" if ratio >= 1 else "lost"), name)
+        for row, (name, ratio) in found[:8]
+    ]
+    return side_by_side(drawn, table(("the worst", "ratio", "peer"), rows_of_worst))
+
+
+def _summary(summaries: Sequence[Mapping[str, Any]]) -> Html:
+    headings = ("group", "cases", "geometric mean", "worst", "won", "whole network", "ours not ok", "worst case")
+    rows = [
+        (
+            Cell(s["group"], "name"),
+            s["rows"],
+            _number(s["geometric_mean"]),
+            _number(s["worst"]),
+            percent(s["share_won"], 0),
+            _number(s.get("time_ratio")),
+            s["ours_not_ok"],
+            s["worst_case"],
+        )
+        for s in summaries
+    ]
+    return table(headings, rows)
+
+
+def _rooflines(result: Mapping[str, Any]) -> Html | None:
+    rows = result["rows"]
+    kinds = list(dict.fromkeys(row["dtype"] for row in rows))
+    return (
+        side_by_side(*(_roofline(result["peak"], [r for r in rows if r["dtype"] == k], k) for k in kinds))
+        if rows
+        else None
+    )
+
+
+def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str) -> Html | None:
+    """Speed over operations for each byte, both logarithmic: ours and every peer below the roofs."""
+    arithmetic = (peak["gops_int8"] if dtype in ("int8", "uint8") else None) or peak["gflops"]
+    intensities = [row["flops"] / row["bytes"] for row in rows]
+    series = []
+    for name in ("ours", *peer_columns(rows)):
+        entries = [(row, row["ours"] if name == "ours" else row["peers"].get(name, {})) for row in rows]
+        served = [(row, entry["gops"]) for row, entry in entries if entry.get("gops")]
+        points = [(row["flops"] / row["bytes"], gops * 1e9) for row, gops in served]
+        told = [f"{row['case']}: {name}, {gops:.0f}" for row, gops in served]
+        if points:
+            series.append(Series(name, points, told=told))
+    roofs = roofs_of(peak, arithmetic, min(intensities) / 2, max(intensities) * 2)
+    x, y = Axis("operations per byte, each byte moved once", log=True), Axis("operations per second", log=True)
+    return plot(f"Roofline, {dtype}", x, y, [*series, *roofs])
+
+
+def _speeds(rows: Sequence[Row]) -> Html | None:
+    """For each group, ours and every peer beside each other, shape by shape."""
+    parts = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        own = [row for row in rows if row["group"] == group]
+        names = ["ours", *peer_columns(own)]
+        longest = max((_gops(row, name) for row in own for name in names), default=0.0)
+        drawn = [
+            Bar(
+                row["case"].removeprefix(f"{group} ") if name == "ours" else "",
+                [(place, _gops(row, name))],
+                f"{_gops(row, name):.0f}" if _gops(row, name) else "–",
+                told=f"{row['case']}: {name}",
+            )
+            for row in own
+            for place, name in enumerate(names)
+        ]
+        parts.append(bars(f"{group}, giga-operations per second", names, drawn, whole=longest or None))
+    return join(parts) if parts else None
+
+
+def _gops(row: Row, name: str) -> float:
+    entry = row["ours"] if name == "ours" else row["peers"].get(name, {})
+    return float(entry.get("gops") or 0.0)
+
+
+def _cases(rows: Sequence[Row]) -> Html:
+    peers = peer_columns(rows)
+    lines = []
+    for row in rows:
+        best = faster_peer(row)
+        ratio = Cell("–") if best is None else Cell(f"{best[1]:.2f}", "won" if best[1] >= 1 else "lost")
+        lines.append(
+            (
+                Cell(row["case"], "name"),
+                speed(row["ours"]),
+                *(_peer(row["peers"][name]) if name in row["peers"] else Cell("") for name in peers),
+                ratio,
+                best[0] if best else "",
+                percent(row["ours"]["of_roofline"], 0),
+            )
+        )
+    return table(("case", "ours", *peers, "ratio", "faster peer", "of roofline"), lines)
+
+
+def _peer(entry: Mapping[str, Any]) -> Cell:
+    """A peer's speed, and what is said when it is pointed at."""
+    told = [entry["note"], entry["reason"]]
+    if entry["ratio"] is not None:
+        told.append(f"ratio {entry['ratio']:.3f}, spread {entry['spread']:.3f}, {entry['samples']} pairs")
+    return Cell(speed(dict(entry)), told="; ".join(part for part in told if part))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,133 @@
+"""Lines and points over two axes, linear, logarithmic or of names, as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .figures import scaled
+from .markup import Html, tag
+from .page import legend
+
+WIDTH, HEIGHT = 460, 300
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 8, 44
+TICKS = 5
+
+
+class Axis(NamedTuple):
+    """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there."""
+
+    title: str
+    log: bool = False
+    from_zero: bool = False
+    names: Sequence[str] = ()
+
+
+class Series(NamedTuple):
+    """Points in their order, joined where `line`. `told`: what each says when it is pointed at."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    line: bool = False
+    dots: bool = True
+    dashed: bool = False
+    told: Sequence[str] = ()
+
+
+def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
+    """The plot, its title above; None where there is no point."""
+    points = [point for each in series for point in each.points]
+    if not points:
+        return None
+    across = _Scale(x, [p[0] for p in points], LEFT, WIDTH - RIGHT)
+    up = _Scale(y, [p[1] for p in points], HEIGHT - BOTTOM, TOP)
+    drawing = tag(
+        "svg",
+        *_grid(across, up),
+        *(part for place, each in enumerate(series) for part in _series(each, place, across, up)),
+        tag("text", x.title, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, text_anchor="middle"),
+        tag(
+            "text",
+            y.title,
+            x=0,
+            y=0,
+            text_anchor="middle",
+            transform=f"translate(12 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)",
+        ),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=f"{title}: {y.title} over {x.title}",
+    )
+    return tag("figure", tag("figcaption", title), legend([each.name for each in series]), drawing)
+
+
+class _Scale:
+    """Values to places along an axis."""
+
+    def __init__(self, axis: Axis, values: Sequence[float], first: float, last: float) -> None:
+        self.axis, self._first, self._last = axis, first, last
+        if axis.log:
+            logs = [math.log10(value) for value in values]
+            spare = 0.05 * (max(logs) - min(logs)) or 0.3
+            self._low, self._high = min(logs) - spare, max(logs) + spare
+        elif axis.names:
+            self._low, self._high = -0.5, len(axis.names) - 0.5
+        else:
+            low = 0.0 if axis.from_zero else min(values)
+            spare = 0.05 * (max(values) - low) or abs(low) or 1.0
+            self._low, self._high = (0.0 if axis.from_zero else low - spare), max(values) + spare
+
+    def at(self, value: float) -> float:
+        """The place of a value, in the drawing's units."""
+        place = math.log10(value) if self.axis.log else value
+        return self._first + (place - self._low) / (self._high - self._low) * (self._last - self._first)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Values that are marked, with their labels."""
+        if self.axis.names:
+            step = math.ceil(len(self.axis.names) / 8)
+            return [(place, name) for place, name in enumerate(self.axis.names) if place % step == 0]
+        found = self._decades() if self.axis.log else self._steps()
+        return [(value, scaled(value, digits=2 if value >= 1 else 1).replace(" ", "")) for value in found]
+
+    def _decades(self) -> list[float]:
+        span = self._high - self._low
+        within = (1, 2, 5) if span < 1.6 else (1, 3) if span < 3 else (1,)
+        powers = range(math.floor(self._low), math.ceil(self._high) + 1)
+        every = max(1, math.ceil(span / 8))
+        values = [factor * 10.0**power for power in powers if power % every == 0 for factor in within]
+        return [value for value in values if self._low <= math.log10(value) <= self._high]
+
+    def _steps(self) -> list[float]:
+        rough = (self._high - self._low) / TICKS
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+        first = math.ceil(self._low / step)
+        return [number * step for number in range(first, math.floor(self._high / step) + 1)]
+
+
+def _grid(across: _Scale, up: _Scale) -> list[Html]:
+    parts = []
+    for value, label in across.ticks():
+        x = f"{across.at(value):.1f}"
+        parts.append(tag("line", class_="grid", x1=x, x2=x, y1=TOP, y2=HEIGHT - BOTTOM))
+        parts.append(tag("text", label, x=x, y=HEIGHT - BOTTOM + 16, text_anchor="middle"))
+    for value, label in up.ticks():
+        y = up.at(value)
+        parts.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}"))
+        parts.append(tag("text", label, x=LEFT - 5, y=f"{y + 4:.1f}", text_anchor="end"))
+    return parts
+
+
+def _series(series: Series, place: int, across: _Scale, up: _Scale) -> list[Html]:
+    at = [(f"{across.at(x):.1f}", f"{up.at(y):.1f}") for x, y in series.points]
+    color, parts = f"s{place % 8}", []
+    if series.line:
+        kind = f"line dashed {color}" if series.dashed else f"line {color}"
+        parts.append(tag("polyline", class_=kind, points=" ".join(f"{x},{y}" for x, y in at)))
+    if series.dots:
+        for number, (x, y) in enumerate(at):
+            told = tag("title", series.told[number]) if series.told else None
+            parts.append(tag("circle", told, class_=f"dot {color}", cx=x, cy=y, r=4))
+    return parts

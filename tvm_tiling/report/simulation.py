@@ -1,0 +1,182 @@
+"""The page of a simulation: what takes the cycles, what limits them, traffic, memories, energy and the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..accel.report.report import SimReport
+from ..accel.report.table import Table
+from ..accel.report.text import tables
+from ..accel.timing.event_loop import CAUSES
+from ..accel.timing.region_time import RegionTime
+from ..decide.tiling import Decision
+from ..model.accel.report import AcceleratorReport, accelerator_report
+from .bars import Bar, bars
+from .decisions import decision_body
+from .figures import count, percent, scaled, size
+from .markup import Html, join, tag
+from .page import Cell, Section, Tile, page, side_by_side, table, text
+from .plot import Axis, Series, plot
+from .timeline import timeline
+
+MOST_BARS = 60
+"""Operators that are drawn; a table has all."""
+
+
+def simulation_page(
+    report: SimReport,
+    title: str = "",
+    decision: Decision | None = None,
+    left: Mapping[str, str] | None = None,
+) -> str:
+    """The whole page of one program on one machine.
+
+    `decision`: how the operator was cut, where it is one; `left`: of a model, why operators run on the CPU, by name.
+    """
+    drawn = timeline(report.program, report.timing, report.cycles)
+    sections = [
+        Section("Where the cycles go", join([_engines(report), drawn])),
+        Section("What limits it", _limits(report)),
+        Section("Traffic and memory", _memory(report)),
+    ]
+    if len(report.regions) > 1:
+        sections.append(Section("Operators", _operators(report)))
+    if decision is not None:
+        sections.append(Section("Decision and reasons", decision_body(decision)))
+    if left:
+        sections.append(_on_cpu(left))
+    sections.append(Section("All figures", join(_table(each) for each in tables(report))))
+    return page(title or f"Simulated on {report.hardware}", _notes(report, title), _tiles(report), sections)
+
+
+def accelerator_page(report: AcceleratorReport, title: str = "") -> str:
+    """The page of a model with a part on an accelerator."""
+    left = {o.name: o.why for o in report.operators if o.where == "cpu"}
+    if report.sim is not None:
+        return simulation_page(report.sim, title, left=left)
+    return page(title or "Simulated", ["Nothing of the model runs on the accelerator."], [], [_on_cpu(left)])
+
+
+def _on_cpu(left: Mapping[str, str]) -> Section:
+    return Section("On the CPU", table(("operator", "why"), [(Cell(name, "name"), why) for name, why in left.items()]))
+
+
+def _notes(report: SimReport, title: str) -> list[str]:
+    on = f"Simulated on {report.hardware}. " if title else ""
+    return [f"{on}{count(report.instructions)} instructions, {count(report.macs)} multiply-accumulates."]
+
+
+def _tiles(report: SimReport) -> list[Tile]:
+    time = "clock unknown" if report.seconds is None else f"{scaled(report.seconds, 's')} at {report.clock_mhz:g} MHz"
+    found = [
+        Tile("cycles", count(report.cycles), time),
+        Tile("utilisation", percent(report.utilisation), "of the multipliers' peak"),
+        Tile("of the roofline", percent(report.roofline), f"{count(report.lower_bound)} cycles of {report.bound}"),
+        Tile("overlap", percent(report.overlap), "of the busy cycles"),
+        Tile("moved", size(sum(report.bytes.values())), "between chip and memory"),
+    ]
+    if report.energy_pj:
+        found.append(Tile("energy", scaled(report.energy_pj * 1e-12, "J")))
+    return found
+
+
+def _engines(report: SimReport) -> Html:
+    causes = [cause for cause in CAUSES if any(engine.stalls[cause] for engine in report.engines.values())]
+    series = ["busy", *(f"waits: {cause}" for cause in causes)]
+    rows = []
+    for name, engine in report.engines.items():
+        if not engine.instructions:
+            continue
+        parts = [(0, float(engine.busy))]
+        parts += [(place, float(engine.stalls[cause])) for place, cause in enumerate(causes, start=1)]
+        share = engine.busy / report.cycles if report.cycles else 0.0
+        rows.append(Bar(name, parts, f"{percent(share)} busy", told=f"idle {count(engine.idle)} cycles"))
+    return bars("Cycles of each engine; what is left blank is idle", series, rows, whole=float(report.cycles))
+
+
+def _limits(report: SimReport) -> Html:
+    bounds = [
+        Bar("lower bound", [(0, float(report.lower_bound))], count(report.lower_bound), told=f"of {report.bound}"),
+        Bar("taken", [(0, float(report.cycles))], count(report.cycles)),
+        Bar("all in series", [(0, float(report.upper_bound))], count(report.upper_bound)),
+    ]
+    energy = [
+        Bar(name, [(0, spent)], f"{scaled(spent * 1e-12, 'J')}, {percent(spent / report.energy_pj, 0)}")
+        for name, spent in report.energy.items()
+        if spent
+    ]
+    told = text(
+        f"The busiest part is {report.bound}: it takes {count(report.lower_bound)} cycles at least.",
+        f"With nothing at the same time it would be {count(report.upper_bound)}.",
+    )
+    beside = join([bars("Cycles", ["cycles"], bounds), bars("Energy", ["energy"], energy) if energy else None])
+    return join([told, side_by_side(_roofline(report), tag("div", beside))])
+
+
+def _roofline(report: SimReport) -> Html | None:
+    """Multiply-accumulates per cycle over those per byte moved: the roofs of the multipliers and of the transfers, as
+    this program uses them, and the program."""
+    if not report.macs or not report.intensity or not report.transfer_cycles or not report.utilisation:
+        return None
+    intensity, reached = report.intensity, report.macs / report.cycles
+    peak, slope = reached / report.utilisation, report.macs / intensity / report.transfer_cycles
+    ridge = peak / slope
+    xs = sorted({min(intensity, ridge) / 8, ridge, max(intensity, ridge) * 8})
+    roof = Series("roof", [(x, min(peak, x * slope)) for x in xs], line=True, dots=False)
+    told = f"{intensity:.3g} multiply-accumulates per byte, {reached:.3g} per cycle"
+    spots = [roof, Series("program", [(intensity, reached)], told=[told])]
+    return plot("Roofline", Axis("multiply-accumulates per byte moved", log=True), Axis("per cycle", log=True), spots)
+
+
+def _memory(report: SimReport) -> Html:
+    moved = [Bar(name, [(0, float(amount))], size(amount)) for name, amount in report.bytes.items()]
+    held = [
+        Bar(name, [(0, use.peak / use.capacity)], f"{size(use.peak)} of {size(use.capacity)}")
+        for name, use in report.memories.items()
+        if use.capacity
+    ]
+    series = ["read", "written"]
+    through = [
+        Bar(name, [(0, float(use.read)), (1, float(use.written))], size(use.read + use.written))
+        for name, use in report.memories.items()
+    ]
+    plots = [
+        bars("Between chip and memory, by operand", ["bytes"], moved),
+        bars("Through each memory", series, through),
+    ]
+    if held:
+        plots.append(bars("Room taken at most", ["share"], held, whole=1.0))
+    return side_by_side(*plots)
+
+
+def _operators(report: SimReport) -> Html:
+    regions = report.regions
+    shown: Sequence[RegionTime] = sorted(
+        sorted(regions, key=lambda region: region.start - region.end)[:MOST_BARS], key=lambda region: region.start
+    )
+    rows = [
+        Bar(r.name, [(0, float(r.end - r.start))], count(r.end - r.start), float(r.start), told=r.workload)
+        for r in shown
+    ]
+    more = f", the longest {len(shown)} of {len(regions)}" if len(shown) < len(regions) else ""
+    drawn = bars(f"From first start to last result, in cycles{more}", ["cycles"], rows, whole=float(report.cycles))
+    headings = ("operator", "workload", "cycles", "utilisation", "bytes of a", "of b", "out")
+    cells = [
+        (
+            Cell(o.name, "name"),
+            o.workload,
+            o.cycles,
+            percent(o.utilisation),
+            *((o.bytes or {}).get(operand, 0) for operand in ("a", "b", "out")),
+        )
+        for o in accelerator_report(report, (), {}).operators
+    ]
+    return join([drawn, table(headings, cells)])
+
+
+def _table(each: Table) -> Html:
+    return join([tag("h3", each.title), table(each.headings, [[_child(cell) for cell in row] for row in each.rows])])
+
+
+def _child(cell: object) -> str | int | float:
+    return cell if isinstance(cell, (str, int, float)) else str(cell)

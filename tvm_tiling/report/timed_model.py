@@ -1,0 +1,102 @@
+"""What a model's page is made of, as plain values: a report with the machine, its peaks and the run's spread.
+
+`tvm-tiling report --json` and `bench MODEL --json` write it, and `tvm-tiling report FILE.json` reads it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ModelFormatError, TilingError
+from ..model.report import Benchmark, Memory, OperatorRecord, Report
+from ..tuning.shapes.key import Workload, workload_from_dict
+from ..workload import GemmWorkload
+
+FORMAT, VERSION = "tvm-tiling-model", 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedModel:
+    """A model's report under its name. `spread` (seconds) and `runs` are None where it was not measured; `machine` is
+    a machine_record(), `peak` a Peak as plain values; `rival` is what onnxruntime took beside it."""
+
+    name: str
+    report: Report
+    machine: Mapping[str, Any]
+    peak: Mapping[str, Any] | None = None
+    spread: float | None = None
+    runs: int | None = None
+    rival: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.name,
+            **self.report.to_dict(),
+            "spread": self.spread,
+            "runs": self.runs,
+            "machine": self.machine,
+            "peak": self.peak,
+            "onnxruntime": self.rival,
+        }
+
+
+def timed(
+    name: str, report: Report, measured: Benchmark, machine: Mapping[str, Any], peak: Mapping[str, Any] | None = None
+) -> TimedModel:
+    """A report with the run that it is of."""
+    return TimedModel(name=name, report=report, machine=machine, peak=peak, spread=measured.spread, runs=measured.runs)
+
+
+def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
+    """What `to_dict` wrote; ModelFormatError names the file `where` that holds something else."""
+    try:
+        operators = [{key: value for key, value in o.items() if key != "share"} for o in plain["operators"]]
+        memory = {key: value for key, value in plain["memory"].items() if key != "total"}
+        report = Report(
+            operators=tuple(OperatorRecord(**operator) for operator in operators),
+            seconds=plain["seconds"],
+            memory=Memory(**memory),
+            compile_seconds=plain["compile_seconds"],
+        )
+        return TimedModel(
+            name=plain["model"],
+            report=report,
+            machine=plain["machine"],
+            peak=plain["peak"],
+            spread=plain["spread"],
+            runs=plain["runs"],
+            rival=plain["onnxruntime"],
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelFormatError(
+            f"{where} is damaged: {type(error).__name__} {error}; accepted: what `tvm-tiling report --json` wrote"
+        ) from None
+
+
+def workload_of(record: OperatorRecord) -> Workload | None:
+    """The workload of a convolution or a product; None of anything else, and of records without one."""
+    if record.workload is None:
+        return None
+    try:
+        return workload_from_dict(record.workload)
+    except TilingError:
+        return None
+
+
+def workload_text(workload: Workload | None) -> str:
+    """Sizes for people: "56 × 56 × 64 → 64, 3 × 3 / 2" or "128 × 768 × 3072 (m × k × n)"; empty without a workload."""
+    if workload is None:
+        return ""
+    if isinstance(workload, GemmWorkload):
+        many = f"{workload.batch} of " if workload.batch > 1 else ""
+        return f"{many}{workload.m} × {workload.k} × {workload.n} (m × k × n)"
+    w = workload
+    many = f"{w.n} of " if w.n > 1 else ""
+    stride = "" if set(w.stride) == {1} else f" / {w.stride[0]}"
+    groups = f", {w.groups} groups" if w.groups > 1 else ""
+    return f"{many}{w.h} × {w.w} × {w.ci} → {w.co}, {w.kh} × {w.kw}{stride}{groups}"

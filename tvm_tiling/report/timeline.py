@@ -1,0 +1,83 @@
+"""The timeline of a simulated program: a row for each engine, dark where it is busy, over the cycles.
+
+A program has up to millions of instructions, so a row is drawn in at most SLICES slices, each as dark as the share of
+its cycles in which the engine is busy; neighbours of one shade are one rectangle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..accel.program.program import Program
+from ..accel.timing.timing import Timing
+from .figures import percent, scaled
+from .markup import Html, tag
+
+SLICES, SHADES = 480, 8
+WIDTH = 1000  # of a row's drawing, which is stretched to the page
+TICKS = 4
+
+
+def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
+    """The drawing; None of a program that takes no time."""
+    if not cycles or not len(program):
+        return None
+    queue = program.instructions["queue"]
+    rows = [(name, number) for number, name in enumerate(program.queues) if (queue == number).any()]
+    drawn = []
+    for place, (name, number) in enumerate(rows):
+        start, end = timing.start[queue == number], timing.end[queue == number]
+        drawn.append(_row(name, place, start, end, cycles))
+    ticks = [tag("span", scaled(cycles * tick / TICKS).replace(" ", "")) for tick in range(TICKS + 1)]
+    axis = tag(
+        "div", tag("span", class_="name"), tag("span", *ticks, class_="axis"), tag("span", class_="value"), class_="bar"
+    )
+    caption = tag("figcaption", "Engines over the cycles, dark where they are busy")
+    return tag("figure", caption, *drawn, axis, class_="bars")
+
+
+def _row(name: str, place: int, start: np.ndarray, end: np.ndarray, cycles: int) -> Html:
+    parts = [
+        tag(
+            "rect",
+            x=f"{WIDTH * first:.1f}",
+            y=0,
+            width=f"{WIDTH * (last - first):.1f}",
+            height=1,
+            fill_opacity=f"{shade:.3g}",
+        )
+        for first, last, shade in shades(start, end, cycles)
+    ]
+    drawing = tag(
+        "svg",
+        *parts,
+        class_=f"row s{place % 8}",
+        viewBox=f"0 0 {WIDTH} 1",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"When {name} is busy",
+    )
+    value = tag("span", percent(int((end - start).sum()) / cycles), class_="value")
+    return tag("div", tag("span", name, class_="name"), tag("span", drawing, class_="track"), value, class_="bar")
+
+
+def shades(start: np.ndarray, end: np.ndarray, cycles: int) -> Iterator[tuple[float, float, float]]:
+    """(from, to, share busy) of stretches of one shade, places as shares of all cycles; idle ones are left out.
+
+    `start`, `end`: cycles of one engine's instructions, which do not overlap.
+    """
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    edges = np.linspace(0, cycles, min(SLICES, cycles) + 1)
+    before = np.concatenate([[0], np.cumsum(end - start)])
+    last = np.searchsorted(start, edges, side="right")
+    begun = np.maximum(last - 1, 0)
+    whole = np.where(last > 0, before[begun] + np.clip(edges - start[begun], 0, (end - start)[begun]), 0.0)
+    share = np.diff(whole) / np.diff(edges)
+    level = np.ceil(share * SHADES - 1e-9).astype(int)
+    cuts = np.flatnonzero(np.diff(level)) + 1
+    for first, behind in zip([0, *cuts.tolist()], [*cuts.tolist(), len(level)], strict=True):
+        if level[first] > 0:
+            yield first / len(level), behind / len(level), level[first] / SHADES
