@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from typing import BinaryIO
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write bytes to, which is put at `path` when all went well; after an error nothing has changed.
 
-    OSError says in one sentence why `path` cannot be written.
+    OSError says in one sentence why `path` cannot be written. The partial file is locked as long as it is written: one
+    that is not was left by a process that was killed.
     """
     target = Path(path)
     refuse_unwritable(target)
@@ -24,6 +26,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise type(error)(f"{target} cannot be written: {error.strerror or error}") from None
     try:
         with os.fdopen(handle, "wb") as file:
+            with contextlib.suppress(OSError):  # not all file systems have locks
+                fcntl.flock(handle, fcntl.LOCK_SH)
             yield file
         os.replace(partial, target)
     except BaseException:

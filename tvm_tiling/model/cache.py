@@ -1,7 +1,7 @@
 """Compiled models kept by content: the same model for the same machine and the same options is compiled once.
 
-The folder is the user's own: TVM_TILING_CACHE, or tvm-tiling in the system's place for caches. A file that cannot be
-read counts as absent, and a cache that cannot be written costs nothing but the next compilation.
+The folder is the user's own (cache_folder.py says where, and how large it may be). A file that cannot be read, or that
+others may have written, counts as absent, and a cache that cannot be written costs nothing but the next compilation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import functools
 import hashlib
 import importlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
@@ -27,30 +26,23 @@ from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..schedule import Options
 from ..whole_file import whole_file
+from .cache_folder import ASKED, SUFFIX, CacheFolder
 from .executable import Executable, load
 from .known_cuts import KnownCuts
 from .open_sizes import Setting
 
-SUFFIX = ".tar"
-ASKED = ".asked.json"
 PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "onnx", "tflite")
 # How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
 EXTERNAL = b"\n\x08location"
 
 
-def cache_folder() -> Path:
-    """Where compiled models are kept."""
-    if given := os.environ.get("TVM_TILING_CACHE"):
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tvm-tiling"
-
-
 class CompileCache:
     """A folder of saved executables."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or cache_folder()
+    def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
+        """`limit`: the most bytes of it, by default what the user set."""
+        self._place = CacheFolder(folder, limit)
+        self.folder = self._place.path
 
     def key(self, model: bytes | Sequence[ImportedModel], hardware: Hardware, options: Options) -> str:
         """64 hexadecimal digits that change with anything the executable depends on.
@@ -80,12 +72,13 @@ class CompileCache:
     def get(self, key: str) -> Executable | None:
         """The executable of that key, or None."""
         path = self.folder / f"{key}{SUFFIX}"
-        if not path.is_file():
+        if not path.is_file() or self._place.refused():
             return None
         try:
             found = load(path)
         except ModelFormatError:
             return None
+        self._place.used(path)
         found.from_cache = True
         return found
 
@@ -112,9 +105,14 @@ class CompileCache:
 
     def put(self, key: str, executable: Executable) -> None:
         """Keep an executable; where that is not possible, do without."""
+        if not self._place.limit or self._place.refused():
+            return
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            executable.save(self.folder / f"{key}{SUFFIX}")
+            path = self.folder / f"{key}{SUFFIX}"
+            executable.save(path)
+            self._place.used(path)
+            self._place.make_room()
 
 
 def model_digest(

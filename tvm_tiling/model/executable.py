@@ -123,9 +123,10 @@ class Executable:
         saved.write(path, description, [variant.library for variant in self.variants], self._constants.block, further)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """A saved executable. It is native code: load files of people you trust only. The program of an accelerator, which
-    is none, gives a SimulatedExecutable.
+def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
+    """A saved executable. It is native code, and loading it is trusting who wrote it: a file that another user owns or
+    may write to is refused, unless `digest`, its SHA-256 in hexadecimal, says that it is the one meant. The program of
+    an accelerator, which is data, gives a SimulatedExecutable.
 
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
     """
@@ -133,7 +134,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         from .accel.operator import SimulatedExecutable  # which simulators, and they alone, need
 
         return SimulatedExecutable(Program.load(path))
-    known, libraries, block = saved.read(path)
+    found = saved.read(path, digest)
+    known, block = found.description, found.constants
     try:
         constants = Constants(block, places_of(known["places"], block.nbytes))
         variants = [
@@ -146,7 +148,7 @@ def load(path: str | os.PathLike[str]) -> Any:
                 tensors=constants.tensors(plain["constants"]),
                 cores=int(known["cores"]),
             )
-            for library, plain in zip(libraries, known["variants"], strict=True)
+            for library, plain in zip(found.libraries, known["variants"], strict=True)
         ]
         made = {
             "fingerprint": known["fingerprint"],
@@ -157,7 +159,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             return Executable(variants, constants, **made)
         from .accel.executable import AcceleratedExecutable, load_programs  # which are executables of this module
 
-        programs = load_programs(path, int(known["accelerator"]["programs"]))
+        programs = load_programs(os.fspath(path), found.further, int(known["accelerator"]["programs"]))
         left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
         return AcceleratedExecutable(variants[0], constants, programs, left, **made)
     except (ValueError, KeyError, TypeError, IndexError) as error:

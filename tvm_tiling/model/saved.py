@@ -14,19 +14,21 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import tvm
 
 from ..errors import ModelFormatError
 from ..whole_file import refuse_unwritable, whole_file
+from .native_file import open_native
 from .passes.constants import aligned
 
 FORMAT = "tvm-tiling-executable"
 VERSION = 2
 DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
+MOST_MEMBERS = 100_000
 ACCEPTED = "accepted: what save() wrote"
 
 
@@ -92,34 +94,40 @@ class _Content(io.RawIOBase):
         return taken  # type: ignore[return-value]
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Library], np.ndarray]:
-    """What write() wrote: description, libraries, constants. ModelFormatError says what is wrong with the file."""
+@dataclass(frozen=True)
+class Saved:
+    """What write() wrote. `further`: contents by name."""
+
+    description: dict[str, Any]
+    libraries: list[Library]
+    constants: np.ndarray
+    further: dict[str, np.ndarray]
+
+
+def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
+    """A file that write() wrote, all of it from one opening. ModelFormatError says what is wrong with it, or who else
+    may have written it (native_file.py); nothing of it is loaded before all of it is read."""
     where = os.fspath(path)
-    try:
-        with tarfile.open(path, "r:") as archive:
-            known = _description(_member(archive, DESCRIPTION, where, LARGEST_DESCRIPTION), where)
-            contents = [
-                _member(archive, _library_name(number), where).tobytes() for number in range(len(known["libraries"]))
-            ]
-            constants = _member(archive, CONSTANTS, where)
-    except (tarfile.TarError, EOFError) as error:
-        raise ModelFormatError(f"{where} is no saved executable ({error}); {ACCEPTED}") from None
-    except OSError as error:
-        raise ModelFormatError(f"{where} cannot be read: {error.strerror or error}") from None
-    for content, digest in zip(contents, known["libraries"], strict=True):
-        if hashlib.sha256(content).hexdigest() != digest:
+    with open_native(path, digest) as file:
+        try:
+            with tarfile.open(fileobj=file, mode="r:") as archive:
+                members = _members(archive, file, where)
+                known = _description(_member(members, DESCRIPTION, where, LARGEST_DESCRIPTION), where)
+                names = [_library_name(number) for number in range(len(known["libraries"]))]
+                contents = [_member(members, name, where).tobytes() for name in names]
+                constants = _member(members, CONSTANTS, where)
+                others = members.keys() - {DESCRIPTION, CONSTANTS, *names}
+                further = {name: _member(members, name, where) for name in sorted(others)}
+        except (tarfile.TarError, EOFError, ValueError, OverflowError, MemoryError) as error:
+            if isinstance(error, ModelFormatError):
+                raise
+            raise ModelFormatError(f"{where} is no saved executable ({str(error)[:80]}); {ACCEPTED}") from None
+        except OSError as error:
+            raise ModelFormatError(f"{where} cannot be read: {error.strerror or error}") from None
+    for content, expected in zip(contents, known["libraries"], strict=True):
+        if hashlib.sha256(content).hexdigest() != expected:
             raise ModelFormatError(f"{where}: its library is damaged; {ACCEPTED}")
-    return known, [_loaded(content, where) for content in contents], constants
-
-
-def read_further(path: str | os.PathLike[str], names: Sequence[str]) -> list[np.ndarray]:
-    """The bytes that write() was given as `further`, of these names. ModelFormatError where one is missing or short."""
-    where = os.fspath(path)
-    try:
-        with tarfile.open(path, "r:") as archive:
-            return [_member(archive, name, where) for name in names]
-    except (tarfile.TarError, EOFError) as error:
-        raise ModelFormatError(f"{where} is no saved executable ({error}); {ACCEPTED}") from None
+    return Saved(known, [_loaded(content, where) for content in contents], constants, further)
 
 
 def _description(content: np.ndarray, where: str) -> dict[str, Any]:
@@ -144,21 +152,44 @@ def damaged(where: str, error: Exception) -> ModelFormatError:
     return ModelFormatError(f"{where}: its description is damaged ({error}); {ACCEPTED}")
 
 
-def _member(archive: tarfile.TarFile, name: str, where: str, most: int | None = None) -> np.ndarray:
-    """The bytes of a file in the archive, aligned as kernels want them."""
-    try:
-        member = archive.getmember(name)
-    except KeyError:
-        raise ModelFormatError(f"{where} holds no {name}; {ACCEPTED}") from None
-    if not member.isreg() or (most is not None and member.size > most):
-        raise ModelFormatError(f"{where}: {name} is no file of at most {most} bytes")
-    assert archive.fileobj is not None
-    if member.offset_data + member.size > os.stat(where).st_size:
-        raise ModelFormatError(f"{where} is cut short within {name}")
-    content = aligned(member.size)
-    archive.fileobj.seek(member.offset_data)
-    filled = archive.fileobj.readinto(content.data)  # type: ignore[attr-defined]
-    if filled != member.size:
+@dataclass(frozen=True)
+class _Place:
+    """Where the bytes of a member lie in the archive's file."""
+
+    file: BinaryIO
+    start: int
+    size: int
+
+
+def _members(archive: tarfile.TarFile, file: BinaryIO, where: str) -> dict[str, _Place]:
+    """The archive's members by name, each of which lies within the file. Nothing is unpacked: names are looked up, no
+    path is made of them, and no link is followed."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    found: dict[str, _Place] = {}
+    for count, member in enumerate(archive):
+        if count >= MOST_MEMBERS:
+            raise ModelFormatError(f"{where} holds more than {MOST_MEMBERS} members; {ACCEPTED}")
+        if not member.isreg() or member.issparse():
+            raise ModelFormatError(f"{where}: {member.name!r} is a link or no plain file; {ACCEPTED}")
+        if member.name in found:
+            raise ModelFormatError(f"{where} holds {member.name!r} twice; {ACCEPTED}")
+        if member.size < 0 or member.offset_data + member.size > end:
+            raise ModelFormatError(f"{where} is cut short within {member.name}")
+        found[member.name] = _Place(file, member.offset_data, member.size)
+    return found
+
+
+def _member(members: dict[str, _Place], name: str, where: str, most: int | None = None) -> np.ndarray:
+    """The bytes of a member, aligned as kernels want them."""
+    place = members.get(name)
+    if place is None:
+        raise ModelFormatError(f"{where} holds no {name}; {ACCEPTED}")
+    if most is not None and place.size > most:
+        raise ModelFormatError(f"{where}: {name} has {place.size} bytes; accepted: at most {most}")
+    content = aligned(place.size)
+    place.file.seek(place.start)
+    if place.file.readinto(content.data) != place.size:  # type: ignore[attr-defined]
         raise ModelFormatError(f"{where} is cut short within {name}")
     return content
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ...accel.program.join import Part, join
 from ...accel.program.program import Program
 from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
-from ...errors import UnsupportedOperator
+from ...errors import ModelFormatError, UnsupportedOperator
 from .. import saved
 from ..executable import Executable
 from ..passes.constants import Constants
@@ -113,14 +113,16 @@ def program_name(number: int) -> str:
     return f"program_{number}.vsim"
 
 
-def load_programs(path: str | os.PathLike[str], count: int) -> list[Program]:
-    """The programs in the file of a saved model. ModelFormatError says what is wrong with them."""
-    contents = saved.read_further(path, [program_name(number) for number in range(count)])
+def load_programs(where: str, contents: Mapping[str, np.ndarray], count: int) -> list[Program]:
+    """`count` programs out of the contents of a saved model. ModelFormatError says what is wrong with them."""
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
         programs = []
-        for number, content in enumerate(contents):
-            file = Path(folder) / program_name(number)
-            content.tofile(file)
+        for number in range(count):
+            name = program_name(number)
+            if name not in contents:
+                raise ModelFormatError(f"{where} holds no {name}; {saved.ACCEPTED}")
+            file = Path(folder) / name
+            contents[name].tofile(file)
             programs.append(Program.load(file))
     return programs
 

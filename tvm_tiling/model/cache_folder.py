@@ -1,0 +1,121 @@
+"""The folder of the compile cache: where it is, what may be in it, and that it stays below a size.
+
+What was used least recently goes first. A use is noted as the file's time of modification, and always later than any
+other in the folder, so that a clock which was set back does not make the latest use the oldest.
+
+A process that is killed while it writes leaves a partial file. It had a lock on that, which the system let go of; so
+what is partial and not locked is removed, once it is older than the moment between a file's making and its lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import TilingError
+from .native_file import foreign_folder
+
+SUFFIX = ".tar"
+ASKED = ".asked.json"
+LIMIT = 4 << 30  # bytes
+PARTIAL_SECONDS = 60.0
+_OURS = re.compile(rf"[0-9a-f]{{64}}({re.escape(SUFFIX)}|{re.escape(ASKED)})")
+_PARTIAL = re.compile(rf"\.{_OURS.pattern}\.[a-z0-9_]{{8}}")  # as whole_file names them
+_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def cache_folder() -> Path:
+    """Where compiled models are kept: TVM_TILING_CACHE, or tvm-tiling in the system's place for caches."""
+    if given := os.environ.get("TVM_TILING_CACHE"):
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tvm-tiling"
+
+
+def cache_limit() -> int:
+    """The most bytes that the cache may take: TVM_TILING_CACHE_SIZE, such as 500M or 2G, or 4 GiB. TilingError for what
+    is no size."""
+    given = os.environ.get("TVM_TILING_CACHE_SIZE", "").strip()
+    if not given:
+        return LIMIT
+    if (found := _SIZE.fullmatch(given)) is None:
+        raise TilingError(f"TVM_TILING_CACHE_SIZE = {given!r}; accepted: bytes, such as 500000000, 500M or 2G, or 0")
+    return int(found[1]) << 10 * " KMGT".index(found[2].upper() or " ")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a cache holds: compiled models, and bytes in all."""
+
+    models: int
+    bytes: int
+
+
+class CacheFolder:
+    """A folder of files by key, at most `limit` bytes of them. Other files in it are left alone."""
+
+    def __init__(self, path: Path | None = None, limit: int | None = None) -> None:
+        self.path = path or cache_folder()
+        self.limit = cache_limit() if limit is None else limit
+
+    def refused(self) -> str:
+        """Why files of this folder are not to be trusted, empty where they are: others may write to it."""
+        return foreign_folder(self.path)
+
+    def held(self) -> Held:
+        """What is there now."""
+        files = self._files()
+        return Held(sum(path.name.endswith(SUFFIX) for path in files), sum(s.st_size for s in files.values()))
+
+    def used(self, path: Path) -> None:
+        """Note that a file is used now."""
+        latest = max((status.st_mtime_ns for status in self._files().values()), default=0)
+        moment = max(time.time_ns(), latest + 1)
+        with contextlib.suppress(OSError):
+            os.utime(path, ns=(moment, moment))
+
+    def make_room(self) -> None:
+        """Remove abandoned partial files, then what was used least recently, until the rest is within the limit."""
+        self._remove_partial()
+        files = sorted(self._files().items(), key=lambda item: item[1].st_mtime_ns)
+        total = sum(status.st_size for _, status in files)
+        for path, status in files:
+            if total <= self.limit:
+                return
+            # A process that has this file open, or mapped its library, keeps what it has.
+            with contextlib.suppress(OSError):
+                path.unlink()
+                total -= status.st_size
+
+    def _files(self) -> dict[Path, os.stat_result]:
+        found = {}
+        with contextlib.suppress(OSError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if _OURS.fullmatch(entry.name):
+                    with contextlib.suppress(OSError):  # another process may have removed it
+                        found[Path(entry.path)] = entry.stat(follow_symlinks=False)
+        return found
+
+    def _remove_partial(self) -> None:
+        with contextlib.suppress(OSError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if not _PARTIAL.fullmatch(entry.name):
+                    continue
+                with contextlib.suppress(OSError):
+                    if time.time() - entry.stat(follow_symlinks=False).st_mtime > PARTIAL_SECONDS:
+                        _remove_unlocked(entry.path)
+
+
+def _remove_unlocked(path: str) -> None:
+    """Remove a file; OSError where somebody has its lock."""
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(handle)
