@@ -40,10 +40,9 @@ def recurrent_direction(
     `x` is steps x batch x inputs; `starts` h and c before the first step, None for 0; `lengths` steps of each sequence.
     """
     r, emit = recurrence, builder.emit
-    zeros = relax.const(np.zeros((r.batch, r.hidden), "float32"))
     projected = emit(op.matmul(x, emit(op.permute_dims(weights.inputs))))
     biases = [weights.input_bias]
-    candidate = relax.const(np.zeros(r.hidden, "float32"))
+    candidate = None
     if weights.state_bias is not None and "bias" in r.inputs:
         # The candidate's is within what the reset gate multiplies, the others' are added to those of the inputs.
         at = r.order.index("n") * r.hidden
@@ -56,14 +55,34 @@ def recurrent_direction(
     given = [bias for bias in biases if bias is not None]
     if given:
         projected = emit(op.add(projected, given[0] if len(given) == 1 else emit(op.add(*given))))
+    return recurrence_call(
+        builder, r, projected, weights.state, starts, bias=candidate, peepholes=weights.peepholes, lengths=lengths
+    )
+
+
+def recurrence_call(
+    builder: relax.BlockBuilder,
+    recurrence: Recurrence,
+    projected: relax.Expr,
+    weights: relax.Expr,
+    starts: Sequence[relax.Expr | None],
+    *,
+    bias: relax.Expr | None = None,
+    peepholes: relax.Expr | None = None,
+    lengths: relax.Expr | None = None,
+) -> list[relax.Expr]:
+    """As recurrent_direction, from `projected`: the inputs of all steps by their weights, biases added (steps x batch x
+    gates * hidden). `bias` is that of what a GRU's reset gate multiplies, None for 0."""
+    r, emit = recurrence, builder.emit
+    zeros = relax.const(np.zeros((r.batch, r.hidden), "float32"))
     h0, c0 = (zeros if start is None else start for start in (*starts, None, None)[:2])
     values = {
         "projected": projected,
-        "weights": weights.state,
+        "weights": weights,
         "h0": h0,
         "c0": c0,
-        "bias": candidate,
-        "peepholes": weights.peepholes,
+        "bias": relax.const(np.zeros(r.hidden, "float32")) if bias is None else bias,
+        "peepholes": peepholes,
         "lengths": lengths if lengths is None else emit(op.astype(lengths, "int32")),
     }
     function = builder.add_func(recurrent_function(r).without_attr("global_symbol"), "recurrence")

@@ -1,5 +1,6 @@
 """From a Relax module to one whose operators are scheduled: the order of the graph passes.
 
+roll_cells       cells that an exporter unrolled into recurrent layers
 simplify         constants, batch norm into weights, operators that do nothing
 join_views       reshapes and transpositions that meet, and vanish
 channels_last    regions around convolutions
@@ -23,6 +24,7 @@ from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
 from .passes.extremes import legalised
 from .passes.layout import channels_last
+from .passes.roll import roll_cells
 from .passes.simplify import simplify
 from .passes.views import join_views
 
@@ -53,7 +55,7 @@ def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = Non
     """`mod` with a PrimFunc for every group of operators that become one kernel. Operators that are to stay `alone` are
     in no group."""
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
-    mod = relax.transform.DecomposeOpsForInference()(simplify(mod))
+    mod = relax.transform.DecomposeOpsForInference()(simplify(roll_cells(mod)))
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = legalised(fuse_attention(mod))
     for step in FUSION:

@@ -114,6 +114,13 @@ def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda _, a: function(a)
 
 
+def _sliced(a: np.ndarray, axes: Any, starts: Any, ends: Any, steps: Any) -> np.ndarray:
+    cut = [slice(None)] * a.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
+        cut[axis] = slice(start, end, step)
+    return a[tuple(cut)]
+
+
 _NUMPY: dict[str, Callable[..., Any]] = {
     "add": _binary(np.add),
     "subtract": _binary(np.subtract),
@@ -137,6 +144,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "ones": lambda _, shape: np.ones(shape),
     "full": lambda _, shape, value: np.full(shape, value),
     "arange": lambda attrs, start, end, step: np.arange(start, end, step, dtype=str(attrs.dtype)),
+    "strided_slice": lambda _, a, axes, starts, ends, steps=None: _sliced(a, axes, starts, ends, steps),
     "concat": lambda attrs, parts: np.concatenate(parts, int(attrs.axis) if attrs.axis is not None else None),
 }
 
