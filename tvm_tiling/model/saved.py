@@ -110,7 +110,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
     where = os.fspath(path)
     with open_native(path, digest) as file:
         try:
-            with tarfile.open(fileobj=file, mode="r:") as archive:
+            with tarfile.open(fileobj=_Bounded(file), mode="r:") as archive:  # type: ignore[call-overload]
                 members = _members(archive, file, where)
                 known = _description(_member(members, DESCRIPTION, where, LARGEST_DESCRIPTION), where)
                 names = [_library_name(number) for number in range(len(known["libraries"]))]
@@ -152,6 +152,19 @@ def damaged(where: str, error: Exception) -> ModelFormatError:
     return ModelFormatError(f"{where}: its description is damaged ({error}); {ACCEPTED}")
 
 
+class _Bounded:
+    """A file to read from: never more is asked of it, and so made room for, than it has left."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.tell, self.seek = file, file.tell, file.seek
+        self._end = file.seek(0, os.SEEK_END)
+        file.seek(0)
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._end - self._file.tell())
+        return self._file.read(left if size < 0 else min(size, left))
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where the bytes of a member lie in the archive's file."""
@@ -164,8 +177,9 @@ class _Place:
 def _members(archive: tarfile.TarFile, file: BinaryIO, where: str) -> dict[str, _Place]:
     """The archive's members by name, each of which lies within the file. Nothing is unpacked: names are looked up, no
     path is made of them, and no link is followed."""
+    place = file.tell()
     end = file.seek(0, os.SEEK_END)
-    file.seek(0)
+    file.seek(place)
     found: dict[str, _Place] = {}
     for count, member in enumerate(archive):
         if count >= MOST_MEMBERS:

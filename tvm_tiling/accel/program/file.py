@@ -66,7 +66,9 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 
 
 def is_program(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as the file of a program does."""
+    """Whether a file begins as the file of a program does; a pipe, which may never begin, does not."""
+    if not Path(path).is_file():
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
