@@ -14,6 +14,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from ..lowering.threads import own_core, use_all_cores
 from ..measure import interquartile_range
+from .handover import Inputs, handed_over, spans
 from .launcher import take_over
 from .report import Benchmark, Memory, OperatorRecord
 from .saved import Library
@@ -43,19 +44,25 @@ class Variant:
         self.library, self.signature, self.operators = library, signature, tuple(operators)
         self.memory, self.constants, self.cores = memory, tuple(constants), cores
         self._tensors = tuple(tensors)
+        self._constant_spans = spans(self._tensors)
         self._state = threading.local()
         self.launched = take_over(library.module, cores)
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple."""
         result = self._function()(*self._arguments(arrays))
+        held = (*self._constant_spans, *self._state.inputs.spans)
         if isinstance(result, tvm.runtime.Tensor):
-            return result.numpy()
-        outputs = tuple(tensor.numpy() for tensor in result)
+            return handed_over([result], held)[0]
+        outputs = tuple(handed_over(result, held))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _arguments(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-        return [*(tvm.runtime.tensor(np.asarray(array, order="C")) for array in arrays), *self._tensors]
+        """What the model's function takes, in memory of this thread."""
+        if not hasattr(self._state, "inputs"):
+            self._state.inputs = Inputs(self.signature.input_shapes, self.signature.input_dtypes)
+        self._state.inputs.fill(arrays)
+        return [*self._state.inputs.tensors, *self._tensors]
 
     def _function(self) -> Callable[..., Any]:
         """The model's function in this thread's machine."""
