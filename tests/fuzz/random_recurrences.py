@@ -1,0 +1,58 @@
+"""Random recurrent layers: every cell and variant, batch, share of the cores, weights packed ahead or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from products import native
+from recurrent_reference import by_numpy, numbers
+from tvm_tiling.schedules.rnn import schedule_recurrence
+
+import tvm_tiling as tt
+from tvm_tiling.decide.rnn.recurrence import GATES, Recurrence
+
+ROUNDING = 5e-6  # of states, which are below 1; a plain RNN's ReLU adds up, and is compared with its own size
+
+
+def random_recurrence(rng: random.Random) -> Recurrence:
+    cell = rng.choice(("lstm", "lstm", "gru", "gru", "rnn"))
+    order = list(GATES[cell])
+    rng.shuffle(order)
+    return Recurrence(
+        cell=cell,
+        steps=rng.randint(1, 6),
+        batch=rng.choice((1, 1, 2, 3, 8, 9, 16)),
+        hidden=rng.choice((1, 7, 16, 17, 31, 33, 64, 100, rng.randint(1, 130))),
+        order="".join(order),
+        reverse=rng.random() < 0.4,
+        reset_after=cell != "gru" or rng.random() < 0.5,
+        activation=rng.choice(("tanh", "relu")) if cell == "rnn" else "tanh",
+        lengths=rng.random() < 0.4,
+        peepholes=cell == "lstm" and rng.random() < 0.3,
+    )
+
+
+def check_random_recurrence(rng: random.Random, note: Callable[[str], None]) -> None:
+    """One of them against float64."""
+    r, ahead = random_recurrence(rng), rng.random() < 0.5
+    hardware = native(cores=rng.choice((1, 1, 2, 3)))
+    note(f"{r} ahead {ahead} {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits")
+    values = numbers(r, seed=rng.randrange(1000))
+    scheduled = schedule_recurrence(r, "layer", hardware.cpu, ahead=ahead)
+    functions = {"layer": scheduled.main}
+    if ahead:
+        functions["layer_pack"] = scheduled.pack
+    library = tvm.compile(tvm.IRModule(functions), target=tt.llvm_target(hardware))
+    tensors = {name: tvm.runtime.tensor(value) for name, value in values.items()}
+    if ahead:
+        packed = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
+        library["layer_pack"](tensors["weights"], packed)
+        tensors["weights"] = packed
+    results = {name: tvm.runtime.empty(shape, "float32") for name, shape in r.outputs.items()}
+    library["layer"](*tensors.values(), *results.values())
+    for name, want in by_numpy(r, values).items():
+        atol = ROUNDING * max(1.0, float(np.abs(want).max()))
+        np.testing.assert_allclose(results[name].numpy(), want, rtol=0, atol=atol, err_msg=name)

@@ -1,0 +1,64 @@
+"""Random products and convolutions on random accelerators: the simulator's integers equal LLVM's, bit for bit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+from convolutions import convolution
+from operators import by_llvm, product, simulated
+
+import tvm_tiling as tt
+from tvm_tiling.errors import TilingError
+
+PRESETS = ("vta", "wfold16", "neartile", "dla3")
+
+
+def random_machine(rng: random.Random) -> tt.Hardware:
+    """A preset, or a machine of page 01 with small buffers, so that operands do not fit."""
+    if rng.random() < 0.5:
+        return tt.Hardware.load(rng.choice(PRESETS))
+    return tt.Hardware.neartile(
+        buf_a=1 << rng.randint(7, 14),
+        buf_b=1 << rng.randint(7, 14),
+        acc_max=rng.choice((0, 1, 1)) << rng.randint(8, 14),
+        bw_a=2.0 ** rng.randint(1, 5),
+        bw_b=2.0 ** rng.randint(1, 5),
+        macs_per_cycle=2 ** rng.randint(2, 8),
+        block_m=rng.choice((1, 1, 4)),
+        block_n=rng.choice((1, 1, 4, 16)),
+    )
+
+
+def check_random_simulated(rng: random.Random, note: Callable[[str], None]) -> None:
+    """One of them; a machine that has not the buffers for any cut of it says so."""
+    hardware = random_machine(rng)
+    if rng.random() < 0.5:
+        m, n, k = (rng.randint(1, 70) for _ in range(3))
+        options = {"trans_a": rng.random() < 0.3, "trans_b": rng.random() < 0.5}
+        batch = rng.choice((None, None, None, 2))
+        what, op = f"product {m} {n} {k} {options} {batch}", product(m, n, k, "int8", batch=batch, **options)
+    else:
+        kernel, groups = rng.choice((1, 1, 2, 3)), rng.choice((1, 1, 1, 2))
+        shape = {
+            "n": rng.randint(1, 2),
+            "h": rng.randint(kernel, 12),
+            "w": rng.randint(kernel, 20),
+            "ci": groups * rng.randint(1, 12),
+            "co": groups * rng.randint(1, 24),
+            "kh": kernel,
+            "kw": kernel,
+            "stride": (rng.randint(1, 2), rng.randint(1, 2)),
+            "padding": tuple(rng.randint(0, 1) for _ in range(4)),
+            "groups": groups,
+            "layout": rng.choice(("NHWC", "NCHW")),
+        }
+        what, op = f"convolution {shape}", convolution(**shape)
+    note(f"{what} on {hardware}")
+    try:
+        func, _, _, inputs, result = simulated(op, hardware)
+    except TilingError as error:
+        note(f"refused: {error}")
+        return
+    np.testing.assert_array_equal(result, by_llvm(func, inputs, result.shape, result.dtype.name))
