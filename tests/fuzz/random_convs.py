@@ -75,9 +75,8 @@ def check_random_conv(rng: random.Random, note: Callable[[str], None]) -> None:
     conv, source, kind = random_conv(rng)
     hardware = rng.choice((native, native, avx2))(cores=rng.choice((1, 1, 2, 5, 16)))
     form, packed = rng.choice((None, None, None, *FORMS)), rng.random() < 0.5
-    note(
-        f"{conv} {kind} {source.layout} form {form}, packed {packed}, {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
-    )
+    machine = f"{hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
+    note(f"{conv} {kind} {source.layout} form {form}, packed {packed}, {machine}")
     inputs, want = arrays(conv, source)
     operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
     result = Guarded(want.shape, str(source.out.dtype))
