@@ -125,3 +125,15 @@ def test_a_failure_exits_with_1(capsys, monkeypatch):
     assert code == 1
     assert "broken" in out and "mend it" in out
     assert run(capsys, "--json")[0] == 1
+
+
+def test_the_compile_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
+    monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "2M")
+    (tmp_path / f"{'a' * 64}.tar").write_bytes(bytes(1 << 20))
+    found = doctor.check_compile_cache()
+    assert (found.status, found.found) == ("ok", f"1 models, 1 of 2 MiB in {tmp_path}")
+    tmp_path.chmod(0o777)
+    assert doctor.check_compile_cache().status == "warn" and "chmod go-w" in doctor.check_compile_cache().remedy
+    monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "some")
+    assert doctor.check_compile_cache().status == "fail"

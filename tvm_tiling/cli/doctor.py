@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import typer
 
-from ..errors import HardwareError
+from ..errors import HardwareError, TilingError
 from ..hardware import Cpu
 from ..hardware.detect import detect_cpu
 from ..hardware.usable import affinity, cpu_limit
+from ..model.cache_folder import CacheFolder
 from .output import print_json, print_table
 
 OLDEST_PYTHON = (3, 10)
@@ -52,6 +54,9 @@ class Check:
     remedy: str = ""
 
 
+EXAMPLES = ("tvm-tiling doctor", "tvm-tiling doctor --json")
+
+
 def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """Check versions, threads, caches and optional parts; exit with 1 if something fails."""
     checks = list(all_checks())
@@ -67,6 +72,7 @@ def all_checks() -> Iterator[Check]:
     """Every check on the running system."""
     yield check_python(sys.version_info[:2])
     yield from check_packages(_version)
+    yield check_compile_cache()
     try:
         cpu = detect_cpu()
     except HardwareError as error:
@@ -128,6 +134,22 @@ def check_caches(cpu: Cpu) -> Check:
 
 
 _DESCRIBE = "correct the output of `tvm-tiling hardware detect --toml` in a file and pass that as --hardware"
+
+
+def check_compile_cache() -> Check:
+    """The folder of compiled models: its size against its limit, and whether others may write to it."""
+    try:
+        folder = CacheFolder()
+    except TilingError as error:
+        return Check("compile cache", "fail", str(error), "set TVM_TILING_CACHE_SIZE to a size, or not at all")
+    held = folder.held()
+    found = f"{held.models} models, {held.bytes >> 20} of {folder.limit >> 20} MiB in {folder.path}"
+    if why := folder.refused():
+        return Check("compile cache", "warn", f"not used: {why}; {folder.path}", f"chmod go-w {folder.path}, or chown")
+    parent = next(path for path in (folder.path, *folder.path.parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        return Check("compile cache", "warn", f"{found}: cannot be written", "set TVM_TILING_CACHE to another folder")
+    return Check("compile cache", "ok", found)
 
 
 def check_limit(limit: float | None, processors: int) -> Check:
