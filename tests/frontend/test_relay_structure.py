@@ -6,9 +6,8 @@ import time
 
 import numpy as np
 import pytest
-from relay_cases import Case, check, outputs
+from relay_cases import outputs
 from relay_files import JsonWriter
-from relay_reference import transposed
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
@@ -214,55 +213,3 @@ def test_two_megabytes_of_text_take_less_than_two_seconds():
         parse_program(text, lambda kind, number: None, None)
         seconds.append(time.process_time() - start)
     assert min(seconds) < 2
-
-
-def test_batch_matmul_of_every_release():
-    a, b, square = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 5, 4)), RNG.normal(size=(2, 4, 4))
-    a, b, square = (np.asarray(value, "float32") for value in (a, b, square))
-    # The shapes tell that nothing but A B^T can be meant.
-    check([Case("nn.batch_matmul(%a, %b)", {"a": a, "b": b}, a @ b.transpose(0, 2, 1))])
-    # A square operand: as it stands from 0.8 on, transposed before.
-    check([Case("nn.batch_matmul(%a, %b)", {"a": a, "b": square}, a @ square)])
-    check([Case("nn.batch_matmul(%a, %b)", {"a": a, "b": square}, a @ square.transpose(0, 2, 1))], header="v0.0.4")
-
-
-def test_pad_of_every_release():
-    padded = np.pad(X, [(0, 1), (2, 0)], constant_values=1.5)
-    check(
-        [
-            Case("nn.pad(%a, pad_width=[[0, 1], [2, 0]], pad_value=1.5f)", {"a": X}, padded),
-            Case("nn.pad(%a, 1.5f, pad_width=[[0, 1], [2, 0]])", {"a": X}, padded),
-            Case("nn.pad(%a, pad_width=[[0, 1], [2, 0]])", {"a": X}, np.pad(X, [(0, 1), (2, 0)])),
-        ]
-    )
-
-
-def test_where_of_every_release():
-    rows, columns = np.array([True, False]), np.array([False, True, True])
-    by_row, by_column = np.where(rows[:, None], X, -X), np.where(columns, X, -X)
-    check(
-        [
-            Case("where(%c, %a, %b)", {"c": rows, "a": X, "b": -X}, by_row),
-            Case("where(%c, %a, %b)", {"c": columns, "a": X, "b": -X}, by_column),
-        ]
-    )
-    square = X[:, :2]
-    case = {"c": rows, "a": square, "b": -square}
-    check([Case("where(%c, %a, %b)", case, np.where(rows, square, -square))])
-    check([Case("where(%c, %a, %b)", case, np.where(rows[:, None], square, -square))], header="v0.0.4")
-
-
-def test_transposed_weights_of_every_release():
-    """Until 0.11 the layout was called OIHW and the inputs came first; a square weight is what its release says."""
-    x, w = RNG.normal(size=(1, 3, 4, 4)), RNG.normal(size=(3, 3, 2, 2))
-    x, w = np.asarray(x, "float32"), np.asarray(w, "float32")
-    for release, weight in (("0.11.0", w), ("0.12.0", w.transpose(1, 0, 2, 3))):
-        writer = JsonWriter(release)
-        given, kernel = writer.var("x", writer.tensor(x.shape)), writer.constant(np.ascontiguousarray(weight))
-        attrs = writer.add(
-            "relay.attrs.Conv2DTransposeAttrs", kernel_layout=writer.text("OIHW"), strides=writer.numbers([1, 1])
-        )
-        body = writer.call(writer.op("nn.conv2d_transpose"), [given, kernel], attrs)
-        model = load_model(writer.module({"main": writer.function([given], body)}))
-        wanted = np.asarray(transposed(x, w, [1, 1], [0] * 4, [0, 0]), "float32")
-        np.testing.assert_allclose(outputs(model.module, [x])[0], wanted, rtol=1e-4, atol=1e-4)
