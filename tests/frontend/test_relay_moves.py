@@ -95,6 +95,7 @@ SLICES = [
     Case(
         'strided_slice(%a, begin=[0, 1], end=[-1, 2], strides=[1], slice_mode="size", axes=None)', {"a": X}, X[:, 1:3]
     ),
+    Case("dyn.squeeze(%a, %b)", {"a": X[:, None]}, X, {"b": i32(1)}),
     Case("dyn.strided_slice(%a, %b, %e, %s)", {"a": X}, X[:, 1:3], {"b": i32(0, 1), "e": i32(2, 3), "s": i32(1, 1)}),
     Case("slice_like(%a, %b)", {"a": X, "b": X[:1, :2, :2]}, X[:1, :2, :2]),
     Case("slice_like(%a, %b, axes=[1])", {"a": X, "b": X[:1, :2]}, X[:, :2]),
