@@ -60,6 +60,7 @@ def command(
                 ],
                 "outputs": list(imported.output_names),
                 "unused_params": list(found.unused),
+                "numbered_params": dict(found.numbered),
                 "mapped": [{"relay": name, "relax": became, "calls": count} for name, became, count in rows],
             }
         )
@@ -71,4 +72,6 @@ def command(
         print(f"input {name}: {dtype} {extents}")
     if found.unused:
         print(f"parameters that the model does not have: {', '.join(found.unused)}")
+    if found.numbered:
+        print(f"parameters of the compiled model: {', '.join(f'{name} is {what}' for name, what in found.numbered)}")
     print_table(("Relay", "became", "calls"), rows)

@@ -19,15 +19,19 @@ ACCEPTED = (
 )
 # Names of a model that lies in no folder, the first one that is there counts.
 AT_THE_TOP: tuple[str, ...] = ("model.json", "model.relay", "relay.json", "relay.txt")
+# Folders of Model Library Format in which the graph lies that the model was compiled to.
+GRAPHS = ("executor-config/graph/", "runtime-config/graph/")
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What an archive holds: the model's name and bytes, and those of its parameters, if any."""
+    """What an archive holds: the model's name and bytes, those of its parameters, if any, and of the graph that it was
+    compiled to, if there is just one."""
 
     name: str
     model: memoryview
     params: tuple[tuple[str, memoryview], ...]
+    graph: tuple[str, memoryview] | None
 
 
 class _View(io.RawIOBase):
@@ -104,4 +108,6 @@ def read_archive(data: memoryview, where: str) -> Archive:
         raise ModelFormatError(f"{where}: holds {what}; {ACCEPTED}")
     beside = models[0].rpartition("/")[0]
     params = [name for name in held if name.endswith(".params") and (not beside or name.startswith("parameters/"))]
-    return Archive(models[0], held[models[0]], tuple((name, held[name]) for name in sorted(params)))
+    graphs = [name for name in held if name.startswith(GRAPHS)]
+    graph = (graphs[0], held[graphs[0]]) if len(graphs) == 1 else None
+    return Archive(models[0], held[models[0]], tuple((name, held[name]) for name in sorted(params)), graph)

@@ -16,6 +16,7 @@ from ..imported import ImportedModel, first_line
 from .archive import is_tar, read_archive
 from .json_module import module_of
 from .nodes import Nodes
+from .numbered import Numbered, by_number, graph_inputs, is_numbered
 from .operands import Value
 from .params import parse_params, read_params
 from .parser import divide_metadata, parse_program
@@ -29,12 +30,14 @@ _OLD_VERSION = re.compile(r"\s*v0\.0\.\d")
 @dataclass(frozen=True)
 class RelayModel:
     """A model read from Relay. `mapped`: of each operator of Relay, what it became how often. `unused`: parameters that
-    were given and that the model does not have. `release`: of the TVM that wrote it, where the file tells."""
+    were given and that the model does not have. `release`: of the TVM that wrote it, where the file tells. `numbered`:
+    what the parameters p0, p1 and so on of a compiled model were found to be."""
 
     imported: ImportedModel
     mapped: Mapping[str, Mapping[str, int]]
     unused: tuple[str, ...]
     release: Release
+    numbered: tuple[tuple[str, str], ...]
 
 
 def import_relay(
@@ -65,10 +68,13 @@ def read_relay(
     """As import_relay, with what was mapped to what."""
     view = memoryview(data).cast("B")
     held: dict[str, Any] = {}
+    listed: tuple[str, ...] | None = None
     if is_tar(view):
         archive = read_archive(view, where)
         for name, content in archive.params:
             held.update(parse_params(content, f"{where}: {name}"))
+        if archive.graph is not None and is_numbered(held):
+            listed = graph_inputs(archive.graph[1], f"{where}: {archive.graph[0]}")
         view, source = archive.model, f"{where}: {archive.name}"
     else:
         source = where
@@ -76,8 +82,13 @@ def read_relay(
     module = _parsed(view, source)
     main = _main(module, source)
     values = {**held, **given}
-    unused = _refuse_unused(main, given, held, isinstance(params, Mapping), source)
-    return _assembled(module, main, values, unused, shapes, batch, source)
+    numbered, unused = Numbered(), ()
+    if is_numbered(values) and not _named(main).keys() & values.keys():
+        numbered = by_number(main, values, listed, source)
+        values = dict(numbered.values)
+    else:
+        unused = _refuse_unused(main, given, held, isinstance(params, Mapping), source)
+    return _assembled(module, main, values, numbered, unused, shapes, batch, source)
 
 
 def _parsed(view: memoryview, where: str) -> Module:
@@ -157,13 +168,15 @@ def _assembled(
     module: Module,
     main: Function,
     values: Mapping[str, Any],
+    numbered: Numbered,
     unused: tuple[str, ...],
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
     where: str,
 ) -> RelayModel:
     """The Relax module of `main`, its parameters bound and its shapes settled."""
-    inputs = {name: variable for name, variable in _named(main).items() if name not in values}
+    known = {*values, *numbered.gone}
+    inputs = {name: variable for name, variable in _named(main).items() if name not in known}
     _refuse_shapes(list(inputs), shapes, where)
     settled = {name: _settled(name, variable, shapes, batch, where) for name, variable in inputs.items()}
     builder = relax.BlockBuilder()
@@ -179,6 +192,8 @@ def _assembled(
     for name, variable in _named(main).items():
         if name in values:
             bound[id(variable)] = _constant(name, variable, values[name], where)
+    for place, value in numbered.parts.items():
+        bound[place] = relax.const(tvm.runtime.tensor(value), value.dtype.name)
     failure: Exception | None = None
     tensors: list[relax.Expr] = []
     with builder.function("main", parameters):
@@ -203,7 +218,7 @@ def _assembled(
         output_names=("output",) if count == 1 else tuple(f"output_{place}" for place in range(count)),
         source="relay",
     )
-    return RelayModel(imported, translator.mapped, unused, module.release)
+    return RelayModel(imported, translator.mapped, unused, module.release, numbered.names)
 
 
 def _identifiers(names: Sequence[str]) -> list[str]:
