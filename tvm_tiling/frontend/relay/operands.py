@@ -13,6 +13,11 @@ from tvm import relax, tirx
 
 from .tree import Release, Type
 
+# What a few bytes of a file may ask for: elements of a constant, results of one operator, dimensions of size 1.
+MAX_CONSTANT = 2**20
+MAX_PARTS = 10_000
+MAX_NEW_AXES = 32
+
 # A value of Relay: a tensor, or a tuple of values.
 Value = Any
 
@@ -130,6 +135,13 @@ def value_of(tensor: relax.Expr) -> np.ndarray | None:
         found: np.ndarray = tensor.value.numpy()
         return found
     return None
+
+
+def bounded(count: int, what: str, most: int = MAX_CONSTANT) -> int:
+    """`count`, if a file may ask for so many. ValueError."""
+    if count > most:
+        raise ValueError(f"{what} = {count}; accepted: up to {most}")
+    return count
 
 
 def constant(value: Any, dtype: str) -> relax.Expr:

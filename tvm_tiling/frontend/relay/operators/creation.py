@@ -9,9 +9,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from ..operands import Operands, Value, constant, dtype_of, numbers, shape_of, value_of
-
-LARGEST_CONSTANT = 2**20  # elements
+from ..operands import Operands, Value, bounded, constant, dtype_of, numbers, shape_of, value_of
 
 
 def _shape(call: Operands, place: int) -> list[int]:
@@ -58,9 +56,7 @@ def _arange(call: Operands) -> Value:
     start, stop, step = (call.known(place, "a bound").item() for place in range(3))
     if step == 0 or not all(map(math.isfinite, (start, stop, step))):
         raise ValueError(f"from {start} to {stop} by {step}; accepted: a step other than 0")
-    count = max(0, math.ceil((stop - start) / step))
-    if count > LARGEST_CONSTANT:
-        raise ValueError(f"{count} numbers; accepted: up to {LARGEST_CONSTANT}")
+    count = bounded(max(0, math.ceil((stop - start) / step)), "numbers")
     return constant(start + np.arange(count) * step, str(call["dtype"]))
 
 
@@ -92,8 +88,7 @@ def _one_hot(call: Operands) -> Value:
     rank = len(shape_of(indices)) + 1
     axis = int(call["axis"]) % rank
     depth = int(call.known(3, "the depth").item()) if len(call.args) > 3 else int(call["depth"])
-    if depth > LARGEST_CONSTANT:
-        raise ValueError(f"depth = {depth}; accepted: up to {LARGEST_CONSTANT}")
+    bounded(depth, "depth")
     line = [depth if place == axis else 1 for place in range(rank)]
     kinds = constant(np.arange(depth).reshape(line), dtype_of(indices))
     apart = shape_of(indices)

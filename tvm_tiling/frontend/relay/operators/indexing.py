@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from tvm import te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, constant, dtype_of, numbers, shape_of
+from ..operands import Operands, Value, axis_in, bounded, constant, dtype_of, numbers, shape_of
 
 _TAKE_MODES = ("clip", "wrap", "fast")
 
@@ -73,6 +74,7 @@ def _unravel_index(call: Operands) -> Value:
 
 def _invert_permutation(call: Operands) -> Value:
     places = call.tensor(0)
+    bounded(math.prod(shape_of(places)), "places")
     zeros = constant(np.zeros(shape_of(places)), dtype_of(places))
     counted = constant(np.arange(shape_of(places)[0]), dtype_of(places))
     return call.te(topi.scatter_elements, zeros, places, counted, 0, "update")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tvm import relax, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, numbers, shape_of, value_of
+from ..operands import MAX_NEW_AXES, MAX_PARTS, Operands, Value, axis_in, bounded, numbers, shape_of, value_of
 from .padding import constant_border
 
 
@@ -126,7 +126,8 @@ def _expand_dims(call: Operands) -> Value:
     x = call.tensor(0)
     shape = shape_of(x)
     axis = axis_in(call["axis"], len(shape), 1)
-    return op.reshape(x, [*shape[:axis], *[1] * int(call["num_newaxis"]), *shape[axis:]])
+    count = bounded(int(call["num_newaxis"]), "num_newaxis", MAX_NEW_AXES)
+    return op.reshape(x, [*shape[:axis], *[1] * count, *shape[axis:]])
 
 
 def _batch_flatten(call: Operands) -> Value:
@@ -153,7 +154,7 @@ def _split(call: Operands) -> Value:
     axis = axis_in(call["axis"], len(shape_of(x)))
     if isinstance(parts, list):
         return op.split(x, numbers(parts), axis)
-    count = numbers(parts)[0]
+    count = bounded(numbers(parts)[0], "indices_or_sections", MAX_PARTS)
     if count < 1 or shape_of(x)[axis] % count:
         raise ValueError(f"{shape_of(x)[axis]} elements in {count} parts; accepted: a divisor")
     return (x,) if count == 1 else op.split(x, count, axis)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import topi
 
-from ..operands import Operands, Value, constant, numbers, shape_of
+from ..operands import Operands, Value, bounded, constant, numbers, shape_of
 
 
 def _multibox_prior(call: Operands) -> Value:
@@ -24,6 +24,7 @@ def _multibox_prior(call: Operands) -> Value:
     step_w = steps[1] if steps[1] > 0 else 1.0 / width
     shapes = [(size * height / width / 2, size / 2) for size in sizes]
     shapes += [(sizes[0] * height / width * np.sqrt(ratio) / 2, sizes[0] / np.sqrt(ratio) / 2) for ratio in ratios[1:]]
+    bounded(height * width * len(shapes), "boxes")
     half = np.array(shapes)  # [kinds, (width, height)]
     y, x = np.meshgrid(
         (np.arange(height) + offsets[0]) * step_h, (np.arange(width) + offsets[1]) * step_w, indexing="ij"
@@ -52,6 +53,7 @@ def _non_max_suppression(call: Operands) -> Value:
     indices = call.tensor(2) if len(call.args) > 2 else None
     if indices is None:
         batch, boxes = shape_of(data)[:2]
+        bounded(batch * boxes, "boxes")
         indices = constant(np.tile(np.arange(boxes), (batch, 1)), "int32")
     most = _scalar(call, "max_output_size", 3)
     overlap = _scalar(call, "iou_threshold", 4)
