@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench lint docs figures clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/with-onnx
@@ -22,6 +22,14 @@ lint: $(VENV)/with-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Pages into build/docs; a warning is an error.
+docs: $(VENV)/with-docs
+	$(BIN)/python -m mkdocs build --quiet --strict
+
+# Writes the pictures of docs/ anew.
+figures: $(VENV)/with-base
+	$(BIN)/python docs/figures/draw.py
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -37,7 +45,7 @@ $(VENV)/with-base: $(VENV)/made
 	@$(PIP) --editable .
 	@touch $@
 
-# Extras of pyproject.toml: onnx, test, lint, bench.
+# Extras of pyproject.toml: onnx, test, lint, bench, docs.
 $(VENV)/with-%: $(VENV)/with-base
 	@echo "Installing what '$*' needs ..."
 	@$(PIP) --editable '.[$*]'

@@ -60,6 +60,7 @@ class _SumOfProducts:
 
     @property
     def flops(self) -> int:
+        """Operations: a multiply-add counts as two."""
         return 2 * self.macs
 
     @property
@@ -127,6 +128,7 @@ class GemmWorkload(_SumOfProducts):
         return self.batch * ((self.m * self.k + self.k * self.n) * self.d_s + self.m * self.n * self.d_acc)
 
     def to_dict(self) -> dict[str, Any]:
+        """The operator's name and every field, as plain values for JSON."""
         return {"op": "gemm", **{f.name: getattr(self, f.name) for f in fields(self)}}
 
 
@@ -235,6 +237,7 @@ class ConvWorkload(_SumOfProducts):
         return (image + kernels * self.kd * self.kh * self.kw) * self.d_s + result * self.d_acc
 
     def to_dict(self) -> dict[str, Any]:
+        """The operator's name and every field, as plain values for JSON."""
         return {"op": "conv", **{f.name: getattr(self, f.name) for f in fields(self)}}
 
 
@@ -288,6 +291,7 @@ class RnnWorkload(_SumOfProducts):
 
     @property
     def directions(self) -> int:
+        """Two where it is bidirectional, else one."""
         return 2 if self.bidirectional else 1
 
     @property
@@ -312,4 +316,5 @@ class RnnWorkload(_SumOfProducts):
         return (self.batch * self.steps * self.input_size + self.weights + outputs) * self.d_s
 
     def to_dict(self) -> dict[str, Any]:
+        """The operator's name and every field, as plain values for JSON."""
         return {"op": "rnn", **{f.name: getattr(self, f.name) for f in fields(self)}}

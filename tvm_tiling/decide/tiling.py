@@ -29,6 +29,7 @@ class Decision:
         return next((r.why for r in self.reasons if r.field == field), "")
 
     def to_dict(self) -> dict[str, Any]:
+        """The operator's name, every field and the reasons, as plain values for JSON."""
         plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "reasons"}
         return {"op": self.op, **plain, "reasons": [list(r) for r in self.reasons]}
 

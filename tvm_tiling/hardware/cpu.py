@@ -36,6 +36,7 @@ class Cache:
 
     @property
     def sets(self) -> int:
+        """Sets of `ways` lines: addresses `sets * line` apart fall into the same one."""
         return self.size // (self.ways * self.line)
 
 

@@ -74,6 +74,7 @@ class SimReport:
 
     @property
     def energy_pj(self) -> float:
+        """Energy of the whole run, in pJ."""
         return sum(self.energy.values())
 
     @property

@@ -1,0 +1,11 @@
+"""A database of measured shapes: one shape measured, and a larger one served by its entries."""
+
+import tvm_tiling as tt
+
+known, larger = (tt.GemmWorkload(m=m, k=128, n=256, dtype="int8") for m in (128, 512))
+with tt.ShapeDatabase("shapes.db") as db:  # or "postgresql+psycopg://user@host/name"
+    report = db.generate(target="vsim/vta", shapes=[known], candidates=2, limit=4)
+    print(f"{report.initial} measured, {report.boundary} boundary shapes, {report.measured} measurements")
+    hit = db.match(larger, target="vsim/vta")
+    print(hit.step, hit.entry.cut, hit.estimate, hit.proportional)
+    cut = db.cut_for(larger, tt.Hardware.load("vta"))  # what tt.compile(..., database=db) asks for

@@ -1,0 +1,39 @@
+"""Draws the pictures of docs/ from decisions and simulations: python docs/figures/draw.py [FOLDER]
+
+`make figures` writes them beside this file. They depend on presets and formulas alone, not on the machine that draws.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import boundary
+import convolutions
+import folding
+import levels
+import products
+import recurrent
+
+PICTURES = {
+    **products.PICTURES,
+    **convolutions.PICTURES,
+    **folding.PICTURES,
+    **recurrent.PICTURES,
+    **levels.PICTURES,
+    **boundary.PICTURES,
+}
+
+
+def draw(folder: Path) -> list[Path]:
+    """Writes every picture into `folder`, and returns the files."""
+    files = []
+    for name, picture in PICTURES.items():
+        files.append(folder / f"{name}.svg")
+        picture().save(files[-1])
+    return files
+
+
+if __name__ == "__main__":
+    for file in draw(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent):
+        print(file)

@@ -1,0 +1,147 @@
+"""Matrix products: loads against the depth of the reduction, blocks to scale, cache sets, register tiles."""
+
+from __future__ import annotations
+
+from svg import WIDTH, Drawing, plot
+
+import tvm_tiling as tt
+from tvm_tiling.decide.gemm.cache_conflict import rows_sharing_a_set
+from tvm_tiling.decide.gemm.traffic import product_on
+
+NEARTILE = tt.Hardware.load("neartile")
+CPU = tt.Hardware.load("zen4-server-8c")
+
+
+def unsplit_utilisation(workload: tt.GemmWorkload) -> float:
+    """The best utilisation of a cut that keeps K whole; 0 where none fits."""
+    p = product_on(workload, NEARTILE)
+    rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
+    if not rows or not columns:
+        return 0.0
+    return max(p.utilisation(*p.load_counts(rows, columns, p.k, order)) for order in ("mn", "nm"))
+
+
+def splitting_k() -> Drawing:
+    """How far the multipliers are used where K is kept whole, and where it is split."""
+    picture = plot("Utilisation against the depth of a product, K whole and split", (256, 65536), (0, 1.05), log="x")
+    picture.ticks(
+        [(2**power, f"{2**power}") for power in range(8, 17)], [(share / 4, f"{25 * share}%") for share in range(5)]
+    )
+    picture.names("k of a product of 2048 x k x 2048, float16, on neartile", "utilisation")
+    depths = [2 ** (power / 2) for power in range(16, 33)]
+    whole, decided = [], []
+    for depth in depths:
+        workload = tt.GemmWorkload(m=2048, k=round(depth), n=2048, dtype="float16")
+        whole.append((depth, unsplit_utilisation(workload)))
+        decided.append((depth, tt.decide(workload, NEARTILE)))
+    picture.line(whole, "l1")
+    picture.line([(depth, decision.utilisation) for depth, decision in decided], "l0")
+    picture.dots([(depth, d.utilisation) for depth, d in decided if d.split_k], "f0")
+    picture.dots([(depth, d.utilisation) for depth, d in decided if not d.split_k], "f2")
+    picture.drawing.legend(
+        90, 200, [("f2", "decided: K whole"), ("f0", "decided: K split"), ("f1", "K whole, the best such cut")]
+    )
+    return picture.drawing
+
+
+def blocks() -> Drawing:
+    """A decision to scale: the block that stays in the buffers, and its place in the matrices."""
+    workload = tt.GemmWorkload(m=2048, k=4096, n=1024, dtype="float16")
+    cut = tt.decide(workload, NEARTILE)
+    scale = 0.07
+    m, k, n = workload.m * scale, workload.k * scale, workload.n * scale
+    left, top = 90, 110
+    drawing = Drawing("The matrices of a product with one block of each", int(top + m + 60))
+    between = left + k + 40
+    places = {"A": (left, top, k, m), "B": (between + 20, top - 70, n, 0), "C": (between + 20 + n + 60, top, n, m)}
+    drawing.text(
+        left, 30, f"{workload.m} x {workload.k} x {workload.n} (m x k x n), float16, on neartile", kind="title"
+    )
+    x, y, width, height = places["A"]
+    drawing.rect(x, y, width, height, "none")
+    block = (cut.partition_k * scale, cut.partition_m * scale)
+    drawing.rect(x, y, *block, "f0")
+    drawing.text(x, y - 8, f"A: {cut.partition_m} rows, {cut.partition_k} of k, read {cut.load_a} times")
+    x = between + 20
+    tall = workload.k * scale
+    drawing.height = int(max(top + m, 60 + tall) + 50)
+    drawing.rect(x, 60, n, tall, "none")
+    drawing.rect(x, 60, cut.partition_n * scale, cut.partition_k * scale, "f1")
+    drawing.text(x, 52, f"B: {cut.partition_n} columns, read {cut.load_b} times")
+    x = x + n + 110
+    drawing.rect(x, top, n, m, "none")
+    drawing.rect(x, top, cut.partition_n * scale, cut.partition_m * scale, "f2")
+    drawing.text(x, top - 8, f"C: {cut.acc_bytes // 1024} KiB")
+    order = "m outside n" if cut.outer_order == "mn" else "n outside m"
+    split = f"then {-(-workload.k // cut.partition_k)} steps of k" if cut.split_k else "k whole"
+    words = f"Blocks are walked {order}, {split}; tiles of {cut.tile_m} x {cut.tile_n} within."
+    drawing.text(left, drawing.height - 14, words)
+    return drawing
+
+
+def cache_sets() -> Drawing:
+    """Rows of a column that share a set of the first cache, against the leading dimension."""
+    assert CPU.cpu is not None
+    cache = CPU.cpu.caches[0]
+    rows, first, last = 14, 960, 1104
+    picture = plot("Rows that share a cache set, by leading dimension", (first, last), (0, 15))
+    picture.ticks(
+        [(ld, str(ld)) for ld in range(first, last + 1, 16)], [(count, str(count)) for count in range(0, 15, 2)]
+    )
+    picture.names(
+        f"elements of 4 bytes from row to row; {rows} rows, {cache.size // 1024} KiB, {cache.ways} ways", "rows"
+    )
+    step = picture.x.at(1) - picture.x.at(0)
+    for ld in range(first, last + 1):
+        count = rows_sharing_a_set(ld, 4, cache, rows)
+        bad = tt.is_bad_leading_dimension(ld, 4, cache, rows)
+        top = picture.y.at(count)
+        picture.drawing.rect(
+            picture.x.at(ld) - step * 0.4, top, step * 0.8, picture.y.start - top, "f1" if bad else "f0"
+        )
+    picture.line([(first, cache.ways), (last, cache.ways)], "l4 dashed")
+    picture.drawing.text(picture.x.start + 8, picture.y.at(cache.ways) - 6, "ways of the cache", kind="small")
+    picture.drawing.legend(440, 60, [("f0", "fits the ways"), ("f1", "more rows than ways: lines are lost")])
+    return picture.drawing
+
+
+def register_tiles() -> Drawing:
+    """All register tiles that 32 registers hold, by multiply-adds for each load, and the ones that are kept."""
+    limits = {"registers": 32, "lanes": 16, "fma_latency": 8, "ways": 8}
+    held = tt.microkernel(**limits, bad_leading_dimension=False)
+    rejected = {(kernel.m, kernel.z) for kernel in held if not kernel.acceptable}
+    first = next(kernel for kernel in held if kernel.acceptable)
+    side, left, top = 21, 80, 64
+    tall = max(kernel.m for kernel in held)
+    wide = 8
+    drawing = Drawing("Register tiles by their ratio of multiply-adds to loads", top + 8 * 30 + 64)
+    drawing.text(left, 28, "Register tiles (m, z) that 32 vector registers hold: m*z / (m + z)", kind="title")
+    drawing.text(
+        left, 46, "outlined: the first of the ranking; grey: too few in flight, or too few for each load", kind="small"
+    )
+    for kernel in held:
+        if kernel.z > wide:
+            continue
+        x, y = left + side * (kernel.m - 1), top + 30 * (kernel.z - 1)
+        drawing.rect(x, y, side - 2, 28, "none")
+        if (kernel.m, kernel.z) not in rejected:
+            drawing.rect(x, y, side - 2, 28, "f0", opacity=kernel.ratio / 4)
+        drawing.text(x + side / 2 - 1, y + 18, f"{kernel.ratio:.1f}", "middle", "small")
+    x, y = left + side * (first.m - 1), top + 30 * (first.z - 1)
+    drawing.path([(x, y), (x + side - 2, y), (x + side - 2, y + 28), (x, y + 28), (x, y)], "edge")
+    for z in range(1, wide + 1):
+        drawing.text(left - 8, top + 30 * (z - 1) + 18, str(z), "end", "small")
+    for m in range(1, tall + 1, 3):
+        drawing.text(left + side * (m - 1) + side / 2, top + 8 * 30 + 14, str(m), "middle", "small")
+    drawing.text(left + side * tall / 2, top + 8 * 30 + 36, "m, rows", "middle")
+    drawing.text(left - 40, top + 120, "z, vectors", "middle", turned=True)
+    assert left + side * tall < WIDTH
+    return drawing
+
+
+PICTURES = {
+    "splitting-k": splitting_k,
+    "blocks": blocks,
+    "cache-sets": cache_sets,
+    "register-tiles": register_tiles,
+}
