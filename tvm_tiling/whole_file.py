@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -30,8 +33,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 fcntl.flock(handle, fcntl.LOCK_SH)
             yield file
         os.replace(partial, target)
-    except BaseException:
+    except BaseException as error:
         Path(partial).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise OSError(f"{target} cannot be written: {error.strerror}") from None
         raise
 
 

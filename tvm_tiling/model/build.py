@@ -9,6 +9,8 @@ when the model first runs, and the model cannot be saved.
 from __future__ import annotations
 
 import math
+import resource
+import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,10 +23,12 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 from tvm.support import cc
 
+from ..errors import TilingError
 from . import launcher
 from .saved import Library
 
 T = TypeVar("T")
+ROOM = 64 << 20  # bytes, some ten times what the machine code of the largest networks takes
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,10 @@ class Built:
 
 
 def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
-    """The executable of `mod`, whose operators are scheduled; as relax.build makes it, but on `workers` cores."""
+    """The executable of `mod`, whose operators are scheduled; as relax.build makes it, but on `workers` cores.
+
+    OSError where the folder for temporary files has no room, TilingError where the C compiler does not link it.
+    """
     with target:
         mod = relax.get_pipeline("default")(mod)
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
@@ -50,11 +57,29 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
             # The first as the host's library: without one TVM adds an empty C source, to be compiled.
             linked = vm_build._ffi_api.VMLink(builder, target, parts[0] if parts else None, parts[1:], constants)
             return Built(Library(vm_build.VMExecutable(linked)), _planned(mod))
+        _require_room(folder)
         objects = _objects(functions, target, workers, Path(folder))
         path = Path(folder) / "model.so"
         linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
-        linked.export_library(str(path), addons=launcher.compiled(Path(folder)))
+        try:
+            linked.export_library(str(path), addons=launcher.compiled(Path(folder)))
+        except RuntimeError as error:
+            said = [line for line in str(error).splitlines() if line.strip()]
+            why = said[1] if len(said) > 1 else "".join(said)
+            raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
         return Built(Library(tvm.runtime.load_module(str(path)), path.read_bytes()), _planned(mod))
+
+
+def _require_room(folder: str) -> None:
+    """OSError where machine code may find no room: LLVM ends the process when it cannot write."""
+    free, (largest, _) = shutil.disk_usage(folder).free, resource.getrlimit(resource.RLIMIT_FSIZE)
+    if largest != resource.RLIM_INFINITY:
+        free = min(free, largest)
+    if free < ROOM:
+        raise OSError(
+            f"{Path(folder).parent} has room for {free >> 20} MiB; accepted: {ROOM >> 20} MiB for what is compiled "
+            "there, or another folder by TMPDIR"
+        )
 
 
 def _planned(mod: tvm.IRModule) -> int:

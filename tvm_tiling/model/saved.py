@@ -211,7 +211,10 @@ def _member(members: dict[str, _Place], name: str, where: str, most: int | None 
 def _loaded(content: bytes, where: str) -> Library:
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
         file = Path(folder) / "model.so"
-        file.write_bytes(content)
+        try:
+            file.write_bytes(content)
+        except OSError as error:
+            raise OSError(f"{where}: its library cannot be put into {Path(folder).parent}: {error.strerror}") from None
         # The system keeps the mapping when the file is gone.
         try:
             return Library(tvm.runtime.load_module(str(file)), content)
