@@ -6,54 +6,91 @@ import dataclasses
 import json
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from tvm_tiling.cli import doctor, main
+from tvm_tiling.cli import doctor, doctor_tvm, main
+from tvm_tiling.cli.doctor_packages import EXTRAS, PARTS, WRONG, accepted, check_packages, requirements
+from tvm_tiling.cli.doctor_tvm import Answer, check_tvm
 from tvm_tiling.hardware import Hardware
 
 ROOT = Path(__file__).parents[2]
-WHOLE = {
-    "apache-tvm": "0.27.0.post1",
-    "apache-tvm-ffi": "0.1.14.post1",
-    "numpy": "2.0",
-    "psutil": "7.0",
-    "cloudpickle": "3.1",
-    "xgboost": "3.0",
-}
+ASKED = requirements(metadata.requires("tvm-tiling"))
+
+
+def whole(**changes):
+    """Versions of an installation in which nothing is wrong, then with changes."""
+    versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+    for each in ASKED:
+        if least := re.search(r">=([\d.]+)", each.versions):
+            versions[each.name] = least[1]
+    return {**versions, **{name.replace("_", "-"): version for name, version in changes.items()}}
 
 
 def packages(**changes):
-    versions = {**WHOLE, **{name.replace("_", "-"): version for name, version in changes.items()}}
-    return {check.name: check for check in doctor.check_packages(versions.get)}
+    return {check.name: check for check in check_packages(ASKED, whole(**changes).get)}
 
 
-def test_pins_are_those_of_the_project_file():
+def test_every_pin_and_every_part_is_one_that_the_project_asks_for():
+    pinned = {each.name for each in ASKED if each.versions.startswith("==") and not each.extra}
+    assert pinned == set(WRONG)
+    assert set(PARTS) <= {each.name for each in ASKED if not each.extra}
     text = (ROOT / "pyproject.toml").read_text()
-    pinned = dict(re.findall(r'^    "([\w-]+)==([\w.]+)",$', text, flags=re.MULTILINE))
-    assert {name: version for name, (version, _) in doctor.PINNED.items()} == pinned
-    assert all(f'"{name}>=' in text for name in doctor.REQUIRED)
-    assert all(re.search(rf'^{extra} = \[.*"{name}>=', text, re.MULTILINE) for name, extra in doctor.OPTIONAL.items())
+    assert all(re.search(rf'^{extra} = \[.*"{name}[>=\[]', text, re.MULTILINE) for extra, (name, _) in EXTRAS.items())
+
+
+def test_requirements_are_read_as_metadata_write_them():
+    lines = ["a==1.0.post1", "b<3,>=1.26", 'c[d]>=3; extra == "x"', "e (>=1,<2)", 'f>=2; python_version < "3.11"', "g"]
+    assert requirements(lines) == [
+        ("a", "==1.0.post1", ""),
+        ("b", "<3,>=1.26", ""),
+        ("c", ">=3", "x"),
+        ("e", ">=1,<2", ""),
+        ("g", "", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "versions", "fits"),
+    [
+        ("1.26", "<3,>=1.26", True),
+        ("2.13.0+cpu", ">=2.4,<3", True),
+        ("3.0.0", ">=2,<3", False),
+        ("1.9.9", ">=1.10", False),
+        ("0.1.14.post1", "==0.1.14.post1", True),
+        ("0.1.14", "==0.1.14.post1", False),
+        ("3.0rc1", "", True),
+    ],
+)
+def test_versions_are_compared_as_numbers(version, versions, fits):
+    assert accepted(version, versions) is fits
 
 
 def test_a_whole_installation_is_ok():
     assert {check.status for check in packages().values()} == {"ok"}
-    assert packages()["torch"].remedy == "pip install 'tvm-tiling[torch]'"
 
 
 def test_a_later_ffi_fails_and_says_why():
     check = packages(apache_tvm_ffi="0.1.15.post2")["apache-tvm-ffi"]
     assert check.status == "fail"
     assert "0.1.15.post2, not 0.1.14.post1" in check.found and "segmentation fault" in check.found
-    assert check.remedy == "pip install apache-tvm-ffi==0.1.14.post1"
+    assert check.remedy == "pip install 'apache-tvm-ffi==0.1.14.post1'"
 
 
-def test_missing_packages():
+def test_missing_and_wrong_packages():
     assert packages(apache_tvm=None)["apache-tvm"].status == "fail"
     assert packages(numpy=None)["numpy"].status == "fail"
     check = packages(xgboost=None)["xgboost"]
-    assert (check.status, check.remedy) == ("warn", "pip install xgboost")
+    assert check.status == "warn" and check.remedy.startswith("pip install 'xgboost")
+    check = packages(numpy="3.1")["numpy"]
+    assert check.status == "warn" and "3.1, accepted: " in check.found
+    check = packages(torch=None)["torch"]
+    assert (check.status, check.remedy) == ("ok", "pip install 'tvm-tiling[torch]'") and "no PyTorch" in check.found
+    assert packages(onnx="1.2")["onnx"].status == "warn"
+    (check,) = check_packages(None, {}.get)
+    assert check.status == "warn" and "not installed" in check.found
 
 
 def test_python():
@@ -61,19 +98,49 @@ def test_python():
     assert doctor.check_python((3, 9)).status == "fail"
 
 
+SOUND = Answer(tvm="0.27.0.post1", ffi="0.1.14.post1", threads=2, place="tvm/__init__.py")
+
+
+def tvm(answer, environment=()):
+    return {check.name: check for check in check_tvm(answer, 2, whole().get, dict(environment))}
+
+
 @pytest.mark.parametrize(
-    ("probe", "status", "part"),
+    ("threads", "environment", "status", "part"),
     [
-        (("0.27.0.post1", 1), "warn", "1 of 2 cores"),
-        (("0.27.0.post1", 2), "ok", "2 of 2 cores"),
-        (("0.27.0.post1", 8), "warn", "8 threads on 2 cores"),
-        ("killed by signal 11", "fail", "does not start: killed by signal 11"),
+        (1, {}, "warn", "1 of 2 cores"),
+        (1, {"TVM_NUM_THREADS": "1"}, "warn", "TVM_NUM_THREADS=1"),
+        (2, {"TVM_NUM_THREADS": "2"}, "ok", "2 of 2 cores"),
+        (8, {}, "warn", "8 threads on 2 cores"),
     ],
 )
-def test_threads(probe, status, part):
-    check = doctor.check_tvm(probe, cores=2)
+def test_threads(threads, environment, status, part):
+    check = tvm(dataclasses.replace(SOUND, threads=threads), environment)["tvm threads"]
     assert check.status == status and part in check.found
     assert ("TVM_NUM_THREADS=2" in check.remedy) == (status == "warn")
+
+
+def test_a_tvm_that_does_not_start_crashes_or_is_another_copy():
+    assert tvm(SOUND)["tvm"].status == "ok"
+    check = tvm(Answer(error="ImportError: no libtvm"))["tvm"]
+    assert check.status == "fail" and "does not start: ImportError: no libtvm" in check.found
+    check = tvm(dataclasses.replace(SOUND, ffi="0.1.15", error="killed by signal 11"))["tvm"]
+    assert check.status == "fail" and "apache-tvm-ffi 0.1.15 does not go with it" in check.found
+    check = tvm(dataclasses.replace(SOUND, tvm="0.28"))["tvm"]
+    assert check.status == "warn" and "apache-tvm 0.28, not the installed 0.27.0.post1" in check.found
+
+
+def test_affinity_and_compiler():
+    assert doctor.check_affinity(2, 2).status == "ok"
+    check = doctor.check_affinity(1, 4)
+    assert check.status == "warn" and "1 of 4 processors" in check.found
+    assert doctor.check_compiler({"CXX": sys.executable}).found == sys.executable
+
+
+def test_without_a_compiler_it_says_what_is_lost(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    check = doctor.check_compiler({})
+    assert check.status == "warn" and "not saved" in check.found and check.remedy
 
 
 def test_limit():
@@ -94,13 +161,16 @@ def test_assumed_fields_are_named():
 
 
 def test_probe_survives_a_tvm_that_crashes_or_hangs(monkeypatch):
-    monkeypatch.setattr(doctor, "PROBE", "import os; os.kill(os.getpid(), 11)")
-    assert doctor._probe_tvm() == "killed by signal 11"
-    monkeypatch.setattr(doctor, "PROBE", "raise ImportError('no libtvm')")
-    assert doctor._probe_tvm() == "ImportError: no libtvm"
-    monkeypatch.setattr(doctor, "PROBE", "import time; time.sleep(60)")
-    monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.5)
-    assert doctor._probe_tvm() == "no answer after 0.5 s"
+    monkeypatch.setattr(doctor_tvm, "PROBE", "import os; os.kill(os.getpid(), 11)")
+    assert doctor_tvm.probe() == Answer(error="killed by signal 11")
+    told = 'print(\'["0.27", "0.1", 2, "there"]\', flush=True)'
+    monkeypatch.setattr(doctor_tvm, "PROBE", f"import os; {told}; os.kill(os.getpid(), 11)")
+    assert doctor_tvm.probe() == Answer("0.27", "0.1", 2, "there", "killed by signal 11")
+    monkeypatch.setattr(doctor_tvm, "PROBE", "raise ImportError('no libtvm')")
+    assert doctor_tvm.probe() == Answer(error="ImportError: no libtvm")
+    monkeypatch.setattr(doctor_tvm, "PROBE", "import time; time.sleep(60)")
+    monkeypatch.setattr(doctor_tvm, "PROBE_SECONDS", 0.5)
+    assert doctor_tvm.probe() == Answer(error="no answer after 0.5 s")
 
 
 def run(capsys, *words):

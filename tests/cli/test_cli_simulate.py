@@ -173,19 +173,6 @@ def test_what_is_no_convolution_is_one_line(capsys):
         assert "defect" not in err
 
 
-@pytest.mark.parametrize("command", ["simulate", "sweep"])
-def test_the_help_ends_with_examples_that_run(capsys, monkeypatch, tmp_path, program, command):
-    code, out, err = run(capsys, command, "--help")
-    assert (code, err) == (0, "")
-    examples = [line.split()[1:] for line in out.split("Examples:")[1].strip().splitlines()]
-    assert len(examples) >= 2 and all(words[0] == command for words in examples)
-    assert max(map(len, out.splitlines())) <= 120
-    for words in examples:
-        if "resnet50.onnx" not in words:
-            code, out, err = run(capsys, *words)
-            assert (code, err) == (0, "") and out
-
-
 def test_an_operator_that_is_not_recorded_is_one_line(capsys):
     for words, why in (
         (("gemm", "8", "8", "8", "lda=16"), "lda"),

@@ -7,50 +7,50 @@ Exit codes: 0, 1 for an error (one line "error: ..." on standard error), 2 for w
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import NamedTuple, NoReturn
 
 import typer
 
 from ..errors import TilingError
+from .output import examples
 
 
 class Command(NamedTuple):
     """A row of the table. `module` is loaded when the command is called; its `command` is a function, or a typer.Typer
     that groups several commands. A function's words are parsed by the module's `Parsing` where it has one, and its help
-    ends with the module's `EXAMPLES`, command lines."""
+    is its docstring and, at the end, the module's `EXAMPLES`, command lines. `help`: what the list of commands says, in
+    HELP_WIDTH columns, so that 80 of them show it whole."""
 
     name: str
     module: str
     help: str
 
 
+HELP_WIDTH = 66
 COMMANDS = (
-    Command(
-        "explain", "tvm_tiling.cli.explain", "Show how an operator, or all of a model, is cut on a machine, and why."
-    ),
+    Command("explain", "tvm_tiling.cli.explain", "Show how an operator or a model is cut, and why."),
     Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
-    Command("convert", "tvm_tiling.cli.convert", "Turn a Relay model into a Relax one, and say what became of it."),
     Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
-    Command("report", "tvm_tiling.cli.report", "Time a model and show where its time goes, operator by operator."),
-    Command("demo", "tvm_tiling.cli.demo", "Compile and run a network and three products beside TVM and libraries."),
-    Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, of a model or on suites of shapes."),
-    Command(
-        "simulate", "tvm_tiling.cli.simulate", "Time a model, an operator or a program on the simulated accelerator."
-    ),
-    Command("sweep", "tvm_tiling.cli.sweep", "Time it while one field of the accelerator takes several values."),
-    Command("db", "tvm_tiling.cli.db", "Databases of measured shapes: list, match, generate, move and check them."),
+    Command("report", "tvm_tiling.cli.report", "Show where time goes: a model, a simulation, a comparison."),
+    Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, on a model or suites."),
     Command("tune", "tvm_tiling.cli.tune", "Search for faster cuts of a model or an operator by measuring."),
-    Command("fleet", "tvm_tiling.cli.fleet", "Start workers that measure for tune, here or for a tracker elsewhere."),
+    Command("simulate", "tvm_tiling.cli.simulate", "Time a model, an operator or a program on an accelerator."),
+    Command("sweep", "tvm_tiling.cli.sweep", "Time it while one field of the accelerator varies."),
+    Command("convert", "tvm_tiling.cli.convert", "Turn a Relay model into a Relax one."),
+    Command("db", "tvm_tiling.cli.db", "List, match, generate, move and check measured shapes."),
+    Command("fleet", "tvm_tiling.cli.fleet", "Start workers that measure for tune."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
-    Command(
-        "doctor", "tvm_tiling.cli.doctor", "Check versions, threads, caches and optional parts; say how to mend them."
-    ),
+    Command("demo", "tvm_tiling.cli.demo", "Compile and run a network and products beside others."),
+    Command("doctor", "tvm_tiling.cli.doctor", "Check this installation, and say how to mend it."),
 )
+COMPLETING = "_TVM_TILING_COMPLETE"  # set by a shell that asks what may come next; what was typed is in the others
+TYPED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        typer.main.get_command(_frame(words))(args=words, prog_name="tvm-tiling")
+        typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -92,7 +92,7 @@ def _frame(words: Sequence[str]) -> typer.Typer:
     """The application. Only the command that `words` calls is loaded; the others are there by name and help."""
     app = typer.Typer(
         help="Fast TVM kernels without tuning: tilings decided from formulas.",
-        add_completion=False,
+        epilog=examples("tvm-tiling demo", "tvm-tiling report model.onnx -o report.html", "tvm-tiling doctor"),
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -102,17 +102,24 @@ def _frame(words: Sequence[str]) -> typer.Typer:
         module = importlib.import_module(row.module) if row.name == called else None
         command = module.command if module else _not_loaded
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=row.name, help=row.help)
-        else:
-            parsing = getattr(module, "Parsing", None)
-            app.command(row.name, help=row.help, epilog=_epilog(module), cls=parsing)(command)
+            app.add_typer(command, name=row.name, help=row.help, short_help=row.help)
+            continue
+        lines = getattr(module, "EXAMPLES", ())
+        app.command(
+            row.name,
+            help=inspect.getdoc(command) if module else row.help,
+            short_help=row.help,
+            epilog=examples(*lines) if lines else None,
+            cls=getattr(module, "Parsing", None),
+        )(command)
     return app
 
 
-def _epilog(module: ModuleType | None) -> str | None:
-    """The examples of a command, each on a line of its own."""
-    examples = getattr(module, "EXAMPLES", None)
-    return "\n".join(("\b", "Examples:", *(f"  {example}" for example in examples))) if examples else None
+def _typed() -> list[str]:
+    """The words behind the program's name in a line that a shell completes; none where it does not."""
+    if COMPLETING not in os.environ:
+        return []
+    return next((os.environ[name] for name in TYPED if name in os.environ), "").split()[1:]
 
 
 def _not_loaded() -> None:

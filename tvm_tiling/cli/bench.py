@@ -24,6 +24,13 @@ class BenchError(TilingError):
     """What was asked for cannot be measured here."""
 
 
+EXAMPLES = (
+    "tvm-tiling bench model.onnx",
+    "tvm-tiling bench model.onnx --json > bench.json",
+    "tvm-tiling bench gemm --short --peers numpy --html gemm.html",
+)
+
+
 def command(
     suite: str = typer.Argument(
         "",
@@ -48,7 +55,7 @@ def command(
 ) -> None:
     """Time a model, beside onnxruntime where it is an ONNX file and that is installed; or compare speed on a suite.
 
-    e.g. tvm-tiling bench resnet50.onnx, tvm-tiling bench gemm --short
+    The suites are in the folder benchmarks/ of a checkout; an installed package has none.
     """
     sizes = OpenSizes(batch, dim, shape)
     if is_model(suite):

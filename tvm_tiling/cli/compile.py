@@ -8,8 +8,15 @@ from pathlib import Path
 import typer
 
 from ..whole_file import refuse_unwritable
-from .model_options import BATCH, DIM, SHAPE, OpenSizes
-from .output import print_json
+from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of
+from .output import print_json, working
+from .preset_option import targets
+
+EXAMPLES = (
+    "tvm-tiling compile model.onnx -o model.tar",
+    "tvm-tiling compile model.onnx --batch 1,8 -o batches.tar",
+    "tvm-tiling compile model.onnx --target vsim/vta --calibration x.npz -o accelerated.tar",
+)
 
 
 def command(
@@ -19,18 +26,36 @@ def command(
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    target: str = typer.Option(
+        "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
+    ),
+    database: str = typer.Option("", "--database", help="Measured shapes to take cuts from: a file or a URL."),
+    calibration: list[str] = typer.Option(  # noqa: B008
+        [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
+    ),
     winograd: bool = typer.Option(True, help="Whether Winograd's form may be taken, with errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
     as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
 ) -> None:
-    """Compile a model with no trial runs, e.g. tvm-tiling compile resnet50.onnx -o resnet50.tar"""
+    """Compile a model to one file that runs without it and without a compiler. Nothing is tried out: every cut comes
+    from formulas, or from --database where that knows better."""
     from ..model.compile import compile_model
     from ..model.report import mebibytes
 
     refuse_unwritable(output)
     sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
-    executable = compile_model(model, params=params or None, winograd=winograd, cache=cache, **sizes)
+    with working(f"compiling {model}"):
+        executable = compile_model(
+            model,
+            target=target,
+            params=params or None,
+            database=database or None,
+            calibration=[arrays_of(file) for file in calibration] or None,
+            winograd=winograd,
+            cache=cache,
+            **sizes,
+        )
     seconds = time.perf_counter() - start
     peak = _peak_memory()
     executable.save(output)

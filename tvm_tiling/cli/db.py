@@ -18,17 +18,18 @@ from ..tuning.shapes.database import ShapeDatabase
 from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
-from .output import print_json, print_table
+from .output import examples, print_json, print_table
+from .preset_option import presets
 
 command = typer.Typer(no_args_is_help=True)
 
 URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
-HARDWARE = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU.")
+HARDWARE = typer.Option("", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU.")
 AHEAD = typer.Option(False, "--ahead", help="Weights arrive packed, as those of a model do.")
 
 
-@command.command("list")
+@command.command("list", epilog=examples("tvm-tiling db list shapes.db"))
 def list_machines(url: str = URL, as_json: bool = JSON) -> None:
     """List the machines that entries are of."""
     with _opened(url) as db:
@@ -43,10 +44,12 @@ def list_machines(url: str = URL, as_json: bool = JSON) -> None:
         )
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling db show shapes.db --hardware vta --limit 10"))
 def show(
     url: str = URL,
-    hardware: str = typer.Option("", "--hardware", help="Only entries of this preset, TOML file, or llvm: this CPU."),
+    hardware: str = typer.Option(
+        "", "--hardware", autocompletion=presets, help="Only entries of this preset, TOML file, or llvm: this CPU."
+    ),
     kind: str = typer.Option("", "--kind", help="Only initial or boundary entries."),
     limit: int = typer.Option(50, "--limit", min=1, help="How many entries at most."),
     as_json: bool = JSON,
@@ -68,7 +71,7 @@ def show(
         )
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling db match shapes.db gemm 512 512 512 dtype=int8 --hardware vta"))
 def match(
     url: str = URL,
     operator: list[str] = typer.Argument(help='An operator as in explain: "gemm M K N", "conv h=56 ...".'),  # noqa: B008
@@ -103,7 +106,12 @@ def match(
         )
 
 
-@command.command()
+@command.command(
+    epilog=examples(
+        'tvm-tiling db generate shapes.db --shape "gemm 256 256 256 dtype=int8" --limit 1 --hardware vta',
+        "tvm-tiling db generate shapes.db --model model.onnx --random 10",
+    )
+)
 def generate(
     url: str = URL,
     operator: list[str] = typer.Option(  # noqa: B008
@@ -123,9 +131,7 @@ def generate(
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
-    """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended.
-
-    E.g. tvm-tiling db generate shapes.db --shape "gemm 512 512 512 dtype=int8" --random 10 --hardware vta"""
+    """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended."""
     from ..tuning.shapes.random_shapes import RandomShapes
     from .db_progress import GenerationBar
     from .operator_text import parse_product
@@ -161,7 +167,7 @@ def generate(
         print(f"  {count} failed: {reason}", file=sys.stderr)
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling db export shapes.db shapes.jsonl"))
 def export(
     url: str = URL, path: str = typer.Argument(help="A file that is not there yet."), as_json: bool = JSON
 ) -> None:
@@ -170,7 +176,7 @@ def export(
         _count("entries written to", path, db.export(path), as_json)
 
 
-@command.command("import")
+@command.command("import", epilog=examples("tvm-tiling db import other.db shapes.jsonl"))
 def import_(
     url: str = URL, path: str = typer.Argument(help="A file that `db export` wrote."), as_json: bool = JSON
 ) -> None:
@@ -179,7 +185,7 @@ def import_(
         _count("entries read from", path, db.import_(path), as_json)
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling db check shapes.db"))
 def check(url: str = URL, as_json: bool = JSON) -> None:
     """Look at every row; exit with 1 if something is wrong."""
     with _opened(url) as db:

@@ -24,6 +24,9 @@ from .output import print_json
 SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
 
 
+EXAMPLES = ("tvm-tiling demo", "tvm-tiling demo --size 256 --json", "tvm-tiling demo model.onnx")
+
+
 def command(
     model: str = typer.Argument("", metavar="[MODEL]", help="An ONNX file; left out: a network of the demo's own."),
     size: int = typer.Option(LARGEST, help=f"Length of the products' edges, {SMALLEST} to {LARGEST}."),

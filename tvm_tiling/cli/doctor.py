@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
+import shutil
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
@@ -18,48 +16,20 @@ from ..hardware import Cpu
 from ..hardware.detect import detect_cpu
 from ..hardware.usable import affinity, cpu_limit
 from ..model.cache_folder import CacheFolder
-from .output import print_json, print_table
+from .doctor_check import Check
+from .doctor_packages import check_packages, installed_version, own_requirements
+from .doctor_tvm import check_tvm, probe
+from .output import print_json, print_table, working
 
 OLDEST_PYTHON = (3, 10)
-
-# What pyproject.toml pins exactly, and what goes wrong with another version.
-PINNED = {
-    "apache-tvm": ("0.27.0.post1", "the names this package uses have moved between releases"),
-    "apache-tvm-ffi": (
-        "0.1.14.post1",
-        "with later ones TVM 0.27 crashes with a segmentation fault in save_json, tensorize and MetaSchedule",
-    ),
-}
-# Distribution -> what fails without it, and whether everything does.
-REQUIRED = {
-    "numpy": ("nothing runs", True),
-    "psutil": ("tuning with MetaSchedule fails", False),
-    "cloudpickle": ("tuning with MetaSchedule fails", False),
-    "xgboost": ("MetaSchedule's own cost model fails", False),
-}
-# Distribution -> the extra that brings it.
-OPTIONAL = {"torch": "torch", "numba": "sim", "onnx": "onnx"}
-
-PROBE = "import json, tvm; print(json.dumps([tvm.__version__, int(tvm.get_global_func('runtime.NumThreads')())]))"
-PROBE_SECONDS = 120
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line: `status` is "ok", "warn" (works, but not as well as it could) or "fail"."""
-
-    name: str
-    status: str
-    found: str
-    remedy: str = ""
-
 
 EXAMPLES = ("tvm-tiling doctor", "tvm-tiling doctor --json")
 
 
 def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """Check versions, threads, caches and optional parts; exit with 1 if something fails."""
-    checks = list(all_checks())
+    with working("checking"):
+        checks = list(all_checks())
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -71,7 +41,8 @@ def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
 def all_checks() -> Iterator[Check]:
     """Every check on the running system."""
     yield check_python(sys.version_info[:2])
-    yield from check_packages(_version)
+    yield from check_packages(own_requirements(), installed_version)
+    yield check_compiler(os.environ)
     yield check_compile_cache()
     try:
         cpu = detect_cpu()
@@ -80,8 +51,9 @@ def all_checks() -> Iterator[Check]:
         return
     yield check_cpu(cpu)
     yield check_caches(cpu)
+    yield check_affinity(len(affinity()), os.cpu_count() or 1)
     yield check_limit(cpu_limit(Path("/")), len(affinity()))
-    yield check_tvm(_probe_tvm(), cpu.cores)
+    yield from check_tvm(probe(), cpu.cores, installed_version, os.environ)
 
 
 def check_python(found: tuple[int, ...]) -> Check:
@@ -92,24 +64,16 @@ def check_python(found: tuple[int, ...]) -> Check:
     return Check("python", "ok", text)
 
 
-def check_packages(installed: Callable[[str], str | None]) -> Iterator[Check]:
-    """Pinned, required and optional distributions; `installed` gives a version, None where there is none."""
-    for name, (wanted, why) in PINNED.items():
-        found = installed(name)
-        if found == wanted:
-            yield Check(name, "ok", found)
-        else:
-            yield Check(name, "fail", f"{found or 'missing'}, not {wanted}: {why}", f"pip install {name}=={wanted}")
-    for name, (without, everything) in REQUIRED.items():
-        found = installed(name)
-        if found is not None:
-            yield Check(name, "ok", found)
-        else:
-            yield Check(name, "fail" if everything else "warn", f"missing: {without}", f"pip install {name}")
-    for name, extra in OPTIONAL.items():
-        found = installed(name)
-        remedy = "" if found else f"pip install 'tvm-tiling[{extra}]'"
-        yield Check(name, "ok", found or "not installed (optional)", remedy)
+def check_compiler(environment: Mapping[str, str]) -> Check:
+    """The C compiler that links compiled models; TVM looks for it in these variables and under these names."""
+    named = [environment[name] for name in ("CXX", "CC") if environment.get(name)]
+    found = next(
+        (path for name in (*named, "g++", "gcc", "clang++", "clang", "c++", "cc") if (path := shutil.which(name))), ""
+    )
+    if found:
+        return Check("c compiler", "ok", found)
+    without = "missing: models are not saved to files, and run in TVM's thread pool"
+    return Check("c compiler", "warn", without, "apt install gcc, or what your system has")
 
 
 def check_cpu(cpu: Cpu) -> Check:
@@ -152,6 +116,14 @@ def check_compile_cache() -> Check:
     return Check("compile cache", "ok", found)
 
 
+def check_affinity(allowed: int, there: int) -> Check:
+    """The processors that this process may run on, of those that are there."""
+    if allowed >= there:
+        return Check("affinity", "ok", f"all {there} processors")
+    mend = "run it without taskset or the container's cpuset, if it is to use all of them"
+    return Check("affinity", "warn", f"this process may use {allowed} of {there} processors", mend)
+
+
 def check_limit(limit: float | None, processors: int) -> Check:
     """The container's CPU limit against the processors of the affinity mask."""
     if limit is None or limit >= processors:
@@ -162,46 +134,3 @@ def check_limit(limit: float | None, processors: int) -> Check:
         f"control groups allow {limit:g} of {processors} processors",
         "raise the container's limit (--cpus, resources.limits.cpu) to a whole number of processors, or all of them",
     )
-
-
-def check_tvm(probe: tuple[str, int] | str, cores: int) -> Check:
-    """TVM's own start: `probe` is its version and thread count, or what went wrong."""
-    if isinstance(probe, str):
-        return Check("tvm", "fail", f"does not start: {probe}", "pip install --force-reinstall tvm-tiling")
-    release, threads = probe
-    if threads < cores:
-        return Check(
-            "tvm threads",
-            "warn",
-            f"TVM {release} alone would use {threads} of {cores} cores (it halves the count on x86)",
-            f"this package asks for all of them; for plain TVM: export TVM_NUM_THREADS={cores}",
-        )
-    if threads > cores:
-        return Check(
-            "tvm threads",
-            "warn",
-            f"TVM {release} would start {threads} threads on {cores} cores",
-            f"export TVM_NUM_THREADS={cores}",
-        )
-    return Check("tvm threads", "ok", f"TVM {release} uses {threads} of {cores} cores")
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
-
-
-def _probe_tvm() -> tuple[str, int] | str:
-    """TVM's version and thread count, asked of a child process, since a broken TVM may take its process down."""
-    try:
-        child = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS)
-    except subprocess.TimeoutExpired:
-        return f"no answer after {PROBE_SECONDS} s"
-    if child.returncode < 0:
-        return f"killed by signal {-child.returncode}"
-    if child.returncode:
-        return (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-    release, threads = json.loads(child.stdout.splitlines()[-1])
-    return release, threads

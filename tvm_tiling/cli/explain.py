@@ -20,6 +20,13 @@ from ..workload import GemmWorkload, RnnWorkload
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model
 from .operator_text import Workload, parse_operator
 from .output import print_json, print_table
+from .preset_option import presets
+
+EXAMPLES = (
+    "tvm-tiling explain gemm 64 16384 64",
+    "tvm-tiling explain conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 --hardware wfold16",
+    "tvm-tiling explain model.onnx --json",
+)
 
 
 def command(
@@ -32,7 +39,9 @@ def command(
         '"rnn cell=lstm steps=100 input_size=256 hidden_size=512", also batch, layers, bidirectional. '
         "The quotation marks may be left out.",
     ),
-    hardware: str = typer.Option("", "--hardware", help="A preset or a TOML file; left out: this CPU."),
+    hardware: str = typer.Option(
+        "", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU."
+    ),
     mode: str = typer.Option("best", help="best, or seed: the formulas as printed (accelerators)."),
     prefer: str = typer.Option(
         "utilisation", help="utilisation, or traffic: among equally fast cuts, fewest bytes (machines with buffers)."
@@ -47,7 +56,7 @@ def command(
 ) -> None:
     """Show how an operator, or every operator of a model, is cut, and why. Sizes of a product are in the order m k n.
 
-    e.g. tvm-tiling explain "gemm 64 16384 64", tvm-tiling explain resnet50.onnx
+    Of a model nothing is compiled or run. On other machines than this one, name it by --hardware.
     """
     sizes = OpenSizes(batch, dim, shape)
     if len(operator) == 1 and is_model(operator[0]):

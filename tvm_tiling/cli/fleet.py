@@ -6,6 +6,8 @@ import time
 
 import typer
 
+from .output import examples
+
 command = typer.Typer(no_args_is_help=True)
 
 LOOPBACK = "127.0.0.1"
@@ -15,7 +17,7 @@ HOST_HELP = (
 )
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling fleet start --workers 1 --port 9190"))
 def start(
     workers: int = typer.Option(1, "--workers", min=0, help="Workers that measure on this machine."),
     predicting: int = typer.Option(0, "--predicting", min=0, help="Workers that only predict, to try a fleet out."),
@@ -37,7 +39,7 @@ def start(
     raise _ended("a process of the fleet")
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling fleet join rpc://127.0.0.1:9190/cpu"))
 def join(
     runner: str = typer.Argument(metavar="RPC", help="rpc://host:port/key of a tracker."),
     host: str = typer.Option(LOOPBACK, "--host", help=f"{HOST_HELP} Sessions have to reach it there."),

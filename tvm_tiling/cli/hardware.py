@@ -12,7 +12,7 @@ from ..errors import HardwareError
 from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
 from ..hardware.machine import Machine
-from .output import print_json, print_table
+from .output import examples, print_json, print_table
 
 command = typer.Typer(no_args_is_help=True)
 
@@ -20,7 +20,7 @@ JSON = typer.Option(False, "--json", help="Print JSON.")
 TOML = typer.Option(False, "--toml", help="Print a TOML file that --hardware and `hardware check` accept.")
 
 
-@command.command("list")
+@command.command("list", epilog=examples("tvm-tiling hardware list"))
 def list_presets(as_json: bool = JSON) -> None:
     """List the presets."""
     machines = [Hardware.load(name) for name in preset_names()]
@@ -30,7 +30,7 @@ def list_presets(as_json: bool = JSON) -> None:
         print_table(("name", "machine", "fingerprint"), [(m.name, _summary(m), m.fingerprint()) for m in machines])
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling hardware show vta", "tvm-tiling hardware show vta --toml > mine.toml"))
 def show(
     hardware: str = typer.Argument(help="A preset or a TOML file."), as_json: bool = JSON, as_toml: bool = TOML
 ) -> None:
@@ -38,13 +38,13 @@ def show(
     _print(Hardware.load(hardware), as_json, as_toml)
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling hardware detect --toml > cpu.toml"))
 def detect(as_json: bool = JSON, as_toml: bool = TOML) -> None:
     """Describe this CPU as this process may use it."""
     _print(Hardware.detect(), as_json, as_toml)
 
 
-@command.command()
+@command.command(epilog=examples("tvm-tiling hardware check mine.toml"))
 def check(
     files: list[str] = typer.Argument(help="TOML files or presets."),  # noqa: B008
     as_json: bool = JSON,

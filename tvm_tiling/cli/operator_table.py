@@ -36,7 +36,7 @@ def _print(
     operators: Iterable[OperatorRecord], headings: tuple[str, ...], cells: Callable[[OperatorRecord], tuple[str, ...]]
 ) -> None:
     rows = [(o.name, o.form or o.kind, o.calls, _us(o.predicted_seconds), *cells(o), o.why) for o in operators]
-    print_table(("operator", "form", "calls", "predicted us", *headings, "why"), rows)
+    print_table(("operator", "form", "calls", "predicted us", *headings, "why"), rows, spare=("why",))
 
 
 def _us(seconds: float | None) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 PIPE_WIDTH = 200  # columns where standard output is no terminal
+NARROW = 110  # columns of a terminal that has no room for a table's spare ones
+WORDS = 16  # columns that a column of words has at least, if its words are as long
+FIGURES = "+-0123456789."
 
 
 def print_json(value: Any) -> None:
@@ -16,31 +19,37 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table of plain text cells; long cells are folded, never cut. Columns of figures stand to the right."""
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], spare: Collection[str] = ()) -> None:
+    """A table of plain text cells. Long cells are folded, never cut; columns of figures stand to the right and are not
+    folded. `spare`: headings of columns that narrow terminals are not shown."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    places = [p for p, heading in enumerate(headings) if console.width >= NARROW or heading not in spare]
+    cells = [[str(row[place]) for place in places] for row in rows]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for place, heading in enumerate(headings):
-        figures = bool(cells) and all(_is_figure(row[place]) for row in cells)
-        longest = max((len(row[place]) for row in cells), default=0)
+    for column, place in enumerate(places):
+        own = [row[column] for row in cells]
+        longest = max(map(len, own), default=0)
+        figures = bool(own) and all(not cell or (cell[0] in FIGURES and " " not in cell) for cell in own)
         table.add_column(
-            heading, overflow="fold", justify="right" if figures else "left", no_wrap=figures and longest < FIGURE_WIDTH
+            headings[place],
+            overflow="fold",
+            justify="right" if figures else "left",
+            min_width=longest if figures else min(longest, WORDS),
         )
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+        table.add_row(*map(Text, row))
+    console.print(table)
 
 
-FIGURE_WIDTH = 16  # columns of the longest figure that is kept on one line
-
-
-def _is_figure(cell: str) -> bool:
-    return not cell or cell == "-" or (cell.strip("+-").replace(",", "")[:1].isdigit() and " " not in cell.strip())
+def without_zeros(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
+    """A table without the columns that are 0 or empty in every row, for terminals."""
+    kept = [place for place in range(len(headings)) if not rows or any(row[place] not in (0, "") for row in rows)]
+    return [headings[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 @contextlib.contextmanager
@@ -52,7 +61,12 @@ def working(what: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task(what, total=None)
         yield
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: command lines, each on a line of its own."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))

@@ -17,10 +17,11 @@ from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_ex
 from .operator_table import print_report
 from .operator_text import OPERATORS
 from .output import print_json, print_table, working
+from .preset_option import presets
 
 EXAMPLES = (
-    "tvm-tiling report resnet50.onnx -o report.html",
-    "tvm-tiling report resnet50.tar --seconds 5 --json > report.json",
+    "tvm-tiling report model.onnx -o report.html",
+    "tvm-tiling report model.tar --seconds 0.5 --json > report.json",
     "tvm-tiling report report.json -o report.html",
     "tvm-tiling report gemm 512 512 512 dtype=int8 --hardware vta -o report.html",
 )
@@ -34,7 +35,10 @@ def command(
     ),
     output: str = typer.Option("", "--output", "-o", help="Write the whole report to this HTML file."),
     hardware: str = typer.Option(
-        "", "--hardware", help="An accelerator to simulate on: a preset or a TOML file; left out: a model runs here."
+        "",
+        "--hardware",
+        autocompletion=presets,
+        help="An accelerator to simulate on: a preset or a TOML file; left out: a model runs here.",
     ),
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."

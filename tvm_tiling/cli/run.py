@@ -11,6 +11,11 @@ from ..whole_file import refuse_unwritable, whole_file
 from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
 from .output import print_json, print_table
 
+EXAMPLES = (
+    "tvm-tiling run model.tar --input x.npz -o y.npz",
+    "tvm-tiling run model.onnx --json",
+)
+
 
 def command(
     model: str = MODEL,
@@ -21,7 +26,7 @@ def command(
     shape: list[str] = SHAPE,
     as_json: bool = typer.Option(False, "--json", help="Print shape, type, least and largest value of each output."),
 ) -> None:
-    """Run a model once, e.g. tvm-tiling run resnet50.tar --input x.npz -o y.npz"""
+    """Run a model once, on inputs from a file or on random numbers."""
     import numpy as np
 
     if output:

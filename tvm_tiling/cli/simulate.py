@@ -9,12 +9,13 @@ from ..report.page import write_page
 from ..report.simulation import simulation_page
 from ..whole_file import refuse_unwritable
 from .output import print_json
+from .preset_option import presets
 from .simulated import print_simulated, subject_of
 
 EXAMPLES = (
     "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware vta",
     "tvm-tiling simulate conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 dtype=int8 --hardware wfold16",
-    "tvm-tiling simulate resnet50.onnx --calibration inputs.npz --hardware vta -o report.html",
+    "tvm-tiling simulate model.onnx --calibration x.npz --hardware vta -o report.html",
 )
 
 
@@ -23,7 +24,10 @@ def command(
         metavar="MODEL|OPERATOR|PROGRAM", help="The file of a model or a program, or an operator as in explain."
     ),
     hardware: str = typer.Option(
-        "", "--hardware", help="A preset or a TOML file; left out: the program's own, else neartile."
+        "",
+        "--hardware",
+        autocompletion=presets,
+        help="A preset or a TOML file; left out: the program's own, else neartile.",
     ),
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."

@@ -17,7 +17,7 @@ from ..errors import ProgramError
 from ..hardware import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .operator_text import OPERATORS, parse_product
-from .output import print_table
+from .output import print_table, without_zeros
 
 MACHINE = "neartile"  # for operators and models, where none is named
 
@@ -81,7 +81,7 @@ def print_simulated(report: SimReport, left: Mapping[str, str] | None) -> None:
     further = [Table("On the CPU", ("on the CPU", "why"), list(left.items()))] if left else []
     for table in (*tables(report), *further):
         print()
-        print_table(table.headings, table.rows)
+        print_table(*without_zeros(table.headings, table.rows))
 
 
 def _is_program(path: str) -> bool:

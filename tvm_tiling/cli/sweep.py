@@ -16,6 +16,7 @@ from ..report.page import write_page
 from ..report.sweep import sweep_page
 from ..whole_file import refuse_unwritable
 from .output import print_json, print_table
+from .preset_option import presets
 from .simulated import subject_of
 
 OPTION = "--values"
@@ -51,7 +52,10 @@ def command(
         ..., OPTION, help="Values one behind the other, FIRST..LAST*FACTOR or FIRST..LAST+STEP. As the last option."
     ),
     hardware: str = typer.Option(
-        "", "--hardware", help="A preset or a TOML file; left out: the program's own, else neartile."
+        "",
+        "--hardware",
+        autocompletion=presets,
+        help="A preset or a TOML file; left out: the program's own, else neartile.",
     ),
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."

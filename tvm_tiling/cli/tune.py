@@ -11,8 +11,16 @@ from ..errors import ModelFormatError
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of
 from .operator_text import OPERATORS, parse_product
 from .output import print_json
+from .preset_option import targets
 
 DATABASE = "shapes.db"
+
+
+EXAMPLES = (
+    "tvm-tiling tune gemm 256 256 256 dtype=int8 --target vsim/vta --trials 4",
+    "tvm-tiling tune gemm 1024 1024 1024 --trials 32 --database shapes.db",
+    "tvm-tiling tune model.onnx --trials 16 --runner rpc://127.0.0.1:9190/cpu",
+)
 
 
 def command(
@@ -26,7 +34,9 @@ def command(
         DATABASE, "--database", help="Where results go: a file, or postgresql+psycopg://user@host/name."
     ),
     runner: str = typer.Option("local", "--runner", help="local, or rpc://host:port/key: workers of a TVM tracker."),
-    target: str = typer.Option("llvm", "--target", help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."),
+    target: str = typer.Option(
+        "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
+    ),
     ahead: bool = typer.Option(False, "--ahead", help="An operator's weights arrive packed, as those of a model do."),
     anew: bool = typer.Option(False, "--anew", help="Measure again what earlier calls measured."),
     unseeded: bool = typer.Option(
@@ -40,7 +50,7 @@ def command(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
 ) -> None:
-    """Search for faster cuts near the formulas', e.g. tvm-tiling tune gemm 1024 1024 1024 --trials 32
+    """Search for faster cuts near the formulas' by measuring, and keep them in a database.
 
     Ctrl-C ends the search early; everything that was measured is kept, and the next call goes on from there.
     """

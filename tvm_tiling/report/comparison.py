@@ -156,7 +156,7 @@ def _gops(row: Row, name: str) -> float:
 
 def _cases(rows: Sequence[Row]) -> Html:
     peers = peer_columns(rows)
-    lines = []
+    lines: list[tuple[str | Cell, ...]] = []
     for row in rows:
         best = faster_peer(row)
         ratio = Cell("–") if best is None else Cell(f"{best[1]:.2f}", "won" if best[1] >= 1 else "lost")

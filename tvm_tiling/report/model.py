@@ -123,7 +123,10 @@ def _predicted(timed: TimedModel) -> Html | None:
         for kind in kinds
     ]
     drawn = plot(
-        "Time of each operator", Axis("predicted, s", log=True), Axis("measured, s", log=True), [*spots, equal]
+        "Time of each operator",
+        Axis("predicted", log=True, unit="s"),
+        Axis("measured", log=True, unit="s"),
+        [*spots, equal],
     )
     ratios = [m / p for _, p, m in pairs]
     off = statistics.median(abs(math.log2(ratio)) for ratio in ratios)

@@ -72,9 +72,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Child | Cell]]) -> Ht
     """
     cells = [[cell if isinstance(cell, Cell) else Cell("" if cell is None else cell) for cell in row] for row in rows]
     figures = [
-        bool(cells)
-        and all(_FIGURE.match(str(row[place].content)) for row in cells)
-        for place in range(len(headings))
+        bool(cells) and all(_FIGURE.match(str(row[place].content)) for row in cells) for place in range(len(headings))
     ]
     head = [tag("th", heading, class_="n" if right else None) for heading, right in zip(headings, figures, strict=True)]
     body = [

@@ -16,12 +16,14 @@ TICKS = 5
 
 
 class Axis(NamedTuple):
-    """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there."""
+    """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there. `unit` is
+    written at its marks."""
 
     title: str
     log: bool = False
     from_zero: bool = False
     names: Sequence[str] = ()
+    unit: str = ""
 
 
 class Series(NamedTuple):
@@ -89,11 +91,16 @@ class _Scale:
             step = math.ceil(len(self.axis.names) / 8)
             return [(place, name) for place, name in enumerate(self.axis.names) if place % step == 0]
         found = self._decades() if self.axis.log else self._steps()
-        return [(value, scaled(value, digits=2 if value >= 1 else 1).replace(" ", "")) for value in found]
+        return [(value, self._mark(value)) for value in found]
+
+    def _mark(self, value: float) -> str:
+        if abs(value) < 1 and not self.axis.unit:
+            return f"{value:.2g}"
+        return scaled(value, self.axis.unit, digits=2).replace(".0", "").replace(" ", "")
 
     def _decades(self) -> list[float]:
         span = self._high - self._low
-        within = (1, 2, 5) if span < 1.6 else (1, 3) if span < 3 else (1,)
+        within = (1, 1.5, 2, 3, 5, 7) if span < 0.8 else (1, 2, 5) if span < 1.6 else (1, 3) if span < 3 else (1,)
         powers = range(math.floor(self._low), math.ceil(self._high) + 1)
         every = max(1, math.ceil(span / 8))
         values = [factor * 10.0**power for power in powers if power % every == 0 for factor in within]
