@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from tvm import tirx
@@ -22,15 +23,18 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
 from ..hardware.description import Cpu
+from ..lowering.gate_math import Value, falling, rising
 from ..lowering.nest import by_edge, share
+from ..lowering.prefetch import LINE as LINE_BYTES
+from ..lowering.prefetch import ask
 from ..lowering.prim_func import ScheduledOperator, write_function
 from ..lowering.recurrent_loops import declare
 from ..lowering.registers import register, registers
-from ..lowering.vector_math import with_vector_math
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 KIND = "float32"
+LINE = LINE_BYTES // 4  # numbers
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,8 @@ class RecurrentNest:
         threads = self.tiling.threads
         with T.parallel(0, threads) if threads > 1 else T.serial(0, 1) as task:
             self.task = task
+            if threads > 1:
+                self.ask_for_state(panel)
             first, end = share(self.groups, task, threads)
             count = end - first
             with T.serial(0, count) as turn:
@@ -115,16 +121,25 @@ class RecurrentNest:
                     group = group + tirx.floormod(self.step, 2) * (count - 1 - 2 * turn)
                 by_edge(_index(group), self.full, self.tail, self.units, lambda units: self.group(panel, group, units))
 
+    def ask_for_state(self, panel: _Panel) -> None:
+        """Other cores have just written their part of the state, and each line of it takes as long as 300 multiply-adds
+        to come: all are asked for at once."""
+        source, offset = self.source(panel)
+        with T.serial(0, -(-self.r.batch * self.r.hidden // LINE)) as line:
+            ask(source, [offset + line * LINE], cache=1)
+
     def group(self, panel: _Panel, group: Index, units: int) -> None:
-        rows = self.tiling.rows
-        tiles, rest = divmod(self.r.batch, rows)
-        if tiles == 1:
-            self.tile(panel, group, units, 0, rows)
-        elif tiles:
-            with T.serial(0, tiles) as tile:
-                self.tile(panel, group, units, tile * rows, rows)
-        if rest:
-            self.tile(panel, group, units, tiles * rows, rest)
+        """The sequences in tiles of `rows` and of one fewer: a rest of few would wait for weights."""
+        tiles = -(-self.r.batch // self.tiling.rows)
+        rows, larger = divmod(self.r.batch, tiles)
+        start = 0
+        for extent, count in ((rows + 1, larger), (rows, tiles - larger)):
+            if count == 1:
+                self.tile(panel, group, units, start, extent)
+            elif count:
+                with T.serial(0, count) as tile:
+                    self.tile(panel, group, units, start + tile * extent, extent)
+            start += extent * count
 
     # ---- the product ------------------------------------------------------------------------------------------------
 
@@ -141,9 +156,9 @@ class RecurrentNest:
         sums = [[registers(len(vectors), lanes, KIND) for _ in range(rows)] for _ in range(self.tiling.ep)]
         for row in range(rows):
             for number, (block, gate) in enumerate(vectors):
-                self.start(sums[0][row][number], place(row, block), gate)
-                for other in sums[1:]:
-                    T.buffer_store(other[row][number], _zeros(lanes), [T.ramp(0, 1, lanes)])
+                self.ask_for_projected(place(row, block), gate)
+                for some in sums:
+                    T.buffer_store(some[row][number], _zeros(lanes), [T.ramp(0, 1, lanes)])
         base = panel.start + first * len(gates) * self.r.hidden
         self.columns(panel, sums, row0, base, len(vectors))
         whole = T.ramp(0, 1, lanes)
@@ -154,6 +169,7 @@ class RecurrentNest:
         if rows == 1:
             for block in range(len(widths)):
                 found = {gate: sums[0][0][block * len(gates) + n] for n, gate in enumerate(gates)}
+                self.add_start(place(0, block), found)
                 self.behind(panel, place(0, block), found)
             return
         # Several sequences share the statements behind: their sums go through memory of the first cache.
@@ -168,29 +184,39 @@ class RecurrentNest:
                 for number, total in enumerate(found.values(), start=block * len(gates)):
                     place_of_sums = T.ramp(start + row * size + number * lanes, 1, lanes)
                     T.buffer_store(total, self.scratch[place_of_sums], [whole])
+                self.add_start(place(row, block), found)
                 self.behind(panel, place(row, block), found)
 
-    def start(self, total: tirx.Var, at: _Place, gate: str) -> None:
-        """What a sum starts with: the projected input, or the bias of what the reset gate multiplies."""
-        if at.width < self.lanes:
-            T.buffer_store(total, _zeros(self.lanes), [T.ramp(0, 1, self.lanes)])
-        with T.vectorized(0, at.width) as lane:
-            if gate == "n" and self.r.reset_after:
-                value = self.buffers["bias"][at.unit + lane]
-            else:
-                value = self.projected(at, gate, lane)
-            T.buffer_store(total, value, [lane])
+    def ask_for_projected(self, at: _Place, gate: str) -> None:
+        """The projected inputs come from a far cache: they are asked for before the product and added behind it. At its
+        start they kept every tile waiting, a tenth of the time of 8 sequences of 256 units."""
+        row = (self.place * self.r.batch + at.row) * self.r.gates + self.r.order.index(gate)
+        first = row * self.r.hidden + at.unit
+        for element in (first, first + at.width - 1) if self.r.hidden % self.lanes else (first,):
+            ask(self.buffers["projected"], [element], cache=1)
+
+    def add_start(self, at: _Place, sums: Mapping[str, tirx.Var]) -> None:
+        """To each sum its projected input, or the bias of what the reset gate multiplies."""
+        for gate, total in sums.items():
+            with T.vectorized(0, at.width) as lane:
+                biased = gate == "n" and self.r.reset_after
+                start = self.buffers["bias"][at.unit + lane] if biased else self.projected(at, gate, lane)
+                T.buffer_store(total, total[lane] + start, [lane])
 
     def projected(self, at: _Place, gate: str, lane: Index) -> Expr:
         r = self.r
         row = (self.place * r.batch + at.row) * r.gates + r.order.index(gate)
         return self.buffers["projected"][row * r.hidden + at.unit + lane]
 
+    def source(self, panel: _Panel) -> tuple[tirx.Var, Index]:
+        """What the weights are multiplied by, and where it starts."""
+        second = len(self.panels) > 1 and panel is self.panels[-1]
+        return (self.reset, 0) if second else (self.state, self.now)
+
     def columns(self, panel: _Panel, sums: list[list[list[tirx.Var]]], row0: Index, base: Expr, vectors: int) -> None:
         """All columns of the weights, `ep` at a time, from either end in turn."""
         hidden, lanes, ep = self.r.hidden, self.lanes, self.tiling.ep
-        second = len(self.panels) > 1 and panel is self.panels[-1]
-        source, offset = (self.reset, 0) if second else (self.state, self.now)
+        source, offset = self.source(panel)
 
         def column(into: list[list[tirx.Var]], k: Index) -> None:
             for row, totals in enumerate(into):
@@ -216,7 +242,7 @@ class RecurrentNest:
         if self.r.cell == "lstm":
             self.lstm(at, sums)
         elif self.r.cell == "rnn":
-            self.new_state(at, self.bent(at, self.r.activation, sums["h"]))
+            self.rnn(at, sums["h"])
         elif self.r.reset_after:
             self.gru(at, sums)
         elif panel.gates == "rz":
@@ -224,53 +250,57 @@ class RecurrentNest:
         else:
             self.gru_candidate(at, sums["n"])
 
-    def bent(self, at: _Place, name: str, value: tirx.Var) -> tirx.Var:
-        """A function of a vector."""
-        return self.kept(at, lambda lane: _function(name, value[lane]))
-
     def lstm(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
-        cell = self.buffers["c"]
+        cell, keep = self.buffers["c"], partial(self.kept, at)
         own = at.row * self.r.hidden + at.unit
 
-        def opened(gate: str, state: tirx.Var) -> tirx.Var:
-            total = sums[gate]
-            if self.r.peepholes:
-                weights, start = self.buffers["peepholes"], "iof".index(gate) * self.r.hidden + at.unit
-                total = self.kept(at, lambda lane: sums[gate][lane] + weights[start + lane] * state[lane])
-            return self.bent(at, "sigmoid", total)
+        def total(gate: str, state: tirx.Var) -> Value:
+            if not self.r.peepholes:
+                return lambda lane: sums[gate][lane]
+            weights, start = self.buffers["peepholes"], "iof".index(gate) * self.r.hidden + at.unit
+            return lambda lane: sums[gate][lane] + weights[start + lane] * state[lane]
 
-        before = self.kept(at, lambda lane: cell[own + lane])
-        i, f = opened("i", before), opened("f", before)
-        g = self.bent(at, "tanh", sums["g"])
-        c = self.kept(at, lambda lane: f[lane] * before[lane] + i[lane] * g[lane])
-        o = opened("o", c)
-        through = self.bent(at, "tanh", c)
+        before = keep(lambda lane: cell[own + lane])
+        i, f = falling(keep, total("i", before)), falling(keep, total("f", before))
+        g = rising(keep, lambda lane: sums["g"][lane])
+        c = keep(lambda lane: before[lane] / (1.0 + f[lane]) + g[lane] / ((1.0 + i[lane]) * (g[lane] + 2.0)))
+        o, through = falling(keep, total("o", c)), rising(keep, lambda lane: c[lane])
         with T.vectorized(0, at.width) as lane:
             T.buffer_store(cell, self.alive(at, c[lane], before[lane]), [own + lane])
-        self.new_state(at, self.kept(at, lambda lane: o[lane] * through[lane]))
+        self.new_state(at, keep(lambda lane: through[lane] / ((1.0 + o[lane]) * (through[lane] + 2.0))))
 
     def gru(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
-        r, z = (self.bent(at, "sigmoid", sums[gate]) for gate in "rz")
-        inner = self.kept(at, lambda lane: self.projected(at, "n", lane) + r[lane] * sums["n"][lane])
-        self.blend(at, inner, lambda lane: z[lane])
+        keep = partial(self.kept, at)
+        r, z = (falling(keep, lambda lane, total=sums[gate]: total[lane]) for gate in "rz")
+        inner = keep(lambda lane: self.projected(at, "n", lane) + sums["n"][lane] / (1.0 + r[lane]))
+        self.blend(at, inner, lambda lane: 1.0 + z[lane])
 
     def gru_gates(self, at: _Place, sums: dict[str, tirx.Var]) -> None:
-        own = at.row * self.r.hidden + at.unit
-        r, z = (self.bent(at, "sigmoid", sums[gate]) for gate in "rz")
+        own, keep = at.row * self.r.hidden + at.unit, partial(self.kept, at)
+        r, z = (falling(keep, lambda lane, total=sums[gate]: total[lane]) for gate in "rz")
         with T.vectorized(0, at.width) as lane:
-            T.buffer_store(self.reset, r[lane] * self.state[self.now + own + lane], [own + lane])
+            T.buffer_store(self.reset, self.state[self.now + own + lane] / (1.0 + r[lane]), [own + lane])
         with T.vectorized(0, at.width) as lane:
-            T.buffer_store(self.update, z[lane], [own + lane])
+            T.buffer_store(self.update, 1.0 + z[lane], [own + lane])
 
     def gru_candidate(self, at: _Place, total: tirx.Var) -> None:
         own = at.row * self.r.hidden + at.unit
         self.blend(at, total, lambda lane: self.update[own + lane])
 
     def blend(self, at: _Place, inner: tirx.Var, z: Callable[[Expr], Expr]) -> None:
-        """h' = n + z * (h - n), n = tanh(inner)."""
-        own = self.now + at.row * self.r.hidden + at.unit
-        n = self.bent(at, "tanh", inner)
-        self.new_state(at, self.kept(at, lambda lane: n[lane] + z(lane) * (self.state[own + lane] - n[lane])))
+        """h' = n + (h - n) / z, n = tanh(inner); `z` is one over the update gate."""
+        own, keep = self.now + at.row * self.r.hidden + at.unit, partial(self.kept, at)
+        m = rising(keep, lambda lane: inner[lane])
+        n = keep(lambda lane: m[lane] / (m[lane] + 2.0))
+        self.new_state(at, keep(lambda lane: n[lane] + (self.state[own + lane] - n[lane]) / z(lane)))
+
+    def rnn(self, at: _Place, total: tirx.Var) -> None:
+        keep = partial(self.kept, at)
+        if self.r.activation == "relu":
+            self.new_state(at, keep(lambda lane: tirx.max(total[lane], tirx.const(0.0, KIND))))
+            return
+        m = rising(keep, lambda lane: total[lane])
+        self.new_state(at, keep(lambda lane: m[lane] / (m[lane] + 2.0)))
 
     def new_state(self, at: _Place, value: tirx.Var) -> None:
         """Into the state and the output; of a sequence that is over the state stays and the output is 0."""
@@ -291,7 +321,7 @@ class RecurrentNest:
         """A vector of values in a register."""
         held = register(self.lanes, KIND)
         with T.vectorized(0, at.width) as lane:
-            T.buffer_store(held, with_vector_math(value(lane)), [lane])
+            T.buffer_store(held, value(lane), [lane])
         return held
 
     # ---- packing ----------------------------------------------------------------------------------------------------
@@ -318,12 +348,6 @@ class RecurrentNest:
                     if width < lanes:
                         with T.serial(0, lanes - width) as lane:
                             T.buffer_store(packed, tirx.const(0.0, KIND), [to + width + lane])
-
-
-def _function(name: str, value: Expr) -> Expr:
-    if name == "relu":
-        return tirx.max(value, tirx.const(0.0, KIND))
-    return {"sigmoid": tirx.sigmoid, "tanh": tirx.tanh}[name](value)
 
 
 def _zeros(lanes: int) -> Expr:

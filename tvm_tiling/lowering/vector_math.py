@@ -22,12 +22,12 @@ from tvm.ir import Call, TensorLoad
 
 Expr: TypeAlias = tirx.Expr
 
-_ROUNDING = 1.5 * 2.0**23
+ROUNDING = 1.5 * 2.0**23
 _ROUNDING_BITS = 0x4B400000
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 # Beyond these exp is infinite and zero; within, 2^n is a product of two normal numbers.
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+EXP_POLYNOMIAL = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -163,7 +163,7 @@ def _reads(expr: Expr) -> bool:
     return bool(found)
 
 
-def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     """Highest power first."""
     total: Expr = _real(coefficients[0])
     for coefficient in coefficients[1:]:
@@ -171,7 +171,7 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return total
 
 
-def _clamped(x: Expr, least: float, most: float) -> Expr:
+def clamped(x: Expr, least: float, most: float) -> Expr:
     """`x` within bounds; NaN stays what it is."""
     low, high = _real(least), _real(most)
 
@@ -190,21 +190,21 @@ def _exp(x: Expr) -> Expr:
         return _with(tirx.shift_right(n, _whole(1)), lambda half: value * _power_of_two(half) * _power_of_two(n - half))
 
     def of_rest(r: Expr, rounded: Expr) -> Expr:
-        value = _polynomial(r, _EXP) * (r * r) + r + _real(1.0)
+        value = polynomial(r, EXP_POLYNOMIAL) * (r * r) + r + _real(1.0)
         return _with(tirx.reinterpret("int32", rounded) - _whole(_ROUNDING_BITS), lambda n: scaled(value, n))
 
     def of_rounded(y: Expr, rounded: Expr) -> Expr:
         return _with(
-            rounded - _real(_ROUNDING),
+            rounded - _real(ROUNDING),
             lambda n: _with(
-                (y - n * _real(_LN2_HIGH)) - n * _real(_LN2_LOW),
+                (y - n * _real(LN2_HIGH)) - n * _real(LN2_LOW),
                 lambda r: of_rest(r, rounded),
             ),
         )
 
     return _with(
-        _clamped(x, _EXP_LEAST, _EXP_MOST),
-        lambda y: _with(y * _real(1 / math.log(2)) + _real(_ROUNDING), lambda rounded: of_rounded(y, rounded)),
+        clamped(x, _EXP_LEAST, _EXP_MOST),
+        lambda y: _with(y * _real(1 / math.log(2)) + _real(ROUNDING), lambda rounded: of_rounded(y, rounded)),
     )
 
 
@@ -222,8 +222,8 @@ def _log(x: Expr) -> Expr:
 
     def of_rest(r: Expr, n: Expr, positive: Expr) -> Expr:
         square = r * r
-        value = _polynomial(r, _LOG) * r * square + n * _real(_LN2_LOW)
-        value = (value - _real(0.5) * square) + r + n * _real(_LN2_HIGH)
+        value = polynomial(r, _LOG) * r * square + n * _real(LN2_LOW)
+        value = (value - _real(0.5) * square) + r + n * _real(LN2_HIGH)
         infinite = _real(math.inf)
         value = tirx.Select(positive < infinite, value, positive)  # infinity and NaN
         return tirx.Select(
@@ -253,7 +253,7 @@ def _signed(magnitude: Expr, x: Expr) -> Expr:
 
 def _tanh(x: Expr) -> Expr:
     def of(y: Expr, size: Expr) -> Expr:
-        near = _with(y * y, lambda square: _polynomial(square, _TANH) * square * y + y)
+        near = _with(y * y, lambda square: polynomial(square, _TANH) * square * y + y)
         far = _signed(_real(1.0) - _real(2.0) / (_exp(size + size) + _real(1.0)), y)
         # The comparison does not hold for NaN, whose sum with anything is NaN.
         return tirx.Select(size > _real(_TANH_NEAR), far, near)
@@ -263,10 +263,10 @@ def _tanh(x: Expr) -> Expr:
 
 def _erf(x: Expr) -> Expr:
     def of(y: Expr, size: Expr) -> Expr:
-        near = _with(y * y, lambda square: _polynomial(square, _ERF) * y + y)
+        near = _with(y * y, lambda square: polynomial(square, _ERF) * y + y)
         far = _with(
             tirx.Select(size > _real(_ERF_ONE), _real(_ERF_ONE), size),
-            lambda s: _signed(_real(1.0) - _exp(_polynomial(s, _ERF_FAR) * s - s), y),
+            lambda s: _signed(_real(1.0) - _exp(polynomial(s, _ERF_FAR) * s - s), y),
         )
         return tirx.Select(size > _real(_ERF_NEAR), far, near)
 
@@ -285,7 +285,7 @@ def _cosh(x: Expr) -> Expr:
 
 def _sinh(x: Expr) -> Expr:
     def of(y: Expr) -> Expr:
-        near = _with(y * y, lambda square: _polynomial(square, _SINH) * square * y + y)
+        near = _with(y * y, lambda square: polynomial(square, _SINH) * square * y + y)
         far = _half_powers(y, lambda grown, shrunk: _signed(grown - shrunk, y))
         return tirx.Select(_magnitude(y) > _real(1.0), far, near)
 
