@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent / "frontend"))  # whose Relay files
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = tuple(sorted(DOCS.rglob("*.md")))
+COSTLY_PAGES = ("metaschedule.md",)  # a search of MetaSchedule: run by the slow tests
 IMAGE = (1, 3, 32, 32)
 
 
@@ -221,6 +222,23 @@ def read_command(words: Sequence[str]) -> None:
         with pytest.raises(SystemExit) as left, contextlib.redirect_stderr(io.StringIO()) as err:
             main(words)
     assert not left.value.code and read, f"tvm-tiling {shlex.join(words)}: {err.getvalue()}"
+
+
+def run_page(page: Path, folder: Path) -> None:
+    """Runs a page's snippets one behind the other in `folder`, which is the working folder."""
+    relay = page.name == "relay.md"
+    if not relay:
+        (folder / "model.onnx").write_bytes(onnx_bytes())
+    for block in blocks(page, "python", "sh", "toml"):
+        if block.language == "toml":
+            (folder / "npu.toml").write_text(block.text)
+        elif block.language == "python":
+            provide(folder, re.findall(r'"([\w.]+)"', block.text), relay)
+            run_python(block.text, f"{page.name}, line {block.line}")
+        else:
+            for words in block.commands():
+                if words[0] == "tvm-tiling":
+                    run_or_read(words[1:], folder, relay)
 
 
 def run_or_read(words: Sequence[str], folder: Path, relay: bool = False) -> None:
