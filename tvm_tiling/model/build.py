@@ -25,7 +25,7 @@ from tvm.support import cc
 
 from ..errors import TilingError
 from . import launcher
-from .saved import Library
+from .saved import Library, load_library
 
 T = TypeVar("T")
 ROOM = 64 << 20  # bytes, some ten times what the machine code of the largest networks takes
@@ -67,7 +67,7 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
             said = [line for line in str(error).splitlines() if line.strip()]
             why = said[1] if len(said) > 1 else "".join(said)
             raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
-        return Built(Library(tvm.runtime.load_module(str(path)), path.read_bytes()), _planned(mod))
+        return Built(Library(load_library(path), path.read_bytes()), _planned(mod))
 
 
 def _require_room(folder: str) -> None:

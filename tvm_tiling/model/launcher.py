@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tvm_ffi
 from tvm.support import cc
 
 from ..lowering.threads import usable_processors
@@ -62,6 +63,7 @@ def take_over(library: Any, cores: int) -> bool:
     with _lock:
         if _first is None:
             _first = library, share(0, cores - 1, *usable_processors())
+            tvm_ffi.get_global_func("ffi.ModuleGlobalsAdd")(library)  # its code is that of running threads
         first, address = _first
         first.get_function("tvm_tiling_share", query_imports=True)(address, cores - 1, *usable_processors())
         if first is not library:

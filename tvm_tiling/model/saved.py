@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import tvm
+import tvm_ffi
 
 from ..errors import ModelFormatError
 from ..whole_file import refuse_unwritable, whole_file
@@ -208,6 +208,12 @@ def _member(members: dict[str, _Place], name: str, where: str, most: int | None 
     return content
 
 
+def load_library(path: Path) -> Any:
+    """A shared library as TVM's module. It is unmapped with the last that is made of it; TVM's own load_module keeps
+    every library for good, so that a process that compiles model after model would grow."""
+    return tvm_ffi.load_module(path, keep_module_alive=False)
+
+
 def _loaded(content: bytes, where: str) -> Library:
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
         file = Path(folder) / "model.so"
@@ -217,7 +223,7 @@ def _loaded(content: bytes, where: str) -> Library:
             raise OSError(f"{where}: its library cannot be put into {Path(folder).parent}: {error.strerror}") from None
         # The system keeps the mapping when the file is gone.
         try:
-            return Library(tvm.runtime.load_module(str(file)), content)
+            return Library(load_library(file), content)
         except Exception as error:
             said = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ModelFormatError(f"{where}: its library cannot be loaded here: {said}") from None
