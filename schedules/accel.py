@@ -16,11 +16,12 @@ from ..decide.levels.gemm import has_levels
 from ..decide.options import Options
 from ..decide.rnn.column_product import refuse_shape
 from ..decide.tiling import GemmTiling
-from ..errors import HardwareError
+from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..lowering.prim_func import ScheduledOperator
 from ..match import ConvProgram, GemmProgram, match
+from ..match.recurrent import recurrence_of
 from . import (
     accel_column,
     accel_conv,
@@ -48,6 +49,11 @@ def schedule_for_accelerator(
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
     if form not in forms:
         raise HardwareError(f"form = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
+    if recurrence_of(func) is not None:
+        raise UnsupportedOperator(
+            f"{name}: the steps of a recurrent layer in floats; accepted on {hardware.name}: products, convolutions, "
+            "element-wise work, and on a machine with a column engine layers of constant weights"
+        )
     _refuse_types(func, name, hardware)
     if not _sums(func):
         return accel_elementwise.apply(func, name, hardware)

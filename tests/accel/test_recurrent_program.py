@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
+from fixed_point_cells import by_numpy
 
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.check import check
 from tvm_tiling.accel.functional.run import run
-from tvm_tiling.accel.recurrent.layer import FixedPoint, sequence_program, step_program
-from tvm_tiling.accel.recurrent.weights import combined_weights
+from tvm_tiling.accel.recurrent.layer import FixedPoint
+from tvm_tiling.accel.recurrent.sequences import Given, sequence_program, step_program
+from tvm_tiling.accel.recurrent.weights import combined_weights, row_places
+from tvm_tiling.hardware import Memory
+from tvm_tiling.model.accel.rnn import compile_recurrent
 
 ONE, LOW, HIGH = 1 << 12, -(2**15), 2**15 - 1
 KINDS = (
@@ -31,53 +36,6 @@ def machine(threads=8, multipliers=16384):
     return tt.Hardware.rnn(multipliers=multipliers, threads=threads)
 
 
-def fixed(sums):
-    return np.clip(np.rint(sums / ONE), LOW, HIGH).astype(np.int64)
-
-
-def times(a, b):
-    return np.clip((a * b + ONE // 2) >> 12, LOW, HIGH)
-
-
-def short(values):
-    return np.clip(values, LOW, HIGH)
-
-
-def table(function, values):
-    return np.rint(function(values / ONE) * ONE).astype(np.int64)
-
-
-def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
-
-
-def by_numpy(workload, x, of_inputs, of_state):
-    """One layer and one sequence in whole numbers, from PyTorch's weights."""
-    hidden = workload.hidden_size
-    wx, wh = (np.split(w.astype(np.int64), workload.gates) for w in (of_inputs, of_state))
-    h = c = np.zeros(hidden, np.int64)
-    outputs = []
-    for row in x.astype(np.int64):
-        own, back = [w @ row for w in wx], [w @ h for w in wh]
-        if workload.cell == "lstm":
-            i, f, g, o = (fixed(a + b) for a, b in zip(own, back, strict=True))
-            i, f, o, g = table(sigmoid, i), table(sigmoid, f), table(sigmoid, o), table(np.tanh, g)
-            c = short((f * c + i * g + ONE // 2) >> 12)
-            h = times(o, table(np.tanh, c))
-        elif workload.cell == "rnn":
-            sums = fixed(own[0] + back[0])
-            h = table(np.tanh, sums) if workload.activation == "tanh" else np.maximum(sums, 0)
-        else:
-            r, z = (table(sigmoid, fixed(own[gate] + back[gate])) for gate in range(2))
-            if workload.linear_before_reset:
-                n = table(np.tanh, short(times(r, fixed(back[2])) + fixed(own[2])))
-            else:
-                n = table(np.tanh, fixed(own[2] + wh[2] @ times(r, h)))
-            h = short(n + times(z, short(h - n)))
-        outputs.append(h)
-    return np.array(outputs)
-
-
 @pytest.mark.parametrize(("cell", "further"), KINDS, ids=str)
 @pytest.mark.parametrize(("layers", "batch"), [(1, 1), (2, 3)])
 def test_results_are_exact_in_the_stated_format(cell, further, layers, batch):
@@ -94,12 +52,90 @@ def test_results_are_exact_in_the_stated_format(cell, further, layers, batch):
     for row in range(batch):
         wanted = x[:, row]
         for pair in weights:
-            wanted = by_numpy(workload, wanted, *pair)
+            wanted, _ = by_numpy(workload, wanted, *pair)
         np.testing.assert_array_equal(y[:, row], wanted)
     assert report.cycles > 0 and len(report.tasks) == batch
     check(exe.whole.program)
     again = run(exe.whole.program, {"x": x, **given}, order=3)
     np.testing.assert_array_equal(again["y"], y)
+
+
+def rows_of(workload, of_inputs, of_state):
+    """Biases of the combined weights' rows."""
+    names = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}[workload.cell]
+    bx, bh = (dict(zip(names, np.split(b, len(names)), strict=True)) for b in (of_inputs, of_state))
+    hidden, places = workload.hidden_size, row_places(workload)
+    rows = np.zeros(len(places) * hidden, np.int32)
+    for name, (start, step) in places.items():
+        values = bx["n"] if name == "nx" else bh["n"] if name == "nh" else bx[name] + bh[name]
+        rows[start : start + step * hidden : step] = values
+    return rows
+
+
+@pytest.mark.parametrize(("cell", "further"), KINDS, ids=str)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_biases_states_lengths_and_both_directions_are_exact(cell, further, bidirectional):
+    lengths, hidden, layers = (5, 2, 0), 6, 2
+    workload = layer(hidden, 4, cell=cell, layers=layers, batch=3, bidirectional=bidirectional, **further)
+    numbers = FixedPoint(weights=13)
+    exe = compile_recurrent(
+        workload, machine(multipliers=64), numbers, Given(biased=True, states=True, lengths=lengths)
+    )
+    rng, ways = np.random.default_rng(3), ("", "_reverse")[: workload.directions]
+    gates = workload.gates * hidden
+    x = rng.integers(-8000, 8000, (5, 3, 4)).astype(np.int16)
+    count = 2 if cell == "lstm" else 1
+    starts = rng.integers(-4000, 4000, (count, layers * len(ways), 3, hidden)).astype(np.int16)
+    given, below = dict(zip(("h0", "c0"), starts, strict=False)), [x[:, row] for row in range(3)]
+    finals = np.zeros_like(starts)
+    for number, size in enumerate(workload.input_sizes):
+        above = [np.zeros((5, len(ways) * hidden), np.int64) for _ in range(3)]
+        for place, way in enumerate(ways):
+            pair = [rng.integers(-9000, 9000, (gates, columns)).astype(np.int16) for columns in (size, hidden)]
+            biases = [rng.integers(-(2**23), 2**23, gates).astype(np.int32) for _ in range(2)]
+            given[f"w{number}{way}"] = combined_weights(workload, *pair)
+            given[f"b{number}{way}"] = rows_of(workload, *biases)
+            at = number * len(ways) + place
+            for row, length in enumerate(lengths):
+                order = slice(None, None, -1) if way else slice(None)
+                steps, last = by_numpy(
+                    workload, below[row][:length][order], *pair, biases, tuple(starts[:, at, row]), 13
+                )
+                above[row][:length, place * hidden : (place + 1) * hidden] = steps[order]
+                finals[:, at, row] = last
+        below = above
+    found = exe.run(x=x, **given)
+    np.testing.assert_array_equal(found[0], np.stack(below, 1))
+    np.testing.assert_array_equal(np.stack(found[1:]), finals)
+    check(exe.whole.program)
+    assert len(exe.report().tasks) == (2 * 2 * 2 if bidirectional else 2)
+
+
+@pytest.mark.parametrize(("cell", "further"), KINDS[:4], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_program_of_a_whole_sequence_takes_the_cycles_of_the_decision(cell, further, threads):
+    """Threads take turns within it; beside dependent products, which others hide, cycles are those of the formula."""
+    workload = layer(128, 100, cell=cell, batch=threads, steps=6, **further)
+    exe = tt.compile(workload, target=machine())
+    (cut,), cycles = exe.tiling.layers, tt.simulate(exe.whole.program).cycles
+    if threads == 1:
+        assert cycles == exe.tiling.cycles == exe.report().cycles
+    elif not further:
+        assert exe.tiling.cycles <= cycles <= exe.tiling.cycles + cut.cx
+
+
+def test_directions_are_threads_and_layers_follow_each_other():
+    workload, hardware = layer(128, 100, layers=2, bidirectional=True, steps=9), machine(threads=2)
+    exe = tt.compile(workload, target=hardware)
+    report = exe.report()
+    first, second = report.tasks[:2], report.tasks[2:]
+    assert {task.thread for task in first} == {task.thread for task in second} == {0, 1}
+    assert min(task.start for task in second) == max(task.end for task in first)
+    assert exe.tiling.cycles <= report.cycles <= exe.tiling.cycles + sum(cut.cx for cut in exe.tiling.layers)
+    with pytest.raises(tt.UnsupportedOperator, match="a step of 2 layers in both directions"):
+        _ = exe.program
+    one = tt.compile(layer(128, 100, bidirectional=True, steps=9), target=hardware)
+    assert tt.simulate([(one, 9, 0), (one, 9, 0)]).cycles == one.report().cycles
 
 
 @pytest.mark.parametrize(("cell", "further"), KINDS[:4], ids=str)
@@ -151,6 +187,38 @@ def test_executables_are_tasks_of_one_engine():
     assert report.cycles < sum(tt.simulate([task]).cycles for task in [(first, 4, 0), (second, 6, 0), (first, 3, 0)])
 
 
+@pytest.fixture(scope="module")
+def models():
+    """Eight models of different cells and sizes, as (executable, steps)."""
+    cells = ("lstm", "gru", "rnn", "lstm")
+    sizes = (64, 256, 128, 96, 200, 512, 32, 160)
+    return [
+        (tt.compile(layer(hidden, 48, cell=cells[number % 4]), target=machine()), 4 + number)
+        for number, hidden in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize("threads", range(1, 9))
+def test_one_to_eight_threads_of_different_models(threads, models):
+    """All of every model's products are done, none waits beside idle threads, and stalls are accounted for."""
+    tasks = [(exe, steps, 0) for exe, steps in models]
+    report, alone = (tt.simulate(tasks, hardware=machine(threads=count)) for count in (threads, 1))
+    assert report.busy == alone.busy == sum(steps * busy_of(exe) for exe, steps in models)
+    assert [task.start for task in report.tasks[:threads]] == [0] * threads
+    assert all(task.start > 0 for task in report.tasks[threads:])
+    for task in report.tasks:
+        assert task.busy + task.stalled + task.drain == task.cycles
+    assert report.lower_bound <= report.cycles <= report.upper_bound
+    if threads > 1:
+        assert report.cycles < alone.cycles and report.utilisation > alone.utilisation
+
+
+def busy_of(exe):
+    """Cycles of products of a step."""
+    (cut,) = exe.tiling.layers
+    return cut.cx + cut.ch
+
+
 def test_combined_weights_interleave_the_gates_of_a_unit():
     workload = layer(3, 2)
     wx, wh = np.arange(24).reshape(12, 2), 100 + np.arange(36).reshape(12, 3)
@@ -169,8 +237,11 @@ def test_combined_weights_interleave_the_gates_of_a_unit():
 def test_what_the_engine_does_not_serve_is_refused():
     with pytest.raises(tt.UnsupportedOperator, match=r"rnn: float32 summed in float32 .* accepted: int16 in int32"):
         tt.compile(layer(dtype="float32"), target=machine())
-    with pytest.raises(tt.UnsupportedOperator, match="bidirectional layers on the column engine; accepted: one"):
-        tt.compile(layer(bidirectional=True), target=machine())
+    small = dataclasses.replace(machine(), memories={"b": Memory(bytes=1000)})
+    with pytest.raises(tt.HardwareError, match="memory 'b' of 1000 bytes; accepted: at least 65536, for the weights"):
+        tt.compile(layer(), target=small)
+    with pytest.raises(tt.WorkloadError, match=r"lengths \(6,\), accepted: 1 of them, each of 0 to 5 steps"):
+        compile_recurrent(layer(), machine(), given=Given(lengths=(6,)))
     with pytest.raises(tt.HardwareError, match="neartile has no column engine"):
         tt.compile(layer(), target="vsim/neartile")
 

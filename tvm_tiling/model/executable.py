@@ -159,8 +159,9 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
             return Executable(variants, constants, **made)
         from .accel.executable import AcceleratedExecutable, load_programs  # which are executables of this module
 
-        programs = load_programs(os.fspath(path), found.further, int(known["accelerator"]["programs"]))
+        count, steps = (int(known["accelerator"].get(name, 0)) for name in ("programs", "steps"))
+        programs = load_programs(os.fspath(path), found.further, count + steps)
         left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
-        return AcceleratedExecutable(variants[0], constants, programs, left, **made)
+        return AcceleratedExecutable(variants[0], constants, programs[:count], left, steps=programs[count:], **made)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise saved.damaged(os.fspath(path), error) from None

@@ -1,8 +1,8 @@
-"""Recurrent layers as programs of page 04's machine: column-wise products, 16-bit fixed point, the tail's gates.
+"""A recurrent layer on page 04's machine: column-wise products, 16-bit fixed point, the tail's gates.
 
-A step of a layer multiplies the columns of x, then those of h, into the sums of all gates; the sums are dequantised
-once and the tail computes in 16 bits (hardware/column.py states the format). Weights are on the chip, in memory b;
-vectors lie in memory a, sums and the numbers of the tail in acc. A layer's h is the next layer's x.
+A step multiplies the columns of x, then those of h, into the sums of all gates; biases are added, the sums dequantised
+once, and the tail computes in 16 bits (hardware/column.py states the format). Weights are on the chip, in memory b;
+vectors lie in memory a, sums, biases and the numbers of the tail in acc.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...decide.rnn.column import LayerCut, RnnTiling
-from ...errors import UnsupportedOperator
-from ...hardware.description import Hardware
+from ...decide.rnn.column import LayerCut
+from ...errors import HardwareError
 from ...workload import RnnWorkload
 from ..program.builder import ALIGNMENT, At, ProgramBuilder
 from ..program.isa import Function, Opcode
-from ..program.program import Program
 from .weights import row_places
 
 DTYPE, WIDE = "int16", "int32"
@@ -24,12 +22,19 @@ DTYPE, WIDE = "int16", "int32"
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Numbers in 16 bits with `fraction` of them behind the point, of weights, vectors and the tail alike."""
+    """Numbers in 16 bits: of vectors and the tail `fraction` bits are behind the point, of weights `weights`, None for
+    as many. Biases are whole numbers of 32 bits, with the fraction bits of the products."""
 
     fraction: int = 12
+    weights: int | None = None
+
+    @property
+    def of_weights(self) -> int:
+        """Fraction bits of weights."""
+        return self.fraction if self.weights is None else self.weights
 
 
-class _Room:
+class Room:
     """Bytes of memories, given out one behind the other."""
 
     def __init__(self) -> None:
@@ -40,95 +45,23 @@ class _Room:
         self.used[memory] = start + elements * (4 if dtype == WIDE else 2)
         return At(memory, start, (1,), dtype)
 
-
-def step_program(
-    workload: RnnWorkload, tiling: RnnTiling, hardware: Hardware, numbers: FixedPoint, *, by_rows: bool = False
-) -> Program:
-    """One time step of one sequence, weights on the chip: what a task repeats. `by_rows`: every product starts with the
-    whole of [x, h], for comparison."""
-    build = ProgramBuilder(hardware)
-    _refuse(workload)
-    x = build.tensor("x", DTYPE, (workload.input_size,), role="input", operand="a")
-    y = build.tensor("y", DTYPE, (workload.hidden_size,), role="output", operand="out")
-    layers = _layers(build, workload, tiling, numbers, _Room(), None, by_rows)
-    _step(build, layers, x.address, y.address)
-    return build.build()
+    def check(self, build: ProgramBuilder) -> None:
+        """HardwareError where a memory of the machine is smaller than what was taken of it."""
+        for memory, used in self.used.items():
+            room = build.machine.capacity(memory)
+            if room is not None and used > room:
+                raise HardwareError(
+                    f"{build.machine.hardware.name}: memory {memory!r} of {room} bytes; accepted: at least {used}, for "
+                    "the weights and vectors of all sequences that are under way"
+                )
 
 
-def sequence_program(workload: RnnWorkload, tiling: RnnTiling, hardware: Hardware, numbers: FixedPoint) -> Program:
-    """All steps of all sequences of the batch. Inputs "x" (steps x batch x inputs) and for each layer "w0", "w1", ...,
-    its combined weights [columns, rows]; output "y" (steps x batch x hidden)."""
-    build = ProgramBuilder(hardware)
-    _refuse(workload)
-    steps, batch = workload.steps, workload.batch
-    x = build.tensor("x", DTYPE, (steps, batch, workload.input_size), role="input", operand="a")
-    y = build.tensor("y", DTYPE, (steps, batch, workload.hidden_size), role="output", operand="out")
-    room = _Room()
-    places = []
-    for number, size in enumerate(workload.input_sizes):
-        rows = len(row_places(workload)) * workload.hidden_size
-        columns = size + workload.hidden_size
-        given = build.tensor(f"w{number}", DTYPE, (columns, rows), role="input", operand="b")
-        held = room.take("b", columns * rows, DTYPE)
-        far = At("external", given.address, (1,), DTYPE)
-        build.append(Opcode.LOAD, "load_b", (columns * rows,), a=far, c=held)
-        places.append(held)
-    for row in range(batch):
-        layers = _layers(build, workload, tiling, numbers, room, places, False)
-        for layer in layers:
-            layer.start()
-        for step in range(steps):
-            at = step * batch + row
-            _step(build, layers, x.address + 2 * at * workload.input_size, y.address + 2 * at * workload.hidden_size)
-    return build.build()
+class Layer:
+    """Where everything of one layer of one sequence lies, and the instructions of its steps.
 
-
-def _refuse(workload: RnnWorkload) -> None:
-    if workload.dtype != DTYPE or workload.acc_dtype != WIDE:
-        raise UnsupportedOperator(
-            f"rnn: {workload.dtype} summed in {workload.acc_dtype} on the column engine; accepted: {DTYPE} in {WIDE}"
-        )
-    if workload.bidirectional:
-        raise UnsupportedOperator(
-            "rnn: bidirectional layers on the column engine; accepted: one direction, the other as a task of its own"
-        )
-
-
-def _layers(
-    build: ProgramBuilder,
-    workload: RnnWorkload,
-    tiling: RnnTiling,
-    numbers: FixedPoint,
-    room: _Room,
-    weights: Sequence[At] | None,
-    by_rows: bool,
-) -> list[_Layer]:
-    """The layers of one sequence, each reading what the one before writes."""
-    layers: list[_Layer] = []
-    for number, cut in enumerate(tiling.layers):
-        rows = len(row_places(workload)) * workload.hidden_size
-        held = weights[number] if weights else room.take("b", (cut.input_size + workload.hidden_size) * rows, DTYPE)
-        # Of the first layer x and h are beside each other, as a product of whole rows reads them.
-        source = room.take("a", cut.input_size + workload.hidden_size, DTYPE) if not layers else layers[-1].h
-        own = (
-            At("a", source.address + 2 * cut.input_size, (1,), DTYPE)
-            if not layers
-            else room.take("a", workload.hidden_size, DTYPE)
-        )
-        layers.append(_Layer(build, workload, cut, numbers, room, held, source, own, by_rows and not layers))
-    return layers
-
-
-def _step(build: ProgramBuilder, layers: Sequence[_Layer], x: int, y: int) -> None:
-    first, last = layers[0], layers[-1]
-    build.append(Opcode.LOAD, "load_a", (first.cut.input_size,), a=At("external", x, (1,), DTYPE), c=first.x)
-    for layer in layers:
-        layer.step()
-    build.append(Opcode.STORE, "store", (last.hidden,), a=last.h, c=At("external", y, (1,), DTYPE))
-
-
-class _Layer:
-    """Where everything of one layer of one sequence lies, and the instructions of its steps."""
+    `x` are the places of its input, taken in turn by its steps, as are as many sums. `bias` in acc, None for none.
+    `by_rows`: products begin with the whole of [x, h], which lie behind each other, for comparison.
+    """
 
     def __init__(
         self,
@@ -136,30 +69,54 @@ class _Layer:
         workload: RnnWorkload,
         cut: LayerCut,
         numbers: FixedPoint,
-        room: _Room,
+        room: Room,
         weights: At,
-        x: At,
+        x: Sequence[At],
         h: At,
-        by_rows: bool,
+        *,
+        bias: At | None = None,
+        by_rows: bool = False,
+        engine: int = 0,
     ) -> None:
         self.build, self.workload, self.cut, self.numbers = build, workload, cut, numbers
-        self.x, self.h, self.weights, self.by_rows = x, h, weights, by_rows
+        self.inputs, self.h, self.weights, self.bias, self.by_rows = tuple(x), h, weights, bias, by_rows
         self.hidden, self.places = workload.hidden_size, row_places(workload)
         self.rows = len(self.places) * self.hidden
-        self.engine = next(engine for engine in build.machine.engines if engine.startswith("column"))
-        self.sums = room.take("acc", self.rows, WIDE)
+        engines = [name for name in build.machine.engines if name.startswith("column")]
+        self.engine = engines[engine % len(engines)]
+        self.turn = 0
+        self.ends: Sequence[At] = ()
+        self.all_sums = [room.take("acc", self.rows, WIDE) for _ in self.inputs]
         self.gates = room.take("acc", self.rows, DTYPE)
         self.wide, self.other = (room.take("acc", self.hidden, WIDE) for _ in range(2))
         self.kept, self.short = (room.take("acc", self.hidden, DTYPE) for _ in range(2))
         self.reset_h = room.take("a", self.hidden, DTYPE)
 
-    def start(self) -> None:
-        """h and c are 0."""
-        for state in (self.h, self.kept):
-            self.build.append(Opcode.FILL, "vector", (self.hidden,), c=state, immediate=(0.0,))
+    @property
+    def x(self) -> At:
+        """The input of the next step."""
+        return self.inputs[self.turn]
+
+    @property
+    def sums(self) -> At:
+        return self.all_sums[self.turn]
+
+    def start(self, states: Sequence[At] = ()) -> None:
+        """h and c begin as what lies at `states` in external memory, and with 0 where there is none."""
+        for number, state in enumerate((self.h, self.kept)):
+            if number < len(states):
+                self.build.append(Opcode.LOAD, "load_a", (self.hidden,), a=states[number], c=state)
+            else:
+                self.build.append(Opcode.FILL, "vector", (self.hidden,), c=state, immediate=(0.0,))
+
+    def end(self) -> None:
+        """h and c go to `ends` in external memory."""
+        for source, state in zip((self.h, self.kept), self.ends, strict=False):
+            self.build.append(Opcode.STORE, "store", (self.hidden,), a=source, c=state)
 
     def step(self) -> None:
         {"lstm": self._lstm, "gru": self._gru, "rnn": self._rnn}[self.workload.cell]()
+        self.turn = (self.turn + 1) % len(self.inputs)
 
     # ---- products -------------------------------------------------------------------------------------------------
 
@@ -187,6 +144,13 @@ class _Layer:
         else:
             self.product(0, self.cut.input_size, self.x, False)
             self.product(self.cut.input_size, self.hidden, self.h, True)
+        self.add_bias(0, self.rows)
+
+    def add_bias(self, row: int, rows: int) -> None:
+        """Biases to the sums of `rows` rows from `row` on."""
+        if self.bias is not None:
+            sums, bias = (At("acc", at.address + 4 * row, (1,), WIDE) for at in (self.sums, self.bias))
+            self.build.append(Opcode.ALU, "vector", (rows,), a=sums, b=bias, c=sums, function=Function.ADD)
 
     # ---- the tail -------------------------------------------------------------------------------------------------
 
@@ -203,7 +167,7 @@ class _Layer:
         """The sums of a name as 16-bit numbers, or a function of them."""
         start, step = self.places[name]
         sums, gate = At("acc", self.sums.address + 4 * start, (step,), WIDE), self.gate(name)
-        self.alu(Function.SCALE, sums, gate, immediate=(2.0**-self.numbers.fraction, 0.0))
+        self.alu(Function.SCALE, sums, gate, immediate=(2.0**-self.numbers.of_weights, 0.0))
         if function is not None:
             self.smooth(function, gate, gate)
         return gate
@@ -255,10 +219,12 @@ class _Layer:
         """n = tanh(x part + product of r * h), which waits for r."""
         self.product(0, self.cut.input_size, self.x, False)
         self.product(self.cut.input_size, self.hidden, self.h, True, 0, 2 * self.hidden)
+        self.add_bias(0, 2 * self.hidden)
         r, _ = (self.fixed(name, Function.SIGMOID) for name in "rz")
         self.alu(Function.COPY, self.h, self.short)
         self.times(r, self.short, self.reset_h)
         self.product(self.cut.input_size, self.hidden, self.reset_h, True, 2 * self.hidden, self.hidden)
+        self.add_bias(2 * self.hidden, self.hidden)
         self.alu(Function.COPY, self.fixed("n"), self.short)
         self._blend()
 

@@ -19,8 +19,8 @@ from .time_step import TimeStep, time_step
 @dataclass(frozen=True)
 class Task:
     """A sequence of `steps` time steps that is there from cycle `arrival` on. `program` is that of one step: what it
-    reads of the step before lies where that one wrote it. Anything that has a `program` may stand for one. A task
-    without a `name` is called T1, T2, ... by its place."""
+    reads of the step before lies where that one wrote it. Anything that has a `time_step`, or else a `program`, may
+    stand for one. A task without a `name` is called T1, T2, ... by its place."""
 
     program: Any
     steps: int
@@ -28,7 +28,11 @@ class Task:
     name: str = ""
 
     def __post_init__(self) -> None:
-        program = getattr(self.program, "program", self.program)
+        program = self.program
+        for name in ("time_step", "program"):
+            if hasattr(program, name):
+                program = getattr(program, name)
+                break
         if not isinstance(program, Program):
             raise SimulationError(
                 f"task: program = a {type(self.program).__name__}, accepted: a Program, or something with a program"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -24,6 +25,7 @@ from ..signature import Signature
 from ..variant import Variant
 from .executable import AcceleratedExecutable
 from .partition import partition
+from .recurrent_layers import FRACTION, QuantisedLayers, quantised_layers
 
 
 def compile_for_accelerator(
@@ -32,10 +34,21 @@ def compile_for_accelerator(
     """An executable whose supported operators run on `hardware`, the others on this CPU.
 
     A float32 model for a machine that multiplies int8 only is quantised by `calibration`: inputs of the model, each an
-    array, a tuple of arrays in graph order, or arrays by name. HardwareError where it is missing.
+    array, a tuple of arrays in graph order, or arrays by name. HardwareError where it is missing. On a machine with a
+    column engine recurrent layers run there in its 16-bit fixed point, which needs none.
     """
     start = time.perf_counter()
-    divided = partition(functions_for(imported, hardware, calibration), hardware, cuts=options.cuts)
+    layers = quantised_layers(imported.module, hardware)
+    if layers is None:
+        layers = QuantisedLayers(functions_for(imported, hardware, calibration), (), (), {})
+    elif calibration is not None:
+        raise HardwareError(
+            f"calibration: {hardware.name} computes recurrent layers in 16-bit fixed point of "
+            f"{FRACTION} bits behind the point, whatever their range; accepted: None"
+        )
+    else:
+        layers = replace(layers, module=in_functions(layers.module, hardware))
+    divided = partition(layers.module, hardware, len(layers.programs), cuts=options.cuts)
     cpu = this_cpu()
     scheduled, operators = schedule_operators(divided.module, cpu, options)
     lifted, constants = lift_constants(scheduled)
@@ -59,8 +72,9 @@ def compile_for_accelerator(
     return AcceleratedExecutable(
         variant,
         kept,
-        divided.segments,
-        {name: why for name, why in divided.left.items() if name in names},
+        (*layers.programs, *divided.segments),
+        {name: why for name, why in {**divided.left, **layers.left}.items() if name in names},
+        steps=layers.steps,
         fingerprint=cpu.fingerprint(),
         cores=cores,
         compile_seconds=time.perf_counter() - start,
@@ -69,7 +83,11 @@ def compile_for_accelerator(
 
 def functions_for(imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None) -> tvm.IRModule:
     """The graph of a model in types that `hardware` takes, with a PrimFunc for every group of operators."""
-    module = quantised(imported, hardware, calibration)
+    return in_functions(quantised(imported, hardware, calibration), hardware)
+
+
+def in_functions(module: tvm.IRModule, hardware: Hardware) -> tvm.IRModule:
+    """A graph with a PrimFunc for every group of operators."""
     # What the vector engine has no types for is not fused behind a product, which would keep that on the CPU too.
     return fused(module, lambda func: foreign_type(func, hardware) is not None)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...accel.program.isa import Opcode
 from ...accel.program.join import Part, join
 from ...accel.program.program import Program
 from ...accel.report.report import SimReport
@@ -23,13 +24,15 @@ from .report import AcceleratorReport, accelerator_report
 from .segments import Segments
 
 MOST_REASONS = 3  # in one error
+PRODUCTS = (Opcode.GEMM, Opcode.WCONV, Opcode.COLMV)
 
 
 class AcceleratedExecutable(Executable):
     """A compiled model, part of it on a simulated accelerator and the rest on the CPU.
 
     `programs` are the pieces that run on the accelerator, in the order of the run; the CPU works between them. `left`
-    says of each operator on the CPU, by name, why it is there.
+    says of each operator on the CPU, by name, why it is there. `steps`: of each recurrent layer on the accelerator, in
+    each direction, the program of one time step.
     """
 
     def __init__(
@@ -39,12 +42,13 @@ class AcceleratedExecutable(Executable):
         programs: Sequence[Program],
         left: dict[str, str],
         *,
+        steps: Sequence[Program] = (),
         fingerprint: str,
         cores: int,
         compile_seconds: float,
     ) -> None:
         super().__init__([variant], constants, fingerprint=fingerprint, cores=cores, compile_seconds=compile_seconds)
-        self.programs, self.left = tuple(programs), dict(left)
+        self.programs, self.left, self.steps = tuple(programs), dict(left), tuple(steps)
         self._segments = Segments(self.programs)
         self._whole: Program | None = None
         self._simulation: Simulation | None = None
@@ -70,6 +74,18 @@ class AcceleratedExecutable(Executable):
             self._whole = _one_program(self.programs)
         return self._whole
 
+    @property
+    def time_step(self) -> Program:
+        """What a task of tt.simulate repeats. UnsupportedOperator for a model whose products on the accelerator are not
+        those of a single recurrent layer in one direction."""
+        products = sum(bool(np.isin(program.instructions["op"], PRODUCTS).any()) for program in self.programs)
+        if len(self.steps) != 1 or products != 1:
+            raise UnsupportedOperator(
+                f"a task of {len(self.steps)} recurrent layers and directions among {products} pieces with products on "
+                "the accelerator; accepted: a model of one layer in one direction, or an RnnWorkload that was compiled"
+            )
+        return self.steps[0]
+
     def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, SimReport]:
         """The result as :meth:`run`, and what the accelerator's part takes on the machine it was compiled for."""
         simulation = self.simulation  # which says so before anything runs where there is none
@@ -88,13 +104,16 @@ class AcceleratedExecutable(Executable):
 
     def describe(self) -> dict[str, Any]:
         """As :meth:`Executable.describe`, with the accelerator's pieces."""
-        return {**super().describe(), "accelerator": {"programs": len(self.programs), "left": self.left}}
+        return {
+            **super().describe(),
+            "accelerator": {"programs": len(self.programs), "steps": len(self.steps), "left": self.left},
+        }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As :meth:`Executable.save`, the programs in the same file."""
         with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
             contents = {}
-            for number, program in enumerate(self.programs):
+            for number, program in enumerate((*self.programs, *self.steps)):
                 file = Path(folder) / program_name(number)
                 program.save(file)
                 contents[file.name] = np.fromfile(file, np.uint8)

@@ -1,0 +1,276 @@
+"""Whole sequences of recurrent layers as programs of page 04's machine.
+
+Sequences take the engine's threads in turn, a step each: the elements of a batch and the two directions. A step finds
+its input and its sums in one of two places, so that the columns of x are multiplied while the step before drains. Where
+all layers run forwards, a layer's step follows that of the layer below; in both directions a layer follows the whole of
+the one below, whose output lies in external memory meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...decide.rnn.column import RnnTiling
+from ...errors import UnsupportedOperator, WorkloadError
+from ...hardware.description import Hardware
+from ...workload import RnnWorkload
+from ..program.builder import At, ProgramBuilder
+from ..program.isa import Opcode
+from ..program.program import Program, Tensor
+from .layer import DTYPE, WIDE, FixedPoint, Layer, Room
+from .weights import row_places
+
+VERSIONS = 2  # of inputs and sums of a sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What sequences bring beside their inputs.
+
+    `weights` and `biases`: values by name, constants of the program; those without one are inputs, biases only where
+    `biased`. `states`: h, and c of an LSTM, before the first step are inputs "h0" and "c0", and behind the last one
+    outputs "h" and "c" (layers * directions x batch x hidden). `lengths`: steps of each sequence of the batch; what
+    lies behind is 0. `backwards`: the single direction of a layer is from the last step to the first.
+    """
+
+    weights: Mapping[str, np.ndarray] | None = None
+    biases: Mapping[str, np.ndarray] | None = None
+    biased: bool = False
+    states: bool = False
+    lengths: tuple[int, ...] | None = None
+    backwards: bool = False
+    prefix: str = ""
+
+
+def step_program(
+    workload: RnnWorkload,
+    tiling: RnnTiling,
+    hardware: Hardware,
+    numbers: FixedPoint,
+    *,
+    biased: bool = False,
+    by_rows: bool = False,
+) -> Program:
+    """One time step of one sequence, weights on the chip: what a task repeats. `by_rows`: every product starts with the
+    whole of [x, h], for comparison. UnsupportedOperator for several layers in both directions, which have no such
+    step."""
+    refuse_types(workload)
+    if workload.bidirectional and workload.layers > 1:
+        raise UnsupportedOperator(
+            f"rnn: a step of {workload.layers} layers in both directions, each of which needs the whole of the one "
+            "below; accepted: simulate, which has them one behind the other, or one layer"
+        )
+    build, room = ProgramBuilder(hardware), Room()
+    x = build.tensor("x", DTYPE, (workload.input_size,), role="input", operand="a")
+    y = build.tensor("y", DTYPE, (workload.hidden_size,), role="output", operand="out")
+    layers: list[Layer] = []
+    for cut in tiling.layers:
+        rows, columns = len(row_places(workload)) * workload.hidden_size, cut.input_size + workload.hidden_size
+        held = room.take("b", columns * rows, DTYPE)
+        # Of the first layer x and h are behind each other, as a product of whole rows reads them.
+        source = layers[-1].h if layers else room.take("a", columns, DTYPE)
+        h = room.take("a", workload.hidden_size, DTYPE) if layers else _behind(source, cut.input_size)
+        mine = by_rows and not layers
+        bias = room.take("acc", rows, WIDE) if biased else None
+        layers.append(Layer(build, workload, cut, numbers, room, held, [source], h, bias=bias, by_rows=mine))
+    room.check(build)
+    _Sequence(build, layers, [0], lambda _: x.address, lambda _: y.address).step(0)
+    return build.build()
+
+
+def sequence_program(
+    workload: RnnWorkload, tiling: RnnTiling, hardware: Hardware, numbers: FixedPoint, given: Given | None = None
+) -> Program:
+    """All steps of all sequences of the batch. Inputs "x" (steps x batch x inputs), and for each layer "w0", "w1", ..
+    its combined weights [columns, rows], "b0", .. its biases [rows] of 32 bits, of the direction from the end
+    "w0_reverse", ..; output "y" (steps x batch x directions * hidden)."""
+    refuse_types(workload)
+    return _Whole(workload, tiling, hardware, numbers, given or Given()).program()
+
+
+def refuse_types(workload: RnnWorkload) -> None:
+    """UnsupportedOperator for what the fixed-point format is not."""
+    if workload.dtype != DTYPE or workload.acc_dtype != WIDE:
+        raise UnsupportedOperator(
+            f"rnn: {workload.dtype} summed in {workload.acc_dtype} on the column engine; accepted: {DTYPE} in {WIDE}"
+        )
+
+
+def _behind(at: At, elements: int) -> At:
+    return At(at.memory, at.address + 2 * elements, (1,), DTYPE)
+
+
+class _Sequence:
+    """One sequence through layers whose steps follow each other: the order of its steps, and where the vectors of each
+    come from and go to in external memory."""
+
+    def __init__(
+        self,
+        build: ProgramBuilder,
+        layers: Sequence[Layer],
+        places: Sequence[int],
+        read: Callable[[int], int],
+        write: Callable[[int], int],
+    ) -> None:
+        self.build, self.layers, self.places, self.read, self.write = build, layers, places, read, write
+
+    def step(self, number: int) -> None:
+        first, last, place = self.layers[0], self.layers[-1], self.places[number]
+        far = At("external", self.read(place), (1,), DTYPE)
+        self.build.append(Opcode.LOAD, "load_a", (first.cut.input_size,), a=far, c=first.x)
+        for layer in self.layers:
+            layer.step()
+        far = At("external", self.write(place), (1,), DTYPE)
+        self.build.append(Opcode.STORE, "store", (last.hidden,), a=last.h, c=far)
+
+
+class _Whole:
+    """The program of all layers, directions and sequences."""
+
+    def __init__(
+        self, workload: RnnWorkload, tiling: RnnTiling, hardware: Hardware, numbers: FixedPoint, given: Given
+    ) -> None:
+        self.workload, self.tiling, self.numbers, self.given = workload, tiling, numbers, given
+        self.build, self.room = ProgramBuilder(hardware), Room()
+        self.build.region(workload.cell, str(workload), "")
+        self.rows = len(row_places(workload)) * workload.hidden_size
+        self.column = hardware.column
+        lengths = given.lengths or (workload.steps,) * workload.batch
+        if len(lengths) != workload.batch or any(not 0 <= length <= workload.steps for length in lengths):
+            raise WorkloadError(
+                f"rnn: lengths {lengths}, accepted: {workload.batch} of them, each of 0 to {workload.steps} steps"
+            )
+        self.lengths = lengths
+
+    def program(self) -> Program:
+        w = self.workload
+        steps, batch, wide = w.steps, w.batch, w.directions * w.hidden_size
+        x = self._tensor("x", (steps, batch, w.input_size), role="input", operand="a")
+        held = [[self._weights(layer, way) for way in range(w.directions)] for layer in range(w.layers)]
+        names = ("h", "c") if w.cell == "lstm" else ("h",)
+        shape = (w.layers * w.directions, batch, w.hidden_size)
+        starts: tuple[int, ...] = ()
+        ends: tuple[int, ...] = ()
+        if self.given.states:
+            starts = tuple(self._tensor(f"{n}0", shape, role="input", operand="a").address for n in names)
+        y = self._tensor("y", (steps, batch, wide), role="output", operand="out")
+        if self.given.states:
+            ends = tuple(self._tensor(n, shape, role="output", operand="out").address for n in names)
+        self.starts, self.ends = starts, ends
+        if w.directions == 1:
+            self._run([self._forward(held, row, x.address, y.address) for row in range(batch)])
+        else:
+            source = x.address
+            for layer in range(w.layers):
+                target = y.address
+                if layer < w.layers - 1:
+                    between = self._tensor(f"y{layer}", (steps, batch, wide), role="scratch", operand="out")
+                    target = between.address
+                ways = [(row, way) for row in range(batch) for way in range(2)]
+                self._silence(target, wide)
+                self._run([self._of_way(held, layer, row, way, source, target) for row, way in ways])
+                source = target
+        self.room.check(self.build)
+        return self.build.build()
+
+    # ---- what lies where --------------------------------------------------------------------------------------------
+
+    def _tensor(self, name: str, shape: tuple[int, ...], *, role: str, operand: str, dtype: str = DTYPE) -> Tensor:
+        return self.build.tensor(self.given.prefix + name, dtype, shape, role=role, operand=operand)
+
+    def _weights(self, layer: int, way: int) -> tuple[At, At | None]:
+        """Weights and biases of a direction on the chip."""
+        name = f"{layer}_reverse" if way else f"{layer}"
+        columns = self.tiling.layers[layer].input_size + self.workload.hidden_size
+        weights = self._held(f"w{name}", (columns, self.rows), "b", DTYPE, self.given.weights)
+        biased = self.given.biased or self.given.biases is not None
+        bias = self._held(f"b{name}", (self.rows,), "acc", WIDE, self.given.biases) if biased else None
+        return weights, bias
+
+    def _held(
+        self, name: str, shape: tuple[int, ...], memory: str, dtype: str, values: Mapping[str, np.ndarray] | None
+    ) -> At:
+        """A tensor loaded once."""
+        elements = int(np.prod(shape))
+        if values is None:
+            tensor = self._tensor(name, shape, role="input", operand="b", dtype=dtype)
+        else:
+            value = values[name].astype(dtype).reshape(shape)
+            tensor = self.build.constant(self.given.prefix + name, value, operand="b")
+        held = self.room.take(memory, elements, dtype)
+        far = At("external", tensor.address, (1,), dtype)
+        self.build.append(Opcode.LOAD, "load_b", (elements,), a=far, c=held)
+        return held
+
+    def _layer(self, held: tuple[At, At | None], layer: int, engine: int, below: Layer | None = None) -> Layer:
+        cut, hidden = self.tiling.layers[layer], self.workload.hidden_size
+        # The input of a layer above is h of the one below, which is written when that one's step ends.
+        x = [self.room.take("a", cut.input_size, DTYPE) for _ in range(VERSIONS)] if below is None else [below.h] * 2
+        h = self.room.take("a", hidden, DTYPE)
+        weights, bias = held
+        return Layer(self.build, self.workload, cut, self.numbers, self.room, weights, x, h, bias=bias, engine=engine)
+
+    # ---- sequences --------------------------------------------------------------------------------------------------
+
+    def _forward(self, held: list[list[tuple[At, At | None]]], row: int, x: int, y: int) -> _Sequence:
+        """All layers of an element of the batch."""
+        layers: list[Layer] = []
+        for number in range(self.workload.layers):
+            layers.append(self._layer(held[number][0], number, row, layers[-1] if layers else None))
+        if row == 0:
+            self._silence(y, self.workload.hidden_size)
+        return self._sequence(layers, row, x, y, self.workload.hidden_size, 0, self.given.backwards)
+
+    def _of_way(
+        self, held: list[list[tuple[At, At | None]]], layer: int, row: int, way: int, x: int, y: int
+    ) -> _Sequence:
+        """One direction of one layer of an element of the batch."""
+        hidden = self.workload.hidden_size
+        own = self._layer(held[layer][way], layer, 2 * row + way)
+        return self._sequence([own], row, x, y, 2 * hidden, way * hidden, way == 1, 2 * layer + way)
+
+    def _sequence(
+        self, layers: list[Layer], row: int, x: int, y: int, wide: int, at: int, backwards: bool, state: int = 0
+    ) -> _Sequence:
+        batch, inputs, hidden = self.workload.batch, layers[0].cut.input_size, self.workload.hidden_size
+        for number, layer in enumerate(layers):
+            place = 2 * ((state + number) * batch + row) * hidden
+            layer.start([At("external", start + place, (1,), DTYPE) for start in self.starts])
+            layer.ends = [At("external", end + place, (1,), DTYPE) for end in self.ends]
+        places = list(range(self.lengths[row]))
+        return _Sequence(
+            self.build,
+            layers,
+            places[::-1] if backwards else places,
+            lambda step: x + 2 * (step * batch + row) * inputs,
+            lambda step: y + 2 * ((step * batch + row) * wide + at),
+        )
+
+    def _silence(self, y: int, wide: int) -> None:
+        """0 behind the ends of sequences."""
+        steps, batch = self.workload.steps, self.workload.batch
+        if all(length == steps for length in self.lengths):
+            return
+        zeros = self.room.take("acc", wide, DTYPE)
+        self.build.append(Opcode.FILL, "vector", (wide,), c=zeros, immediate=(0.0,))
+        for row, length in enumerate(self.lengths):
+            for step in range(length, steps):
+                far = At("external", y + 2 * (step * batch + row) * wide, (1,), DTYPE)
+                self.build.append(Opcode.STORE, "store", (wide,), a=zeros, c=far)
+
+    def _run(self, sequences: Sequence[_Sequence]) -> None:
+        """The sequences, as many at once as the engines have threads, a step of each in turn."""
+        assert self.column is not None  # or there were no tiling
+        together = self.column.threads * self.column.engines
+        for first in range(0, len(sequences), together):
+            group = sequences[first : first + together]
+            for number in range(max(len(sequence.places) for sequence in group)):
+                for sequence in group:
+                    if number < len(sequence.places):
+                        sequence.step(number)
+            for sequence in group:
+                for layer in sequence.layers:
+                    layer.end()

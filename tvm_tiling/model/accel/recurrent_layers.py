@@ -1,0 +1,241 @@
+"""Recurrent layers of a float32 graph on page 04's engine: quantised to its 16-bit fixed point, a program for each.
+
+Vectors and the tail have 12 bits behind the point, so what lies beyond -8 .. 8 saturates. Weights have as many as they
+can without a sum that could wrap round in 32 bits, whatever x is: a row's sum is at most that of its weights, those of
+x by 8 and those of h by 1 (by 8 where nothing bounds h). Between layers numbers are float32 again, which loses nothing.
+A layer that the engine cannot take runs on the CPU, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from ...accel.program.program import Program
+from ...accel.recurrent.layer import FixedPoint
+from ...accel.recurrent.sequences import Given, sequence_program, step_program
+from ...accel.recurrent.weights import SUMS, combined_weights, row_places
+from ...decide.rnn.column import decide_rnn
+from ...decide.rnn.recurrence import Recurrence
+from ...errors import HardwareError, UnsupportedOperator
+from ...hardware.description import Hardware
+from ...match.recurrent import recurrence_of
+from ...workload import RnnWorkload
+from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
+from ..passes.roll import roll_cells
+from ..passes.simplify import simplify
+from .partition import SEGMENT
+
+FRACTION = 12
+LARGEST = 2**15 / 2**FRACTION  # of a vector's numbers
+MOST_WEIGHT_BITS = 15
+
+
+@dataclass(frozen=True)
+class QuantisedLayers:
+    """`module`: the graph with a call of a segment in the place of each recurrent layer; `programs` of the segments,
+    from number 0 on, and `steps`, of each the program of one time step. `left`: why recurrences are on the CPU, by the
+    names of their functions."""
+
+    module: tvm.IRModule
+    programs: tuple[Program, ...]
+    steps: tuple[Program, ...]
+    left: dict[str, str]
+
+
+def quantised_layers(mod: tvm.IRModule, hardware: Hardware) -> QuantisedLayers | None:
+    """The recurrent layers of `mod` for `hardware`; None where it has no column engine, or the graph no such layer."""
+    if hardware.column is None:
+        return None
+    mod = simplify(roll_cells(mod))
+    known = {v: found for v, func in mod.functions.items() if (found := _recurrence(func)) is not None}
+    if not known:
+        return None
+    layers = _Layers(known, hardware)
+    module = simplify(rewrite(mod, layers.call))
+    return QuantisedLayers(module, tuple(layers.programs), tuple(layers.steps), layers.left)
+
+
+def _recurrence(func: object) -> Recurrence | None:
+    return recurrence_of(func) if isinstance(func, tvm.tirx.PrimFunc) else None
+
+
+@dataclass
+class _Layers:
+    known: dict[tvm.ir.GlobalVar, Recurrence]
+    hardware: Hardware
+    programs: list[Program] = field(default_factory=list)
+    steps: list[Program] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def call(self, rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
+        """A segment for a recurrence that the engine takes; its results as before."""
+        if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
+            return value.tuple_value.fields[value.index]
+        if not is_op(value, "call_tir") or value.args[0] not in self.known:
+            return None
+        recurrence = self.known[value.args[0]]
+        given = dict(zip(recurrence.inputs, value.args[1].fields, strict=True))
+        try:
+            layer = _layer(rewriter, recurrence, given)
+            self._add(layer)
+        except (HardwareError, UnsupportedOperator) as error:
+            self.left[value.args[0].name_hint] = str(error)
+            return None
+        operands = [_fixed(rewriter, layer.x), *(_fixed(rewriter, given[n]) for n in ("h0", "c0") if n in given)]
+        types = [relax.TensorType(shape, "int16") for shape in recurrence.outputs.values()]
+        function = f"{SEGMENT}{len(self.programs) - 1}"
+        found = rewriter.emit(op.call_dps_packed(function, relax.Tuple(operands), out_ty=types))
+        results = [rewriter.emit(relax.TupleGetItem(found, number)) for number in range(len(types))]
+        return relax.Tuple([_real(rewriter, result) for result in results])
+
+    def _add(self, layer: _Quantised) -> None:
+        tiling = decide_rnn(layer.workload, self.hardware)
+        given = Given(
+            weights={"w0": layer.weights},
+            biases={"b0": layer.biases},
+            states=True,
+            lengths=layer.lengths,
+            backwards=layer.backwards,
+            prefix=f"layer_{len(self.programs)}.",
+        )
+        self.programs.append(sequence_program(layer.workload, tiling, self.hardware, layer.numbers, given))
+        self.steps.append(step_program(layer.workload, tiling, self.hardware, layer.numbers, biased=True))
+
+
+@dataclass(frozen=True)
+class _Quantised:
+    """A layer in one direction, in whole numbers; `weights` combined, [columns, rows], `biases` of the rows."""
+
+    workload: RnnWorkload
+    x: Expr
+    numbers: FixedPoint
+    weights: np.ndarray
+    biases: np.ndarray
+    lengths: tuple[int, ...] | None
+    backwards: bool
+
+
+def _layer(rewriter: Rewriter, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
+    """UnsupportedOperator says what the engine does not take."""
+    if r.peepholes:
+        raise UnsupportedOperator("an LSTM with peepholes; accepted on the column engine: gates of x and h alone")
+    x, of_inputs, bias = _projection(rewriter, given["projected"])
+    of_state = array(given["weights"])
+    if of_state is None:
+        raise UnsupportedOperator("weights that are no constants; accepted on the column engine: constants")
+    lengths = array(given["lengths"]) if r.lengths else None
+    if r.lengths and lengths is None:
+        raise UnsupportedOperator(
+            "lengths of sequences that are known in the run alone; accepted on the column engine: constants"
+        )
+    workload = RnnWorkload(
+        cell=r.cell,
+        batch=r.batch,
+        steps=r.steps,
+        input_size=of_inputs.shape[1],
+        hidden_size=r.hidden,
+        dtype="int16",
+        linear_before_reset=r.reset_after,
+        activation=r.activation,
+    )
+    inner = array(given["bias"]) if "bias" in given else None
+    if "bias" in given and inner is None:
+        raise UnsupportedOperator("a bias that is no constant; accepted on the column engine: constants")
+    of_inputs, of_state = (_in_order(r, w) for w in (of_inputs, of_state))
+    biases = _row_biases(workload, _in_order(r, bias), inner)
+    bounded = r.cell != "rnn" or r.activation == "tanh"
+    numbers = FixedPoint(FRACTION, _weight_bits(of_inputs, of_state, biases, bounded))
+    in_whole = [_whole(w, numbers.of_weights).astype(np.int16) for w in (of_inputs, of_state)]
+    return _Quantised(
+        workload=workload,
+        x=x,
+        numbers=numbers,
+        weights=combined_weights(workload, *in_whole),
+        biases=_whole(biases, FRACTION + numbers.of_weights).astype(np.int32),
+        lengths=None if lengths is None else tuple(int(length) for length in lengths),
+        backwards=r.reverse,
+    )
+
+
+def _projection(rewriter: Rewriter, projected: Expr) -> tuple[Expr, np.ndarray, np.ndarray]:
+    """x, its weights (rows of gates x inputs) and the biases of the rows."""
+    rows = (shape_of(projected) or (0,))[-1]
+    bias = np.zeros(rows)
+    value = rewriter.value(projected)
+    while is_op(value, "add"):
+        left, right = value.args
+        left, right = (right, left) if array(left) is not None else (left, right)
+        added = array(right)
+        if added is None or added.size != rows:
+            break
+        bias = bias + added.reshape(rows)
+        value = rewriter.value(left)
+    weights = array(value.args[1]) if is_op(value, "matmul") else None
+    if weights is None or weights.ndim != 2:
+        raise UnsupportedOperator(
+            "inputs that are no product with constant weights and constant biases; accepted on the column engine: those"
+        )
+    return value.args[0], weights.T, bias
+
+
+def _in_order(r: Recurrence, rows: np.ndarray) -> np.ndarray:
+    """Rows of the gates in the order in which combined weights take them."""
+    return np.concatenate([rows[r.order.index(g) * r.hidden :][: r.hidden] for g in SUMS[r.cell]])
+
+
+def _row_biases(workload: RnnWorkload, bias: np.ndarray, inner: np.ndarray | None) -> np.ndarray:
+    """Of the rows of the combined weights; `inner` of what a GRU's reset gate multiplies."""
+    hidden, places = workload.hidden_size, row_places(workload)
+    rows = np.zeros(len(places) * hidden)
+    for number, gate in enumerate(SUMS[workload.cell]):
+        start, step = places[gate] if gate in places else places[f"{gate}x"]
+        rows[start : start + step * hidden : step] = bias[number * hidden : (number + 1) * hidden]
+    if inner is not None:
+        start, step = places["nh"]
+        rows[start : start + step * hidden : step] = inner
+    return rows
+
+
+def _weight_bits(of_inputs: np.ndarray, of_state: np.ndarray, biases: np.ndarray, bounded: bool) -> int:
+    """Fraction bits of weights with which none saturates and no sum can wrap round."""
+    sums = LARGEST * np.abs(of_inputs).sum(1) + (1.0 if bounded else LARGEST) * np.abs(of_state).sum(1)
+    most = float(sums.max() + np.abs(biases).max())
+    weight = float(max(np.abs(of_inputs).max(), np.abs(of_state).max()))
+    for bits in range(MOST_WEIGHT_BITS, -1, -1):
+        # Rounding adds half a unit to every weight.
+        rounding = 2.0 ** (-bits - 1) * LARGEST * (of_inputs.shape[1] + of_state.shape[1])
+        if weight * 2**bits < 2**15 - 0.5 and (most + rounding) * 2.0 ** (FRACTION + bits) < 2**31:
+            return bits
+    raise UnsupportedOperator(
+        f"weights of up to {weight:.4g} whose sums reach {most:.4g}; accepted on the column engine: weights below "
+        f"{2**15:d} and sums below {2 ** (31 - FRACTION):d}, which its 16 and 32 bits hold"
+    )
+
+
+def _whole(values: np.ndarray, bits: int) -> np.ndarray:
+    return np.rint(np.asarray(values, np.float64) * 2.0**bits)
+
+
+# ---- between real and whole numbers ----------------------------------------------------------------------------------
+
+
+def _fixed(rewriter: Rewriter, expr: Expr) -> Expr:
+    """`expr` in 16-bit fixed point, saturated."""
+    known = array(expr)
+    if known is not None:
+        return relax.const(np.clip(_whole(known, FRACTION), -(2**15), 2**15 - 1).astype(np.int16))
+    scaled = rewriter.emit(op.multiply(expr, relax.const(2.0**FRACTION, "float32")))
+    rounded = rewriter.emit(op.round(scaled))
+    inside = rewriter.emit(op.clip(rounded, -(2.0**15), 2.0**15 - 1))
+    return rewriter.emit(op.astype(inside, "int16"))
+
+
+def _real(rewriter: Rewriter, expr: Expr) -> Expr:
+    """Fixed point as float32."""
+    real = rewriter.emit(op.astype(expr, "float32"))
+    return rewriter.emit(op.multiply(real, relax.const(2.0**-FRACTION, "float32")))
