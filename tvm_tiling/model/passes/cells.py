@@ -336,7 +336,9 @@ class Graph:
     def _is_rest(self, part: Part, gate: Part) -> bool:
         """Whether a part is 1 - gate."""
         value = self._calls(part, "subtract")
-        one = None if value is None else array(value.args[0])
+        if value is None:
+            return False
+        one = array(value.args[0])
         return one is not None and bool((one == 1).all()) and self.part(value.args[1]) == gate
 
     def _candidate(self, h: Part, z: Sum, n: Part, before: Part) -> Iterator[Cell]:

@@ -208,7 +208,7 @@ class _Rolled:
     def _whole(self, variable: Expr) -> tuple[_Chain, bool, int] | None:
         """(chain, in reverse, axis of steps) where a variable is all states of a chain beside each other."""
         value = self.graph.bound.get(variable)
-        if not is_op(value, "stack", "concat") or value.attrs.axis is None:
+        if value is None or not is_op(value, "stack", "concat") or value.attrs.axis is None:
             return None
         fields = self.graph.value(value.args[0])
         parts = [self.graph.part(field) for field in fields.fields] if isinstance(fields, relax.Tuple) else []
@@ -219,7 +219,7 @@ class _Rolled:
                     continue
                 shape = shape_of(fields.fields[0]) or ()
                 rank = len(shape) + (1 if is_op(value, "stack") else 0)
-                before = prod(shape[: int(value.attrs.axis) % rank])
+                before: int = prod(shape[: int(value.attrs.axis) % rank])
                 if before in (1, chain.rows):
                     return chain, backwards != chain.backwards, 0 if before == 1 else 1
         return None
