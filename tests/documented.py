@@ -72,8 +72,7 @@ def is_costly(words: Sequence[str]) -> bool:
     """Whether a command takes more than a few seconds on the small files: it searches, measures suites, or starts
     Python and TVM anew. The default tests read its words only."""
     measures = words[:2] == ["db", "generate"] and "--hardware" not in words
-    suite = words[0] == "bench" and not any(word.endswith((".onnx", ".tar")) for word in words)
-    return words[0] in ("demo", "doctor", "tune") or measures or suite or is_endless(words)
+    return words[0] in ("bench", "demo", "doctor", "tune") or measures or is_endless(words)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -224,6 +223,9 @@ def read_command(words: Sequence[str]) -> None:
     assert not left.value.code and read, f"tvm-tiling {shlex.join(words)}: {err.getvalue()}"
 
 
+_RUN: set[tuple[str, ...]] = set()
+
+
 def run_page(page: Path, folder: Path) -> None:
     """Runs a page's snippets one behind the other in `folder`, which is the working folder."""
     relay = page.name == "relay.md"
@@ -242,9 +244,10 @@ def run_page(page: Path, folder: Path) -> None:
 
 
 def run_or_read(words: Sequence[str], folder: Path, relay: bool = False) -> None:
-    """Runs a command on files that are put there, or reads its words where it is costly."""
-    if is_costly(words):
+    """Runs a command on files that are put there, or reads its words where it is costly or has been run before."""
+    if is_costly(words) or tuple(words) in _RUN:
         read_command(words)
     else:
         provide(folder, words, relay)
         run_command(words)
+        _RUN.add(tuple(words))
