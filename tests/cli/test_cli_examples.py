@@ -100,6 +100,9 @@ def test_the_examples_run_one_behind_the_other(folder, capsys, monkeypatch):
             (folder / kept).write_text(out)
         if "--json" in typed:
             json.loads(out)
+    with pytest.raises(SystemExit) as left:
+        main(["report", "bench.json", "-o", "bench.html"])
+    assert not left.value.code and "onnxruntime" in (folder / "bench.html").read_text()
     made = {path.name for path in folder.iterdir()}
     assert {"model.tar", "y.npz", "report.html", "report.json", "bench.json", "mine.toml", "shapes.jsonl"} <= made
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -59,10 +59,11 @@ def test_help_is_quick_and_loads_nothing_heavy():
     )
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 1.0  # 0.2 s on an idle machine; the bound is for a loaded one
+        after = os.times()  # of the processor, not of the clock: others may be at work
+        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(seconds) < 1.0  # 0.3 s on an idle machine
 
 
 def test_an_error_is_one_line_and_code_1(capsys, command):

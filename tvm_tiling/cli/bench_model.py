@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import TilingError
 from ..lowering.threads import own_core, usable_core_count
-from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
+from ..measure import Condition, Paired, Side, StopRule, paired
 from .model_options import OpenSizes, inputs_of, is_executable, opened
 from .operator_table import print_report
-from .output import print_json
+from .output import print_json, working
+from .timed_model import timed_model
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
@@ -29,22 +30,15 @@ def bench(model: str, sizes: OpenSizes, input_file: str, seconds: float, as_json
     """Measure and print."""
     executable = opened(model, sizes)
     inputs = inputs_of(executable, input_file)
-    measured = executable.benchmark(seconds=seconds, **inputs)
+    with working("measuring"):
+        measured = executable.benchmark(seconds=seconds, **inputs)
     report = executable.report()
     why_not = without_onnxruntime(model)
-    pair = None if why_not else beside_onnxruntime(model, executable, inputs, seconds)
+    with working("measuring beside onnxruntime"):
+        pair = None if why_not else beside_onnxruntime(model, executable, inputs, seconds)
     if as_json:
-        print_json(
-            {
-                "model": model,
-                "machine": machine_record(),
-                "seconds": measured.median,
-                "spread": measured.spread,
-                "runs": measured.runs,
-                "onnxruntime": pair.to_dict() if pair is not None else {"status": "skipped", "reason": why_not},
-                "report": report.to_dict(),
-            }
-        )
+        rival = pair.to_dict() if pair is not None else {"status": "skipped", "reason": why_not}
+        print_json(timed_model(model, report, measured, rival).to_dict())
         return
     print(f"{model}: {measured.median * 1e3:.3g} ms a run, median of {measured.runs}")
     print(f"onnxruntime: {_compared(pair) if pair is not None else f'skipped, {why_not}'}\n")

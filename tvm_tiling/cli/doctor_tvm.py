@@ -51,7 +51,10 @@ def probe() -> Answer:
     elif child.returncode:
         error = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
     lines = child.stdout.splitlines()
-    return Answer(*json.loads(lines[0]), error=error) if lines else Answer(error=error or "no answer")
+    if not lines:
+        return Answer(error=error or "no answer")
+    release, ffi, threads, place = json.loads(lines[0])
+    return Answer(release, ffi, threads, place, error)
 
 
 def check_tvm(

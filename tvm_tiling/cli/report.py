@@ -18,6 +18,7 @@ from .operator_table import print_report
 from .operator_text import OPERATORS
 from .output import print_json, print_table, working
 from .preset_option import presets
+from .timed_model import timed_model
 
 EXAMPLES = (
     "tvm-tiling report model.onnx -o report.html",
@@ -152,9 +153,7 @@ def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str],
 
 
 def _time(name: str, sizes: OpenSizes, input_file: str, seconds: float, output: str, as_json: bool) -> None:
-    from ..measure import machine_record
     from ..report.save import save_report
-    from ..report.timed_model import timed
 
     executable = opened(name, sizes)
     inputs = inputs_of(executable, input_file)
@@ -162,10 +161,7 @@ def _time(name: str, sizes: OpenSizes, input_file: str, seconds: float, output: 
         measured = executable.benchmark(seconds=seconds, **inputs)
     report = executable.report()
     if output or as_json:
-        machine = Hardware.detect()
-        with working("measuring this machine's peaks"):
-            peak = _peak(machine)
-        whole = timed(Path(name).name, report, measured, machine_record(machine), peak)
+        whole = timed_model(name, report, measured)
         if output:
             save_report(whole, output)
         if as_json:
@@ -174,14 +170,6 @@ def _time(name: str, sizes: OpenSizes, input_file: str, seconds: float, output: 
         print(f"{name}: {measured.median * 1e3:.2f} ms a run, median of {measured.runs}\n")
         print_report(report)
     _told(output)
-
-
-def _peak(machine: Hardware) -> dict[str, Any]:
-    from ..peak import measure_peak
-    from ..schedule import llvm_target
-
-    assert machine.cpu is not None
-    return measure_peak(machine.cpu, llvm_target()).to_dict()
 
 
 def _told(output: str) -> None:

@@ -52,7 +52,8 @@ def _tiles(timed: TimedModel) -> list[Tile]:
         spread = "" if timed.spread is None else f"± {seconds(timed.spread / 2)}, {timed.runs} runs"
         found.append(Tile("a run, median", seconds(report.seconds), spread))
         peak = timed.peak["gflops"] * 1e9 if timed.peak else None
-        share = "" if peak is None else f"{percent(flops / report.seconds / peak)} of the measured peak"
+        fewer = "; Winograd does fewer" if any(o.form == "winograd" for o in report.operators) else ""
+        share = "" if peak is None else f"{percent(flops / report.seconds / peak)} of the peak{fewer}"
         found.append(Tile("speed", scaled(flops / report.seconds, "op/s"), share))
     rival = timed.rival or {}
     if rival.get("ratio"):
@@ -85,8 +86,10 @@ def _where(timed: TimedModel) -> Html:
     if rest:
         spent = [(kinds.index(kind), sum(_time(o) for o in rest if o.kind == kind)) for kind in kinds]
         by_operator.append(Bar(f"{len(rest)} more", spent, _share(sum(_time(o) for o in rest), total)))
-    measured = "Measured" if timed.report.seconds is not None else "Predicted; nothing was measured"
-    note = text(f"{measured}, all calls of an operator in one run together.")
+    measured = "Predicted; nothing was measured."
+    if timed.report.seconds is not None:
+        measured = f"Timed one by one they take {seconds(total)} together, a run {seconds(timed.report.seconds)}."
+    note = text(measured, "All calls of an operator in one run are one bar.")
     return join([note, bars("By form", kinds, by_form), bars("By operator, the longest first", kinds, by_operator)])
 
 
@@ -164,7 +167,12 @@ def _roofline(timed: TimedModel) -> Html | None:
         *roofs,
     ]
     x, y = Axis("operations per byte, each byte moved once", log=True), Axis("operations per second", log=True)
-    note = text("The roofs are measured here: multiply-adds in registers, and a copy at each level of memory.")
+    note = text(
+        "The roofs are measured here: multiply-adds in registers, and a copy at each level of memory.",
+        "Operations are those of the plain sums: Winograd's form does fewer, and may lie above the roof."
+        if "winograd" in spots
+        else "",
+    )
     return join([note, plot("Convolutions and products", x, y, series)])
 
 

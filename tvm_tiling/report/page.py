@@ -103,7 +103,7 @@ def side_by_side(*plots: Html | None) -> Html:
 
 def text(*sentences: str) -> Html:
     """A paragraph."""
-    return tag("p", " ".join(sentences))
+    return tag("p", " ".join(filter(None, sentences)))
 
 
 def legend(names: Sequence[str]) -> Html | None:

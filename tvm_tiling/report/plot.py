@@ -16,8 +16,8 @@ TICKS = 5
 
 
 class Axis(NamedTuple):
-    """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there. `unit` is
-    written at its marks."""
+    """What an axis shows. `names`: its places are 0, 1, 2 ... and have these names. `from_zero`: begins there. `unit`
+    is written at its marks."""
 
     title: str
     log: bool = False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ModelFormatError, TilingError
-from ..model.report import Benchmark, Memory, OperatorRecord, Report
+from ..model.report import Memory, OperatorRecord, Report
 from ..tuning.shapes.key import Workload, workload_from_dict
 from ..workload import GemmWorkload
 
@@ -43,13 +43,6 @@ class TimedModel:
             "peak": self.peak,
             "onnxruntime": self.rival,
         }
-
-
-def timed(
-    name: str, report: Report, measured: Benchmark, machine: Mapping[str, Any], peak: Mapping[str, Any] | None = None
-) -> TimedModel:
-    """A report with the run that it is of."""
-    return TimedModel(name=name, report=report, machine=machine, peak=peak, spread=measured.spread, runs=measured.runs)
 
 
 def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
