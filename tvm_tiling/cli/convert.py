@@ -9,7 +9,7 @@ import typer
 from ..errors import ModelFormatError, WorkloadError
 from ..whole_file import refuse_unwritable, whole_file
 from .model_options import SHAPE, OpenSizes
-from .output import print_json, print_table
+from .output import print_json, print_table, working
 
 EXAMPLES = (
     "tvm-tiling convert model.relay --params model.params -o model.relax.json",
@@ -41,7 +41,8 @@ def command(
     content = mapped(Path(model))
     if not is_relay(content):
         raise ModelFormatError(f"{model} is no Relay model; {ACCEPTED}")
-    found = read_relay(content, shapes=shapes, batch=batch or None, params=params or None, where=model)
+    with working(f"converting {model}"):
+        found = read_relay(content, shapes=shapes, batch=batch or None, params=params or None, where=model)
     with whole_file(output) as file:
         file.write(tvm.ir.save_json(found.imported.module).encode())
     release = None if found.release is None else ".".join(map(str, found.release))

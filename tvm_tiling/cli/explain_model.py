@@ -10,7 +10,7 @@ from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
 from .model_options import OpenSizes, is_executable
 from .operator_table import print_decided
-from .output import print_json, print_table
+from .output import print_json, print_table, working
 
 if TYPE_CHECKING:
     from ..model.explain import Explanation
@@ -29,7 +29,8 @@ def explain(model: str, machine: str, sizes: OpenSizes, as_json: bool) -> None:
         from ..model.explain import explain_model
 
         hardware = Hardware.load(machine) if machine else Hardware.detect()
-        explanations, where = explain_model(model, hardware, **sizes.settled()), hardware.name
+        with working(f"deciding on {model}"):
+            explanations, where = explain_model(model, hardware, **sizes.settled()), hardware.name
     seconds = time.perf_counter() - start
     if as_json:
         print_json(

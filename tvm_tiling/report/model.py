@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..model.report import MULTIPLYING, OperatorRecord
 from .bars import Bar, bars
@@ -16,6 +15,7 @@ from .machine import machine_table
 from .markup import Html, join, tag
 from .page import Cell, Section, Tile, folded, page, side_by_side, table, text
 from .plot import Axis, Series, plot
+from .roofline import roofs_of
 from .timed_model import TimedModel, workload_of, workload_text
 
 MOST_BARS = 25
@@ -174,18 +174,6 @@ def _roofline(timed: TimedModel) -> Html | None:
         else "",
     )
     return join([note, plot("Convolutions and products", x, y, series)])
-
-
-def roofs_of(peak: Mapping[str, Any], arithmetic: float, left: float, right: float) -> list[Series]:
-    """The roof of each level of memory between two intensities; `arithmetic` in giga-operations per second."""
-    roofs = []
-    for level in peak["bandwidths"]:
-        slope = level["gbytes"]
-        ridge = arithmetic / slope
-        xs = [left, ridge, right] if left < ridge < right else [left, right]
-        points = [(x, 1e9 * min(arithmetic, x * slope)) for x in xs]
-        roofs.append(Series(f"{level['level']}, {slope:.0f} GB/s", points, line=True, dots=False))
-    return roofs
 
 
 def _forms(operators: Sequence[OperatorRecord]) -> Html | None:
