@@ -8,7 +8,6 @@ taken for them, unless they lie in an input, in a constant or in another output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tvm
@@ -56,11 +55,14 @@ def handed_over(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> 
         if array is None:
             arrays.append(tensor.numpy())
             continue
-        start, end = span = _span_of(array)
-        if any(start < last and first < end for first, last in taken):
-            array = array.copy()
+        start = tensor.data_ptr()
+        end = start + array.nbytes
+        for first, last in taken:
+            if start < last and first < end:
+                array = array.copy()
+                break
         else:
-            taken.append(span)
+            taken.append((start, end))
         arrays.append(array)
     return arrays
 
@@ -75,10 +77,4 @@ def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
 
 def _span(tensor: tvm.runtime.Tensor) -> Span:
     array = _array_of(tensor)
-    return (0, 0) if array is None else _span_of(array)
-
-
-def _span_of(array: np.ndarray) -> Span:
-    interface: dict[str, Any] = array.__array_interface__
-    start = int(interface["data"][0])
-    return start, start + array.nbytes
+    return (0, 0) if array is None else (tensor.data_ptr(), tensor.data_ptr() + array.nbytes)

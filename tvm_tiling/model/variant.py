@@ -14,7 +14,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from ..lowering.threads import own_core, use_all_cores
 from ..measure import interquartile_range
-from .handover import Inputs, handed_over, spans
+from .handover import Inputs, Span, handed_over, spans
 from .launcher import take_over
 from .report import Benchmark, Memory, OperatorRecord
 from .saved import Library
@@ -23,6 +23,8 @@ from .signature import Signature
 ENTRY = "main"
 LEAST_RUNS = 5
 OPERATOR_RUNS = 50  # at most; each operator's time is their median
+
+_Call = tuple[Callable[..., Any], Inputs, tuple[tvm.runtime.Tensor, ...], tuple[Span, ...]]
 
 
 class Variant:
@@ -44,32 +46,38 @@ class Variant:
         self.library, self.signature, self.operators = library, signature, tuple(operators)
         self.memory, self.constants, self.cores = memory, tuple(constants), cores
         self._tensors = tuple(tensors)
-        self._constant_spans = spans(self._tensors)
+        self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
         self._state = threading.local()
         self.launched = take_over(library.module, cores)
 
+    def takes(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays, all of the inputs' shapes and types."""
+        if len(arrays) != len(self._expected):
+            return False
+        for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
+            if type(array) is not np.ndarray or array.shape != shape or dtype is None or array.dtype != dtype:
+                return False
+        return True
+
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple."""
-        result = self._function()(*self._arguments(arrays))
-        held = (*self._constant_spans, *self._state.inputs.spans)
+        call, inputs, arguments, held = self._call()
+        inputs.fill(arrays)
+        result = call(*arguments)
         if isinstance(result, tvm.runtime.Tensor):
-            return handed_over([result], held)[0]
+            return handed_over((result,), held)[0]
         outputs = tuple(handed_over(result, held))
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def _arguments(self, arrays: Sequence[np.ndarray]) -> list[tvm.runtime.Tensor]:
-        """What the model's function takes, in memory of this thread."""
-        if not hasattr(self._state, "inputs"):
-            self._state.inputs = Inputs(self.signature.input_shapes, self.signature.input_dtypes)
-        self._state.inputs.fill(arrays)
-        return [*self._state.inputs.tensors, *self._tensors]
-
-    def _function(self) -> Callable[..., Any]:
-        """The model's function in this thread's machine."""
-        if not hasattr(self._state, "function"):
-            self._state.function = self._machine()[ENTRY]
-        function: Callable[..., Any] = self._state.function
-        return function
+    def _call(self) -> _Call:
+        """The model's function in this thread's machine, and what it takes."""
+        found: _Call | None = getattr(self._state, "call", None)
+        if found is None:
+            inputs = Inputs(self.signature.input_shapes, self.signature.input_dtypes)
+            held = (*spans(self._tensors), *inputs.spans)
+            found = self._machine()[ENTRY], inputs, (*inputs.tensors, *self._tensors), held
+            self._state.call = found
+        return found
 
     def _machine(self) -> Any:
         if not self.launched:
@@ -78,7 +86,8 @@ class Variant:
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
         """Time runs on these inputs for about so many seconds, then each operator."""
-        arguments, call = self._arguments(arrays), self._function()
+        call, inputs, arguments, _ = self._call()
+        inputs.fill(arrays)
         samples: list[float] = []
         with own_core():
             call(*arguments)
@@ -118,3 +127,11 @@ class Variant:
             machine[ENTRY](*arguments)
         names = dict.fromkeys(name for run in totals for name in run)
         return {name: statistics.median(run.get(name, 0.0) for run in totals) for name in names}
+
+
+def _numpy_type(dtype: str) -> np.dtype[Any] | None:
+    """NumPy's name of a type; None where it has none."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        return None
