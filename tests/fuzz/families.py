@@ -16,6 +16,7 @@ for folder in ("numeric", "accel", "model"):  # whose references are used here
 import random_products  # noqa: E402
 from products import check as check_product  # noqa: E402
 from random_convs import check_random_conv  # noqa: E402
+from random_damage import check_random_damage  # noqa: E402
 from random_graphs import check_random_graph  # noqa: E402
 from random_recurrences import check_random_recurrence  # noqa: E402
 from random_simulated import check_random_simulated  # noqa: E402
@@ -36,4 +37,5 @@ FAMILIES: dict[str, Callable[[random.Random, Note], None]] = {
     "recurrent": check_random_recurrence,
     "graphs": check_random_graph,
     "simulated": check_random_simulated,
+    "damage": check_random_damage,
 }

@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).parents[1] / "fuzz" / "run_family.py"
 CASES = int(os.environ.get("TVM_TILING_FUZZ_CASES", "10000"))
 FIRST = int(os.environ.get("TVM_TILING_FUZZ_SEED", "0"))
 OF_A_PROCESS = 250
-FAMILIES = ("products", "convolutions", "recurrent", "graphs", "simulated")
+FAMILIES = ("products", "convolutions", "recurrent", "graphs", "simulated", "damage")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
