@@ -105,29 +105,6 @@ def test_inputs_of_one_name_are_numbered():
     assert model.input_names == ("data", "data1", "data2")
 
 
-def test_archives_that_are_none_of_ours():
-    for files, said in (
-        ({"model.txt": b""}, "holds no Relay model"),
-        ({"src/a.relay": b"", "src/b.relay": b""}, r"holds 2 models \(src/a.relay, src/b.relay\)"),
-        ({"../model.relay": DENSE.encode()}, "leads out of the archive"),
-        ({"/model.relay": DENSE.encode()}, "leads out of the archive"),
-    ):
-        with pytest.raises(ModelFormatError, match=said):
-            load_model(tar_bytes(files))
-
-
-def test_links_in_archives_are_refused(tmp_path):
-    import tarfile
-
-    path = tmp_path / "model.tar"
-    with tarfile.open(path, "w") as archive:
-        entry = tarfile.TarInfo("model.relay")
-        entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(entry)
-    with pytest.raises(ModelFormatError, match=r"'model\.relay' is a link or no plain file"):
-        load_model(path)
-
-
 def test_operators_that_are_not_served_are_named_all_at_once():
     text = """def @main(%x: Tensor[(2), float32]) {
   %0 = my.thing(%x);

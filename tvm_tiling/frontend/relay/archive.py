@@ -55,6 +55,13 @@ class _View(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
+    def read(self, size: int | None = -1) -> bytes:
+        """What is there of `size` bytes; a size that lies allocates nothing."""
+        end = len(self._data) if size is None or size < 0 else self._at + size
+        taken = bytes(self._data[self._at : end])
+        self._at += len(taken)
+        return taken
+
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         taken = self._data[self._at : self._at + len(buffer)]
         buffer[: len(taken)] = taken
@@ -84,10 +91,10 @@ def members(data: memoryview, where: str) -> dict[str, memoryview]:
                     raise ModelFormatError(f"{where}: the name {member.name!r} leads out of the archive; {ACCEPTED}")
                 if not member.isreg() or member.issparse():
                     raise ModelFormatError(f"{where}: {member.name!r} is a link or no plain file; {ACCEPTED}")
-                if member.offset_data + member.size > len(data):
+                if member.size < 0 or member.offset_data + member.size > len(data):
                     raise ModelFormatError(f"{where}: cut short within {member.name!r}")
                 found[str(name)] = data[member.offset_data : member.offset_data + member.size]
-    except (tarfile.TarError, EOFError, ValueError, KeyError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, ModelFormatError):
             raise
         raise ModelFormatError(f"{where}: a damaged tar archive ({str(error)[:80]}); {ACCEPTED}") from None
