@@ -1,11 +1,14 @@
-"""Relay files damaged at random: bytes changed, cut out, doubled; the forms of files that are damaged."""
+"""Relay files damaged at random: bytes changed, cut out, doubled, nodes of JSON rewired; what is damaged."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
+import numpy as np
 from relay_files import DENSE, B, W, dense_json, params_bytes, tar_bytes
+from relay_json import json_of
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
@@ -35,6 +38,28 @@ METADATA = """
 """
 
 
+MASKED = b"""def @main(%x: Tensor[(2, 2), float32], %m: Tensor[(2, 2), bool]) {
+  where(%m, %x, negative(%x))
+}
+"""
+LAYERS = """def @main(%x: Tensor[(1, 2, 4, 4), float32], %w: Tensor[(2, 2, 3, 3), float32]) {
+  %0 = nn.conv2d(%x, %w, padding=[1, 1, 1, 1], channels=2, kernel_size=[3, 3]);
+  %1 = split(%0, indices_or_sections=2, axis=1);
+  %2 = fn (%v: Tensor[(1, 1, 4, 4), float32], Primitive=1) { nn.max_pool2d(%v, pool_size=[2, 2], strides=[2, 2]) };
+  %3 = if (less(1f, 2f)) { %2(%1.0) } else { %2(%1.1) };
+  reshape(%3, newshape=[0, -1])
+}
+"""
+GRAPH = json.dumps({"nodes": [{"op": "null", "name": name} for name in ("x", "p0", "p1")]}).encode()
+
+
+def old_booleans(values: np.ndarray) -> bytes:
+    """A params file with an array %m of booleans of one bit, as releases up to 0.6 wrote them."""
+    whole = params_bytes({"m": values})
+    at = whole.index(b"\x06\x08\x01\x00")
+    return whole[:at] + b"\x01\x01\x01\x00" + whole[at + 4 :]
+
+
 def files() -> dict[str, tuple[bytes, bytes]]:
     """Every kind of file that is read, with parameters: (model, params)."""
     return {
@@ -42,6 +67,18 @@ def files() -> dict[str, tuple[bytes, bytes]]:
         "varied text": ((VARIED + METADATA).encode(), b""),
         "JSON": (dense_json(), PARAMS),
         "archive": (tar_bytes({"model.relay": DENSE.encode(), "model.params": PARAMS}), b""),
+        "old booleans": (MASKED, old_booleans(np.eye(2, dtype=bool))),
+        "layers in JSON": (json_of(LAYERS), b""),
+        "compiled model": (
+            tar_bytes(
+                {
+                    "src/default.relay": DENSE.encode(),
+                    "parameters/default.params": params_bytes({"p0": W, "p1": B}),
+                    "executor-config/graph/default.graph": GRAPH,
+                }
+            ),
+            b"",
+        ),
     }
 
 
@@ -64,6 +101,25 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+def rewired(content: bytes, rng: random.Random) -> bytes:
+    """JSON with one to three values of its nodes changed, which stays JSON."""
+    held = json.loads(content)
+    nodes = held["nodes"]
+    other = [*map(str, range(len(nodes))), "", "-1", "0.5", "1e400", "9" * 30, "9" * 5000, "float32", "None", "\ud800"]
+    for _ in range(rng.randint(1, 3)):
+        node = rng.choice(nodes)
+        change = rng.randrange(4)
+        if change == 0:
+            node["type_key"] = rng.choice(nodes)["type_key"]
+        elif change == 1 and node.get("data"):
+            node["data"][rng.randrange(len(node["data"]))] = rng.choice([rng.randrange(len(nodes)), -1, 1 << 70, None])
+        elif change == 2:
+            node["attrs"] = rng.choice([None, [], {"span": 3}, rng.choice(nodes).get("attrs")])
+        elif node.get("attrs"):
+            node["attrs"][rng.choice(list(node["attrs"]))] = rng.choice(other)
+    return json.dumps(held).encode()
+
+
 def read(model: bytes, params: bytes) -> bool:
     """Whether a damaged file can still be read; anything but the two errors of a file passes through."""
     try:
@@ -82,7 +138,9 @@ def damages(count: int, seed: int) -> Iterator[tuple[str, bytes, bytes]]:
     for number in range(count):
         name = list(kinds)[number % len(kinds)]
         model, params = kinds[name]
-        if params and rng.random() < 0.4:
+        if "JSON" in name and rng.random() < 0.5:
+            yield f"{name}, rewired", rewired(model, rng), params
+        elif params and rng.random() < 0.4:
             yield f"{name}, params", model, damaged(params, rng)
         else:
             yield name, damaged(model, rng), params

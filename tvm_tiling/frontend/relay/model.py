@@ -24,6 +24,7 @@ from .translate import Translator
 from .tree import Function, Module, Release, TensorType, Var
 
 ACCEPTED = "accepted: what mod.astext() or tvm.ir.save_json(mod) gave in TVM up to 0.19, or a tar of it"
+LONGEST = 3000  # characters of a message: names and types of a file go into it, and may be of any length
 _OLD_VERSION = re.compile(r"\s*v0\.0\.\d")
 
 
@@ -66,7 +67,17 @@ def read_relay(
     where: str,
 ) -> RelayModel:
     """As import_relay, with what was mapped to what."""
-    view = memoryview(data).cast("B")
+    try:
+        return _read(memoryview(data).cast("B"), shapes, batch, params, where)
+    except (ModelFormatError, UnsupportedOperator) as error:
+        if len(str(error)) <= LONGEST:
+            raise
+        raise type(error)(f"{str(error)[:LONGEST]}...") from None
+
+
+def _read(
+    view: memoryview, shapes: Mapping[str, Sequence[int]], batch: int | None, params: Any, where: str
+) -> RelayModel:
     held: dict[str, Any] = {}
     listed: tuple[str, ...] | None = None
     if is_tar(view):
@@ -92,13 +103,12 @@ def read_relay(
 
 
 def _parsed(view: memoryview, where: str) -> Module:
-    start = bytes(view[:64]).lstrip()
-    if start.startswith(b"{"):
-        return module_of(Nodes(bytes(view), where))
     try:
-        text = bytes(view).decode().lstrip("\ufeff")
+        text = str(view, "utf-8").lstrip("\ufeff")
     except UnicodeDecodeError as error:
         raise ModelFormatError(f"{where}: no text at byte {error.start}; {ACCEPTED}") from None
+    if text[:64].lstrip().startswith("{"):
+        return module_of(Nodes(text, where))
     program, metadata = divide_metadata(text)
     nodes = Nodes(metadata, f"{where}: its metadata") if metadata.strip() else None
     release: Release = (0, 6) if _OLD_VERSION.match(program) else None

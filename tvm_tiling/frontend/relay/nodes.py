@@ -27,7 +27,7 @@ _NUMBERS = ("IntImm", "FloatImm", "tir.IntImm", "tir.FloatImm", "runtime.BoxInt"
 class Nodes:
     """The nodes of one JSON text. ModelFormatError where it is not of this form."""
 
-    def __init__(self, text: str | bytes, where: str) -> None:
+    def __init__(self, text: str, where: str) -> None:
         self.where = where
         try:
             held = json.loads(text)
@@ -168,6 +168,7 @@ class Nodes:
                 data = base64.b64decode(self.stored[place].encode(), validate=True)
             except (ValueError, binascii.Error):
                 raise self.fail(number, f"its array {place} is no base64") from None
+            self.stored[place] = ""  # as large as the array, and not needed again
             self._arrays[place] = parse_array(memoryview(data), f"{self.where}: node {number}")
         return self._arrays[place]
 
