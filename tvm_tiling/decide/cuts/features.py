@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 
 from ...workload import ConvWorkload, GemmWorkload
+from ..conv.tiling import ConvTiling
 from ..gemm.traffic import ceil_div
 from ..tiling import GemmTiling
+from .blocked import blocked_product
 from .record import Blocks, Cut
 from .rule import Tiling
 
@@ -19,7 +21,7 @@ WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "
 
 def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, tiling: Tiling, predicted: float) -> dict[str, float]:
     """The features of a cut: its form, the formulas' prediction and utilisation, sizes of the shape, of tiles and of
-    blocks at every level, the traffic into each level, shares of padding."""
+    blocks at every level, the traffic into each level, shares of padding, and what it does as a blocked product."""
     found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
     found[f"form.{cut.form}"] = 1.0
     found.update({f"shape.{name}": _log(size) for name, size in _extents(workload).items()})
@@ -31,6 +33,22 @@ def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, tiling: Tiling,
     for blocks in cut.levels:
         found.update(_level(workload, blocks))
     found["padding"] = _padding(workload, tiling)
+    if (product := blocked_product(workload, tiling)) is not None:
+        found.update({f"blocked.{name}": value for name, value in product.features().items()})
+    if isinstance(workload, ConvWorkload) and isinstance(tiling, ConvTiling):
+        found.update(_image(workload, tiling))
+    return found
+
+
+def _image(w: ConvWorkload, t: ConvTiling) -> dict[str, float]:
+    """Parts of the image that tiles go beyond, and how often a core starts anew with a band."""
+    high, wide = (t.winograd.m, t.winograd.m) if t.winograd else (t.tile_rows or 1, t.tile_columns or 1)
+    shares = t.winograd.threads_tiles if t.winograd else t.threads_rows or 1
+    padded = ceil_div(w.ho, high) * high * ceil_div(w.wo, wide) * wide
+    found = {"image.padding": _log(padded / (w.ho * w.wo)), "image.stride": _log(w.stride[1])}
+    found.update({"image.high_tail": w.ho % high / w.ho, "image.wide_tail": w.wo % wide / w.wo})
+    if t.keep_rows:
+        found["image.bands"] = _log(ceil_div(w.ho, t.keep_rows * shares))
     return found
 
 

@@ -1,0 +1,77 @@
+"""Cuts as blocked products: what is idle, what passes between cores, the same for all operators."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tvm_tiling.decide.cuts.blocked import blocked_product
+from tvm_tiling.decide.cuts.cut import Surroundings, rule_for
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
+
+CPU = Hardware.load("icelake-server-2c")
+LAYER = ConvWorkload(n=1, h=14, w=14, ci=48, co=40, kh=3, kw=3, padding=(1, 1, 1, 1))
+
+
+def of_product(**choices):
+    workload = GemmWorkload(m=100, n=72, k=60)
+    space = neighbourhood(workload, CPU)
+    cut = space.cut({"form": "normal", "microkernel": (6, 4), "depth": 30, **choices})
+    return blocked_product(workload, space.tiling(cut))
+
+
+def of_layer(form, *, ahead=False):
+    rule = rule_for(form, LAYER, CPU, Surroundings(ahead=ahead))
+    cut = min(rule.candidates(), key=rule.cost)
+    return cut, blocked_product(LAYER, rule.tiling_of(cut))
+
+
+def test_a_product_by_hand():
+    found = of_product(threads=(1, 2, 1, 1), pack_b="pack")
+    assert (found.m, found.n, found.k, found.rows, found.vectors, found.blocks) == (100, 72, 60, 6, 4, 2)
+    told = found.features()
+    # 17 tiles of 6 rows: one core has 9 of them.
+    assert told["balance"] == pytest.approx(math.log2(54 * 2 / 100))
+    assert (told["row_tail"], told["row_tail_share"]) == (pytest.approx(4 / 6), pytest.approx(4 / 100))
+    assert (told["column_tail_share"], told["lane_tail"]) == (pytest.approx(8 / 72), pytest.approx(8 / 16))
+    assert (told["accumulators"], told["registers"]) == (24, 29)
+    # Both cores pack half of B and read all of it.
+    assert found.handed_on == 60 * 72 // 2
+    assert told["lines_shared"] == 0.0
+
+
+def test_what_each_core_packs_for_itself_is_not_handed_on():
+    found = of_product(threads=(1, 1, 2, 1), pack_b="pack")
+    assert found.packed and found.handed_on == 0
+    # Rows of 288 bytes: both cores write to a line of each, in both blocks of the sums.
+    assert found.features()["lines_shared"] == pytest.approx(100 * 2 / 60)
+    assert of_product(threads=(1, 2, 1, 1), pack_b="none").handed_on == 0
+
+
+def test_convolutions_are_products_of_points_by_channels():
+    cut, direct = of_layer("direct")
+    rows, columns, vectors = cut.choice("microkernel")
+    assert (direct.m, direct.n, direct.k) == (196, 40, 9 * 48)
+    assert (direct.rows, direct.vectors) == (rows * columns, vectors)
+    cut, winograd = of_layer("winograd")
+    m = cut.choice("m")
+    assert (winograd.m, winograd.n, winograd.k) == (math.ceil(14 / m) ** 2, 40, 48)
+    assert direct.macs == winograd.macs == LAYER.macs
+    assert direct.features().keys() == winograd.features().keys() == of_product().features().keys()
+
+
+@pytest.mark.parametrize("form", ["direct", "winograd"])
+def test_weights_packed_ahead_are_not_handed_on(form):
+    _, ahead = of_layer(form, ahead=True)
+    assert not ahead.packed and ahead.handed_on == 0
+
+
+def test_other_forms_are_none():
+    assert of_layer("wfold")[1] is None
+    few = GemmWorkload(m=1, n=512, k=512)
+    space = neighbourhood(few, CPU)
+    stream = next(cut for cut in space.cuts() if cut.form == "stream")
+    assert blocked_product(few, space.tiling(stream)) is None
