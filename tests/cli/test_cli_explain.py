@@ -48,8 +48,10 @@ def test_recurrent_layers():
     assert parse_operator(text) == tt.RnnWorkload(
         cell="gru", steps=50, input_size=256, hidden_size=512, layers=2, bidirectional=True, linear_before_reset=False
     )
-    with pytest.raises(OperatorTextError, match="word 1, 'rnn', has no use here: accepted: conv, gemm"):
-        parse_product(text)
+    assert parse_operator(text.replace("rnn cell=gru", "gru")) == parse_operator(text)
+    for word in ("rnn", "lstm"):
+        with pytest.raises(OperatorTextError, match=f"word 1, '{word}', has no use here: accepted: conv, gemm; recurr"):
+            parse_product(f"{word} steps=1 input_size=1 hidden_size=1")
 
 
 def test_machines_of_page_04(capsys):
@@ -65,7 +67,12 @@ def test_machines_of_page_04(capsys):
     ("text", "said"),
     [
         ("", 'the operator is empty, accepted: "gemm 1024 1024 1024" (m k n)'),
-        ("gem 1 2 3", "word 1, 'gem', is no operator: did you mean 'gemm'? accepted: conv, gemm, rnn"),
+        ("gem 1 2 3", "word 1, 'gem', is no operator: did you mean 'gemm'? accepted: conv, gemm, gru, lstm, rnn"),
+        ("gru cell=lstm steps=1", "gru: word 2, 'cell=lstm': 'gru' says cell already; accepted: 'rnn' with cell=..."),
+        (
+            "lstm steps=1",
+            "lstm: input_size, hidden_size are missing, accepted: steps=... input_size=...",
+        ),
         ("gemm", "gemm: m, k, n are missing, accepted: m=... k=... n=..."),
         ("gemm 1 2", "gemm: n is missing"),
         ("gemm 1 x 3", "gemm: word 3, 'x': k is a whole number"),

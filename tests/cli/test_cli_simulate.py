@@ -12,8 +12,10 @@ from tvm_tiling.accel.program.program import Program
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.cli import main
 from tvm_tiling.cli.sweep import gathered, parse_values
+from tvm_tiling.decide.decide import decide
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.workload import RnnWorkload
 
 
 def run(capsys, *words):
@@ -49,6 +51,24 @@ def test_timeline_report_and_program_are_written(capsys, program, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.vsim", "q.vsim", "r.html", "t.json"]
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert Program.load("q.vsim") == Program.load(program)
+
+
+def test_recurrent_layers_take_the_cycles_of_their_decision(capsys):
+    words = ("steps=9", "input_size=64", "hidden_size=128")
+    code, out, err = run(capsys, "simulate", "gru", *words, "--json")
+    layer = RnnWorkload(cell="gru", steps=9, input_size=64, hidden_size=128)
+    assert (code, err) == (0, "") and json.loads(out)["cycles"] == decide(layer, Hardware.load("rnn16k")).cycles
+    code, _, err = run(capsys, "simulate", "lstm", *words, "dtype=float32")
+    assert code == 1 and "float32 summed in float32 on the column engine; accepted: int16 in int32" in err
+    code, _, err = run(capsys, "simulate", "lstm", *words, "--hardware", "vta")
+    assert code == 1 and "has no column engine for recurrent layers" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("tune",), ("db", "match", "shapes.db")], ids=" ".join)
+def test_nothing_is_searched_for_recurrent_layers(capsys, command):
+    code, _, err = run(capsys, *command, "lstm steps=9 input_size=64 hidden_size=128")
+    assert code == 1 and "'lstm', has no use here: accepted: conv, gemm; recurrent layers" in err
+    assert err.count("\n") == 1
 
 
 def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_path):

@@ -25,6 +25,7 @@ from .preset_option import presets
 EXAMPLES = (
     "tvm-tiling explain gemm 64 16384 64",
     "tvm-tiling explain conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 --hardware wfold16",
+    "tvm-tiling explain lstm steps=100 input_size=256 hidden_size=512 --hardware rnn16k",
     "tvm-tiling explain model.onnx --json",
 )
 
@@ -36,7 +37,7 @@ def command(
         '"gemm M K N", sizes in the order m k n: C (m x n) = A (m x k) * B (k x n); or with keys, as in '
         '"gemm m=64 k=16384 n=64 dtype=int8 trans_b=1 batch=4 lda=16400". '
         '"conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3" (top, left, bottom, right). '
-        '"rnn cell=lstm steps=100 input_size=256 hidden_size=512", also batch, layers, bidirectional. '
+        '"lstm steps=100 input_size=256 hidden_size=512", gru and rnn likewise, also batch, layers, bidirectional. '
         "The quotation marks may be left out.",
     ),
     hardware: str = typer.Option(

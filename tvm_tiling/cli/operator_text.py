@@ -1,5 +1,5 @@
 """Operators as people type them: "gemm 64 16384 64 dtype=int8", "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2",
-"rnn cell=lstm steps=100 input_size=256 hidden_size=512".
+"lstm steps=100 input_size=256 hidden_size=512", which is "rnn cell=lstm ...".
 
 The first word is the operator; the others are `key=value`, the keys being the fields of its workload. The sizes of a
 product may stand alone, in the order m k n of the suites: C (m x n) = A (m x k) * B (k x n).
@@ -17,9 +17,17 @@ from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 Workload = GemmWorkload | ConvWorkload | RnnWorkload
 
-OPERATORS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload, "rnn": RnnWorkload}
+OPERATORS: dict[str, type[Workload]] = {
+    "gemm": GemmWorkload,
+    "conv": ConvWorkload,
+    "rnn": RnnWorkload,
+    "lstm": RnnWorkload,
+    "gru": RnnWorkload,
+}
+# What the first word says besides.
+SAID: dict[str, dict[str, Any]] = {"lstm": {"cell": "lstm"}, "gru": {"cell": "gru"}}
 # Sizes that may stand without a key, in this order.
-BARE_SIZES: dict[str, tuple[str, ...]] = {"gemm": ("m", "k", "n"), "conv": (), "rnn": ()}
+BARE_SIZES: dict[str, tuple[str, ...]] = {"gemm": ("m", "k", "n")}
 # Fields of several numbers, and how many; one number alone stands for all of them.
 TUPLES = {"stride": 2, "dilation": 2, "padding": 4, "padding_d": 2, "output_padding": 2}
 TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -42,8 +50,8 @@ def parse_operator(text: str) -> Workload:
             f"word 1, {words[0]!r}, is no operator: {nearest(words[0], OPERATORS)}; as in {_EXAMPLES}"
         )
     operator, kind = words[0], OPERATORS[words[0]]
-    values: dict[str, Any] = {}
-    bare = list(BARE_SIZES[operator])
+    values: dict[str, Any] = dict(SAID.get(operator, {}))
+    bare = list(BARE_SIZES.get(operator, ()))
     for place, word in enumerate(words[1:], start=2):
         where = f"{operator}: word {place}, {word!r}"
         key, equals, value = word.partition("=")
@@ -52,6 +60,8 @@ def parse_operator(text: str) -> Workload:
         known = {field.name: str(field.type) for field in dataclasses.fields(kind)}
         if key not in known:
             raise OperatorTextError(f"{where}: unknown key {key!r}: {nearest(key, known)}")
+        if key in SAID.get(operator, {}):
+            raise OperatorTextError(f"{where}: {operator!r} says {key} already; accepted: 'rnn' with {key}=...")
         if key in values:
             raise OperatorTextError(f"{where}: {key} is given twice, accepted: once")
         values[key] = _value(where, key, value, known[key])
@@ -63,7 +73,11 @@ def parse_product(text: str) -> GemmWorkload | ConvWorkload:
     """As parse_operator, of matrix products and convolutions alone: OperatorTextError for recurrent layers."""
     workload = parse_operator(text)
     if isinstance(workload, RnnWorkload):
-        raise OperatorTextError("word 1, 'rnn', has no use here: accepted: conv, gemm")
+        word = text.split()[0]
+        raise OperatorTextError(
+            f"word 1, {word!r}, has no use here: accepted: conv, gemm; recurrent layers are cut by formulas alone, no "
+            "cut of theirs is measured or kept"
+        )
     return workload
 
 
@@ -74,7 +88,7 @@ def _bare(where: str, operator: str, word: str, left: list[str]) -> str:
     """The key that a word without one stands for."""
     if left:
         return left.pop(0)
-    sizes = BARE_SIZES[operator]
+    sizes = BARE_SIZES.get(operator, ())
     if not sizes or not word.isdigit():
         keys = [field.name for field in dataclasses.fields(OPERATORS[operator])]
         raise OperatorTextError(f"{where} is no key=value; of the keys, {nearest(word, keys)}")
@@ -109,7 +123,7 @@ def _numbers(where: str, key: str, text: str) -> tuple[int, ...]:
 
 def _check_complete(operator: str, kind: type[Workload], given: Iterable[str]) -> None:
     required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
-    order = BARE_SIZES[operator] or required
+    order = BARE_SIZES.get(operator, ()) or required
     missing = [name for name in order if name not in given]
     if missing:
         raise OperatorTextError(

@@ -15,19 +15,21 @@ from .simulated import print_simulated, subject_of
 EXAMPLES = (
     "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware vta",
     "tvm-tiling simulate conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 dtype=int8 --hardware wfold16",
+    "tvm-tiling simulate lstm steps=100 input_size=256 hidden_size=512 batch=4 --hardware rnn16k",
     "tvm-tiling simulate model.onnx --calibration x.npz --hardware vta -o report.html",
 )
 
 
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
-        metavar="MODEL|OPERATOR|PROGRAM", help="The file of a model or a program, or an operator as in explain."
+        metavar="MODEL|OPERATOR|PROGRAM",
+        help="The file of a model or a program, or an operator as in explain; recurrent layers in int16.",
     ),
     hardware: str = typer.Option(
         "",
         "--hardware",
         autocompletion=presets,
-        help="A preset or a TOML file; left out: the program's own, else neartile.",
+        help="A preset or a TOML file; left out: the program's own, rnn16k for recurrent layers, else neartile.",
     ),
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."

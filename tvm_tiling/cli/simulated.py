@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..accel.program.file import is_program
@@ -15,11 +15,12 @@ from ..decide.decide import decide
 from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
-from ..workload import ConvWorkload, GemmWorkload
-from .operator_text import OPERATORS, parse_product
+from ..workload import RnnWorkload
+from .operator_text import OPERATORS, Workload, parse_operator
 from .output import print_table, without_zeros
 
 MACHINE = "neartile"  # for operators and models, where none is named
+COLUMN_MACHINE = "rnn16k"  # for recurrent layers
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Subject:
     hardware: Hardware
     program: Program | Callable[[Hardware], Program]
     left: Mapping[str, str] | None = None
-    workload: GemmWorkload | ConvWorkload | None = None
+    workload: Workload | None = None
 
     def on_its_machine(self) -> Program:
         """The program for `hardware`."""
@@ -49,8 +50,9 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
     as "gemm 64 64 64".
 
     `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators and models
-    the preset neartile. `calibration` names .npz files with inputs of a model, by which it is quantised. ProgramError,
-    or OperatorTextError with word and place, for what is none of these.
+    the preset neartile, for recurrent layers rnn16k. These are computed in int16 where no type is named. `calibration`
+    names .npz files with inputs of a model, by which it is quantised. ProgramError, or OperatorTextError with word and
+    place, for what is none of these.
     """
     name = " ".join(words)
     if Path(name).is_file() and not _is_program(name):
@@ -65,7 +67,9 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
             f"{name!r} is no file and no operator; accepted: a program that Program.save wrote, a model, or an "
             f"operator that begins with one of {', '.join(OPERATORS)}"
         )
-    workload = parse_product(name)
+    workload = parse_operator(name)
+    if isinstance(workload, RnnWorkload):
+        return _layers(name, workload, hardware)
 
     def record(machine: Hardware) -> Program:
         from ..accel.workload_program import workload_program  # brings TVM
@@ -73,6 +77,21 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
         return workload_program(workload, machine)
 
     return Subject(name, Hardware.load(hardware or MACHINE), record, workload=workload)
+
+
+def _layers(name: str, workload: RnnWorkload, hardware: str) -> Subject:
+    """Recurrent layers, all steps of all sequences."""
+    if not any(word.startswith(("dtype=", "acc_dtype=")) for word in name.split()):
+        workload = replace(workload, dtype="int16", acc_dtype=None)
+
+    def record(machine: Hardware) -> Program:
+        from ..accel.recurrent.layer import FixedPoint
+        from ..accel.recurrent.sequences import sequence_program
+        from ..decide.rnn.column import decide_rnn
+
+        return sequence_program(workload, decide_rnn(workload, machine), machine, FixedPoint())
+
+    return Subject(name, Hardware.load(hardware or COLUMN_MACHINE), record, workload=workload)
 
 
 def print_simulated(report: SimReport, left: Mapping[str, str] | None) -> None:
