@@ -104,7 +104,7 @@ def test_onnx_layers_are_exact_in_fixed_point_and_close_to_the_float_model(cell,
     count = 2 if cell == "lstm" else 1
     states = [rng.uniform(-1, 1, (2, BATCH, HIDDEN)).astype("float32") for _ in range(count)]
     found, sim = exe.simulate(x, *states)
-    assert sim.cycles > 0
+    assert sum(row.name == cell for row in exe.report().operators) == 1 and sim.cycles > 0
     for got, value in zip(found, wanted(cell, exe, weights, x, states, lengths, **further), strict=True):
         np.testing.assert_array_equal(got, value.astype("float32"))
     if cell in ("lstm", "rnn"):  # one of each cost is enough beside the exact results
@@ -171,8 +171,13 @@ def test_torch_layers_in_both_directions():
     net, x = torch.nn.GRU(INPUTS, HIDDEN, num_layers=2, bidirectional=True).eval(), torch.randn(STEPS, BATCH, INPUTS)
     exe = tt.compile(net, target="vsim/rnn16k", example_inputs=(x,))
     assert len(exe.steps) == 4
+    found, sim = exe.simulate(x.numpy())
     with torch.no_grad():
-        for got, value in zip(exe.run(x.numpy()), net(x), strict=True):
+        for got, value in zip(found, net(x), strict=True):
             np.testing.assert_allclose(got, value.numpy(), atol=4e-3)
+    machine, layers = tt.Hardware.load("rnn16k"), {"cell": "gru", "batch": BATCH, "steps": STEPS, "dtype": "int16"}
+    both = tt.RnnWorkload(input_size=INPUTS, hidden_size=HIDDEN, layers=2, bidirectional=True, **layers)
+    decided = tt.decide(both, machine)
+    assert decided.cycles <= sim.cycles <= decided.cycles + sum(cut.cx for cut in decided.layers)
     with pytest.raises(tt.UnsupportedOperator, match="a task of 4 recurrent layers and directions"):
         tt.simulate([(exe, STEPS, 0)])

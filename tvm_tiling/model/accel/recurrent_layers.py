@@ -8,7 +8,8 @@ A layer that the engine cannot take runs on the CPU, with the reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -25,6 +26,7 @@ from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
 from ...match.recurrent import recurrence_of
 from ...workload import RnnWorkload
+from ..passes.cells import Graph
 from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
 from ..passes.roll import roll_cells
 from ..passes.simplify import simplify
@@ -55,7 +57,7 @@ def quantised_layers(mod: tvm.IRModule, hardware: Hardware) -> QuantisedLayers |
     known = {v: found for v, func in mod.functions.items() if (found := _recurrence(func)) is not None}
     if not known:
         return None
-    layers = _Layers(known, hardware)
+    layers = _Layers(Graph(mod["main"]), known, hardware)
     module = simplify(rewrite(mod, layers.call))
     return QuantisedLayers(module, tuple(layers.programs), tuple(layers.steps), layers.left)
 
@@ -64,67 +66,128 @@ def _recurrence(func: object) -> Recurrence | None:
     return recurrence_of(func) if isinstance(func, tvm.tirx.PrimFunc) else None
 
 
-@dataclass
 class _Layers:
-    known: dict[tvm.ir.GlobalVar, Recurrence]
-    hardware: Hardware
-    programs: list[Program] = field(default_factory=list)
-    steps: list[Program] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
+    """The layers of a graph, and their programs as they are met. The two directions of a layer are one program, whose
+    threads they are."""
 
-    def call(self, rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
+    def __init__(self, graph: Graph, known: dict[tvm.ir.GlobalVar, Recurrence], hardware: Hardware) -> None:
+        self.graph, self.hardware = graph, hardware
+        self.programs: list[Program] = []
+        self.steps: list[Program] = []
+        self.left: dict[str, str] = {}
+        self.layers: dict[relax.Var, _Quantised] = {}
+        self.results: dict[relax.Var, Expr] = {}
+        for variable, value in graph.bound.items():
+            if is_op(value, "call_tir") and value.args[0] in known:
+                recurrence = known[value.args[0]]
+                given = dict(zip(recurrence.inputs, value.args[1].fields, strict=True))
+                try:
+                    self.layers[variable] = _layer(graph, recurrence, given)
+                    decide_rnn(self.layers[variable].workload, hardware)
+                except (HardwareError, UnsupportedOperator) as error:
+                    self.layers.pop(variable, None)
+                    self.left[value.args[0].name_hint] = str(error)
+
+    def call(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
         """A segment for a recurrence that the engine takes; its results as before."""
         if isinstance(value, relax.TupleGetItem) and isinstance(value.tuple_value, relax.Tuple):
             return value.tuple_value.fields[value.index]
-        if not is_op(value, "call_tir") or value.args[0] not in self.known:
+        if variable not in self.layers:
             return None
-        recurrence = self.known[value.args[0]]
-        given = dict(zip(recurrence.inputs, value.args[1].fields, strict=True))
-        try:
-            layer = _layer(rewriter, recurrence, given)
-            self._add(layer)
-        except (HardwareError, UnsupportedOperator) as error:
-            self.left[value.args[0].name_hint] = str(error)
-            return None
-        operands = [_fixed(rewriter, layer.x), *(_fixed(rewriter, given[n]) for n in ("h0", "c0") if n in given)]
-        types = [relax.TensorType(shape, "int16") for shape in recurrence.outputs.values()]
-        function = f"{SEGMENT}{len(self.programs) - 1}"
-        found = rewriter.emit(op.call_dps_packed(function, relax.Tuple(operands), out_ty=types))
-        results = [rewriter.emit(relax.TupleGetItem(found, number)) for number in range(len(types))]
-        return relax.Tuple([_real(rewriter, result) for result in results])
+        if variable not in self.results:
+            other = self._other_way(rewriter, variable)
+            ways = [variable] if other is None else sorted([variable, other], key=lambda w: self.layers[w].backwards)
+            self._emit(rewriter, ways)
+        return self.results[variable]
 
-    def _add(self, layer: _Quantised) -> None:
-        tiling = decide_rnn(layer.workload, self.hardware)
+    def _other_way(self, rewriter: Rewriter, variable: relax.Var) -> relax.Var | None:
+        """The layer's other direction, if what it begins with is there already."""
+        own = self.layers[variable]
+        for other, layer in self.layers.items():
+            same = (layer.workload, layer.lengths) == (own.workload, own.lengths) and layer.x == own.x
+            if same and other not in self.results and layer.backwards != own.backwards:
+                starts = [self._early(rewriter, start) for start in layer.starts]
+                return None if any(start is None for start in starts) else other
+        return None
+
+    def _early(self, rewriter: Rewriter, expr: Expr) -> Expr | None:
+        """`expr` in the new graph, brought forward where it is a view of what is there; None where it is not."""
+        if not isinstance(expr, relax.Var) or expr in rewriter.renamed:
+            return rewriter.renamed.get(expr, expr)
+        value = self.graph.value(expr)
+        if value is expr:
+            return expr  # an input
+        if not is_op(value, "strided_slice", "squeeze", "reshape", "take"):
+            return None
+        source = self._early(rewriter, value.args[0])
+        return None if source is None else rewriter.emit(relax.Call(value.op, [source, *value.args[1:]], value.attrs))
+
+    def _emit(self, rewriter: Rewriter, ways: Sequence[relax.Var]) -> None:
+        """The program of a layer's directions, and the call of it."""
+        layers = [self.layers[way] for way in ways]
+        workload = replace(layers[0].workload, bidirectional=len(ways) == 2)
+        numbers = FixedPoint(FRACTION, min(layer.bits for layer in layers))
+        tiling = decide_rnn(workload, self.hardware)
+        names = ("0", "0_reverse")
         given = Given(
-            weights={"w0": layer.weights},
-            biases={"b0": layer.biases},
+            weights={f"w{name}": layer.in_whole(numbers)[0] for name, layer in zip(names, layers, strict=False)},
+            biases={f"b{name}": layer.in_whole(numbers)[1] for name, layer in zip(names, layers, strict=False)},
             states=True,
-            lengths=layer.lengths,
-            backwards=layer.backwards,
+            lengths=layers[0].lengths,
+            backwards=layers[0].backwards,
             prefix=f"layer_{len(self.programs)}.",
         )
-        self.programs.append(sequence_program(layer.workload, tiling, self.hardware, layer.numbers, given))
-        self.steps.append(step_program(layer.workload, tiling, self.hardware, layer.numbers, biased=True))
+        self.programs.append(sequence_program(workload, tiling, self.hardware, numbers, given))
+        self.steps += [step_program(workload, tiling, self.hardware, numbers, biased=True)] * len(ways)
+        starts = []
+        for each in zip(*(layer.starts for layer in layers), strict=True):
+            fixed = [_fixed(rewriter, start) for start in (self._early(rewriter, e) for e in each) if start is not None]
+            starts.append(_stacked(rewriter, fixed))
+        x = _fixed(rewriter, rewriter.renamed.get(layers[0].x, layers[0].x))
+        state = (len(ways), workload.batch, workload.hidden_size)
+        shapes = [(workload.steps, workload.batch, len(ways) * workload.hidden_size), *[state] * len(starts)]
+        types = [relax.TensorType(shape, "int16") for shape in shapes]
+        function = f"{SEGMENT}{len(self.programs) - 1}"
+        called = rewriter.emit(op.call_dps_packed(function, relax.Tuple([x, *starts]), out_ty=types))
+        y, *finals = (
+            _real(rewriter, rewriter.emit(relax.TupleGetItem(called, number))) for number in range(len(types))
+        )
+        hidden = workload.hidden_size
+        for number, way in enumerate(ways):
+            own = [_between(rewriter, y, 2, number * hidden, hidden)]
+            for final in finals:
+                one = _between(rewriter, final, 0, number, 1)
+                own.append(rewriter.emit(op.reshape(one, state[1:])))
+            self.results[way] = relax.Tuple(own)
 
 
 @dataclass(frozen=True)
 class _Quantised:
-    """A layer in one direction, in whole numbers; `weights` combined, [columns, rows], `biases` of the rows."""
+    """A layer in one direction. Weights by gates as combined_weights takes them, `biases` of its rows, in real numbers;
+    `bits` behind the point that its weights can have. `starts` are h and c before the first step."""
 
     workload: RnnWorkload
     x: Expr
-    numbers: FixedPoint
-    weights: np.ndarray
+    starts: tuple[Expr, ...]
+    of_inputs: np.ndarray
+    of_state: np.ndarray
     biases: np.ndarray
+    bits: int
     lengths: tuple[int, ...] | None
     backwards: bool
 
+    def in_whole(self, numbers: FixedPoint) -> tuple[np.ndarray, np.ndarray]:
+        """Combined weights, and biases of their rows."""
+        pair = [_whole(w, numbers.of_weights).astype(np.int16) for w in (self.of_inputs, self.of_state)]
+        biases = _whole(self.biases, numbers.fraction + numbers.of_weights).astype(np.int32)
+        return combined_weights(self.workload, *pair), biases
 
-def _layer(rewriter: Rewriter, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
+
+def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
     """UnsupportedOperator says what the engine does not take."""
     if r.peepholes:
         raise UnsupportedOperator("an LSTM with peepholes; accepted on the column engine: gates of x and h alone")
-    x, of_inputs, bias = _projection(rewriter, given["projected"])
+    x, of_inputs, bias = _projection(graph, given["projected"])
     of_state = array(given["weights"])
     if of_state is None:
         raise UnsupportedOperator("weights that are no constants; accepted on the column engine: constants")
@@ -149,24 +212,24 @@ def _layer(rewriter: Rewriter, r: Recurrence, given: dict[str, Expr]) -> _Quanti
     of_inputs, of_state = (_in_order(r, w) for w in (of_inputs, of_state))
     biases = _row_biases(workload, _in_order(r, bias), inner)
     bounded = r.cell != "rnn" or r.activation == "tanh"
-    numbers = FixedPoint(FRACTION, _weight_bits(of_inputs, of_state, biases, bounded))
-    in_whole = [_whole(w, numbers.of_weights).astype(np.int16) for w in (of_inputs, of_state)]
     return _Quantised(
         workload=workload,
         x=x,
-        numbers=numbers,
-        weights=combined_weights(workload, *in_whole),
-        biases=_whole(biases, FRACTION + numbers.of_weights).astype(np.int32),
+        starts=tuple(given[name] for name in ("h0", "c0") if name in given),
+        of_inputs=of_inputs,
+        of_state=of_state,
+        biases=biases,
+        bits=_weight_bits(of_inputs, of_state, biases, bounded),
         lengths=None if lengths is None else tuple(int(length) for length in lengths),
         backwards=r.reverse,
     )
 
 
-def _projection(rewriter: Rewriter, projected: Expr) -> tuple[Expr, np.ndarray, np.ndarray]:
+def _projection(graph: Graph, projected: Expr) -> tuple[Expr, np.ndarray, np.ndarray]:
     """x, its weights (rows of gates x inputs) and the biases of the rows."""
     rows = (shape_of(projected) or (0,))[-1]
     bias = np.zeros(rows)
-    value = rewriter.value(projected)
+    value = graph.value(projected)
     while is_op(value, "add"):
         left, right = value.args
         left, right = (right, left) if array(left) is not None else (left, right)
@@ -174,7 +237,7 @@ def _projection(rewriter: Rewriter, projected: Expr) -> tuple[Expr, np.ndarray, 
         if added is None or added.size != rows:
             break
         bias = bias + added.reshape(rows)
-        value = rewriter.value(left)
+        value = graph.value(left)
     weights = array(value.args[1]) if is_op(value, "matmul") else None
     if weights is None or weights.ndim != 2:
         raise UnsupportedOperator(
@@ -239,3 +302,18 @@ def _real(rewriter: Rewriter, expr: Expr) -> Expr:
     """Fixed point as float32."""
     real = rewriter.emit(op.astype(expr, "float32"))
     return rewriter.emit(op.multiply(real, relax.const(2.0**-FRACTION, "float32")))
+
+
+def _stacked(rewriter: Rewriter, parts: Sequence[Expr]) -> Expr:
+    """The parts along a new first axis."""
+    known = [array(part) for part in parts]
+    if all(value is not None for value in known):
+        return relax.const(np.stack([value for value in known if value is not None]))
+    return rewriter.emit(op.stack(list(parts), 0))
+
+
+def _between(rewriter: Rewriter, expr: Expr, axis: int, start: int, count: int) -> Expr:
+    """`count` places of an axis; the tensor itself where it has no others."""
+    if (shape_of(expr) or ())[axis] == count:
+        return expr
+    return rewriter.emit(op.strided_slice(expr, [axis], [start], [start + count]))

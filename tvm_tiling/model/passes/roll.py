@@ -37,8 +37,10 @@ def roll_cells(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
 
 
 def _straight(func: relax.Function) -> bool:
+    """Whether nothing but operators without effects is called, so that their order may change."""
     values = [binding for block in func.body.blocks for binding in block.bindings]
-    return all(isinstance(b, relax.VarBinding) and not isinstance(b.value, relax.If | relax.Function) for b in values)
+    plain = all(isinstance(b, relax.VarBinding) and not isinstance(b.value, relax.If | relax.Function) for b in values)
+    return plain and all(isinstance(block, relax.DataflowBlock) for block in func.body.blocks)
 
 
 @dataclass(frozen=True)
