@@ -130,6 +130,28 @@ def test_metrics_by_hand():
     assert math.isnan(pairwise_accuracy(np.array([1.0, 2.0]), np.array([1.0, 1.001])))
 
 
+def test_pairs_that_do_not_count_are_left_out():
+    costs, among = np.array([1.0, 2.0, 4.0]), np.ones((3, 3), bool)
+    among[1, 2] = False
+    assert pairwise_accuracy(np.array([1.0, 3.0, 2.0]), costs, among=among) == 1.0
+    assert math.isnan(pairwise_accuracy(costs, costs, among=np.zeros((3, 3), bool)))
+
+
+def test_a_cut_that_is_far_behind_everywhere_changes_little():
+    """What is learned is an order: how far behind the last one is does not bend what is said of the others."""
+    space = spaces()[0]
+    samples = measured(space, 60)
+    last = max(samples, key=lambda s: s.cost)
+    one, other = Residual(), Residual()
+    one.learn(samples)
+    other.learn([Sample(s.group, s.features, s.predicted, s.cost * (50 if s is last else 1)) for s in samples])
+    costs = np.array([s.cost for s in samples])
+    predicted = np.array([s.predicted for s in samples])
+    features = [s.features for s in samples]
+    for model in (one, other):
+        assert pairwise_accuracy(predicted * model.corrections(features), costs) > 0.95
+
+
 def schedules(space, func, cuts):
     made = []
     for cut in cuts:
