@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from html_page import Page
-from subjects import comparison, model, program, simulation
+from report_subjects import comparison, model, program, simulation
 
 import tvm_tiling as tt
 from tvm_tiling.accel.report.sweep import sweep

@@ -91,7 +91,7 @@ def _for_this_cpu(name: str) -> bool:
         if name.split()[:1] and name.split()[0] in OPERATORS:
             raise HardwareError(f"{name}: an operator is simulated; accepted: --hardware, an accelerator")
         raise ModelFormatError(
-            f"{name} is no file and no operator; accepted: a model, a program, a result, or an operator that begins "
+            f"{name!r} is no file and no operator; accepted: a model, a program, a result, or an operator that begins "
             f"with one of {', '.join(OPERATORS)}"
         )
     if is_program(name) or Path(name).suffix == ".vsim":

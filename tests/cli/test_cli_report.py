@@ -1,0 +1,65 @@
+"""`tvm-tiling report` on what was measured or recorded before, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from report_subjects import comparison, model, program
+
+from tvm_tiling.cli import main
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as left:
+        main(("report", *words))
+    out, err = capsys.readouterr()
+    return left.value.code or 0, out, err
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A model's report, a suite's result, a damaged one and a program, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, plain in (("model", model().to_dict()), ("suite", comparison()), ("bad", {**comparison(), "rows": [{}]})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(plain))
+    program().save("p.vsim")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("subject", "told", "shown"),
+    [
+        ("model.json", "fused_conv2d0_add_relu", "Predicted against measured"),
+        ("suite.json", "g0 64x64x64 float32", "Ours against the faster peer"),
+        ("p.vsim", "neartile: ", "Where the cycles go"),
+    ],
+)
+def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, shown):
+    code, out, err = run(capsys, subject, "-o", "r.html")
+    assert (code, err) == (0, "report: r.html\n") and told in out
+    assert shown in (folder / "r.html").read_text()
+    code, out, err = run(capsys, subject, "--json")
+    assert (code, err) == (0, "")
+    kept = folder / subject
+    assert json.loads(out) == json.loads(kept.read_text()) if kept.suffix == ".json" else json.loads(out)["cycles"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("bad.json",), "bad.json is damaged"),
+        (("none.json",), "'none.json' is no file and no operator; accepted: "),
+        (("suite.json", "--hardware", "vta"), "suite.json is a result; of the options it takes --output and --json"),
+        (("model.json", "--batch", "4"), "model.json is a result"),
+        (("gemm", "64", "64", "64"), "an operator is simulated; accepted: --hardware"),
+        (("gemm", "64", "64", "64", "--hardware", "icelake-server-2c"), "is a CPU; accepted: an accelerator"),
+        (("p.vsim", "--input", "x.npz"), "are for models that run here"),
+        (("p.vsim", "-o", "none/r.html"), "none is no folder"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_line_before_anything_is_done(folder, capsys, words, why):
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1, err
+    assert "defect" not in err and not (folder / "r.html").exists()
