@@ -93,7 +93,8 @@ def _read(
     module = _parsed(view, source)
     main = _main(module, source)
     values = {**held, **given}
-    numbered, unused = Numbered(), ()
+    numbered = Numbered()
+    unused: tuple[str, ...] = ()
     if is_numbered(values) and not _named(main).keys() & values.keys():
         numbered = by_number(main, values, listed, source)
         values = dict(numbered.values)
