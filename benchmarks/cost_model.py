@@ -186,7 +186,7 @@ def held_out(groups: Sequence[Group], scores: Scores) -> list[np.ndarray]:
 def in_order(passes: np.ndarray) -> np.ndarray:
     """Of all cuts by all cuts, whether every pass, a row of `passes`, says the same of which is the quicker."""
     quicker = passes[:, :, None] < passes[:, None, :]
-    return quicker.all(axis=0) | ~quicker.any(axis=0)
+    return np.equal(np.all(quicker, axis=0), np.any(quicker, axis=0))
 
 
 def figures(scores: Sequence[np.ndarray], groups: Sequence[Group]) -> dict[str, float]:
