@@ -61,8 +61,10 @@ def base(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     tree, storage = folder / "tree", Storage(folder / "storage")
     packages = "ca-certificates,python3,python3-venv"
-    storage.run("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(tree))
-    subprocess.run(["umount", "--quiet", str(tree / "proc"), str(tree / "sys")], check=False)
+    # What it mounts is gone with its namespace.
+    storage.run(
+        "unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(tree)
+    )
     shutil.rmtree(tree / "var/cache/apt/archives")
     if TRUSTED.exists():
         shutil.copy(TRUSTED, tree / TRUSTED.relative_to("/"))
