@@ -58,3 +58,17 @@ def test_training_is_refused():
     x = torch.randn(1, 3, 9, 9, requires_grad=True)
     with pytest.raises(Exception, match="gradients are asked for; accepted: inference"):
         torch.compile(Net(), backend=backend, dynamic=False)(x)
+
+
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_recurrent_layers_come_whole_where_torch_is_told_to_trace_them(cell, monkeypatch):
+    from tvm_tiling.model import torch_backend
+
+    made = []
+    compile_model = torch_backend.compile_model
+    monkeypatch.setattr(torch_backend, "compile_model", lambda program: made.append(compile_model(program)) or made[-1])
+    net, x = getattr(torch.nn, cell)(12, 20, num_layers=2).eval(), torch.randn(5, 2, 12)
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        outputs, _ = torch.compile(net, backend=torch_backend.backend, dynamic=False)(x)
+        np.testing.assert_allclose(outputs.numpy(), net(x)[0].numpy(), atol=2e-6)
+    assert sum(operator.calls for operator in made[0].operators if operator.kind == "recurrence") == 2

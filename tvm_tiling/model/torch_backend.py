@@ -2,7 +2,8 @@
 
 Torch finds the backend by the entry point group "torch_dynamo_backends". Graph breaks and guards are torch's.
 Parameters and buffers that torch hands over as inputs are taken as constants, so that weights can be packed: who
-changes them afterwards has to call torch.compiler.reset().
+changes them afterwards has to call torch.compiler.reset(). Recurrent layers come here only where
+torch._dynamo.config.allow_rnn is True; torch runs them itself otherwise.
 """
 
 from __future__ import annotations
