@@ -126,6 +126,11 @@ def test_transposed(stride, kernel, dtype):
     check(conv, topi_transposed(conv))
 
 
+def test_transposed_in_three_dimensions_with_points_that_no_tap_reaches():
+    conv = Conv(space=(1, 2, 1), kernel=(2, 1, 1), stride=(1, 2, 1), n=1, ci=2, co=1, transposed=True)
+    check(conv, topi_transposed(conv))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8"])
 @pytest.mark.parametrize("ci", [3, 16])
 def test_types(dtype, ci):

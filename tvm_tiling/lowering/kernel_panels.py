@@ -68,7 +68,8 @@ class KernelPanels:
 
     def tap(self, tap: Index) -> tuple[Index, Index, Index]:
         """A tap's place along depth, rows and columns; the last is 0 where taps of a row are merged."""
-        wide, high = self.taps_w, self.shape.h.taps
+        # Where a stride is longer than the kernel, some points of a transposed convolution have no tap at all.
+        wide, high = self.taps_w, max(1, self.shape.h.taps)
         kw = tirx.floormod(tap, wide) if wide > 1 else 0
         row = tirx.floordiv(tap, wide) if wide > 1 else tap
         if self.shape.d.taps == 1:
