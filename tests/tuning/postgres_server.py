@@ -39,9 +39,9 @@ def server() -> Iterator[str]:
             shutil.chown(folder, user)
         as_user = {"user": user} if user else {}
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-        made = subprocess.run(
-            [initdb, "-D", folder / "data", "-U", "tester", "--auth=trust", "--no-sync"], **quiet, **as_user
-        )
+        # Without an encoding of its own, as a server is that was set up without a locale.
+        options = ["-U", "tester", "--auth=trust", "--no-sync", "--locale=C", "--encoding=SQL_ASCII"]
+        made = subprocess.run([initdb, "-D", folder / "data", *options], **quiet, **as_user)
         if made.returncode:
             pytest.skip("PostgreSQL's initdb does not work here")
         command = [postgres, "-D", folder / "data", "-k", folder, "-h", "", "-p", "5432"]

@@ -6,6 +6,7 @@ pyproject.toml.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
@@ -19,6 +20,8 @@ WRONG = {
     "apache-tvm": "the names this package uses have moved between releases",
     "apache-tvm-ffi": "TVM 0.27 crashes with other ones: a segmentation fault in save_json, tensorize, MetaSchedule",
 }
+# Distributions that bring the same package.
+SAME = {"xgboost": ("xgboost-cpu",)}
 # What fails without it, where not everything does.
 PARTS = {
     "psutil": "tuning with MetaSchedule fails",
@@ -84,10 +87,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def installed_version(distribution: str) -> str | None:
     """Its version, None where there is none."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    for name in (distribution, *SAME.get(distribution, ())):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return None
 
 
 def own_requirements() -> list[Requirement] | None:

@@ -100,7 +100,7 @@ def record_of(operator: Operator) -> OperatorRecord:
         why=tiling.why("form") if tiling is not None else "",
         predicted_seconds=None if predicted is None else predicted * operator.calls,
         decision=json.loads(tiling.to_json()) if tiling is not None else None,
-        workload=operator.workload.to_dict() if operator.workload is not None else None,
+        workload=json.loads(json.dumps(operator.workload.to_dict())) if operator.workload is not None else None,
     )
 
 

@@ -92,7 +92,8 @@ class Store:
     def _make_engine(self) -> sa.Engine:
         try:
             if not self.sqlite:
-                return sa.create_engine(self.url, connect_args={"connect_timeout": 10})
+                # A database without an encoding (SQL_ASCII) hands out bytes, unless the client asks for text.
+                return sa.create_engine(self.url, connect_args={"connect_timeout": 10, "client_encoding": "utf8"})
             engine = sa.create_engine(self.url, connect_args={"timeout": WAIT})
         except ModuleNotFoundError as error:
             raise DatabaseError(
