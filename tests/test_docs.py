@@ -36,6 +36,8 @@ def test_snippets_of_a_page_run_one_behind_the_other(page, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
 def test_example_runs_in_any_folder(example, tmp_path, monkeypatch):
+    if "import torch" in example.read_text():
+        pytest.importorskip("torch", reason="PyTorch is not installed")
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(example), run_name="__main__")
 

@@ -180,6 +180,7 @@ def test_corners_were_aligned_until_0_6():
             Case("image.resize(%x, size=[7, 9], align_corners=False)", {"x": X2}, linear(X2, [7, 9], "asymmetric")),
         ],
         header="v0.0.4",
+        release="0.6.0",
     )
 
 

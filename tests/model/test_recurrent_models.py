@@ -114,7 +114,7 @@ def bent_lstm(x, clip=np.inf, input_forget=0, open_by=sigmoid, inner=np.tanh):
             {"open_by": lambda x: np.clip(0.2 * x + 0.5, 0, 1), "inner": lambda x: x / (1 + np.abs(x))},
         ),
     ],
-    ids=str,
+    ids=["plain", "clip", "coupled", "functions"],
 )
 def test_bent_cells_are_written_out_step_by_step(attributes, bends):
     exe = tt.compile(lstm_model(**attributes), cache=False)

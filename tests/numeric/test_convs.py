@@ -164,7 +164,7 @@ def test_any_admissible_form_can_be_forced(form, conv, packed):
     assert check(conv, source, packed=packed, form=form) == form
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_random_convolutions(data):
     draw = data.draw

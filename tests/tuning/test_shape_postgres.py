@@ -25,7 +25,7 @@ def postgres():
 def url(postgres):
     """An empty database of its own."""
     name = f"t{random.getrandbits(48):x}"
-    engine = sa.create_engine(postgres, isolation_level="AUTOCOMMIT")
+    engine = sa.create_engine(postgres, isolation_level="AUTOCOMMIT", connect_args={"client_encoding": "utf8"})
     with engine.connect() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
     yield postgres.replace("/postgres?", f"/{name}?")
