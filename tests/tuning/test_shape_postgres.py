@@ -75,7 +75,7 @@ def test_export_and_import_between_both(url, tmp_path):
 
 def test_a_newer_schema_is_refused(url):
     ShapeDatabase(url).close()
-    engine = sa.create_engine(url)
+    engine = sa.create_engine(url, connect_args={"client_encoding": "utf8"})
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE tvm_tiling_about SET schema = 99"))
     engine.dispose()
