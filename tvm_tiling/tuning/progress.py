@@ -1,19 +1,22 @@
-"""A search under way, as one line of a terminal: trials, the best cost so far and its share of the roofline."""
+"""Long work as one line of a terminal; of a search: trials, the best cost so far and its share of the roofline."""
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from .outcome import cost_text
 from .session import Progress
 
+Shown = TypeVar("Shown", bound="ProgressLine")
 
-class Bar:
-    """A progress bar on standard error, or on another file; none where that is no terminal."""
 
-    def __init__(self, title: str, file: TextIO | None = None) -> None:
+class ProgressLine:
+    """How much of a long piece of work is done, with a note, on standard error or another file; none where that is no
+    terminal. `counted` is what is counted, as a word behind the numbers."""
+
+    def __init__(self, title: str, counted: str = "", file: TextIO | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
@@ -22,7 +25,7 @@ class Bar:
         self._rich = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
+            TextColumn(f"{{task.completed}}/{{task.total}} {counted}".rstrip()),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
             console=console,
@@ -31,15 +34,7 @@ class Bar:
         )
         self._task = self._rich.add_task(title, total=None, note="")
 
-    def __call__(self, progress: Progress) -> None:
-        """Show the state of the search."""
-        self._rich.update(self._task, total=progress.of, completed=progress.done, note=note(progress))
-
-    def title(self, title: str) -> None:
-        """Say what is searched now."""
-        self._rich.update(self._task, description=title)
-
-    def __enter__(self) -> Bar:
+    def __enter__(self: Shown) -> Shown:
         self._rich.start()
         return self
 
@@ -47,6 +42,21 @@ class Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rich.stop()
+
+
+class Bar(ProgressLine):
+    """The progress of a search."""
+
+    def __init__(self, title: str, file: TextIO | None = None) -> None:
+        super().__init__(title, file=file)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the state of the search."""
+        self._rich.update(self._task, total=progress.of, completed=progress.done, note=note(progress))
+
+    def title(self, title: str) -> None:
+        """Say what is searched now."""
+        self._rich.update(self._task, description=title)
 
 
 def note(progress: Progress) -> str:
