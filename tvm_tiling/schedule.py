@@ -22,7 +22,6 @@ from .lowering.prim_func import DECISION, ScheduledOperator
 from .lowering.threads import use_all_cores
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
-from .schedules.accel import schedule_for_accelerator
 from .schedules.cpu import schedule_conv, schedule_product
 from .target import vsim_hardware
 
@@ -149,6 +148,8 @@ def schedule_operator(
     if hardware.cpu is None:
         if options.ahead or options.microkernel is not None:
             raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights and no microkernel")
+        from .schedules.accel import schedule_for_accelerator  # a CPU does without
+
         return schedule_for_accelerator(func, name, hardware, options)
     if options.mode != "best":
         raise HardwareError(f"mode = {options.mode!r} is for accelerators, {hardware.name} has a cpu; accepted: 'best'")

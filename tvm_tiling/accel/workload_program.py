@@ -15,7 +15,6 @@ from ..workload import ConvWorkload, GemmWorkload
 from .plain_convolution import plain_convolution
 from .plain_epilogue import behind
 from .program.program import Program
-from .record.function import record
 
 
 def workload_program(
@@ -23,6 +22,8 @@ def workload_program(
 ) -> Program:
     """The program of `tiling_schedule` for a product or a convolution, cut as `cut` says where one is given.
     UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
+    from .record.function import record  # plain_operator does without: what builds for a CPU is to start quickly
+
     return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, cut=cut).mod, hardware)
 
 

@@ -6,6 +6,7 @@ interval of a program's ratio to itself more than ten times as wide; docs/distri
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from .child import Child, ChildFailed, ChildLost
 from .contest import Alone, Contest
 from .measurer import Job, Measured
 from .referee import Referee, TrialFailed
-from .request import Build, Request
+from .request import Build, Request, Subject
 from .session_folder import SessionFolder
 from .template import BUILDING, TIMING, Template
 
@@ -73,6 +74,17 @@ class LocalBench:
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Build `jobs`, several at once; one that cannot be built fails when it is measured."""
         list(self._pool.map(self._obtain, jobs))
+
+    def begin(self, job: Job) -> None:
+        """Build one job and meanwhile make the timing process ready for it; what fails does so when it is measured."""
+        ready = self._pool.submit(self._make_ready, job)
+        self._obtain(job)
+        ready.result()
+
+    def _make_ready(self, job: Job) -> None:
+        with contextlib.suppress(ChildFailed, ChildLost, TrialFailed):
+            subject = Subject(workload=job.workload, epilogue=job.epilogue, cores=_cores(job.hardware))
+            self._timer.ask(subject, self._run_seconds)
 
     def hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | Contest:
         """Time a job beside the incumbent; both are built here if they are not. TrialFailed says why that was not
@@ -148,13 +160,17 @@ class LocalMeasurer:
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         """One Measured for each of `jobs`, in their order."""
-        first = 0
+        first, most = 0, self.bench.builders * AT_ONCE
+        step = most
         while first < len(jobs):
-            # The first result soon, then as many builds before measuring as keep all cores at work.
-            step = self.bench.builders * (AT_ONCE if self._referee.incumbent(jobs[first]) is not None else 1)
+            # The first results soon, then as many builds before measuring as keep all cores at work.
+            if self._referee.incumbent(jobs[first]) is None:
+                step = 1
+                self.bench.begin(jobs[first])
+            else:
+                self.bench.prepare(jobs[first : first + step])
             batch = jobs[first : first + step]
-            first += step
-            self.bench.prepare(batch)
+            first, step = first + step, min(2 * step, most)
             for job in batch:
                 before = self._referee.incumbent(job)
                 yield self._referee.judge(job, self.bench.hold)

@@ -21,13 +21,19 @@ class Build:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """`candidate` to be timed beside `incumbent`, or alone where that is None; `thorough`: for longer. `cores`: how
-    many the kernels were made for. Both compute `workload` and behind it what `epilogue` names."""
+class Subject:
+    """What is to be timed next: kernels for so many `cores` that compute `workload` and behind it what `epilogue`
+    names. By itself it asks to have all ready but them."""
 
     workload: GemmWorkload | ConvWorkload
+    cores: int
+    epilogue: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Subject):
+    """`candidate` to be timed beside `incumbent`, or alone where that is None; `thorough`: for longer."""
+
     candidate: Build
     incumbent: Build | None
-    cores: int
     thorough: bool = False
-    epilogue: str = ""

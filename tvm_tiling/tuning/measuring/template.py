@@ -22,6 +22,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .lean_tvm import lean_tvm
+
 # What measures on this CPU: functions of children (child.py).
 BUILDING = "tvm_tiling.tuning.measuring.building:answer"
 TIMING = "tvm_tiling.tuning.measuring.timing:answer"
@@ -141,7 +143,7 @@ class Template:
 def main() -> None:
     """Import, then fork as asked, until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    without_torch()
+    lean_tvm()
     gc.disable()  # nothing of what is imported is garbage
     for module in sys.argv[2:]:
         with contextlib.suppress(Exception):  # the fork that needs it says what is wrong
@@ -195,8 +197,3 @@ def _become(entry: str, channel: int, errors: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def without_torch() -> None:
-    """Keep TVM from importing PyTorch, which it does wherever that is installed: half of the time to start."""
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]

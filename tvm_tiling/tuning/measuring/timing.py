@@ -18,7 +18,7 @@ from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
 from ...workload import ConvWorkload, GemmWorkload
 from .contest import HOPELESS, QUICK, THOROUGH, Alone, Contest, contest
 from .operands import Operands
-from .request import ENTRY, PACKING, Build, Request
+from .request import ENTRY, PACKING, Build, Request, Subject
 
 ALONE = StopRule(least_pairs=7, most_pairs=60, most_seconds=0.5, spread=0.01)
 STALE = 0x7F  # every byte of a result before it is computed: no number, or one that no answer has all over
@@ -106,15 +106,17 @@ class _Timer:
         self._bench: Bench | None = None
         self._cores = 0
 
-    def __call__(self, request: Request) -> Alone | Contest:
+    def __call__(self, message: Subject) -> Alone | Contest | None:
         if not self._cores:
-            self._cores = use_all_cores(request.cores)
-        subject = request.workload, request.epilogue
+            self._cores = use_all_cores(message.cores)
+        subject = message.workload, message.epilogue
         if self._bench is None or self._subject != subject:
             self._bench, self._subject = Bench(*subject), subject
+        if not isinstance(message, Request):
+            return None
         with own_core():
-            return self._bench.measure(request)
+            return self._bench.measure(message)
 
 
 answer = _Timer()
-"""Measures one request, for a child process."""
+"""Measures one request, or makes ready for some, for a child process."""

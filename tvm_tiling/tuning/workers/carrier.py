@@ -73,7 +73,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    from ..measuring.template import without_torch
+    from ..measuring.lean_tvm import without_torch
 
     without_torch()
     address, fingerprint, sessions = Address.parse(sys.argv[1]), sys.argv[2], int(sys.argv[3])

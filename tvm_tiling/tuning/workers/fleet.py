@@ -117,7 +117,7 @@ def _started(function: str, *arguments: str, keep: tuple[int, ...] = ()) -> subp
 
 def _prepare() -> None:
     """End with the parent, and on SIGTERM orderly; leave Ctrl-C to the parent."""
-    from ..measuring.template import without_torch
+    from ..measuring.lean_tvm import without_torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
