@@ -6,18 +6,10 @@ import json
 
 import numpy as np
 import pytest
-
-from tvm_tiling.cli import main
+from command_line import run
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper
-
-
-def run(capsys, *words) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
 
 
 def refused(capsys, *words) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from command_line import run
 
-from tvm_tiling.cli import main
 from tvm_tiling.frontend import load_model
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "frontend"))
@@ -18,13 +18,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "frontend"))
 from relay_files import DENSE, B, W, dense_json, dense_result, params_bytes, tar_bytes
 
 X = np.random.default_rng(0).normal(size=(2, 3)).astype("float32")
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(list(map(str, words)))
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
 
 
 @pytest.fixture

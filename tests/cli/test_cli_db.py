@@ -6,22 +6,15 @@ import json
 import sqlite3
 
 import pytest
+from command_line import run
 
 import tvm_tiling as tt
-from tvm_tiling.cli import main
 from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.measuring.measurer import Measured
 
 VTA = Hardware.load("vta")
 CUT = Cut.of("gemm", "matrix", {"tile_m": 16})
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
 
 
 def failed(capsys, *words):

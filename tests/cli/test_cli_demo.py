@@ -7,20 +7,18 @@ import importlib.util
 import json
 import math
 
+import command_line
 import numpy as np
 import pytest
 
-from tvm_tiling.cli import bench_model, demo, demo_network, demo_products, demo_rival, main
+from tvm_tiling.cli import bench_model, demo, demo_network, demo_products, demo_rival
 from tvm_tiling.measure import Condition, Paired, Side, Timing
 
 demo_resnet = pytest.importorskip("tvm_tiling.cli.demo_resnet", reason="onnx writes the demo's network")
 
 
 def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(("demo", *words))
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
+    return command_line.run(capsys, "demo", *words)
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import command_line
 import pytest
 
-from tvm_tiling.cli import doctor, doctor_tvm, main
-from tvm_tiling.cli.doctor_packages import EXTRAS, PARTS, WRONG, accepted, check_packages, requirements
+from tvm_tiling.cli import doctor, doctor_tvm
+from tvm_tiling.cli.doctor_packages import EXTRAS, PARTS, WRONG, check_packages, requirements
 from tvm_tiling.cli.doctor_tvm import Answer, check_tvm
 from tvm_tiling.hardware import Hardware
 
@@ -22,9 +23,9 @@ ASKED = requirements(metadata.requires("tvm-tiling"))
 
 def whole(**changes):
     """Versions of an installation in which nothing is wrong, then with changes."""
-    versions = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+    versions = {}
     for each in ASKED:
-        if least := re.search(r">=([\d.]+)", each.versions):
+        if least := re.search(r"[>=]=([\w.]+)", str(each.versions)):
             versions[each.name] = least[1]
     return {**versions, **{name.replace("_", "-"): version for name, version in changes.items()}}
 
@@ -34,7 +35,7 @@ def packages(**changes):
 
 
 def test_every_pin_and_every_part_is_one_that_the_project_asks_for():
-    pinned = {each.name for each in ASKED if each.versions.startswith("==") and not each.extra}
+    pinned = {each.name for each in ASKED if str(each.versions).startswith("==") and not each.extra}
     assert pinned == set(WRONG)
     assert set(PARTS) <= {each.name for each in ASKED if not each.extra}
     text = (ROOT / "pyproject.toml").read_text()
@@ -42,30 +43,21 @@ def test_every_pin_and_every_part_is_one_that_the_project_asks_for():
 
 
 def test_requirements_are_read_as_metadata_write_them():
-    lines = ["a==1.0.post1", "b<3,>=1.26", 'c[d]>=3; extra == "x"', "e (>=1,<2)", 'f>=2; python_version < "3.11"', "g"]
-    assert requirements(lines) == [
-        ("a", "==1.0.post1", ""),
-        ("b", "<3,>=1.26", ""),
-        ("c", ">=3", "x"),
-        ("e", ">=1,<2", ""),
-        ("g", "", ""),
+    lines = [
+        "a==1.0.post1",
+        "b<3,>=1.26",
+        'c[d]>=3; extra == "onnx"',
+        'e; python_version < "3"',
+        'f; extra == "x"',
+        "g",
     ]
+    found = [(each.name, str(each.versions), each.extra) for each in requirements(lines)]
+    assert found == [("a", "==1.0.post1", ""), ("b", "<3,>=1.26", ""), ("c", ">=3", "onnx"), ("g", "", "")]
 
 
-@pytest.mark.parametrize(
-    ("version", "versions", "fits"),
-    [
-        ("1.26", "<3,>=1.26", True),
-        ("2.13.0+cpu", ">=2.4,<3", True),
-        ("3.0.0", ">=2,<3", False),
-        ("1.9.9", ">=1.10", False),
-        ("0.1.14.post1", "==0.1.14.post1", True),
-        ("0.1.14", "==0.1.14.post1", False),
-        ("3.0rc1", "", True),
-    ],
-)
-def test_versions_are_compared_as_numbers(version, versions, fits):
-    assert accepted(version, versions) is fits
+@pytest.mark.parametrize(("version", "status"), [("2.13.0+cpu", "ok"), ("2.14.0rc1", "ok"), ("3.0.0", "warn")])
+def test_builds_and_trial_releases_are_versions_like_others(version, status):
+    assert packages(torch=version)["torch"].status == status
 
 
 def test_a_whole_installation_is_ok():
@@ -82,7 +74,7 @@ def test_a_later_ffi_fails_and_says_why():
 def test_missing_and_wrong_packages():
     assert packages(apache_tvm=None)["apache-tvm"].status == "fail"
     assert packages(numpy=None)["numpy"].status == "fail"
-    check = packages(xgboost=None)["xgboost"]
+    check = packages(xgboost_cpu=None)["xgboost-cpu"]
     assert check.status == "warn" and check.remedy.startswith("pip install 'xgboost")
     check = packages(numpy="3.1")["numpy"]
     assert check.status == "warn" and "3.1, accepted: " in check.found
@@ -140,7 +132,7 @@ def test_affinity_and_compiler():
 def test_without_a_compiler_it_says_what_is_lost(monkeypatch):
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     check = doctor.check_compiler({})
-    assert check.status == "warn" and "not saved" in check.found and check.remedy
+    assert check.status == "warn" and "TVM's thread pool" in check.found and check.remedy
 
 
 def test_limit():
@@ -174,10 +166,7 @@ def test_probe_survives_a_tvm_that_crashes_or_hangs(monkeypatch):
 
 
 def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(("doctor", *words))
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
+    return command_line.run(capsys, "doctor", *words)
 
 
 def test_here(capsys):

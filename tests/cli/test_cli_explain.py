@@ -7,20 +7,18 @@ import re
 import subprocess
 import sys
 
+import command_line
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.cli import explain, main
+from tvm_tiling.cli import explain
 from tvm_tiling.cli.operator_text import OperatorTextError, parse_operator, parse_product
 
 STEM = "conv n=1 h=224 w=224 ci=3 co=64 kh=7 kw=7 stride=2,2 padding=3,3,3,3"
 
 
 def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(("explain", *words))
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
+    return command_line.run(capsys, "explain", *words)
 
 
 def test_bare_sizes_are_m_k_n():

@@ -9,17 +9,10 @@ import types
 from pathlib import Path
 
 import pytest
+from command_line import run
 
 from tvm_tiling.cli import app
 from tvm_tiling.errors import UnsupportedOperator
-
-
-def run(capsys, *words):
-    """Exit code, standard output and standard error of one call."""
-    with pytest.raises(SystemExit) as left:
-        app.main(words)
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
 
 
 @pytest.fixture

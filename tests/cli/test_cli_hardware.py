@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 
-import pytest
+import command_line
 
-from tvm_tiling.cli import main
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.file import preset_names
 
 
 def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(("hardware", *words))
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
+    return command_line.run(capsys, "hardware", *words)
 
 
 def test_list_names_every_preset(capsys):

@@ -9,19 +9,13 @@ import sys
 
 import numpy as np
 import pytest
+from command_line import run
 
-from tvm_tiling.cli import bench_model, main
+from tvm_tiling.cli import bench_model
 from tvm_tiling.cli.model_options import OpenSizes
 from tvm_tiling.errors import WorkloadError
 
 onnx = pytest.importorskip("onnx")
-
-
-def run(capsys, *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
 
 
 @pytest.fixture(scope="module")

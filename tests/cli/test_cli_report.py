@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 
+import command_line
 import pytest
 from report_subjects import comparison, model, program
 
-from tvm_tiling.cli import main
-
 
 def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(("report", *words))
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
+    return command_line.run(capsys, "report", *words)
 
 
 @pytest.fixture

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from command_line import run
 
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.accel.timing.simulate import simulate
-from tvm_tiling.cli import main
 from tvm_tiling.cli.sweep import gathered, parse_values
 from tvm_tiling.decide.decide import decide
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import RnnWorkload
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
 
 
 @pytest.fixture

@@ -7,17 +7,10 @@ import json
 import numpy as np
 import onnx
 import pytest
+from command_line import run
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_tiling as tt
-from tvm_tiling.cli import main
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import sys
 import time
 
 import pytest
+from command_line import run
 
 import tvm_tiling as tt
-from tvm_tiling.cli import app
 
 # Ctrl-C is ignored by what a shell starts in the background, and by all that this starts, unless it is asked for.
 HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -27,13 +27,6 @@ def started(*words, **options):
             yield process
         finally:
             process.kill()
-
-
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as left:
-        app.main(words)
-    out, err = capsys.readouterr()
-    return left.value.code or 0, out, err
 
 
 def test_cuts_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import threading
 import numpy as np
 import pytest
 from networks import Network, default, residual_network
+from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.errors import ModelFormatError, WorkloadError
@@ -141,6 +143,42 @@ def test_loading_needs_no_part_that_reads_decides_or_schedules(compiled, tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def tar(**members: bytes) -> bytes:
+    memory = io.BytesIO()
+    with tarfile.open(fileobj=memory, mode="w") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name.replace("_", ".").replace("=", "_"))
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return memory.getvalue()
+
+
+def description(**fields) -> bytes:
+    return json.dumps({"format": "tvm-tiling-executable", "version": 2, "libraries": [], **fields}).encode()
+
+
+def test_without_a_c_compiler_a_model_is_saved_as_objects(tmp_path, monkeypatch):
+    monkeypatch.setattr(cc, "get_cc", lambda: None)
+    net = Network(SHAPE)
+    exe, x = tt.compile(net.module(residual_network), cache=False), net.arrays()[0]
+    exe.save(tmp_path / "model.tar")
+    with tarfile.open(tmp_path / "model.tar") as archive:
+        assert archive.getnames()[1] == "model_0.objects"
+    loaded = tt.load(tmp_path / "model.tar")
+    np.testing.assert_array_equal(loaded.run(x), exe.run(x))
+    loaded.save(tmp_path / "again.tar")
+    assert (tmp_path / "again.tar").read_bytes() == (tmp_path / "model.tar").read_bytes()
+
+
+@pytest.mark.parametrize("objects", [b"x" * 999, tar(**{"0_o": b"no object"}), tar()])
+def test_objects_that_are_none_are_refused(objects, tmp_path):
+    libraries = [hashlib.sha256(objects).hexdigest()]
+    members = {"model_json": description(libraries=libraries), "model=0_objects": objects, "constants_bin": b""}
+    (tmp_path / "bad.tar").write_bytes(tar(**members))
+    with pytest.raises(ModelFormatError, match=r"bad\.tar: its (library cannot be loaded here|description is damaged)"):
+        tt.load(tmp_path / "bad.tar")
+
+
 def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(compiled, tmp_path, monkeypatch):
     exe = compiled[0]
     target = tmp_path / "model.tar"
@@ -166,7 +204,7 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path)
         "write = tarfile.TarFile.addfile\n"
         "def killed(archive, entry, content):\n"
         "    write(archive, entry, content)\n"
-        "    if entry.name == 'model_0.so':\n"
+        "    if entry.name.startswith('model_0'):\n"
         "        archive.fileobj.flush()\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "tarfile.TarFile.addfile = killed\n"
@@ -176,20 +214,6 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "model.tar").read_bytes() == before
     np.testing.assert_array_equal(tt.load(tmp_path / "model.tar").run(x), exe.run(x))
-
-
-def tar(**members: bytes) -> bytes:
-    memory = io.BytesIO()
-    with tarfile.open(fileobj=memory, mode="w") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name.replace("_", ".").replace("=", "_"))
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return memory.getvalue()
-
-
-def description(**fields) -> bytes:
-    return json.dumps({"format": "tvm-tiling-executable", "version": 2, "libraries": [], **fields}).encode()
 
 
 @pytest.mark.parametrize(

@@ -32,22 +32,20 @@ tt.tune(workload, database=sys.argv[1], trials=int(sys.argv[2]), progress=told)
 
 def test_200_kills_lose_nothing(tmp_path):
     kill_adders(f"sqlite:///{tmp_path}/x.db", 100, seed=10)
-    left = 100
-    for number in range(100):
-        url = f"sqlite:///{tmp_path}/{number}.db"
-        left -= max(1, kill_generation(url, min(left, 25), seed=number))
-        finish_generation(url)
-        if left <= 0:
-            break
-    assert left <= 0
+    killed(tmp_path, 100, kill_generation, finish_generation)
 
 
 def test_200_kills_of_tuning_lose_nothing(tmp_path):
-    left = 200
-    for number in range(200):
-        url = f"sqlite:///{tmp_path}/{number}.db"
-        left -= max(1, kill_tuning(url, min(left, 25), seed=number))
-        finish_tuning(url)
+    killed(tmp_path, 200, kill_tuning, finish_tuning)
+
+
+def killed(folder, times, kill, finish):
+    """Kill work on databases in `folder` so many times, at most 25 of them on one, and let it come to its end."""
+    left = times
+    for number in range(times):
+        url = f"sqlite:///{folder}/{number}.db"
+        left -= max(1, kill(url, min(left, 25), seed=number))
+        finish(url)
         if left <= 0:
             break
     assert left <= 0

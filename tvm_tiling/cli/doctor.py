@@ -72,7 +72,7 @@ def check_compiler(environment: Mapping[str, str]) -> Check:
     )
     if found:
         return Check("c compiler", "ok", found)
-    without = "missing: models are not saved to files, and run in TVM's thread pool"
+    without = "missing: models run in TVM's thread pool, behind other libraries' threads where those spin"
     return Check("c compiler", "warn", without, "apt install gcc, or what your system has")
 
 

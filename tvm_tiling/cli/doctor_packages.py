@@ -7,10 +7,12 @@ pyproject.toml.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from .doctor_check import Check
 
@@ -19,14 +21,16 @@ DISTRIBUTION = "tvm-tiling"
 WRONG = {
     "apache-tvm": "the names this package uses have moved between releases",
     "apache-tvm-ffi": "TVM 0.27 crashes with other ones: a segmentation fault in save_json, tensorize, MetaSchedule",
+    "apache-tvm-ffi-orcjit": "it goes with one apache-tvm-ffi, and others were not tried",
 }
 # Distributions that bring the same package.
-SAME = {"xgboost": ("xgboost-cpu",)}
+SAME = {"xgboost-cpu": ("xgboost",)}
 # What fails without it, where not everything does.
 PARTS = {
     "psutil": "tuning with MetaSchedule fails",
     "cloudpickle": "tuning with MetaSchedule fails",
-    "xgboost": "learning what costs and MetaSchedule's own cost model fail",
+    "apache-tvm-ffi-orcjit": "nothing runs that was compiled without a C compiler",
+    "xgboost-cpu": "learning what costs and MetaSchedule's own cost model fail",
     "sqlalchemy": "databases of shapes and tune fail",
 }
 # Extra -> what it brings that has to be there, and what there is not without it.
@@ -40,49 +44,23 @@ EXTRAS = {
 }
 
 
-class Requirement(NamedTuple):
+class Asked(NamedTuple):
     """A distribution, the versions that are accepted, such as ">=1.26,<3", and the extra that asks for it."""
 
     name: str
-    versions: str
+    versions: SpecifierSet
     extra: str = ""
 
 
-def requirements(lines: Iterable[str]) -> list[Requirement]:
-    """What a distribution's metadata ask for, markers other than of extras left aside."""
+def requirements(lines: Iterable[str]) -> list[Asked]:
+    """What a distribution's metadata ask for on this system and Python, always and for extras."""
     found = []
-    for line in lines:
-        named = re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;(.*))?$", line)
-        if named is None:
-            continue
-        extra = re.search(r"extra == [\"']([\w-]+)[\"']", named[3] or "")
-        if named[3] and extra is None:
-            continue  # for other Pythons
-        found.append(Requirement(named[1], named[2].strip(" ()"), extra[1] if extra else ""))
+    for read in map(Requirement, lines):
+        for extra in ("", *EXTRAS):
+            if read.marker is None or read.marker.evaluate({"extra": extra}):
+                found.append(Asked(read.name, read.specifier, extra))
+                break
     return found
-
-
-def accepted(version: str, versions: str) -> bool:
-    """Whether a version is among them. Only what this package uses is understood: ==, >= and < of numbers; a version
-    that is pinned has to be the same text."""
-    for part in filter(None, versions.split(",")):
-        how, bound = part[:2] if part[1] == "=" else part[0], part.lstrip("<>=")
-        if how == "==" and version != bound:
-            return False
-        if how == ">=" and _numbers(version) < _numbers(bound):
-            return False
-        if how == "<" and _numbers(version) >= _numbers(bound):
-            return False
-    return True
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The release as numbers without zeros at its end: 2.13.0+cpu is (2, 13)."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [int(number) for number in found[0].split(".")] if found else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
 
 
 def installed_version(distribution: str) -> str | None:
@@ -93,7 +71,7 @@ def installed_version(distribution: str) -> str | None:
     return None
 
 
-def own_requirements() -> list[Requirement] | None:
+def own_requirements() -> list[Asked] | None:
     """What this package asks for; None where it is run from source and not installed."""
     try:
         return requirements(metadata.requires(DISTRIBUTION) or ())
@@ -101,7 +79,7 @@ def own_requirements() -> list[Requirement] | None:
         return None
 
 
-def check_packages(asked: list[Requirement] | None, installed: Callable[[str], str | None]) -> Iterator[Check]:
+def check_packages(asked: list[Asked] | None, installed: Callable[[str], str | None]) -> Iterator[Check]:
     """Everything required, then what the extras bring. `installed` gives a version, None where there is none."""
     if asked is None:
         told = "run from source, not installed: versions are not checked"
@@ -114,22 +92,22 @@ def check_packages(asked: list[Requirement] | None, installed: Callable[[str], s
             yield _optional(by_extra[extra, name], without, installed(name))
 
 
-def _required(asked: Requirement, found: str | None) -> Check:
+def _required(asked: Asked, found: str | None) -> Check:
     name, remedy = asked.name, f"pip install '{asked.name}{asked.versions}'"
     if found is None:
         why = PARTS.get(name, "nothing works")
         return Check(name, "warn" if name in PARTS else "fail", f"missing: {why}", remedy)
-    if accepted(found, asked.versions):
+    if asked.versions.contains(found, prereleases=True):
         return Check(name, "ok", found)
     if name in WRONG:
-        return Check(name, "fail", f"{found}, not {asked.versions.lstrip('=')}: {WRONG[name]}", remedy)
+        return Check(name, "fail", f"{found}, not {str(asked.versions).lstrip('=')}: {WRONG[name]}", remedy)
     return Check(name, "warn", f"{found}, accepted: {asked.versions}", remedy)
 
 
-def _optional(asked: Requirement, without: str, found: str | None) -> Check:
+def _optional(asked: Asked, without: str, found: str | None) -> Check:
     remedy = f"pip install '{DISTRIBUTION}[{asked.extra}]'"
     if found is None:
         return Check(asked.name, "ok", f"not installed, optional: {without}", remedy)
-    if accepted(found, asked.versions):
+    if asked.versions.contains(found, prereleases=True):
         return Check(asked.name, "ok", found)
     return Check(asked.name, "warn", f"{found}, accepted: {asked.versions}", remedy)

@@ -1,9 +1,8 @@
 """From a lowered module to a library, operators compiled side by side.
 
 LLVM takes most of a model's compilation and one core; TVM lets go of the interpreter while it runs. So PrimFuncs are
-compiled in as many groups as there are cores, each in a thread of its own, to objects of machine code. A C compiler
-links them to a shared library, once for running and for saving; where there is none, TVM makes the machine code again
-when the model first runs, and the model cannot be saved.
+compiled in as many groups as there are cores, each in a thread of its own, to objects of machine code, which link.py
+makes a library of.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from typing import TypeVar
 import tvm
 from tvm import relax, tirx
 from tvm.relax import vm_build
-from tvm.support import cc
 
-from ..errors import TilingError
-from . import launcher
-from .saved import Library, load_library
+from .library import Library
+from .link import link
 
 T = TypeVar("T")
 ROOM = 64 << 20  # bytes, some ten times what the machine code of the largest networks takes
@@ -52,22 +49,10 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
-        if cc.get_cc() is None:
-            parts = build_functions(functions, target, workers)
-            # The first as the host's library: without one TVM adds an empty C source, to be compiled.
-            linked = vm_build._ffi_api.VMLink(builder, target, parts[0] if parts else None, parts[1:], constants)
-            return Built(Library(vm_build.VMExecutable(linked)), _planned(mod))
         _require_room(folder)
         objects = _objects(functions, target, workers, Path(folder))
-        path = Path(folder) / "model.so"
         linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
-        try:
-            linked.export_library(str(path), addons=launcher.compiled(Path(folder)))
-        except RuntimeError as error:
-            said = [line for line in str(error).splitlines() if line.strip()]
-            why = said[1] if len(said) > 1 else "".join(said)
-            raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
-        return Built(Library(load_library(path), path.read_bytes()), _planned(mod))
+        return Built(link(linked, Path(folder)), _planned(mod))
 
 
 def _require_room(folder: str) -> None:

@@ -18,13 +18,13 @@ from .build import build
 from .cache import CompileCache, model_digest
 from .executable import Executable
 from .known_cuts import known_cuts
+from .library import Library
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
 from .passes.constants import Collection
 from .passes.lift import lift_constants
 from .pipeline import lower
 from .report import MULTIPLYING, Memory, OperatorRecord
-from .saved import Library
 from .signature import Signature
 from .variant import Variant
 

@@ -1,6 +1,6 @@
 """A saved executable: a tar archive of a description, a library of kernels for each variant, and the constants.
 
-The constants are one block, read in one go into memory of its own; the libraries are mapped by the system.
+The constants are one block, read in one go into memory of its own; library.py says what a library is.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import tvm_ffi
 
 from ..errors import ModelFormatError
 from ..whole_file import refuse_unwritable, whole_file
+from .library import OBJECTS, SHARED, Library, load
 from .native_file import open_native
 from .passes.constants import aligned
 
@@ -32,25 +32,8 @@ MOST_MEMBERS = 100_000
 ACCEPTED = "accepted: what save() wrote"
 
 
-@dataclass(frozen=True)
-class Library:
-    """Kernels and the program that calls them: as relax.build makes them, or loaded, and then with the file's bytes."""
-
-    module: Any
-    content: bytes | None = None
-
-    def exported(self) -> bytes:
-        """The bytes of a shared library. A C compiler links it, unless it was loaded."""
-        if self.content is not None:
-            return self.content
-        with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
-            path = Path(folder) / "model.so"
-            self.module.export_library(str(path))
-            return path.read_bytes()
-
-
-def _library_name(number: int) -> str:
-    return f"model_{number}.so"
+def _library_name(number: int, kind: str) -> str:
+    return f"model_{number}{kind}"
 
 
 def write(
@@ -64,13 +47,12 @@ def write(
     OSError says why it cannot be written.
     """
     refuse_unwritable(path)
-    contents = [library.exported() for library in libraries]
-    digests = [hashlib.sha256(content).hexdigest() for content in contents]
+    digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
     known = {"format": FORMAT, "version": VERSION, "libraries": digests, **description}
     with whole_file(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
         _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
-        for number, content in enumerate(contents):
-            _add(archive, _library_name(number), memoryview(content))
+        for number, library in enumerate(libraries):
+            _add(archive, _library_name(number, library.kind), memoryview(library.content))
         _add(archive, CONSTANTS, constants.data)
         for name, held in (further or {}).items():
             _add(archive, name, held.data)
@@ -113,7 +95,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
             with tarfile.open(fileobj=_Bounded(file), mode="r:") as archive:  # type: ignore[call-overload]
                 members = _members(archive, file, where)
                 known = _description(_member(members, DESCRIPTION, where, LARGEST_DESCRIPTION), where)
-                names = [_library_name(number) for number in range(len(known["libraries"]))]
+                names = [_library_member(members, number) for number in range(len(known["libraries"]))]
                 contents = [_member(members, name, where).tobytes() for name in names]
                 constants = _member(members, CONSTANTS, where)
                 others = members.keys() - {DESCRIPTION, CONSTANTS, *names}
@@ -127,7 +109,8 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
     for content, expected in zip(contents, known["libraries"], strict=True):
         if hashlib.sha256(content).hexdigest() != expected:
             raise ModelFormatError(f"{where}: its library is damaged; {ACCEPTED}")
-    return Saved(known, [_loaded(content, where) for content in contents], constants, further)
+    libraries = [_loaded(content, Path(name).suffix, where) for content, name in zip(contents, names, strict=True)]
+    return Saved(known, libraries, constants, further)
 
 
 def _description(content: np.ndarray, where: str) -> dict[str, Any]:
@@ -208,22 +191,17 @@ def _member(members: dict[str, _Place], name: str, where: str, most: int | None 
     return content
 
 
-def load_library(path: Path) -> Any:
-    """A shared library as TVM's module. It is unmapped with the last that is made of it; TVM's own load_module keeps
-    every library for good, so that a process that compiles model after model would grow."""
-    return tvm_ffi.load_module(path, keep_module_alive=False)
+def _library_member(members: Mapping[str, object], number: int) -> str:
+    """The name of the member with that library: of objects, or else of a shared library."""
+    objects = _library_name(number, OBJECTS)
+    return objects if objects in members else _library_name(number, SHARED)
 
 
-def _loaded(content: bytes, where: str) -> Library:
-    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
-        file = Path(folder) / "model.so"
-        try:
-            file.write_bytes(content)
-        except OSError as error:
-            raise OSError(f"{where}: its library cannot be put into {Path(folder).parent}: {error.strerror}") from None
-        # The system keeps the mapping when the file is gone.
-        try:
-            return Library(load_library(file), content)
-        except Exception as error:
-            said = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise ModelFormatError(f"{where}: its library cannot be loaded here: {said}") from None
+def _loaded(content: bytes, kind: str, where: str) -> Library:
+    try:
+        return load(content, kind)
+    except OSError as error:
+        raise OSError(f"{where}: its library cannot be put into {tempfile.gettempdir()}: {error.strerror}") from None
+    except Exception as error:
+        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelFormatError(f"{where}: its library cannot be loaded here: {said}") from None

@@ -1,0 +1,57 @@
+"""From objects of machine code to a library: linked by a C compiler, or an archive of them where there is none."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm.relax.vm_build import VMExecutable
+from tvm.support import cc
+from tvm.target.codegen import llvm_get_system_triple
+
+from ..errors import TilingError
+from . import launcher
+from .library import OBJECTS, SHARED, Library, load, mapped
+
+
+def link(executable: VMExecutable, folder: Path) -> Library:
+    """The library of an executable whose kernels are objects, made in `folder`. TilingError where the C compiler does
+    not link it."""
+    objects = _objects(executable, folder)
+    if cc.get_cc() is None:
+        return load(_archive(objects), OBJECTS)
+    path = folder / "model.so"
+    try:
+        cc.create_shared(str(path), [*objects, *launcher.compiled(folder)])
+    except RuntimeError as error:
+        said = [line for line in str(error).splitlines() if line.strip()]
+        why = said[1] if len(said) > 1 else "".join(said)
+        raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
+    return Library(mapped(path), path.read_bytes(), SHARED)
+
+
+def _objects(executable: VMExecutable, folder: Path) -> list[str]:
+    """The files of the kernels, and one of bytecode and constants, which LLVM writes as well if it knows for what."""
+    found: list[str] = []
+
+    def collect(_: str, files: Sequence[str], **__: Any) -> None:
+        # Beside them is an empty C source: TVM's library for the host where nothing but objects is given.
+        found.extend(file for file in files if file.endswith(".o"))
+
+    collect.get_target_triple = llvm_get_system_triple  # type: ignore[attr-defined]
+    executable.export_library(str(folder / "model.o"), fcompile=collect, workspace_dir=str(folder))
+    return found
+
+
+def _archive(objects: Sequence[str]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for number, path in enumerate(objects):
+            machine_code = Path(path).read_bytes()
+            entry = tarfile.TarInfo(f"{number}.o")
+            entry.size = len(machine_code)
+            archive.addfile(entry, io.BytesIO(machine_code))
+    return content.getvalue()
