@@ -56,7 +56,7 @@ static void* caller(void* seed) {
 static int fails(int number, Group* group, void* data) { (void)group; (void)data; return number == 1 ? -7 : 0; }
 
 int main(void) {
-  Value arguments[] = {{INTEGER, 0, 0}, {INTEGER, 0, 3}}, result;
+  Value arguments[] = {{INTEGER, 0, {0}}, {INTEGER, 0, {3}}}, result;
   __tvm_ffi_tvm_tiling_share(0, arguments, 2, &result);
   if (result.value != (int64_t)(intptr_t)tvm_tiling_launch) return 2;
   pthread_t threads[CALLERS];

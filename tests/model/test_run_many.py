@@ -1,15 +1,36 @@
-"""Independent runs that share the cores."""
+"""Independent runs that share the cores, or come in turn."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 import numpy as np
 import pytest
+import tvm_ffi
 from tvm import relax
+from tvm.support import cc
 
 import tvm_tiling as tt
+from tvm_tiling.model import run_many as sharing
+from tvm_tiling.model.pace import AGAIN, LEAST, Pace, is_beside, note_beside
+
+native = pytest.mark.skipif(
+    cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
+)
+
+
+@pytest.fixture(params=[True, False], ids=["beside", "in turn"])
+def way(request, monkeypatch):
+    """Runs go the one way, and the other."""
+    monkeypatch.setattr(sharing, "is_beside", lambda paces: request.param)
+    return "beside" if request.param else "in_turn"
+
+
+@pytest.fixture
+def beside(monkeypatch):
+    monkeypatch.setattr(sharing, "is_beside", lambda paces: True)
 
 
 def product(columns, seed):
@@ -24,8 +45,26 @@ def product(columns, seed):
     return tt.compile(builder.finalize(), cache=False), weights
 
 
-def test_results_come_in_the_order_of_the_runs():
-    models = [product(columns, columns) for columns in (32, 96)]
+def function_of_python(function):
+    """A model of one call of a function of Python; it gives the function's result and its own input."""
+    name = f"tvm_tiling_test.{function.__name__}"
+    tvm_ffi.register_global_func(name, function, override=True)
+    builder, kind = relax.BlockBuilder(), relax.TensorType((4,), "float32")
+    x = relax.Var("x", kind)
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.call_dps_packed(name, [x], kind))
+            outputs = builder.emit_output(relax.Tuple([made, x]))
+        builder.emit_func_output(outputs)
+    return tt.compile(builder.finalize(), cache=False)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return [product(columns, columns) for columns in (32, 96)]
+
+
+def test_results_come_in_the_order_of_the_runs(models, way):
     rng = np.random.default_rng(0)
     runs, wanted = [], []
     for turn in range(7):
@@ -33,49 +72,99 @@ def test_results_come_in_the_order_of_the_runs():
         x, y = (rng.normal(size=shape).astype("float32") for shape in ((48, 64), (48, weights.shape[1])))
         runs.append((exe, {"y": y, "x": x} if turn % 3 else (x, y)))
         wanted.append(x @ weights + y)
-    for _ in range(3):
+    for _ in range(LEAST):
         for found, value in zip(tt.run_many(runs), wanted, strict=True):
             np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-4)
     assert tt.run_many([]) == []
     np.testing.assert_allclose(tt.run_many(runs[:1])[0], wanted[0], rtol=1e-4, atol=1e-4)
+    if models[0][0].variants[0].launched:
+        assert all(getattr(exe.pace, way).known for exe, _ in models)
 
 
-class Recorder:
-    """In the place of an executable: which threads run it, and at once how many."""
+@native
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_as_many_runs_are_under_way_as_there_are_cores_and_one_is_the_callers(beside):
+    threads, meeting = set(), threading.Barrier(2, timeout=30)
 
-    cores = 2
+    def negative(x, out):
+        threads.add(threading.get_ident())
+        meeting.wait()
+        out.copyfrom(-x.numpy())
 
-    def __init__(self):
-        self.threads, self.meeting = set(), threading.Barrier(2, timeout=30)
-
-    def run(self, value):
-        self.threads.add(threading.get_ident())
-        self.meeting.wait()
-        return -value
-
-
-def test_as_many_runs_are_under_way_as_there_are_cores():
-    recorder = Recorder()
-    assert tt.run_many([(recorder, value) for value in range(6)]) == [0, -1, -2, -3, -4, -5]
-    assert len(recorder.threads) == 2 and threading.get_ident() not in recorder.threads
+    exe = function_of_python(negative)
+    exe.cores = 2
+    results = tt.run_many([(exe, np.full(4, value, "float32")) for value in range(6)])
+    assert [out[0] for out, _ in results] == [-0.0, -1, -2, -3, -4, -5]
+    assert [given[0] for _, given in results] == list(range(6))  # an input that is an output is each run's own
+    assert len(threads) == 2 and threading.get_ident() in threads
 
 
-def test_the_error_of_a_run_is_raised_and_what_is_no_run_refused():
-    exe, _ = product(32, 1)
+def test_the_error_of_a_run_is_raised(way):
+    def root(x, out):
+        if x.numpy().min() < 0:
+            raise ValueError("a negative number has no root")
+        out.copyfrom(np.sqrt(x.numpy()))
+
+    exe = function_of_python(root)
+    values = [np.full(4, value, "float32") for value in (4, 9, -1, 16)]
+    with pytest.raises(ValueError, match="a negative number has no root"):
+        tt.run_many([(exe, value) for value in values])
+    results = tt.run_many([(exe, value) for value in values if value.min() > 0])
+    assert [out[0] for out, _ in results] == [2, 3, 4]
+
+
+def test_wrong_inputs_and_what_is_no_run_are_refused(models, way):
+    exe, _ = models[0]
     x, y = np.zeros((48, 64), "float32"), np.zeros((48, 32), "float32")
     with pytest.raises(tt.WorkloadError, match="missing"):
         tt.run_many([(exe, (x, y)), (exe, x), (exe, (x, y))])
     for wrong in (exe, (exe,), (3, x), (exe, x, y)):
         with pytest.raises(tt.WorkloadError, match=r"run_many: run 2 is no pair; accepted: \(executable, inputs\)"):
             tt.run_many([(exe, (x, y)), wrong])
+    assert tt.run_many([(exe, (x, y))] * 3)[2].shape == (48, 32)
+
+
+def test_several_callers_at_once(models, way):
+    exe, weights = models[0]
+    x, y = np.ones((48, 64), "float32"), np.ones((48, 32), "float32")
+    wrong = []
+
+    def caller():
+        for _ in range(20):
+            for found in tt.run_many([(exe, (x, y))] * 4):
+                if not np.allclose(found, x @ weights + y, rtol=1e-4, atol=1e-4):
+                    wrong.append(found)
+
+    callers = [threading.Thread(target=caller) for _ in range(3)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert not wrong
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_process_has_threads_of_its_own():
-    recorder = Recorder()
-    tt.run_many([(recorder, 1), (recorder, 2)])
+def test_a_forked_process_has_threads_of_its_own(models, beside):
+    runs = [(exe, (np.ones((48, 64), "float32"), np.ones((48, w.shape[1]), "float32"))) for exe, w in models]
+    want = tt.run_many(runs)
     child = os.fork()
     if child == 0:
-        own = Recorder()
-        os._exit(0 if tt.run_many([(own, 1), (own, 2)]) == [-1, -2] else 1)
+        found = tt.run_many(runs)
+        os._exit(0 if all(map(np.array_equal, found, want)) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("faster", ["beside", "in turn"])
+def test_both_ways_are_tried_and_the_faster_one_stays(faster):
+    small, large = Pace(), Pace()
+    runs, chosen = [small, small, large], []
+    for _ in range(2 * LEAST + 4 * AGAIN):
+        chosen.append(is_beside(runs))
+        if chosen[-1]:
+            note_beside(runs, 3.0 if faster == "beside" else 5.0)
+        else:
+            small.in_turn.add(1.0), small.in_turn.add(1.0), large.in_turn.add(2.0)
+    assert set(chosen[: 2 * LEAST]) == {True, False}
+    assert large.beside.median == pytest.approx(2 * small.beside.median)
+    rest = chosen[2 * LEAST :]
+    assert rest.count(faster == "beside") == len(rest) - 4

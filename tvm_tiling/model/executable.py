@@ -12,6 +12,7 @@ import numpy as np
 from ..accel.program.file import is_program
 from ..accel.program.program import Program
 from . import saved
+from .pace import Pace
 from .passes.constants import Constants, places_of
 from .report import Benchmark, Memory, OperatorRecord, Report
 from .signature import Signature, chosen
@@ -32,6 +33,7 @@ class Executable:
         self.variants, self.fingerprint, self.cores = tuple(variants), fingerprint, cores
         self.compile_seconds, self.from_cache = compile_seconds, False
         self._constants = constants
+        self.pace = Pace()
         self._measured: tuple[Variant, Benchmark] | None = None
 
     @property
@@ -51,13 +53,18 @@ class Executable:
 
         WorkloadError says which input is missing, unknown, or of another shape or type than the model's.
         """
+        variant, values = self.chosen(arrays, named)
+        return variant.run(values)
+
+    def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Variant, Sequence[Any]]:
+        """The variant for these inputs, and its inputs in graph order. Errors as :meth:`run`."""
         if not named:
             # A large kernel leaves no cache to what is checked between two runs: 0.1 ms of the 2 ms of an LSTM of 512.
             for variant in self.variants:
                 if variant.takes(arrays):
-                    return variant.run(arrays)
+                    return variant, arrays
         values = self.signature.arrays(arrays, named)
-        return self._variant(values).run(values)
+        return self._variant(values), values
 
     def _variant(self, values: Sequence[Any]) -> Variant:
         return self.variants[chosen([variant.signature for variant in self.variants], values)]
@@ -114,7 +121,7 @@ class Executable:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, whole or not at all. A C compiler links the kernels."""
+        """Write everything to one file, whole or not at all."""
         self._save(path, {})
 
     def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:

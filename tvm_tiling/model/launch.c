@@ -5,8 +5,11 @@ that core (those of OpenBLAS, MKL and onnxruntime do, for milliseconds after the
 kernel's next time slice: SqueezeNet behind each run of onnxruntime took 42 ms instead of 3.3. Here whoever is free takes
 the next task. The caller starts with the first one, thread i with the i-th, so that an undisturbed run has every task
 on the core that had it before; a task that nobody has begun when the caller is through with its own is the caller's.
-A second caller, or one inside a task, does all its tasks itself; so does a thread among several that run models of
-their own, while these are as many as there are cores.
+A second caller, or one inside a task, does all its tasks itself.
+
+Whole models run beside each other by the same threads: each takes one run after the other, and does its parallel loops
+itself as long as every core has a run. Nothing of Python is held meanwhile, no two threads wait for one lock of it. A
+thread goes on with the model whose weights its core has in the cache, and leaves to others those that they have.
 
 Jobs are numbered, and the count of their tasks is part of the number. A task is claimed by writing the job's number to
 its place, from a smaller one: a thread that comes late with an old job finds every place of that job taken. While one
@@ -19,6 +22,7 @@ is not, the job is not over, and its function and data stand.
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define TASK_BITS 12 /* of a job's number */
 #define MOST_TASKS ((1 << TASK_BITS) - 1)
@@ -32,10 +36,32 @@ typedef struct {
 } Group;
 typedef int (*Task)(int number, Group* group, void* data);
 
+/* TVM's calling convention for what Python may call: a number, or an object. */
+typedef struct {
+  int32_t type;
+  uint32_t padding;
+  union {
+    int64_t value;
+    void* object;
+  };
+} Value;
+#define INTEGER 1
+#define OBJECTS 64 /* types from here on are counted references */
+
+extern int TVMFFIFunctionCall(void* function, const Value* arguments, int32_t count, Value* result)
+    __attribute__((weak));
+extern int TVMFFIObjectDecRef(void* object) __attribute__((weak));
+
+typedef struct { /* of a model */
+  Value* arguments;
+  int32_t count, model, begun, failed;
+  Value result;
+} Run;
+
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t wake;
-  int busy, threads, started, sleeping, among; /* among: threads that run models of their own */
+  int busy, threads, started, sleeping;
   int32_t done, failed;
   Task task;
   void* data;
@@ -44,6 +70,17 @@ static struct {
   int cores[MOST_CORES];
   int core_count;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static struct { /* models that run beside each other; all but the counts is of one thread at a time, by the pool's lock */
+  void** functions; /* one for each thread, of the first model, the second ... */
+  Run* runs;
+  int32_t most, count, threads;
+  int32_t left, undone;   /* runs that have not begun, that have not ended */
+  int32_t under_way;      /* threads that have one */
+  int32_t on[MOST_CORES]; /* the model that a thread had last */
+} beside;
+
+static __thread int has_run;
 
 static void rest(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -67,6 +104,51 @@ static void take_tasks(uint64_t job, int first) {
   }
 }
 
+/* The next run for a thread: of the model that it had, else of one that no other has, else any. */
+static Run* next_run(int thread) {
+  Run* found = 0;
+  int free = 0;
+  pthread_mutex_lock(&pool.lock);
+  for (int32_t i = 0; beside.left && i < beside.count; ++i) {
+    Run* run = &beside.runs[i];
+    if (run->begun) continue;
+    if (run->model == beside.on[thread]) {
+      found = run;
+      break;
+    }
+    if (free) continue;
+    free = 1;
+    for (int32_t other = 0; other < beside.threads; ++other) free &= beside.on[other] != run->model;
+    if (free || !found) found = run;
+  }
+  if (found) {
+    found->begun = 1;
+    beside.on[thread] = found->model;
+    __atomic_store_n(&beside.left, beside.left - 1, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&pool.lock);
+  return found;
+}
+
+static void take_runs(int thread) {
+  Run* run = next_run(thread);
+  if (!run) return;
+  has_run = 1;
+  __atomic_fetch_add(&beside.under_way, 1, __ATOMIC_ACQ_REL);
+  for (; run; run = next_run(thread)) {
+    void* function = beside.functions[run->model * beside.threads + thread];
+    run->failed = TVMFFIFunctionCall(function, run->arguments, run->count, &run->result) != 0;
+    __atomic_fetch_sub(&beside.undone, 1, __ATOMIC_ACQ_REL);
+  }
+  __atomic_fetch_sub(&beside.under_way, 1, __ATOMIC_ACQ_REL);
+  has_run = 0;
+}
+
+static int has_runs_for(int thread) {
+  return __atomic_load_n(&beside.left, __ATOMIC_SEQ_CST) > 0 &&
+         thread < __atomic_load_n(&beside.threads, __ATOMIC_RELAXED);
+}
+
 static void* help(void* argument) {
   int number = (int)(intptr_t)argument;
   uint64_t last = 0;
@@ -79,14 +161,18 @@ static void* help(void* argument) {
 #endif
   for (;;) {
     uint64_t job;
-    for (int spin = 0; (job = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE)) == last && spin < SPINS; ++spin) rest();
-    if (job == last) {
+    int spin = 0;
+    while ((job = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE)) == last && !has_runs_for(number) && spin++ < SPINS) rest();
+    if (job == last && !has_runs_for(number)) {
       pthread_mutex_lock(&pool.lock);
       __atomic_fetch_add(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
-      while ((job = __atomic_load_n(&pool.job, __ATOMIC_SEQ_CST)) == last) pthread_cond_wait(&pool.wake, &pool.lock);
+      while ((job = __atomic_load_n(&pool.job, __ATOMIC_SEQ_CST)) == last && !has_runs_for(number))
+        pthread_cond_wait(&pool.wake, &pool.lock);
       __atomic_fetch_sub(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
       pthread_mutex_unlock(&pool.lock);
     }
+    if (has_runs_for(number)) take_runs(number);
+    if (job == last) continue;
     last = job;
     take_tasks(job, number);
   }
@@ -98,7 +184,10 @@ static void forget_threads(void) { /* in a process that has been forked off they
   pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
   pool.lock = lock;
   pool.wake = wake;
-  pool.busy = pool.started = pool.sleeping = pool.among = 0;
+  pool.busy = pool.started = pool.sleeping = 0;
+  beside.left = beside.undone = beside.under_way = 0;
+  beside.runs = 0;
+  has_run = 0;
 }
 
 static void start_threads(void) {
@@ -119,13 +208,18 @@ static void start_threads(void) {
   pthread_sigmask(SIG_SETMASK, &before, 0);
 }
 
-static __thread int is_among;
+static void wake(void) {
+  if (!__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST)) return;
+  pthread_mutex_lock(&pool.lock);
+  pthread_cond_broadcast(&pool.wake);
+  pthread_mutex_unlock(&pool.lock);
+}
 
 /* In the place of TVMBackendParallelLaunch: `count` tasks, 0 for one a core. */
 static int tvm_tiling_launch(Task task, void* data, int count) {
   int32_t tasks = count > 0 ? count : pool.threads + 1;
   int idle = 0;
-  int alone = is_among && __atomic_load_n(&pool.among, __ATOMIC_RELAXED) > pool.threads;
+  int alone = has_run && __atomic_load_n(&beside.under_way, __ATOMIC_RELAXED) > pool.threads;
   if (tasks == 1 || alone || tasks > MOST_TASKS || !pool.threads ||
       !__atomic_compare_exchange_n(&pool.busy, &idle, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
     Group group = {0, tasks};
@@ -142,11 +236,7 @@ static int tvm_tiling_launch(Task task, void* data, int count) {
   __atomic_store_n(&pool.done, 0, __ATOMIC_RELAXED);
   uint64_t job = ((pool.job >> TASK_BITS) + 1) << TASK_BITS | (uint64_t)tasks;
   __atomic_store_n(&pool.job, job, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&pool.sleeping, __ATOMIC_SEQ_CST)) {
-    pthread_mutex_lock(&pool.lock);
-    pthread_cond_broadcast(&pool.wake);
-    pthread_mutex_unlock(&pool.lock);
-  }
+  wake();
   take_tasks(job, 0);
   for (int spin = 0; __atomic_load_n(&pool.done, __ATOMIC_ACQUIRE) < tasks; ++spin) {
     if (spin < PATIENT_SPINS) rest();
@@ -158,14 +248,6 @@ static int tvm_tiling_launch(Task task, void* data, int count) {
   Group group = {0, tasks}; /* again, for the error belongs to the thread that made it */
   return task(failed - 1, &group, data);
 }
-
-/* TVM's calling convention for what Python may call: an integer, or another value of no interest here. */
-typedef struct {
-  int32_t type;
-  uint32_t padding;
-  int64_t value;
-} Value;
-#define INTEGER 1
 
 /* What this library calls for a parallel loop; it is there if it has one. */
 extern void* __TVMBackendParallelLaunch __attribute__((weak));
@@ -183,20 +265,92 @@ int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count
   pthread_mutex_unlock(&pool.lock);
   if (&__TVMBackendParallelLaunch)
     __TVMBackendParallelLaunch = address ? (void*)(intptr_t)address : (void*)tvm_tiling_launch;
-  result->type = INTEGER;
-  result->padding = 0;
-  result->value = (int64_t)(intptr_t)tvm_tiling_launch;
+  *result = (Value){INTEGER, 0, {(int64_t)(intptr_t)tvm_tiling_launch}};
   return 0;
 }
 
-/* tvm_tiling_among(yes): the calling thread runs models beside others that do, or no longer. */
-int __tvm_ffi_tvm_tiling_among(void* self, const Value* arguments, int32_t count, Value* result) {
-  (void)self;
-  int yes = count > 0 && arguments[0].value;
-  if (yes != is_among) __atomic_fetch_add(&pool.among, yes ? 1 : -1, __ATOMIC_ACQ_REL);
-  is_among = yes;
-  result->type = INTEGER;
-  result->padding = 0;
-  result->value = yes;
+static int integer(Value* result, int64_t value) {
+  *result = (Value){INTEGER, 0, {value}};
   return 0;
+}
+
+/* Models beside each other in three steps, of one caller at a time. Begin: so many threads, the caller among them, runs
+ * at most, models, and for each of these one function for each thread; 0 if that is not to be had. */
+int __tvm_ffi_tvm_tiling_beside_begin(void* self, const Value* arguments, int32_t count, Value* result) {
+  (void)self;
+  int64_t threads = count > 2 ? arguments[0].value : 0, most = count > 2 ? arguments[1].value : 0;
+  integer(result, 0);
+  if (!TVMFFIFunctionCall || !TVMFFIObjectDecRef || beside.runs || most < 1) return 0;
+  if (threads < 1 || threads > pool.threads + 1 || threads > MOST_CORES || (count - 3) != arguments[2].value * threads) return 0;
+  Run* runs = calloc(most, sizeof(Run));
+  void** functions = calloc(count, sizeof(void*));
+  int idle = 0;
+  if (!runs || !functions || !__atomic_compare_exchange_n(&pool.busy, &idle, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    free(runs);
+    free(functions);
+    return 0;
+  }
+  if (pool.started < pool.threads) start_threads();
+  __atomic_store_n(&pool.busy, 0, __ATOMIC_RELEASE);
+  for (int32_t i = 3; i < count; ++i) functions[i - 3] = arguments[i].object;
+  pthread_mutex_lock(&pool.lock);
+  beside.functions = functions;
+  beside.runs = runs;
+  beside.most = (int32_t)most;
+  beside.count = 0;
+  __atomic_store_n(&beside.threads, (int32_t)threads, __ATOMIC_RELAXED);
+  for (int32_t i = 0; i < threads; ++i) beside.on[i] = -1;
+  pthread_mutex_unlock(&pool.lock);
+  return integer(result, 1);
+}
+
+/* Add a run: its model's number, and arguments that stand until the end. The other threads begin at once. */
+int __tvm_ffi_tvm_tiling_beside_add(void* self, const Value* arguments, int32_t count, Value* result) {
+  (void)self;
+  integer(result, 0);
+  Value* kept = count > 0 && beside.count < beside.most ? malloc(count * sizeof(Value)) : 0;
+  if (!kept) return 0;
+  for (int32_t i = 1; i < count; ++i) kept[i - 1] = arguments[i];
+  pthread_mutex_lock(&pool.lock);
+  beside.runs[beside.count++] = (Run){.arguments = kept, .count = count - 1, .model = (int32_t)arguments[0].value};
+  __atomic_fetch_add(&beside.undone, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&beside.left, beside.left + 1, __ATOMIC_SEQ_CST);
+  pthread_mutex_unlock(&pool.lock);
+  wake();
+  return integer(result, 1);
+}
+
+/* End(array): the caller takes runs as well; gives array(result, ...) of all runs in the order in which they were added,
+ * 0 for one that failed. */
+int __tvm_ffi_tvm_tiling_beside_end(void* self, const Value* arguments, int32_t count, Value* result) {
+  (void)self;
+  uint64_t job = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE);
+  take_runs(0);
+  for (int spin = 0; __atomic_load_n(&beside.undone, __ATOMIC_ACQUIRE); ++spin) { /* the last runs' loops get help */
+    uint64_t now = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE);
+    if (now != job) take_tasks(job = now, 1), spin = 0;
+    else if (spin < PATIENT_SPINS) rest();
+    else sched_yield();
+  }
+  Run* runs = beside.runs;
+  int32_t done = beside.count;
+  Value* given = calloc(done + 1, sizeof(Value));
+  for (int32_t i = 0; i < done; ++i) {
+    free(runs[i].arguments);
+    if (!given) continue;
+    if (runs[i].failed) integer(&given[i], 0);
+    else given[i] = runs[i].result;
+  }
+  int status = given && count > 0 ? TVMFFIFunctionCall(arguments[0].object, given, done, result) : -1;
+  for (int32_t i = 0; i < done; ++i)
+    if (!runs[i].failed && runs[i].result.type >= OBJECTS) TVMFFIObjectDecRef(runs[i].result.object);
+  free(given);
+  pthread_mutex_lock(&pool.lock);
+  free(beside.functions);
+  free(runs);
+  beside.functions = 0;
+  beside.runs = 0;
+  beside.count = 0;
+  pthread_mutex_unlock(&pool.lock);
+  return status;
 }

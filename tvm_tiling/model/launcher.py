@@ -7,13 +7,12 @@ run in TVM's pool.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +70,33 @@ def take_over(library: Any, cores: int) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def beside_others() -> Iterator[None]:
-    """While inside, the calling thread does its parallel loops itself as long as such threads keep all cores busy."""
-    with _lock:
-        library = None if _first is None else _first[0]
-    try:
-        among = None if library is None else library.get_function("tvm_tiling_among", query_imports=True)
-    except AttributeError:  # a model that an older version saved
-        among = None
-    if among is None:
-        yield
-        return
-    among(1)
-    try:
-        yield
-    finally:
-        among(0)
+class Beside:
+    """Runs of models beside each other, each on one core, which begin when they are added. One caller at a time."""
+
+    def __init__(self, functions: Sequence[Sequence[Any]], most: int) -> None:
+        """For `most` runs. `functions`: of every model one for each thread, the caller's first. RuntimeError where the
+        threads are not to be had."""
+        with _lock:
+            library = None if _first is None else _first[0]
+        if library is None:
+            raise RuntimeError("no model has threads of its own")
+        names = (f"tvm_tiling_beside_{step}" for step in ("begin", "add", "end"))
+        try:
+            begin, self._add, self._end = (library.get_function(name, query_imports=True) for name in names)
+        except AttributeError:
+            raise RuntimeError("the first model was saved by an older version") from None
+        flat = [function for model in functions for function in model]
+        if not begin(len(functions[0]), most, len(functions), *flat):
+            raise RuntimeError("the threads are taken")
+        self._kept: list[Sequence[Any]] = []
+
+    def add(self, model: int, arguments: Sequence[Any]) -> None:
+        """A run: which of the models, and what its function takes."""
+        self._kept.append(arguments)
+        if not self._add(model, *arguments):
+            raise MemoryError("run_many: no memory for a run")
+
+    def end(self) -> list[Any]:
+        """What each run gave, None for one that failed. The caller takes part."""
+        given = self._end(tvm_ffi.get_global_func("ffi.Array"))
+        return [None if type(result) is int else result for result in given]

@@ -1,85 +1,103 @@
 """Independent runs side by side: several models or sequences share the cores, each run on one of them.
 
 A step of one sequence leaves cores waiting for each other; steps of different sequences need not wait at all. So as
-many runs are under way as there are cores, each without helpers, and the next one starts where one has ended. Once
-fewer are left than cores, those use all of them.
+many runs are under way as there are cores, the caller's among them, and the next one starts where one has ended. Once
+fewer are left than cores, those use all of them. launch.c does this, without Python in between. Runs that are sooner
+done one after the other come so (pace.py).
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import queue
 import threading
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import WorkloadError
-from .launcher import beside_others
+from .executable import Executable
+from .launcher import Beside
+from .pace import is_beside, note_beside
+
+_lock = threading.Lock()  # of the threads, and of what models have for each of them
 
 
 def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     """The results of `runs`, (executable, inputs) each, in their order. Inputs are one array, several in graph order as
     a tuple or list, or a mapping by name.
 
-    WorkloadError for what is no run; the first error of a run, when those under way have ended.
+    The first calls with a model find out whether its runs share the cores or come one after the other, whichever is
+    sooner done. WorkloadError for what is no run; the first error of a run.
     """
-    calls = [_call(run, number) for number, run in enumerate(runs, start=1)]
-    cores = max((int(getattr(call.executable, "cores", 1)) for call in calls), default=1)
-    workers = min(cores, len(calls))
-    if workers < 2:
-        return [call() for call in calls]
-    left: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(len(calls)):
-        left.put(number)
-    results: dict[int, Any] = {}
-
-    def worker() -> None:
-        with beside_others():
-            while not failed.is_set():
-                try:
-                    number = left.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    results[number] = calls[number]()
-                except BaseException:
-                    failed.set()
-                    raise
-
-    failed = threading.Event()
-    shares = [_threads(workers).submit(worker) for _ in range(workers)]
-    wait(shares)
-    for share in shares:
-        share.result()
-    return [results[number] for number in range(len(calls))]
+    native = len(runs) > 1
+    for number, run in enumerate(runs, start=1):
+        if not isinstance(run, (tuple, list)) or len(run) != 2 or not hasattr(run[0], "run"):
+            raise WorkloadError(f"run_many: run {number} is no pair; accepted: (executable, inputs)")
+        native = native and type(run[0]) is Executable
+    if not native or not _lock.acquire(blocking=False):
+        return [executable.run(*_arrays(inputs), **_named(inputs)) for executable, inputs in runs]
+    try:
+        if is_beside([executable.pace for executable, _ in runs]):
+            results = _beside(runs)
+            if results is not None:
+                return results
+        return _in_turn(runs)
+    finally:
+        _lock.release()
 
 
-@functools.lru_cache(maxsize=1)
-def _threads(count: int) -> ThreadPoolExecutor:
-    """Threads that stay, since an executable has a state of its own in each that runs it."""
-    return ThreadPoolExecutor(count, thread_name_prefix="tvm-tiling-run")
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_threads.cache_clear)  # threads are not forked
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
-@dataclass(frozen=True)
-class _Call:
-    executable: Any
-    arrays: tuple[Any, ...]
-    named: Mapping[str, Any]
-
-    def __call__(self) -> Any:
-        return self.executable.run(*self.arrays, **self.named)
+def _arrays(inputs: Any) -> Sequence[Any]:
+    if isinstance(inputs, (tuple, list)):
+        return inputs
+    return () if isinstance(inputs, Mapping) else (inputs,)
 
 
-def _call(run: Any, number: int) -> _Call:
-    if not isinstance(run, tuple | list) or len(run) != 2 or not callable(getattr(run[0], "run", None)):
-        raise WorkloadError(f"run_many: run {number} is no pair; accepted: (executable, inputs)")
-    executable, inputs = run
-    if isinstance(inputs, Mapping):
-        return _Call(executable, (), inputs)
-    return _Call(executable, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {})
+def _named(inputs: Any) -> Mapping[str, Any]:
+    return inputs if isinstance(inputs, Mapping) else {}
+
+
+def _in_turn(runs: Sequence[tuple[Executable, Any]]) -> list[Any]:
+    results, before = [], time.perf_counter()
+    for executable, inputs in runs:
+        results.append(executable.run(*_arrays(inputs), **_named(inputs)))
+        after = time.perf_counter()
+        executable.pace.in_turn.add(after - before)
+        before = after
+    return results
+
+
+def _beside(runs: Sequence[tuple[Executable, Any]]) -> list[Any] | None:
+    """The results; None where there are no threads for it."""
+    start = time.perf_counter()
+    calls = [executable.chosen(_arrays(inputs), _named(inputs)) for executable, inputs in runs]
+    variants = list(dict.fromkeys(variant for variant, _ in calls))
+    numbers = {variant: number for number, variant in enumerate(variants)}
+    threads = min(max(executable.cores for executable, _ in runs), len(runs))
+    try:
+        beside = Beside([variant.functions(threads) for variant in variants], len(calls))
+    except RuntimeError:
+        return None
+    taken = []
+    try:
+        for variant, values in calls:
+            inputs = variant.lend(values)
+            taken.append(inputs)
+            beside.add(numbers[variant], variant.arguments(inputs))
+    finally:
+        given = beside.end()
+    results = []
+    for (variant, values), inputs, result in zip(calls, taken, given, strict=True):
+        # A run that has failed is repeated, for the error belongs to the thread that made it.
+        results.append(variant.run(values) if result is None else variant.received(result, inputs))
+        variant.give_back(inputs)
+    note_beside((executable.pace for executable, _ in runs), time.perf_counter() - start)
+    return results

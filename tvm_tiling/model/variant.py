@@ -16,13 +16,15 @@ from ..lowering.threads import own_core, use_all_cores
 from ..measure import interquartile_range
 from .handover import Inputs, Span, handed_over, spans
 from .launcher import take_over
+from .library import Library
 from .report import Benchmark, Memory, OperatorRecord
-from .saved import Library
 from .signature import Signature
 
 ENTRY = "main"
 LEAST_RUNS = 5
 OPERATOR_RUNS = 50  # at most; each operator's time is their median
+
+KEPT_BYTES = 16 << 20  # memory for inputs of runs to come
 
 _Call = tuple[Callable[..., Any], Inputs, tuple[tvm.runtime.Tensor, ...], tuple[Span, ...]]
 
@@ -48,6 +50,9 @@ class Variant:
         self._tensors = tuple(tensors)
         self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
         self._state = threading.local()
+        self._held = spans(self._tensors)
+        self._functions: list[Any] = []
+        self._spare: list[Inputs] = []
         self.launched = take_over(library.module, cores)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
@@ -63,19 +68,14 @@ class Variant:
         """Outputs for inputs that the signature says; several come as a tuple."""
         call, inputs, arguments, held = self._call()
         inputs.fill(arrays)
-        result = call(*arguments)
-        if isinstance(result, tvm.runtime.Tensor):
-            return handed_over((result,), held)[0]
-        outputs = tuple(handed_over(result, held))
-        return outputs[0] if len(outputs) == 1 else outputs
+        return _outputs(call(*arguments), held)
 
     def _call(self) -> _Call:
         """The model's function in this thread's machine, and what it takes."""
         found: _Call | None = getattr(self._state, "call", None)
         if found is None:
             inputs = Inputs(self.signature.input_shapes, self.signature.input_dtypes)
-            held = (*spans(self._tensors), *inputs.spans)
-            found = self._machine()[ENTRY], inputs, (*inputs.tensors, *self._tensors), held
+            found = self._machine()[ENTRY], inputs, self.arguments(inputs), (*self._held, *inputs.spans)
             self._state.call = found
         return found
 
@@ -83,6 +83,34 @@ class Variant:
         if not self.launched:
             use_all_cores(self.cores)
         return VirtualMachine(self.library.module, tvm.cpu())
+
+    # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
+
+    def functions(self, threads: int) -> Sequence[Any]:
+        """The model's function, for each thread in a machine of its own."""
+        while len(self._functions) < threads:
+            self._functions.append(self._machine()[ENTRY])
+        return self._functions[:threads]
+
+    def lend(self, arrays: Sequence[np.ndarray]) -> Inputs:
+        """Memory that holds these inputs until it is given back."""
+        inputs = self._spare.pop() if self._spare else Inputs(self.signature.input_shapes, self.signature.input_dtypes)
+        inputs.fill(arrays)
+        return inputs
+
+    def give_back(self, inputs: Inputs) -> None:
+        if (len(self._spare) + 1) * sum(last - first for first, last in inputs.spans) <= KEPT_BYTES:
+            self._spare.append(inputs)
+
+    def arguments(self, inputs: Inputs) -> tuple[tvm.runtime.Tensor, ...]:
+        """What the model's function takes."""
+        return (*inputs.tensors, *self._tensors)
+
+    def received(self, result: Any, inputs: Inputs) -> Any:
+        """Outputs of the model's function, as :meth:`run` gives them."""
+        return _outputs(result, (*self._held, *inputs.spans))
+
+    # ---- measuring --------------------------------------------------------------------------------------------------
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
         """Time runs on these inputs for about so many seconds, then each operator."""
@@ -127,6 +155,13 @@ class Variant:
             machine[ENTRY](*arguments)
         names = dict.fromkeys(name for run in totals for name in run)
         return {name: statistics.median(run.get(name, 0.0) for run in totals) for name in names}
+
+
+def _outputs(result: Any, held: Sequence[Span]) -> Any:
+    if isinstance(result, tvm.runtime.Tensor):
+        return handed_over((result,), held)[0]
+    outputs = tuple(handed_over(result, held))
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _numpy_type(dtype: str) -> np.dtype[Any] | None:

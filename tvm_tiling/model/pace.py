@@ -1,0 +1,60 @@
+"""Whether runs of models are sooner done beside each other, each on one core, or in turn, each on all.
+
+Where all cores together serve a run as many times as fast as one, there is nothing to be gained, and models of which
+each fills a cache lose. Which way is the better one follows from what runs of these models took before, either way: no
+formula knows what models do to each other's caches. The way not chosen is tried again now and then, so that a disturbed
+measurement is not believed for ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+KEPT = 7  # latest times
+LEAST = 3  # of them before they are believed
+AGAIN = 32  # calls, behind which the other way is tried once
+
+_calls = itertools.count(1)
+
+
+class Times:
+    """The latest of some times, in seconds, and their median, infinite without any."""
+
+    def __init__(self) -> None:
+        self._latest: deque[float] = deque(maxlen=KEPT)
+        self.median = float("inf")
+
+    @property
+    def known(self) -> bool:
+        return len(self._latest) >= LEAST
+
+    def add(self, seconds: float) -> None:
+        self._latest.append(seconds)
+        self.median = sorted(self._latest)[len(self._latest) // 2]
+
+
+class Pace:
+    """What runs of one model took in turn, and beside others as a share of the whole."""
+
+    def __init__(self) -> None:
+        self.in_turn, self.beside = Times(), Times()
+
+
+def is_beside(runs: Sequence[Pace]) -> bool:
+    """Whether such runs are beside each other now: the better way, or the one of which less is known."""
+    if not all(pace.in_turn.known for pace in runs):
+        return False
+    if not all(pace.beside.known for pace in runs):
+        return True
+    better = sum(pace.beside.median for pace in runs) < sum(pace.in_turn.median for pace in runs)
+    return better != (next(_calls) % AGAIN == 0)
+
+
+def note_beside(runs: Iterable[Pace], seconds: float) -> None:
+    """That these runs took so many seconds beside each other. A model's part is as large as it is in turn."""
+    paces = list(runs)
+    share = seconds / max(sum(pace.in_turn.median for pace in paces), 1e-9)
+    for pace in dict.fromkeys(paces):
+        pace.beside.add(share * pace.in_turn.median)
