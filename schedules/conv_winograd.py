@@ -5,7 +5,8 @@
         transform of the inputs      V[tile][point][ci], vectors along ci
         block of output channels     the sums M stay in the second cache
           point of the a x a
-            panels of nr, tiles of mr   M[point] = V[point] x U[point] in registers
+            panels of nr, tiles of mr
+              block of input channels     M[point] += V[point] x U[point] in registers
           transform of the outputs   vectors along co, the epilogue, the store
 
 An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap. At the border the input
@@ -25,11 +26,19 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.cook_toom import cook_toom
-from ..decide.conv.winograd import WinogradTiling
+from ..decide.conv.winograd import WinogradTiling, summed_blocks
 from ..decide.gemm.dot_engine import DotEngine
 from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share, when
-from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
+from ..lowering.register_tile import (
+    Accumulators,
+    TileShape,
+    accumulators,
+    resume,
+    set_accumulators,
+    step_packed,
+    write_back,
+)
 from ..lowering.winograd_transform import DTYPE, transform_square
 from ..match import ConvProgram
 
@@ -256,15 +265,39 @@ class WinogradNest:
         sums: tirx.Var,
         result: Index,
     ) -> None:
-        """One register tile; `left`, `right` and `result` are where its operands and sums start."""
-        acc = accumulators(shape, ENGINE)
-        zero = tirx.const(0, DTYPE)
-        set_accumulators(acc, shape, lambda i, j: zero)
-        with T.serial(0, self.w.ci) as k:
-            read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
-            weights = right + k * self.nr
-            step_packed(acc, shape, k, lambda i, _: read[i], packed, weights, ENGINE, from_memory=self.from_memory)
-        write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
+        """One register tile; `left`, `right` and `result` are where its operands and sums start.
+
+        Blocks of input channels are summed each for itself, for the sake of accuracy.
+        """
+        zero, ci = tirx.const(0, DTYPE), self.w.ci
+        count = summed_blocks(self.w, self.m)
+        length = -(-ci // count)
+
+        def so_far(i: int, j: Expr) -> Expr:
+            return sums[result + i * self.m_tile + j]
+
+        def block(first: Index, channels: Index, add: Callable[[Accumulators], None]) -> None:
+            acc = accumulators(shape, ENGINE)
+            set_accumulators(acc, shape, lambda i, j: zero)
+            with T.serial(0, channels) as step:
+                k = first + step
+                read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
+                weights = right + k * self.nr
+                step_packed(acc, shape, k, lambda i, _: read[i], packed, weights, ENGINE, from_memory=self.from_memory)
+            add(acc)
+            write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
+
+        if count == 1:
+            block(0, ci, lambda acc: None)
+            return
+        with T.serial(0, count) as number:
+            first = number * length
+
+            def add_so_far(acc: Accumulators) -> None:
+                with when(number > 0):
+                    resume(acc, shape, so_far)
+
+            block(first, length if ci % length == 0 else tirx.min(length, ci - first), add_so_far)
 
     # ---- outputs --------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from .direct import DirectChoice
 from .reasons import direct_reasons
 from .shape import ConvShape, shapes_of
 from .tiling import Candidate, ConvTiling
-from .winograd import TOLERANCE, WinogradTiling, decide_winograd
+from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
 
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
 
@@ -281,7 +281,8 @@ class ConvForms:
         per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
         why = (
             f"F({cut.m}x{cut.m}, {w.kh}x{w.kw}): {cut.points**2} products for {cut.m**2} points of {w.kh * w.kw} taps; "
-            f"predicted error {cut.predicted_error:.1e} of the largest output, allowed {self.tolerance:.0e}"
+            f"predicted error {cut.predicted_error:.1e} of the largest output, accepted "
+            f"{accepted_error(w, self.tolerance):.1e}"
         )
         return ConvTiling(
             form="winograd",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...errors import DatabaseError, UnsupportedOperator
 from ..conv.cpu import ConvForms
 from ..conv.tiling import ConvTiling
-from ..conv.winograd import WinogradModel, WinogradTiling, admissible, predicted_error, refusal
+from ..conv.winograd import WinogradModel, WinogradTiling, accepted_error, admissible, predicted_error, refusal
 from ..fold.cpu import MOST_CHANNELS, WFoldCut, WFoldModel
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision
@@ -139,9 +139,8 @@ class WinogradCuts:
             raise UnsupportedOperator(f"conv: {why}")
         sizes = admissible(w, convolution.tolerance)
         if not sizes:
-            raise UnsupportedOperator(
-                f"conv: Winograd's predicted error exceeds the tolerance, {convolution.tolerance:.1e}"
-            )
+            accepted = accepted_error(w, convolution.tolerance)
+            raise UnsupportedOperator(f"conv: Winograd's predicted error exceeds what is accepted, {accepted:.1e}")
         self.all, self.cpu, self.w = convolution, convolution.cpu, w
         adjacent = (source.channel_run > 1 or w.ci == 1, source.output_run > 1 or w.co == 1)
         ahead = convolution.packing == "ahead"
