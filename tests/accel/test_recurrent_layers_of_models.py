@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from fixed_point_cells import ONE, by_numpy
 
 import tvm_tiling as tt
+from tvm_tiling.hardware import Memory
 from tvm_tiling.model.accel.executable import AcceleratedExecutable
 
 onnx = pytest.importorskip("onnx")
@@ -154,6 +157,21 @@ def test_layers_that_the_engine_does_not_take_run_on_the_cpu_and_say_why(changed
     assert exe.steps == () and any(said in why for why in exe.left.values())
     with pytest.raises(tt.UnsupportedOperator, match="a task of 0 recurrent layers"):
         tt.simulate([(exe, STEPS, 0)])
+
+
+@pytest.mark.parametrize(("room", "programs"), [(500, 0), (1100, 3), (2200, 2)])
+def test_layers_for_which_there_is_no_memory_run_on_the_cpu_and_directions_one_by_one(room, programs):
+    # One piece besides those of the layer puts the directions beside each other.
+    model = model_of("lstm", weights_of("lstm", directions=2))
+    small = dataclasses.replace(tt.Hardware.load("rnn16k"), memories={"b": Memory(bytes=room)})
+    exe = tt.compile(model, target=small)
+    assert len(exe.programs) == programs and len(exe.steps) == (2 if programs else 0)
+    assert programs or [f"memory 'b' of {room} bytes; accepted: at least" in why for why in exe.left.values()].count(
+        True
+    )
+    x = np.random.default_rng(3).uniform(-1, 1, (STEPS, BATCH, INPUTS)).astype("float32")
+    for found, value in zip(exe.run(x), tt.compile(model).run(x), strict=True):
+        np.testing.assert_allclose(found, value, atol=5e-3 if programs else 1e-6)
 
 
 def test_calibration_is_for_other_layers():

@@ -60,15 +60,26 @@ def test_training_is_refused():
         torch.compile(Net(), backend=backend, dynamic=False)(x)
 
 
-@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
-def test_recurrent_layers_come_whole_where_torch_is_told_to_trace_them(cell, monkeypatch):
+@pytest.mark.parametrize(("cell", "sequences"), [("LSTM", (2,)), ("GRU", (2,)), ("RNN", ())])
+def test_recurrent_layers_come_whole_where_torch_is_told_to_trace_them(cell, sequences, monkeypatch):
     from tvm_tiling.model import torch_backend
 
     made = []
     compile_model = torch_backend.compile_model
     monkeypatch.setattr(torch_backend, "compile_model", lambda program: made.append(compile_model(program)) or made[-1])
-    net, x = getattr(torch.nn, cell)(12, 20, num_layers=2).eval(), torch.randn(5, 2, 12)
+    net, x = getattr(torch.nn, cell)(12, 20, num_layers=2).eval(), torch.randn(5, *sequences, 12)
     with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
         outputs, _ = torch.compile(net, backend=torch_backend.backend, dynamic=False)(x)
         np.testing.assert_allclose(outputs.numpy(), net(x)[0].numpy(), atol=2e-6)
     assert sum(operator.calls for operator in made[0].operators if operator.kind == "recurrence") == 2
+
+
+@pytest.mark.parametrize("cell", ["LSTM", "RNN"])
+def test_symbolic_sizes_are_refused(cell):
+    from tvm_tiling.model.torch_backend import backend
+
+    net = getattr(torch.nn, cell)(12, 20).eval()
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        compiled = torch.compile(net, backend=backend, dynamic=True)
+        with pytest.raises(Exception, match="has a symbolic size; accepted: tensors, with dynamic=False"):
+            compiled(torch.randn(5, 12))

@@ -19,9 +19,9 @@ def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
     """The graph as a callable on tensors. UnsupportedOperator where it is to be differentiated or has open shapes."""
     import torch
 
-    if any(not isinstance(example, torch.Tensor) for example in examples):
+    if any(not isinstance(example, torch.Tensor) for example in examples) or _has_open_sizes(graph):
         raise UnsupportedOperator(
-            "torch.compile: an input is a number or a symbolic size; accepted: tensors, with dynamic=False"
+            "torch.compile: an input is a number or has a symbolic size; accepted: tensors, with dynamic=False"
         )
     if torch.is_grad_enabled() and any(example.requires_grad for example in examples):
         raise UnsupportedOperator("torch.compile: gradients are asked for; accepted: inference, under torch.no_grad()")
@@ -44,6 +44,12 @@ def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
         return tuple(torch.from_numpy(output) for output in outputs)
 
     return call
+
+
+def _has_open_sizes(graph: Any) -> bool:
+    """Whether an input is a tensor with a symbolic size, in torch's own record of it."""
+    values = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
+    return any(type(size) is not int for value in values for size in getattr(value, "shape", ()))
 
 
 def _static_inputs(graph: Any, examples: Sequence[Any]) -> set[int]:

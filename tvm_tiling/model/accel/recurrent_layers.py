@@ -8,6 +8,7 @@ A layer that the engine cannot take runs on the CPU, with the reason.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -96,8 +97,17 @@ class _Layers:
             return None
         if variable not in self.results:
             other = self._other_way(rewriter, variable)
-            ways = [variable] if other is None else sorted([variable, other], key=lambda w: self.layers[w].backwards)
-            self._emit(rewriter, ways)
+            if other is not None:
+                ways = sorted([variable, other], key=lambda way: self.layers[way].backwards)
+                with contextlib.suppress(HardwareError):  # memory for one direction alone, maybe
+                    self._emit(rewriter, ways)
+            if variable not in self.results:
+                try:
+                    self._emit(rewriter, [variable])
+                except HardwareError as error:
+                    del self.layers[variable]
+                    self.left[value.args[0].name_hint] = str(error)
+                    return None
         return self.results[variable]
 
     def _other_way(self, rewriter: Rewriter, variable: relax.Var) -> relax.Var | None:
@@ -123,7 +133,8 @@ class _Layers:
         return None if source is None else rewriter.emit(relax.Call(value.op, [source, *value.args[1:]], value.attrs))
 
     def _emit(self, rewriter: Rewriter, ways: Sequence[relax.Var]) -> None:
-        """The program of a layer's directions, and the call of it."""
+        """The program of a layer's directions, and the call of it. HardwareError, before anything is emitted, where the
+        machine's memories do not hold it."""
         layers = [self.layers[way] for way in ways]
         workload = replace(layers[0].workload, bidirectional=len(ways) == 2)
         numbers = FixedPoint(FRACTION, min(layer.bits for layer in layers))
@@ -137,8 +148,10 @@ class _Layers:
             backwards=layers[0].backwards,
             prefix=f"layer_{len(self.programs)}.",
         )
-        self.programs.append(sequence_program(workload, tiling, self.hardware, numbers, given))
-        self.steps += [step_program(workload, tiling, self.hardware, numbers, biased=True)] * len(ways)
+        program = sequence_program(workload, tiling, self.hardware, numbers, given)
+        step = step_program(workload, tiling, self.hardware, numbers, biased=True)
+        self.programs.append(program)
+        self.steps += [step] * len(ways)
         starts = []
         for each in zip(*(layer.starts for layer in layers), strict=True):
             fixed = [_fixed(rewriter, start) for start in (self._early(rewriter, e) for e in each) if start is not None]
