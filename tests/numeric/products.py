@@ -159,7 +159,12 @@ def _strides(p: Product, operand: str) -> tuple[int, int]:
         "b": (p.pad_b, p.trans_b, p.k, p.n),
         "c": (p.pad_c, False, p.m, p.n),
     }[operand]
-    return (1, rows + pad) if transposed else (columns + pad, 1)
+    strides = (1, rows + pad) if transposed else (columns + pad, 1)
+    # A single row or column has no gaps, and NumPy before 2.3 hands over what has none as if it were compact.
+    gaps = any(
+        size > 1 and step != whole for size, step, whole in zip((rows, columns), strides, (columns, 1), strict=True)
+    )
+    return strides if gaps else (columns, 1)
 
 
 def operator(p: Product) -> te.Tensor | tirx.PrimFunc:
