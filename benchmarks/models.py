@@ -24,6 +24,7 @@ import numpy as np
 from tvm_tiling.lowering.threads import own_core, usable_core_count
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 
+from .peers.onnxruntime_peer import session_options
 from .peers.tvm_operator import this_machine
 from .result import write_whole
 from .run import SETTLE
@@ -133,14 +134,9 @@ def torch_subject(module: Any, given: Sequence[Any]) -> Subject:
 
 
 def _session(content: bytes) -> Any:
-    """A session whose threads spin for 1 ms behind a run, as all do here: awake for the next run of a sample, asleep in
-    our turn. Left alone they spin for 40 ms; told not to, or to stop at a run's end, LSTM 128 took 1.3 to 1.5 times as
-    long."""
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = usable_core_count()
-    options.add_session_config_entry("session.intra_op.spin_duration_us", "1000")
+    options = session_options()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(content, options)
 
