@@ -1,7 +1,7 @@
 """Recurrent layers beside onnxruntime and PyTorch: python -m benchmarks.rnn --json results/rnn.json
 
 LSTM and GRU of 128 to 1024 units on as many inputs, batch 1 to 32, 1 to 200 steps; outputs are compared before times
-are. --many measures two models by run_many() beside one after the other.
+are. --many measures models by run_many() beside the same one after the other.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ FULL = (
     *(Layer("gru", 512, batch, 50) for batch in (8, 32)),
     *(Layer("lstm", 256, 1, steps) for steps in (1, 10, 200)),
 )
-LAYERS = {layer.name: layer for layer in FULL}
+MANY = tuple(Layer("lstm", hidden, 1, 50) for hidden in (32, 64, 128, 256, 512, 1024))
+LAYERS = {layer.name: layer for layer in (*FULL, *MANY)}
+RUNS = 8  # at once, of all models together
 
 
 def subject(name: str) -> Subject:
@@ -71,19 +73,22 @@ def subject(name: str) -> Subject:
     return torch_subject(Outputs().eval(), (torch.randn(layer.steps, layer.batch, layer.hidden),))
 
 
-def together(name: str, rule: StopRule) -> dict[str, Any]:
-    """Two models of one kind, eight runs: run_many() beside one after the other."""
+def together(name: str, models: int, rule: StopRule) -> dict[str, Any]:
+    """Models of one kind, RUNS runs in turns: run_many() beside one after the other."""
     import tvm_tiling as tt
+    from tvm_tiling.model.pace import LEAST
 
     known = subject(name)
-    runs = [(tt.compile(known.model, cache=False), known.inputs) for _ in range(2)] * 4
+    runs = [(tt.compile(known.model, cache=False), known.inputs) for _ in range(models)] * (RUNS // models)
 
     def in_turn() -> None:
         for executable, inputs in runs:
             executable.run(*inputs)
 
+    for _ in range(4 * LEAST):  # by then it has found out which way is the better one
+        tt.run_many(runs)
     pair = paired(Side(lambda: tt.run_many(runs)), Side(in_turn, own_core), rule, Condition(settle=SETTLE))
-    return {"network": name, **pair.to_dict()}
+    return {"network": name, "models": models, **pair.to_dict()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,16 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rnn", description=__doc__)
     parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"left out: {', '.join(x.name for x in SHORT)}")
     parser.add_argument("--full", action="store_true", help="more batches and steps")
-    parser.add_argument("--many", action="store_true", help="two models at once")
+    parser.add_argument("--many", type=int, choices=(2, 4, 8), metavar="MODELS", help="so many models at once")
     parser.add_argument("--json", type=Path, default=Path("results/rnn.json"), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.layers) - set(LAYERS):
         parser.error(f"no layer {min(unknown)!r}; accepted: {', '.join(LAYERS)}")
-    names = chosen.layers or [layer.name for layer in (FULL if chosen.full else SHORT)]
+    names = chosen.layers or [layer.name for layer in (MANY if chosen.many else FULL if chosen.full else SHORT)]
     rule, entries = StopRule(most_seconds=chosen.seconds), []
     for name in names:
-        entry = together(name, rule) if chosen.many else compare(name, rule, subject)
+        entry = together(name, chosen.many, rule) if chosen.many else compare(name, rule, subject)
         entries.append(entry)
         print(f"{name}: {entry['ratio']:.2f} times as fast together" if chosen.many else line(entry), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "layers": entries}

@@ -28,7 +28,7 @@ def test_layers_are_compared_with_every_peer(monkeypatch, tmp_path, capsys):
 def test_two_models_at_once(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rnn, "LAYERS", SMALL)
     (name, *_) = SMALL
-    assert rnn.main([name, "--many", "--json", str(tmp_path / "many.json"), "--seconds", "0.1"]) == 0
+    assert rnn.main([name, "--many", "2", "--json", str(tmp_path / "many.json"), "--seconds", "0.1"]) == 0
     assert "times as fast together" in capsys.readouterr().out
 
 

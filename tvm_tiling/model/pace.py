@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 
 KEPT = 7  # latest times
 LEAST = 3  # of them before they are believed
@@ -20,19 +20,19 @@ _calls = itertools.count(1)
 
 
 class Times:
-    """The latest of some times, in seconds, and their median, infinite without any."""
+    """The latest of some times, in seconds."""
 
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=KEPT)
-        self.median = float("inf")
+        self.add = self._latest.append
 
     @property
     def known(self) -> bool:
         return len(self._latest) >= LEAST
 
-    def add(self, seconds: float) -> None:
-        self._latest.append(seconds)
-        self.median = sorted(self._latest)[len(self._latest) // 2]
+    @property
+    def median(self) -> float:
+        return sorted(self._latest)[len(self._latest) // 2]
 
 
 class Pace:
@@ -42,19 +42,22 @@ class Pace:
         self.in_turn, self.beside = Times(), Times()
 
 
-def is_beside(runs: Sequence[Pace]) -> bool:
-    """Whether such runs are beside each other now: the better way, or the one of which less is known."""
+def is_beside(runs: Mapping[Pace, int]) -> bool:
+    """Whether runs, so many of each model, are beside each other now: the better way, or the one of which less is
+    known."""
     if not all(pace.in_turn.known for pace in runs):
         return False
     if not all(pace.beside.known for pace in runs):
         return True
-    better = sum(pace.beside.median for pace in runs) < sum(pace.in_turn.median for pace in runs)
+    in_turn = sum(count * pace.in_turn.median for pace, count in runs.items())
+    better = sum(count * pace.beside.median for pace, count in runs.items()) < in_turn
     return better != (next(_calls) % AGAIN == 0)
 
 
-def note_beside(runs: Iterable[Pace], seconds: float) -> None:
+def note_beside(runs: Mapping[Pace, int], seconds: float) -> None:
     """That these runs took so many seconds beside each other. A model's part is as large as it is in turn."""
-    paces = list(runs)
-    share = seconds / max(sum(pace.in_turn.median for pace in paces), 1e-9)
-    for pace in dict.fromkeys(paces):
+    if not all(pace.in_turn.known for pace in runs):
+        return
+    share = seconds / max(sum(count * pace.in_turn.median for pace, count in runs.items()), 1e-9)
+    for pace in runs:
         pace.beside.add(share * pace.in_turn.median)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import WorkloadError
 from .executable import Executable
 from .launcher import Beside
-from .pace import is_beside, note_beside
+from .pace import Pace, is_beside, note_beside
 
 _lock = threading.Lock()  # of the threads, and of what models have for each of them
 
@@ -31,14 +32,17 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     """
     native = len(runs) > 1
     for number, run in enumerate(runs, start=1):
+        if type(run) is tuple and len(run) == 2 and type(run[0]) is Executable:
+            continue
         if not isinstance(run, (tuple, list)) or len(run) != 2 or not hasattr(run[0], "run"):
             raise WorkloadError(f"run_many: run {number} is no pair; accepted: (executable, inputs)")
         native = native and type(run[0]) is Executable
     if not native or not _lock.acquire(blocking=False):
-        return [executable.run(*_arrays(inputs), **_named(inputs)) for executable, inputs in runs]
+        return [_run(executable, inputs) for executable, inputs in runs]
     try:
-        if is_beside([executable.pace for executable, _ in runs]):
-            results = _beside(runs)
+        paces = Counter([executable.pace for executable, _ in runs])
+        if is_beside(paces):
+            results = _beside(runs, paces)
             if results is not None:
                 return results
         return _in_turn(runs)
@@ -55,6 +59,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+def _run(executable: Any, inputs: Any) -> Any:
+    if type(inputs) is tuple:
+        return executable.run(*inputs)
+    return executable.run(*_arrays(inputs), **_named(inputs))
+
+
 def _arrays(inputs: Any) -> Sequence[Any]:
     if isinstance(inputs, (tuple, list)):
         return inputs
@@ -68,14 +78,14 @@ def _named(inputs: Any) -> Mapping[str, Any]:
 def _in_turn(runs: Sequence[tuple[Executable, Any]]) -> list[Any]:
     results, before = [], time.perf_counter()
     for executable, inputs in runs:
-        results.append(executable.run(*_arrays(inputs), **_named(inputs)))
+        results.append(_run(executable, inputs))
         after = time.perf_counter()
         executable.pace.in_turn.add(after - before)
         before = after
     return results
 
 
-def _beside(runs: Sequence[tuple[Executable, Any]]) -> list[Any] | None:
+def _beside(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any] | None:
     """The results; None where there are no threads for it."""
     start = time.perf_counter()
     calls = [executable.chosen(_arrays(inputs), _named(inputs)) for executable, inputs in runs]
@@ -99,5 +109,5 @@ def _beside(runs: Sequence[tuple[Executable, Any]]) -> list[Any] | None:
         # A run that has failed is repeated, for the error belongs to the thread that made it.
         results.append(variant.run(values) if result is None else variant.received(result, inputs))
         variant.give_back(inputs)
-    note_beside((executable.pace for executable, _ in runs), time.perf_counter() - start)
+    note_beside(paces, time.perf_counter() - start)
     return results
