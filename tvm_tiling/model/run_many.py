@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,17 +29,18 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     The first calls with a model find out whether its runs share the cores or come one after the other, whichever is
     sooner done. WorkloadError for what is no run; the first error of a run.
     """
-    native = len(runs) > 1
+    paces: dict[Pace, int] | None = {}
     for number, run in enumerate(runs, start=1):
-        if type(run) is tuple and len(run) == 2 and type(run[0]) is Executable:
-            continue
         if not isinstance(run, (tuple, list)) or len(run) != 2 or not hasattr(run[0], "run"):
             raise WorkloadError(f"run_many: run {number} is no pair; accepted: (executable, inputs)")
-        native = native and type(run[0]) is Executable
-    if not native or not _lock.acquire(blocking=False):
+        if paces is not None and type(run[0]) is Executable:
+            pace = run[0].pace
+            paces[pace] = paces.get(pace, 0) + 1
+        else:  # what is no model for this CPU runs as it does
+            paces = None
+    if not paces or len(runs) < 2 or not _lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]
     try:
-        paces = Counter([executable.pace for executable, _ in runs])
         if is_beside(paces):
             results = _beside(runs, paces)
             if results is not None:
