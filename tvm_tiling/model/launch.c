@@ -69,6 +69,7 @@ static struct {
   uint64_t claimed[MOST_TASKS + 1];
   int cores[MOST_CORES];
   int core_count;
+  int callers_core; /* where the latest job or run came from */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static struct { /* models that run beside each other; all but the counts is of one thread at a time, by the pool's lock */
@@ -87,6 +88,28 @@ static void rest(void) {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   __asm__ __volatile__("yield");
+#endif
+}
+
+/* A system with something else to do on the other cores may put a helper on the caller's, and leave it there: then it
+ * runs while the caller does not. So a helper that finds itself there goes. */
+static void leave_callers_core(void) {
+#ifdef __linux__
+  int here = sched_getcpu();
+  if (here < 0 || here != __atomic_load_n(&pool.callers_core, __ATOMIC_RELAXED)) return;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  pthread_mutex_lock(&pool.lock);
+  for (int i = 0; i < pool.core_count; ++i)
+    if (pool.cores[i] != here) CPU_SET(pool.cores[i], &cores);
+  pthread_mutex_unlock(&pool.lock);
+  if (CPU_COUNT(&cores)) pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+#endif
+}
+
+static void tell_callers_core(void) {
+#ifdef __linux__
+  __atomic_store_n(&pool.callers_core, sched_getcpu(), __ATOMIC_RELAXED);
 #endif
 }
 
@@ -171,6 +194,7 @@ static void* help(void* argument) {
       __atomic_fetch_sub(&pool.sleeping, 1, __ATOMIC_SEQ_CST);
       pthread_mutex_unlock(&pool.lock);
     }
+    leave_callers_core();
     if (has_runs_for(number)) take_runs(number);
     if (job == last) continue;
     last = job;
@@ -230,6 +254,7 @@ static int tvm_tiling_launch(Task task, void* data, int count) {
     return 0;
   }
   if (pool.started < pool.threads) start_threads();
+  tell_callers_core();
   pool.task = task;
   pool.data = data;
   pool.failed = 0;
@@ -311,6 +336,7 @@ int __tvm_ffi_tvm_tiling_beside_add(void* self, const Value* arguments, int32_t 
   Value* kept = count > 0 && beside.count < beside.most ? malloc(count * sizeof(Value)) : 0;
   if (!kept) return 0;
   for (int32_t i = 1; i < count; ++i) kept[i - 1] = arguments[i];
+  tell_callers_core();
   pthread_mutex_lock(&pool.lock);
   beside.runs[beside.count++] = (Run){.arguments = kept, .count = count - 1, .model = (int32_t)arguments[0].value};
   __atomic_fetch_add(&beside.undone, 1, __ATOMIC_RELAXED);
