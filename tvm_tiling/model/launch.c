@@ -132,7 +132,8 @@ static Run* next_run(int thread) {
   Run* found = 0;
   int free = 0;
   pthread_mutex_lock(&pool.lock);
-  for (int32_t i = 0; beside.left && i < beside.count; ++i) {
+  int32_t count = thread < beside.threads ? beside.count : 0; /* others may come late, from a call with more threads */
+  for (int32_t i = 0; beside.left && i < count; ++i) {
     Run* run = &beside.runs[i];
     if (run->begun) continue;
     if (run->model == beside.on[thread]) {
