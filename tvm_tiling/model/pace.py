@@ -31,8 +31,9 @@ class Times:
         return len(self._latest) >= LEAST
 
     @property
-    def median(self) -> float:
-        return sorted(self._latest)[len(self._latest) // 2]
+    def least(self) -> float:
+        """The one with the fewest disturbances."""
+        return min(self._latest)
 
 
 class Pace:
@@ -49,8 +50,8 @@ def is_beside(runs: Mapping[Pace, int]) -> bool:
         return False
     if not all(pace.beside.known for pace in runs):
         return True
-    in_turn = sum(count * pace.in_turn.median for pace, count in runs.items())
-    better = sum(count * pace.beside.median for pace, count in runs.items()) < in_turn
+    in_turn = sum(count * pace.in_turn.least for pace, count in runs.items())
+    better = sum(count * pace.beside.least for pace, count in runs.items()) < in_turn
     return better != (next(_calls) % AGAIN == 0)
 
 
@@ -58,6 +59,6 @@ def note_beside(runs: Mapping[Pace, int], seconds: float) -> None:
     """That these runs took so many seconds beside each other. A model's part is as large as it is in turn."""
     if not all(pace.in_turn.known for pace in runs):
         return
-    share = seconds / max(sum(count * pace.in_turn.median for pace, count in runs.items()), 1e-9)
+    share = seconds / max(sum(count * pace.in_turn.least for pace, count in runs.items()), 1e-9)
     for pace in runs:
-        pace.beside.add(share * pace.in_turn.median)
+        pace.beside.add(share * pace.in_turn.least)
