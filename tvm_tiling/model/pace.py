@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 KEPT = 7  # latest times
-LEAST = 3  # of them before they are believed
+LEAST = 3  # of them, each of a call, before they are believed
 AGAIN = 32  # calls, behind which the other way is tried once
 
 _calls = itertools.count(1)
@@ -37,7 +37,7 @@ class Times:
 
 
 class Pace:
-    """What runs of one model took in turn, and beside others as a share of the whole."""
+    """What a run of one model took, on average of each call: in turn, and beside others as a share of the whole."""
 
     def __init__(self) -> None:
         self.in_turn, self.beside = Times(), Times()

@@ -45,7 +45,7 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
             results = _beside(runs, paces)
             if results is not None:
                 return results
-        return _in_turn(runs)
+        return _in_turn(runs, paces)
     finally:
         _lock.release()
 
@@ -75,13 +75,15 @@ def _named(inputs: Any) -> Mapping[str, Any]:
     return inputs if isinstance(inputs, Mapping) else {}
 
 
-def _in_turn(runs: Sequence[tuple[Executable, Any]]) -> list[Any]:
-    results, before = [], time.perf_counter()
+def _in_turn(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any]:
+    results, taken, before = [], dict.fromkeys(paces, 0.0), time.perf_counter()
     for executable, inputs in runs:
         results.append(_run(executable, inputs))
         after = time.perf_counter()
-        executable.pace.in_turn.add(after - before)
+        taken[executable.pace] += after - before
         before = after
+    for pace, count in paces.items():
+        pace.in_turn.add(taken[pace] / count)
     return results
 
 
