@@ -108,9 +108,13 @@ def test_version(capsys):
     assert code == 0 and out.strip()
 
 
-def test_a_reader_that_leaves_early_is_no_traceback():
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # written at once, or when the command is done
+def test_a_reader_that_leaves_early_is_no_traceback(unbuffered):
     code = "from tvm_tiling.cli import main; main(['hardware', 'list', '--json'])"
-    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
     writer.stdout.close()
     assert writer.stderr.read() == b""
     writer.stderr.close()

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from command_line import run
 
+import tvm_tiling as tt
 from tvm_tiling.cli import bench_model
 from tvm_tiling.cli.model_options import OpenSizes
+from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.errors import WorkloadError
 
 onnx = pytest.importorskip("onnx")
@@ -64,6 +66,26 @@ def test_compile_then_run_then_report(files, capsys, tmp_path, monkeypatch):
     report = json.loads(out[out.index("{") :])
     assert code == 0 and report["seconds"] > 0
     assert any(operator["kind"] == "convolution" and operator["decision"] for operator in report["operators"])
+
+
+def test_compile_takes_cuts_from_a_database_that_is_there(files, capsys, tmp_path):
+    class Formulas:
+        """Knows no cut, and who was asked for."""
+
+        def cut_for(self, workload, hardware, ahead=False, epilogue=""):
+            asked.append((workload, hardware, ahead, epilogue))
+
+    asked: list = []
+    net, url, compiled = str(files / "net.onnx"), str(tmp_path / "shapes.db"), str(tmp_path / "net.tar")
+    tt.compile(net, database=Formulas(), cache=False)
+    (workload, hardware, ahead, epilogue), *_ = asked
+    cut = list(neighbourhood(workload, hardware, ahead=ahead).cuts())[3]
+    words = ("compile", net, "-o", compiled, "--no-cache", "--database", url)
+    assert run(capsys, *words) == (1, "", f"error: {url} is not there; accepted: the file of a database of shapes\n")
+    with tt.ShapeDatabase(url) as database:
+        database.add(workload, cut, 1e-6, target=hardware, epilogue=epilogue, ahead=ahead)
+    assert run(capsys, *words)[0] == 0
+    assert [o.why for o in tt.load(compiled).operators if o.kind == "convolution"] == ["from the database"]
 
 
 def test_open_dimensions_are_given_by_shape(files, capsys, tmp_path):

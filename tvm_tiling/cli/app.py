@@ -61,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if arguments is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
+        try:
+            typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,9 +15,13 @@ from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of
 from .output import print_json, working
 from .preset_option import targets
 
+if TYPE_CHECKING:
+    from ..tuning.shapes.database import ShapeDatabase
+
 EXAMPLES = (
     "tvm-tiling compile model.onnx -o model.tar",
     "tvm-tiling compile model.onnx --batch 1,8 -o batches.tar",
+    "tvm-tiling compile model.onnx --database shapes.db",
     "tvm-tiling compile model.onnx --target vsim/vta --calibration x.npz -o accelerated.tar",
 )
 
@@ -45,12 +52,12 @@ def command(
     refuse_unwritable(output)
     sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
-    with working(f"compiling {model}"):
+    with working(f"compiling {model}"), _shapes(database) as cuts:
         executable = compile_model(
             model,
             target=target,
             params=params or None,
-            database=database or None,
+            database=cuts,
             calibration=[arrays_of(file) for file in calibration] or None,
             winograd=winograd,
             cache=cache,
@@ -70,6 +77,15 @@ def command(
         for line in variant.signature.lines():
             print(line)
         print(f"memory: {variant.memory}")
+
+
+def _shapes(url: str) -> AbstractContextManager[ShapeDatabase | None]:
+    """The database, which has to be there; nothing where none is named."""
+    if not url:
+        return contextlib.nullcontext()
+    from ..tuning.shapes.database import ShapeDatabase  # which brings SQLAlchemy
+
+    return ShapeDatabase(url, create=False)
 
 
 def _peak_memory() -> int | None:

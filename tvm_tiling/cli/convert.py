@@ -9,7 +9,8 @@ import typer
 from ..errors import ModelFormatError, WorkloadError
 from ..whole_file import refuse_unwritable, whole_file
 from .model_options import SHAPE, OpenSizes
-from .output import print_json, print_table, working
+from .output import print_json, working
+from .table import print_table
 
 EXAMPLES = (
     "tvm-tiling convert model.relay --params model.params -o model.relax.json",

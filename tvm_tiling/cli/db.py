@@ -18,8 +18,9 @@ from ..tuning.shapes.database import ShapeDatabase
 from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
-from .output import examples, print_json, print_table
+from .output import examples, print_json
 from .preset_option import presets
+from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
 

@@ -6,9 +6,6 @@ No tuning and no download; about a minute on two cores.
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from ..measure import machine_record
 from .demo_network import NetworkDemonstration, demonstrate_network, network_steps, print_network
 from .demo_products import LARGEST, SMALLEST, Demonstration, demo_products, demonstrate, print_products, product_steps
 from .demo_rival import DemoError, Progress
-from .output import print_json
+from .output import print_json, stepping
 
 SMALL_RESNET = "small ResNet, 18 layers, 128 x 128"
 
@@ -42,7 +39,7 @@ def command(
         raise ModelFormatError(f"{model} is no file; accepted: an ONNX model")
     products = [] if model else demo_products(size)
     network = bool(model) or importlib.util.find_spec("onnx") is not None
-    with _progress(network * network_steps() + product_steps(products) + 1) as step:
+    with stepping(network * network_steps() + product_steps(products) + 1) as step:
         step("loading TVM")
         networks = [_network(model, step)] if network else []
         results = [demonstrate(product, step) for product in products]
@@ -67,22 +64,6 @@ def _network(model: str, step: Progress) -> NetworkDemonstration:
     from .demo_resnet import resnet_bytes
 
     return demonstrate_network(SMALL_RESNET, resnet_bytes(), step)
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Progress]:
-    """A bar on standard error; one line for each step where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda text: print(text, file=sys.stderr)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=steps, completed=-1)
-        yield lambda text: bar.update(task, description=text, advance=1)
 
 
 def _print(machine: dict[str, Any], networks: list[NetworkDemonstration], products: list[Demonstration]) -> None:

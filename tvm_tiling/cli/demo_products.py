@@ -19,7 +19,7 @@ from ..decide.tiling import GemmTiling
 from ..lowering.threads import bind_workers, own_core, usable_core_count, use_all_cores
 from ..measure import Condition, Paired, Side, StopRule, paired
 from .demo_rival import SLOW, DemoError, Progress, few_pairs, middle_half
-from .output import print_table
+from .table import print_table
 
 SMALLEST, LARGEST = 16, 1024  # TVM's default takes seconds for one product of 1024 cubed
 SETTLE = 0.15  # seconds; idle threads spin before they sleep, OpenBLAS's for 26 ms and TVM's for some 100 ms

@@ -19,7 +19,8 @@ from ..model.cache_folder import CacheFolder
 from .doctor_check import Check
 from .doctor_packages import check_packages, installed_version, own_requirements
 from .doctor_tvm import check_tvm, probe
-from .output import print_json, print_table, working
+from .output import print_json, working
+from .table import print_table
 
 OLDEST_PYTHON = (3, 10)
 

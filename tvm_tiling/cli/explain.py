@@ -19,8 +19,9 @@ from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model
 from .operator_text import Workload, parse_operator
-from .output import print_json, print_table
+from .output import print_json
 from .preset_option import presets
+from .table import print_table
 
 EXAMPLES = (
     "tvm-tiling explain gemm 64 16384 64",

@@ -10,7 +10,8 @@ from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
 from .model_options import OpenSizes, is_executable
 from .operator_table import print_decided
-from .output import print_json, print_table, working
+from .output import print_json, working
+from .table import print_table
 
 if TYPE_CHECKING:
     from ..model.explain import Explanation

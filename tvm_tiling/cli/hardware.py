@@ -12,7 +12,8 @@ from ..errors import HardwareError
 from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
 from ..hardware.machine import Machine
-from .output import examples, print_json, print_table
+from .output import examples, print_json
+from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
 

@@ -24,6 +24,8 @@ BATCH = typer.Option("", "--batch", help="Size of the first dimension where the 
 DIM = typer.Option([], "--dim", help="Size of an open dimension by its name: seq=128, or seq=64,128.")
 SHAPE = typer.Option([], "--shape", help="Whole shape of an input that leaves it open: name=1,3,224,224.")
 
+ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
+
 
 @dataclass(frozen=True)
 class OpenSizes:
@@ -119,8 +121,10 @@ def arrays_of(file: str) -> dict[str, Any]:
     try:
         arrays = np.load(file, allow_pickle=False)
         if isinstance(arrays, np.ndarray):
-            raise ValueError("it holds one array without a name")
+            raise ValueError("one array without a name")
         with arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ModelFormatError(f"{file} cannot be read as arrays ({error}); accepted: what numpy.savez wrote") from None
+    except OSError as error:
+        raise ModelFormatError(f"{file} cannot be read: {error.strerror or error}; {ACCEPTED_ARRAYS}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise ModelFormatError(f"{file} holds no arrays by name, or is damaged; {ACCEPTED_ARRAYS}") from None

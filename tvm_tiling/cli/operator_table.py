@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from .output import print_table
+from .table import print_table
 
 if TYPE_CHECKING:
     from ..model.report import OperatorRecord, Report

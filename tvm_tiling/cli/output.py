@@ -1,55 +1,20 @@
-"""What commands print on standard output: JSON for machines, tables for people; and what they do meanwhile."""
+"""What commands print for machines, and what they say of what they do meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-PIPE_WIDTH = 200  # columns where standard output is no terminal
-NARROW = 110  # columns of a terminal that has no room for a table's spare ones
-WORDS = 16  # columns that a column of words has at least, if its words are as long
-FIGURES = "+-0123456789."
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def print_json(value: Any) -> None:
     """`value` as indented JSON with its keys in the given order."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], spare: Collection[str] = ()) -> None:
-    """A table of plain text cells. Long cells are folded, never cut; columns of figures stand to the right and are not
-    folded. `spare`: headings of columns that narrow terminals are not shown."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    places = [p for p, heading in enumerate(headings) if console.width >= NARROW or heading not in spare]
-    cells = [[str(row[place]) for place in places] for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column, place in enumerate(places):
-        own = [row[column] for row in cells]
-        longest = max(map(len, own), default=0)
-        figures = bool(own) and all(not cell or (cell[0] in FIGURES and " " not in cell) for cell in own)
-        table.add_column(
-            headings[place],
-            overflow="fold",
-            justify="right" if figures else "left",
-            min_width=longest if figures else min(longest, WORDS),
-        )
-    for row in cells:
-        table.add_row(*map(Text, row))
-    console.print(table)
-
-
-def without_zeros(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
-    """A table without the columns that are 0 or empty in every row, for terminals."""
-    kept = [place for place in range(len(headings)) if not rows or any(row[place] not in (0, "") for row in rows)]
-    return [headings[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 @contextlib.contextmanager
@@ -58,13 +23,29 @@ def working(what: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
+    with _bar() as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+@contextlib.contextmanager
+def stepping(steps: int) -> Iterator[Callable[[str], None]]:
+    """What is called at the start of each step with what it does, which a bar on standard error shows, or, where that
+    is no terminal, a line."""
+    if not sys.stderr.isatty():
+        yield lambda text: print(text, file=sys.stderr)
+        return
+    with _bar() as bar:
+        task = bar.add_task("", total=steps, completed=-1)
+        yield lambda text: bar.update(task, description=text, advance=1)
+
+
+def _bar() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what, total=None)
-        yield
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def examples(*lines: str) -> str:

@@ -16,8 +16,9 @@ from ..whole_file import refuse_unwritable
 from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened
 from .operator_table import print_report
 from .operator_text import OPERATORS
-from .output import print_json, print_table, working
+from .output import print_json, working
 from .preset_option import presets
+from .table import print_table
 from .timed_model import timed_model
 
 EXAMPLES = (

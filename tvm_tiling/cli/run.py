@@ -9,7 +9,8 @@ import typer
 
 from ..whole_file import refuse_unwritable, whole_file
 from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
-from .output import print_json, print_table
+from .output import print_json
+from .table import print_table
 
 EXAMPLES = (
     "tvm-tiling run model.tar --input x.npz -o y.npz",

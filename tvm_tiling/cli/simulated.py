@@ -17,7 +17,7 @@ from ..errors import ProgramError
 from ..hardware import Hardware
 from ..workload import RnnWorkload
 from .operator_text import OPERATORS, Workload, parse_operator
-from .output import print_table, without_zeros
+from .table import print_table, without_zeros
 
 MACHINE = "neartile"  # for operators and models, where none is named
 COLUMN_MACHINE = "rnn16k"  # for recurrent layers

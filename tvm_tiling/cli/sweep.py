@@ -15,9 +15,10 @@ from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.sweep import sweep_page
 from ..whole_file import refuse_unwritable
-from .output import print_json, print_table
+from .output import print_json
 from .preset_option import presets
 from .simulated import subject_of
+from .table import print_table
 
 OPTION = "--values"
 EXAMPLES = (
