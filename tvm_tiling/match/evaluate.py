@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
 
@@ -64,3 +65,15 @@ def conditional(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr] | Non
     if isinstance(expr, Call) and getattr(expr.op, "name", "").endswith(".if_then_else"):
         return expr.args[0], expr.args[1], expr.args[2]
     return None
+
+
+def assuming(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
+    """`expr` where `condition` is known to hold or not to."""
+
+    def choose(node: tirx.Expr) -> tirx.Expr:
+        branches = conditional(node)
+        if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
+            return node
+        return branches[1 if holds else 2]
+
+    return tvm_ffi.structural_map(expr, (tirx.Expr, choose))

@@ -10,7 +10,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from .access import loads, variables
-from .evaluate import conditional
+from .evaluate import assuming, conditional
 from .function import refuse
 
 _MOST_CONDITIONS = 4
@@ -43,7 +43,7 @@ def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> t
     for holds in product((True, False), repeat=len(conditions)):
         value = expr
         for condition, held in zip(conditions, holds, strict=True):
-            value = _decided(value, condition, held)
+            value = assuming(value, condition, held)
         values[holds] = value
     inside = [holds for holds, value in values.items() if not _is_zero(value)]
     if len(inside) != 1:
@@ -56,18 +56,6 @@ def _padding(values: list[tirx.Expr]) -> str:
     simplified = [sym.Analyzer().simplify(value) for value in values]
     constant = [v.value for v in simplified if isinstance(v, (tirx.IntImm, tirx.FloatImm))]
     return f"{constant[0]:g}" if constant else "elements"
-
-
-def _decided(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
-    """`expr` where `condition` is known to hold or not to."""
-
-    def choose(node: tirx.Expr) -> tirx.Expr:
-        branches = conditional(node)
-        if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
-            return node
-        return branches[1 if holds else 2]
-
-    return tvm_ffi.structural_map(expr, (tirx.Expr, choose))
 
 
 def _is_zero(expr: tirx.Expr) -> bool:

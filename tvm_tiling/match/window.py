@@ -18,7 +18,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from .access import loads, variables
-from .evaluate import conditional, evaluate
+from .evaluate import assuming, conditional, evaluate
 from .extreme import extreme, plain
 from .stages import Stage
 
@@ -71,7 +71,7 @@ def window_of(stage: Stage) -> Window:
     if split is None or len(conditions) != 1 or write.init is None or loads(conditions[0]):
         return as_it_is
     _, term = split
-    outside = sym.Analyzer().simplify(_decided(term, conditions[0], False))
+    outside = sym.Analyzer().simplify(assuming(term, conditions[0], False))
     if not tvm_ffi.structural_equal(outside, write.init):
         return as_it_is
     bounds = []
@@ -80,7 +80,7 @@ def window_of(stage: Stage) -> Window:
         if bound is None:
             return as_it_is
         bounds.append(bound)
-    value = _decided(write.value, conditions[0], True)
+    value = assuming(write.value, conditions[0], True)
     return Window(replace(stage, writes=(replace(write, value=value),)), tuple(bounds))
 
 
@@ -112,16 +112,6 @@ def _choices(value: tirx.Expr) -> list[tirx.Expr]:
 
     tvm_ffi.structural_walk(value, (tirx.Expr, note))
     return found
-
-
-def _decided(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
-    def choose(node: tirx.Expr) -> tirx.Expr:
-        branches = conditional(node)
-        if branches is None or not tvm_ffi.structural_equal(branches[0], condition):
-            return node
-        return branches[1 if holds else 2]
-
-    return tvm_ffi.structural_map(expr, (tirx.Expr, choose))
 
 
 def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:

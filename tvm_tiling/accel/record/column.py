@@ -7,23 +7,18 @@ columns and rows the engine takes at once stands in the annotations "vsim.ep" an
 from __future__ import annotations
 
 import numpy as np
-from tvm import tirx
 
 from ..program.isa import Flag, Opcode
 from .buffers import Places
-from .engines import constant, operands_of_product, record_fill, starts_sum
+from .engines import operands_of_product, records_start, starts_sum
 from .instances import Coupled, Instances
-from .rows import Rows, grouped, walk
+from .rows import Rows, grouped
 
 
 def record_column(found: Instances, places: Places, rows: Rows, queue: str) -> None:
     """A block of the engine "column": c[row] = c[row] + matrix[row, column] * vector[column], or a constant that starts
     such sums."""
-    store = found.leaf.block.body
-    assert isinstance(store, tirx.BufferStore)
-    if constant(store.value) is not None:
-        target = walk(found, places, store.buffer, store.indices)
-        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+    if records_start(found, places, rows, queue):
         return
     left, right, target = operands_of_product(found, places)
     groups = grouped(found, (left, right, target), len(found.inner)) or []

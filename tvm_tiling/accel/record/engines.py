@@ -74,6 +74,17 @@ def _record_bordered(
         )
 
 
+def records_start(found: Instances, places: Places, rows: Rows, queue: str) -> bool:
+    """Whether the block stores a constant that starts sums; if so it is recorded."""
+    store = found.leaf.block.body
+    assert isinstance(store, tirx.BufferStore)
+    value = constant(store.value)
+    if value is None:
+        return False
+    record_fill(found, rows, queue, walk(found, places, store.buffer, store.indices), value)
+    return True
+
+
 def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float, number: int = 0) -> None:
     """Every element of `target` becomes `value`."""
     loops = _copy_loops(found, (target,))
@@ -101,11 +112,7 @@ def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> 
     The sum starts anew where all summed axes stand at their start and the block says what it starts with, which has to
     be 0: that is the instruction without ACCUMULATE.
     """
-    store = found.leaf.block.body
-    assert isinstance(store, tirx.BufferStore)
-    if constant(store.value) is not None:
-        target = walk(found, places, store.buffer, store.indices)
-        record_fill(found, rows, queue, target, constant(store.value) or 0.0)
+    if records_start(found, places, rows, queue):
         return
     left, right, target = operands_of_product(found, places)
     loops = _product_loops(found, left, right, target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,9 +174,3 @@ def _names(expr: relax.Expr) -> list[str]:
         return []
     inner = [name for arg in expr.args for name in _names(arg)]
     return [*inner, str(getattr(expr.op, "name", "call"))]
-
-
-def check_operands(args: Sequence[Value], least: int) -> None:
-    """ValueError where fewer than `least` operands are given."""
-    if len(args) < least:
-        raise ValueError(f"it has {len(args)} operands; accepted: {least}")
