@@ -81,11 +81,14 @@ def base(tmp_path_factory) -> Path:
 def images(base: Path) -> Iterator[tuple[list[str], Run]]:
     """Two builds, each where nothing of the other is: their digests, and what runs a command in the second."""
     digests, storages = [], []
+    # That of the first build, whatever is committed meanwhile.
+    git = ("git", "-C", str(ROOT), "rev-parse", "HEAD")
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     for name in ("first", "second"):
         storage = Storage(base.parent / name)
         storages.append(storage)
         storage.run("buildah", "pull", "--quiet", f"oci-archive:{base}")
-        built = storage.run(str(ROOT / "docker/build"), "--with", "buildah", "--base", BASE, "--snapshot", "")
+        built = storage.run(str(ROOT / "docker/build"), "--with", "buildah", "--base", BASE, "--snapshot", "", commit)
         digests.append(built.splitlines()[-1])
     container = storage.run("buildah", "from", "--pull-never", "localhost/tvm-tiling:full")
     try:
