@@ -12,6 +12,7 @@ from networks import Network, conv_bn_relu
 from tvm.support import cc
 
 import tvm_tiling as tt
+from tvm_tiling.lowering.threads import usable_processors
 from tvm_tiling.model.launcher import SOURCE
 
 pytestmark = pytest.mark.skipif(
@@ -69,13 +70,55 @@ int main(void) {
 """
 
 
-def test_every_task_runs_once(tmp_path):
-    source, program = tmp_path / "stress.c", tmp_path / "stress"
-    source.write_text(STRESS)
+# The helper is made with the caller's core alone, then has two: it is to be seen on the other one.
+LEAVING = r"""
+#include "launch.c"
+#include <stdlib.h>
+#include <unistd.h>
+
+static int callers, elsewhere;
+static int look(int number, Group* group, void* data) {
+  (void)number; (void)group; (void)data;
+  if (sched_getcpu() != callers) __atomic_store_n(&elsewhere, 1, __ATOMIC_RELAXED);
+  usleep(100);
+  return 0;
+}
+
+int main(int count, char** names) {
+  (void)count;
+  callers = atoi(names[1]);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(callers, &one);
+  sched_setaffinity(0, sizeof one, &one);
+  Value arguments[] = {{INTEGER, 0, {0}}, {INTEGER, 0, {1}}, {INTEGER, 0, {callers}}, {INTEGER, 0, {atoi(names[2])}}};
+  Value result;
+  __tvm_ffi_tvm_tiling_share(0, arguments, 3, &result);
+  tvm_tiling_launch(look, 0, 2);
+  usleep(10000);
+  __tvm_ffi_tvm_tiling_share(0, arguments, 4, &result);
+  for (int i = 0; i < 20000 && !elsewhere; ++i) tvm_tiling_launch(look, 0, 2);
+  return !elsewhere;
+}
+"""
+
+
+def run_program(folder, text, *arguments):
+    source, program = folder / "program.c", folder / "program"
+    source.write_text(text)
     options = ["-x", "c", "-O2", "-pthread", "-I", str(SOURCE.parent)]
     subprocess.run([cc.get_cc(), *options, str(source), "-o", str(program)], check=True)
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_every_task_runs_once(tmp_path):
+    run_program(tmp_path, STRESS)
+
+
+@pytest.mark.skipif(len(usable_processors()) < 2, reason="one core")
+def test_a_helper_leaves_its_callers_core(tmp_path):
+    run_program(tmp_path, LEAVING, *map(str, usable_processors()[:2]))
 
 
 def small_network():
