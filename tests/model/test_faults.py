@@ -84,6 +84,28 @@ print("whole")
     assert ended(started(code, tmp_path)) == "whole"
 
 
+def test_a_disk_that_fills_up_during_a_compilation(tmp_path):
+    """LLVM would end the process; what it writes lies in memory."""
+    code = """
+import tvm_tiling.model.build as build
+build._require_room = lambda folder: None  # others take what there is
+try:
+    tt.compile(module(), cache=False)
+except OSError as error:
+    print(error)
+assert not list(TEMPORARY.iterdir())
+"""
+    small = tmp_path / "tmp"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", small], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a disk of its own")
+    try:
+        said = ended(started(code, tmp_path))
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert said.startswith("what is compiled cannot be put into ") and "No space left on device; accepted: " in said
+
+
 @pytest.mark.parametrize("place", ["/proc/none/cache", "file"])
 def test_a_cache_that_cannot_be_written_costs_nothing_but_compilations(place, tmp_path, monkeypatch):
     from networks import Network

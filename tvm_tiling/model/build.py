@@ -23,8 +23,10 @@ from tvm.relax import vm_build
 
 from .library import Library
 from .link import link
+from .memory_files import MemoryFiles
 
 T = TypeVar("T")
+OTHER_FOLDER = "another folder by TMPDIR"
 ROOM = 64 << 20  # bytes, some ten times what the machine code of the largest networks takes
 
 
@@ -48,22 +50,27 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     # The two halves of relax.build, which compiles all PrimFuncs as one in between.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
-    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder, MemoryFiles(Path(folder)) as files:
         _require_room(folder)
-        objects = _objects(functions, target, workers, Path(folder))
-        linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
-        return Built(link(linked, Path(folder)), _planned(mod))
+        try:
+            objects = _objects(functions, target, workers, files)
+            linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
+            return Built(link(linked, Path(folder), files), _planned(mod))
+        except OSError as error:
+            raise OSError(
+                f"what is compiled cannot be put into {folder}: {error.strerror}; accepted: {OTHER_FOLDER}"
+            ) from None
 
 
 def _require_room(folder: str) -> None:
-    """OSError where machine code may find no room: LLVM ends the process when it cannot write."""
+    """OSError where machine code may find no room: said at once and not behind a minute of compilation."""
     free, (largest, _) = shutil.disk_usage(folder).free, resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest != resource.RLIM_INFINITY:
         free = min(free, largest)
     if free < ROOM:
         raise OSError(
             f"{Path(folder).parent} has room for {free >> 20} MiB; accepted: {ROOM >> 20} MiB for what is compiled "
-            "there, or another folder by TMPDIR"
+            f"there, or {OTHER_FOLDER}"
         )
 
 
@@ -90,13 +97,13 @@ def build_functions(
 
 
 def _objects(
-    functions: dict[str, tirx.PrimFunc], target: tvm.target.Target, workers: int, folder: Path
+    functions: dict[str, tirx.PrimFunc], target: tvm.target.Target, workers: int, files: MemoryFiles
 ) -> list[tvm.runtime.Module]:
-    """The same as machine code, in files in `folder`."""
+    """The same as machine code, in `files`."""
 
     def written(group: dict[str, tirx.PrimFunc]) -> tvm.runtime.Module:
         names = list(group)
-        path = str(folder / f"{names[0]}.o")
+        path = files.path(f"{names[0]}.o")
         _compiled(group, target).write_to_file(path)
         return tvm.runtime.load_static_library(path, names)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,25 +18,30 @@ from tvm.target.codegen import llvm_get_system_triple
 from ..errors import TilingError
 from . import launcher
 from .library import OBJECTS, SHARED, Library, load, mapped
+from .memory_files import MemoryFiles
+
+BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there
 
 
-def link(executable: VMExecutable, folder: Path) -> Library:
-    """The library of an executable whose kernels are objects, made in `folder`. TilingError where the C compiler does
-    not link it."""
-    objects = _objects(executable, folder)
+def link(executable: VMExecutable, folder: Path, files: MemoryFiles) -> Library:
+    """The library of an executable whose kernels are objects, made in `folder`, in which `files` lie. OSError where the
+    folder has no room, TilingError where the C compiler does not link it."""
+    objects = _objects(executable, folder, files)
     if cc.get_cc() is None:
         return load(_archive(objects), OBJECTS)
     path = folder / "model.so"
     try:
         cc.create_shared(str(path), [*objects, *launcher.compiled(folder)])
     except RuntimeError as error:
+        if not shutil.disk_usage(folder).free:  # TVM does not tell that it wrote part of an object
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         said = [line for line in str(error).splitlines() if line.strip()]
         why = said[1] if len(said) > 1 else "".join(said)
         raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
     return Library(mapped(path), path.read_bytes(), SHARED)
 
 
-def _objects(executable: VMExecutable, folder: Path) -> list[str]:
+def _objects(executable: VMExecutable, folder: Path, files: MemoryFiles) -> list[str]:
     """The files of the kernels, and one of bytecode and constants, which LLVM writes as well if it knows for what."""
     found: list[str] = []
 
@@ -42,6 +50,7 @@ def _objects(executable: VMExecutable, folder: Path) -> list[str]:
         found.extend(file for file in files if file.endswith(".o"))
 
     collect.get_target_triple = llvm_get_system_triple  # type: ignore[attr-defined]
+    files.path(BYTECODE)
     executable.export_library(str(folder / "model.o"), fcompile=collect, workspace_dir=str(folder))
     return found
 
