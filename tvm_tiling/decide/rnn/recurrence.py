@@ -22,7 +22,9 @@ from ..vector.elementwise import FUNCTION
 # Gates of a unit by the letters of the textbooks.
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoid and tanh, of each unit
-# Cycles in which the cores meet at the end of a parallel loop, at about 3 GHz, where they run without rest.
+# Cycles that a step on all cores takes beyond its share of one on one core: an empty loop's 0.13 microseconds and the
+# way of the state from core to core. Measured: 0.2 to 0.7 microseconds for 32 to 256 units and one sequence, at the
+# 2.6 GHz that the description of that CPU states.
 MEETING = 1500.0
 # Part of a cache that holds weights from one step to the next.
 KEPT = 0.8
