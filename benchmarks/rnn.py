@@ -87,7 +87,7 @@ def together(name: str, models: int, rule: StopRule) -> dict[str, Any]:
 
     for _ in range(4 * LEAST):  # by then it has found out which way is the better one
         tt.run_many(runs)
-    pair = paired(Side(lambda: tt.run_many(runs)), Side(in_turn, own_core), rule, Condition(settle=SETTLE))
+    pair = paired(Side(lambda: tt.run_many(runs), own_core), Side(in_turn, own_core), rule, Condition(settle=SETTLE))
     return {"network": name, "models": models, **pair.to_dict()}
 
 

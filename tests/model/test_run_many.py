@@ -169,6 +169,6 @@ def test_both_ways_are_tried_and_the_faster_one_stays(faster):
         else:
             small.in_turn.add(1.0), small.in_turn.add(1.0), large.in_turn.add(2.0)
     assert set(chosen[: 2 * LEAST]) == {True, False}
-    assert large.beside.least == pytest.approx(2 * small.beside.least)
+    assert large.beside.usual == pytest.approx(2 * small.beside.usual)
     rest = chosen[2 * LEAST :]
     assert rest.count(faster == "beside") == len(rest) - 4

@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Mapping
 
-KEPT = 7  # latest times
+KEPT = 5  # latest times
 LEAST = 3  # of them, each of a call, before they are believed
 AGAIN = 32  # calls, behind which the other way is tried once
 
@@ -31,9 +31,9 @@ class Times:
         return len(self._latest) >= LEAST
 
     @property
-    def least(self) -> float:
-        """The one with the fewest disturbances."""
-        return min(self._latest)
+    def usual(self) -> float:
+        """Their median."""
+        return sorted(self._latest)[len(self._latest) // 2]
 
 
 class Pace:
@@ -50,8 +50,8 @@ def is_beside(runs: Mapping[Pace, int]) -> bool:
         return False
     if not all(pace.beside.known for pace in runs):
         return True
-    in_turn = sum(count * pace.in_turn.least for pace, count in runs.items())
-    better = sum(count * pace.beside.least for pace, count in runs.items()) < in_turn
+    in_turn = sum(count * pace.in_turn.usual for pace, count in runs.items())
+    better = sum(count * pace.beside.usual for pace, count in runs.items()) < in_turn
     return better != (next(_calls) % AGAIN == 0)
 
 
@@ -59,6 +59,6 @@ def note_beside(runs: Mapping[Pace, int], seconds: float) -> None:
     """That these runs took so many seconds beside each other. A model's part is as large as it is in turn."""
     if not all(pace.in_turn.known for pace in runs):
         return
-    share = seconds / max(sum(count * pace.in_turn.least for pace, count in runs.items()), 1e-9)
+    share = seconds / max(sum(count * pace.in_turn.usual for pace, count in runs.items()), 1e-9)
     for pace in runs:
-        pace.beside.add(share * pace.in_turn.least)
+        pace.beside.add(share * pace.in_turn.usual)
