@@ -65,6 +65,19 @@ class Conv:
         return min(self.points) >= 1
 
     @property
+    def reads(self) -> bool:
+        """Whether along every axis some point meets an element of the input, not only padding or gaps."""
+
+        def met(axis: int) -> set[float]:
+            stride, before, gap = self.stride[axis], self.before[axis], self.dilation[axis]
+            steps = [(point, tap) for point in range(self.points[axis]) for tap in range(self.kernel[axis])]
+            if self.transposed:
+                return {(point + before - tap * gap) / stride for point, tap in steps}
+            return {point * stride + tap * gap - before for point, tap in steps}
+
+        return all(met(axis) & set(range(size)) for axis, size in enumerate(self.space))
+
+    @property
     def shape_x(self) -> tuple[int, ...]:
         return (self.n, *self.space, self.ci)
 
