@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import tvm_tiling as tt
 from tvm import relax
+from tvm_tiling.model.library import SHARED
 
 def module(scale=1.0):
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((9, 24), "float32"))
@@ -70,7 +71,8 @@ def said(action):
 
 assert "old.tar cannot be written: File too large" in said(lambda: exe.save("old.tar"))
 assert Path("old.tar").read_bytes() == before
-assert "old.tar: its library cannot be put into" in said(lambda: tt.load("old.tar"))
+if exe.variants[0].library.kind == SHARED:  # objects are not put anywhere
+    assert "old.tar: its library cannot be put into" in said(lambda: tt.load("old.tar"))
 assert "has room for 0 MiB; accepted: 64 MiB" in said(lambda: tt.compile(module(2.0)))
 from tvm_tiling.model.cache import CompileCache
 CompileCache().put("a" * 64, exe)  # does without

@@ -28,17 +28,23 @@ def link(executable: VMExecutable, folder: Path, files: MemoryFiles) -> Library:
     folder has no room, TilingError where the C compiler does not link it."""
     objects = _objects(executable, folder, files)
     if cc.get_cc() is None:
+        _refuse_full(folder)
         return load(_archive(objects), OBJECTS)
     path = folder / "model.so"
     try:
         cc.create_shared(str(path), [*objects, *launcher.compiled(folder)])
     except RuntimeError as error:
-        if not shutil.disk_usage(folder).free:  # TVM does not tell that it wrote part of an object
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+        _refuse_full(folder)
         said = [line for line in str(error).splitlines() if line.strip()]
         why = said[1] if len(said) > 1 else "".join(said)
         raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
     return Library(mapped(path), path.read_bytes(), SHARED)
+
+
+def _refuse_full(folder: Path) -> None:
+    """OSError for a full disk: TVM does not tell that it wrote part of an object."""
+    if not shutil.disk_usage(folder).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _objects(executable: VMExecutable, folder: Path, files: MemoryFiles) -> list[str]:
