@@ -18,8 +18,10 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -34,22 +36,22 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import machine_record
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
 from tvm_tiling.tuning.learning.residual import pairwise_accuracy, peak_at
-from tvm_tiling.tuning.measuring.contest import Alone, Contest
-from tvm_tiling.tuning.measuring.local import LocalBench
 from tvm_tiling.tuning.measuring.measurer import Job
-from tvm_tiling.tuning.measuring.referee import TrialFailed
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .operands import Workload
 from .peers.tvm_operator import this_machine, tir
 from .result import earlier_entries, write_whole
 from .seeded import workload_of
+from .side_by_side import SideBySide
 
 FORMAT = "tvm-tiling-cost-trials"
-VERSION = 2
+VERSION = 3
 SHAPES = 24  # of each operator
 CUTS = 24  # of each shape
-PASSES = 5
+PASSES = 6
+ROUNDS = 20  # of each pass
+PASS_SECONDS = 1.5
 FOLDS = 3  # of the shapes; each is held out once
 APART = 0.02  # of a cost: pairs that are nearer have no order
 # Cuts from here on in the order of prediction are never tried by a search, and not asked about here.
@@ -88,38 +90,37 @@ def cuts_to_measure(space: Space, seed: int) -> list[Cut]:
     return [space.start, *random.Random(seed).sample(near, min(CUTS - 1, len(near)))]
 
 
-def measure(workload: Workload, seed: int, bench: LocalBench) -> dict[str, Any]:
-    """Some cuts of one workload, each with its seconds in passes of different order; what failed is left out."""
+def measure(workload: Workload, seed: int, bench: SideBySide) -> dict[str, Any]:
+    """Some cuts of one workload, each with its seconds in every pass; what failed is left out."""
     cuts = cuts_to_measure(neighbourhood(workload, this_machine()), seed)
     jobs = [Job(workload=workload, cut=cut, hardware=this_machine()) for cut in cuts]
-    bench.prepare(jobs)
-    alone = bench.hold(jobs[0], None, False)
-    assert isinstance(alone, Alone)
-    found: dict[Job, list[float]] = {job: [] for job in jobs}
-    for turn in range(PASSES):
-        for job in random.Random(seed + turn).sample(jobs, len(jobs)):
-            with contextlib.suppress(TrialFailed):
-                contest = bench.hold(job, jobs[0], False)
-                assert isinstance(contest, Contest)
-                found[job].append(alone.seconds / contest.ratio)
-    for job in jobs:
-        bench.release(job)
+    found = bench.measure(jobs, PASSES, ROUNDS, PASS_SECONDS)
     return {
         "workload": workload.to_dict(),
-        "trials": [[job.cut.to_dict(), seconds] for job, seconds in found.items() if len(seconds) == PASSES],
+        "trials": [[job.cut.to_dict(), seconds] for job, seconds in found.items()],
     }
 
 
 class Group:
-    """The measured cuts of one workload."""
+    """The measured cuts of one workload; of an older file those that are still possible."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.workload = workload_of(record["workload"])
         self.space = neighbourhood(self.workload, this_machine())
-        self.cuts = [Cut.from_dict(cut) for cut, _ in record["trials"]]
-        self.passes = np.array([seconds for _, seconds in record["trials"]]).T
+        trials = [(Cut.from_dict(cut), seconds) for cut, seconds in record["trials"]]
+        trials = [trial for trial in trials if self._possible(trial[0])]
+        self.cuts = [cut for cut, _ in trials]
+        passes = np.array([seconds for _, seconds in trials]).T
+        level = np.median(passes, axis=1, keepdims=True)  # the machine's speed during a pass
+        self.passes = passes / level * np.median(level)
         self.costs = np.median(self.passes, axis=0)
         self.predicted = np.array([self.space.predicted(cut) for cut in self.cuts])
+
+    def _possible(self, cut: Cut) -> bool:
+        try:
+            return self.space.predicted(cut) > 0
+        except (TilingError, KeyError):  # KeyError: no form of this workload any more
+            return False
 
 
 Scores: TypeAlias = Callable[[Sequence[Group], Sequence[Group]], list[np.ndarray]]
@@ -139,9 +140,12 @@ class Theirs:
         """Of the cuts of each unseen workload, smaller is better."""
         from tvm.s_tir import meta_schedule as ms
 
-        model = ms.cost_model.XGBModel(num_warmup_samples=0)
+        config = ms.cost_model.xgb_model.XGBConfig(nthread=1)  # threads wait for each other where cores are taken
+        model = ms.cost_model.XGBModel(num_warmup_samples=0, config=config)
+        # By itself it trains anew, up to 10,000 rounds, whenever its trials have grown by a fifth. Here once: when it
+        # has been told of the last workload.
+        model.last_train_size = math.inf
         for number, group in enumerate(known, 1):
-            # By itself it trains again only when its trials have grown by a fifth; of the last workload it shall know.
             model.adaptive_training = number < len(known)
             context = ms.TuneContext(mod=tir(group.workload), target=tt.llvm_target())
             model.update(context, self.candidates[id(group)], self.results[id(group)])
@@ -231,6 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_model", description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("results/cost_trials.json"), help="default: %(default)s")
     parser.add_argument("--shapes", type=int, default=SHAPES, help="of each operator; default: %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, help="begin with no further shape after so long; default: go on to the end"
+    )
     parser.add_argument("--without-theirs", action="store_true", help="MetaSchedule's model takes minutes")
     chosen = parser.parse_args(arguments)
     try:
@@ -241,8 +248,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = {json.dumps(record["workload"]) for record in records}
     left = [w for w in shapes(chosen.shapes) if json.dumps(w.to_dict()) not in known]
     if left:
-        with contextlib.closing(LocalBench()) as bench:
+        until = time.monotonic() + (math.inf if chosen.seconds is None else chosen.seconds)
+        with contextlib.closing(SideBySide()) as bench:
             for number, workload in enumerate(left, len(records)):
+                if time.monotonic() > until:
+                    return 0
                 records.append(measure(workload, number, bench))
                 print(f"measured {len(records[-1]['trials'])} cuts of {workload}", file=sys.stderr)
                 result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine())}

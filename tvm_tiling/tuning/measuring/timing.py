@@ -28,7 +28,7 @@ class WrongResult(RuntimeError):
     """A cut's kernel gives another answer."""
 
 
-class _Loaded:
+class Loaded:
     """A library on the bench's arrays."""
 
     def __init__(self, build: Build, bench: Bench) -> None:
@@ -53,31 +53,31 @@ class Bench:
         self._stale: Any = np.zeros(self.operands.result_shape, workload.acc_dtype or workload.dtype)
         self._stale.view(np.uint8)[...] = STALE
         self.result = tvm.runtime.tensor(self._stale)
-        self._incumbent: _Loaded | None = None
+        self._incumbent: Loaded | None = None
         _ = self.operands.expected  # made now, by all threads of NumPy's library
 
     def measure(self, request: Request) -> Alone | Contest:
         """The request's contest. WrongResult for another answer than the workload's."""
-        candidate = _Loaded(request.candidate, self)
-        seconds = self._check(candidate)
+        candidate = Loaded(request.candidate, self)
+        seconds = self.check(candidate)
         if request.incumbent is None:
             alone = _alone(timed(candidate.run, ALONE))
-            self._check(candidate)
+            self.check(candidate)
             self._incumbent = candidate
             return alone
         incumbent = self._incumbent
         if incumbent is None or incumbent.build != request.incumbent:
-            incumbent = self._incumbent = _Loaded(request.incumbent, self)
+            incumbent = self._incumbent = Loaded(request.incumbent, self)
         once = min(_seconds(incumbent.run) for _ in range(3))
         if seconds > HOPELESS * once:  # it may have been held up: only the quickest of many calls says so
             seconds, once = quickest_call(Side(candidate.run)), quickest_call(Side(incumbent.run))
             if seconds > HOPELESS * once:
                 return Contest(ratio=once / seconds, uncertainty=0.5, seconds=seconds, pairs=1)
         found = contest(candidate.run, incumbent.run, THOROUGH if request.thorough else QUICK)
-        self._check(candidate)
+        self.check(candidate)
         return found
 
-    def _check(self, loaded: _Loaded) -> float:
+    def check(self, loaded: Loaded) -> float:
         """Seconds of a call whose result is right. Asked before and after timing: what races is not wrong always."""
         self.result.copyfrom(self._stale)
         seconds = _seconds(loaded.run)

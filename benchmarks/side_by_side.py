@@ -1,0 +1,134 @@
+"""What the cuts of one workload cost, run in turn (A B C ... A B C ...) by one process on all cores.
+
+A contest of two tells which is the quicker; here many cuts are to be put in order, each with each. What disturbs the
+machine for a while then disturbs all of them, and each cut's time counts relative to the median of its round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+
+from tvm_tiling.lowering.threads import own_core, usable_core_count, use_all_cores
+from tvm_tiling.measure import Condition, Side, inner_repetitions, quickest_call
+from tvm_tiling.tuning.measuring.child import Child, ChildFailed, ChildLost
+from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.request import Build, Subject
+from tvm_tiling.tuning.measuring.session_folder import SessionFolder
+from tvm_tiling.tuning.measuring.template import BUILDING, Template
+
+TIMING = f"{__name__}:answer"
+BUILD_SECONDS = 60.0
+RUN_SECONDS = 120.0
+LEAST_ROUNDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns(Subject):
+    """Builds to be run in turn: `rounds` times, or as often as `seconds` allow but LEAST_ROUNDS times at least; all of
+    it `passes` times, with all of them loaded anew, for where its arrays lie makes a kernel faster or slower."""
+
+    builds: tuple[Build, ...]
+    passes: int
+    rounds: int
+    seconds: float
+
+
+class SideBySide:
+    """Builds the cuts of a workload and runs them in turn, in processes of their own."""
+
+    def __init__(self) -> None:
+        self._template = Template.of(BUILDING, TIMING)
+        self._template.start()
+        self._children = [Child(BUILDING, "it was built", self._template) for _ in range(usable_core_count())]
+        self._free: SimpleQueue[Child] = SimpleQueue()
+        for child in self._children:
+            self._free.put(child)
+        self._timer = Child(TIMING, "they ran", self._template)
+        self._pool = ThreadPoolExecutor(len(self._children))
+
+    def measure(self, jobs: Sequence[Job], passes: int, rounds: int, seconds: float) -> dict[Job, list[float]]:
+        """Seconds of each job of one workload in each pass; those that cannot be built or give wrong results are left
+        out. ChildFailed where none can be built, ChildLost where a kernel ends the process."""
+        with contextlib.closing(SessionFolder()) as folder:
+            pieces = [str(folder.piece()) for _ in jobs]
+            found = list(zip(jobs, self._pool.map(self._build, jobs, pieces), strict=True))
+            built = [(job, build) for job, build in found if isinstance(build, Build)]
+            if not built:
+                raise ChildFailed(f"no cut can be built: {found[0][1]}")
+            cpu = jobs[0].hardware.cpu
+            turns = Turns(
+                workload=jobs[0].workload,
+                cores=cpu.cores if cpu else 1,
+                builds=tuple(build for _, build in built),
+                passes=passes,
+                rounds=rounds,
+                seconds=seconds,
+            )
+            times = self._timer.ask(turns, RUN_SECONDS)
+        return {job: row for (job, _), row in zip(built, times, strict=True) if row}
+
+    def _build(self, job: Job, folder: str) -> Build | str:
+        child = self._free.get()
+        try:
+            found: Build = child.ask((job, folder), BUILD_SECONDS)
+            return found
+        except (ChildFailed, ChildLost) as error:
+            return str(error)
+        finally:
+            self._free.put(child)
+
+    def close(self) -> None:
+        """End all processes."""
+        for child in (self._timer, *self._children):
+            child.close()
+        self._template.close()
+        self._pool.shutdown(cancel_futures=True)
+
+
+# ---- in the process that times ---------------------------------------------------------------------------------------
+
+
+def answer(turns: Turns) -> list[list[float]]:
+    """Seconds of each build in each pass; none of one whose result is wrong."""
+    from tvm_tiling.tuning.measuring.timing import Bench, Loaded, WrongResult
+
+    use_all_cores(turns.cores)
+    bench = Bench(turns.workload, turns.epilogue)
+    right: list[int] = []
+    with own_core():
+        for place, build in enumerate(turns.builds):
+            with contextlib.suppress(WrongResult):
+                bench.check(Loaded(build, bench))
+                right.append(place)
+        found: list[list[float]] = [[] for _ in turns.builds]
+        for number in range(turns.passes):
+            order = random.Random(number).sample(right, len(right))
+            sides = [Side(Loaded(turns.builds[place], bench).run) for place in order]
+            for place, seconds in zip(order, in_turn(sides, turns.rounds, turns.seconds), strict=True):
+                found[place].append(seconds)
+    return found
+
+
+def in_turn(sides: Sequence[Side], rounds: int, seconds: float, condition: Condition | None = None) -> list[float]:
+    """Seconds per call of each of `sides`, run in turn: the median over rounds of its part of a round's median, times
+    the median of those."""
+    condition = condition or Condition()
+    inner = [inner_repetitions(quickest_call(side, condition.clock)) for side in sides]
+    table: list[list[float]] = []
+    until = condition.clock() + seconds
+    while len(table) < rounds and (len(table) < LEAST_ROUNDS or condition.clock() < until):
+        row = []
+        for side, calls in zip(sides, inner, strict=True):
+            side.run()  # what the one before left in the caches is not to count
+            row.append(condition.sample(side, calls)[0])
+        table.append(row)
+    times = np.array(table)
+    middle = np.median(times, axis=1, keepdims=True)
+    return [float(part) for part in np.median(times / middle, axis=0) * np.median(middle)]
