@@ -59,18 +59,21 @@ def test_convolutions_are_products_of_points_by_channels():
     cut, winograd = of_layer("winograd")
     m = cut.choice("m")
     assert (winograd.m, winograd.n, winograd.k) == (math.ceil(14 / m) ** 2, 40, 48)
-    assert direct.macs == winograd.macs == LAYER.macs
-    assert direct.features().keys() == winograd.features().keys() == of_product().features().keys()
+    cut, folded = of_layer("wfold")
+    assert (folded.m, folded.n, folded.k) == (math.ceil(196 / cut.choice("ws")), 40, 9 * 48)
+    assert (folded.rows, folded.vectors) == cut.choice("microkernel")
+    assert direct.macs == winograd.macs == folded.macs == LAYER.macs
+    told = [found.features().keys() for found in (direct, winograd, folded)]
+    assert all(names == of_product().features().keys() for names in told)
 
 
-@pytest.mark.parametrize("form", ["direct", "winograd"])
+@pytest.mark.parametrize("form", ["direct", "winograd", "wfold"])
 def test_weights_packed_ahead_are_not_handed_on(form):
     _, ahead = of_layer(form, ahead=True)
     assert not ahead.packed and ahead.handed_on == 0
 
 
 def test_other_forms_are_none():
-    assert of_layer("wfold")[1] is None
     few = GemmWorkload(m=1, n=512, k=512)
     space = neighbourhood(few, CPU)
     stream = next(cut for cut in space.cuts() if cut.form == "stream")

@@ -90,9 +90,10 @@ class BlockedProduct:
 
 
 def blocked_product(workload: GemmWorkload | ConvWorkload, tiling: Decision) -> BlockedProduct | None:
-    """The blocked product that a decision stands for; None where it is none: few rows, W-fold, depthwise, accelerators.
+    """The blocked product that a decision stands for; None where it is none: few rows, depthwise, accelerators.
 
-    Of a direct convolution k holds taps and input channels, of Winograd's form rows are image tiles.
+    Of a direct convolution k holds taps and input channels, of Winograd's form rows are image tiles, of a W-folded one
+    vectors of points, and columns are single output channels.
     """
     if isinstance(workload, GemmWorkload):
         return _product(workload, tiling) if isinstance(tiling, GemmTiling) else None
@@ -103,6 +104,8 @@ def blocked_product(workload: GemmWorkload | ConvWorkload, tiling: Decision) -> 
         return None if product is None else _product(product, tiling.product)
     if tiling.winograd is not None:
         return _winograd(workload, tiling)
+    if tiling.form == "wfold":
+        return _folded(workload, tiling)
     return _direct(workload, tiling) if tiling.form in ("direct", "stride_fold") else None
 
 
@@ -154,6 +157,31 @@ def _direct(w: ConvWorkload, t: ConvTiling) -> BlockedProduct | None:
         tiles_outside=t.inner_order == "mn",
         packed=packed,
         handed_on=_from_others(w.groups * k * co, shares[1]) if packed else 0,
+        word=w.d_s,
+    )
+
+
+def _folded(w: ConvWorkload, t: ConvTiling) -> BlockedProduct | None:
+    if not (t.ws and t.tile_columns and t.columns):
+        return None
+    k = w.kd * w.kh * w.kw * w.ci
+    shares = (1, t.threads_rows or 1, t.threads_columns or 1, 1)
+    packed = t.pack_w == "run"
+    return BlockedProduct(
+        m=ceil_div(w.macs // (w.co * k), t.ws),
+        n=w.co,
+        k=k,
+        batch=1,
+        macs=w.macs,
+        rows=t.tile_columns // t.ws,
+        vectors=t.columns,
+        lanes=1,
+        shares=shares,
+        blocks=1,
+        columns=ceil_div(w.co, shares[2]),
+        tiles_outside=t.inner_order == "mn",
+        packed=packed,
+        handed_on=_from_others(k * w.co, shares[1]) if packed else 0,
         word=w.d_s,
     )
 
