@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tvm_tiling as tt
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
+from tvm_tiling.decide.gemm.cost import CpuCut, CpuModel
 from tvm_tiling.decide.gemm.cpu import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.errors import HardwareError
@@ -235,6 +236,22 @@ def test_few_rows_and_columns_share_the_summed_axis(count):
     t = tt.decide(GemmWorkload(m=64, n=64, k=16384), cores(count))
     assert t.threads_k > 1 and t.need_acc_buffer and t.acc_bytes == t.threads_k * 64 * 64 * 4
     assert t.why("threads_k") != t.why("threads_m")
+
+
+def test_what_cores_write_for_each_other_is_dear():
+    """A packed B that both cores read, and lines of the result in which their columns meet."""
+    machine = cores(2).cpu
+    free = replace(machine, handed_over_bytes_per_cycle=1e9)
+
+    def dearer(n: int, threads: tuple[int, int, int, int], pack_b: str) -> float:
+        w = GemmWorkload(m=96, n=n, k=64)
+        cut = CpuCut(threads, 6, 2, w.k, 32, False, 6, pack_b)
+        priced, without = (CpuModel(w, cpu, dot_engine(w, cpu)).cycles(cut) for cpu in (machine, free))
+        return (priced - without) * machine.handed_over_bytes_per_cycle
+
+    assert dearer(128, (1, 2, 1, 1), "pack") == pytest.approx(64 * 128 / 2 * 4, rel=1e-3)
+    assert dearer(128, (1, 1, 2, 1), "pack") == dearer(128, (1, 2, 1, 1), "none") == 0
+    assert dearer(120, (1, 1, 2, 1), "none") == pytest.approx(96 * 64, rel=1e-3)
 
 
 def test_one_core_never_shares():

@@ -65,6 +65,8 @@ class Cpu:
     memory_bytes_per_cycle: float = 6.0  # sustained, one core
     priority_ratio: float = 0.8  # share of the L1 ways that rows read in place may fill (page 03)
     assumed: tuple[str, ...] = ()  # fields the system hid, filled with the documented fallback
+    # Written by one core to lines that another one has read since.
+    handed_over_bytes_per_cycle: float = checks.added(2.5)
 
     def __post_init__(self) -> None:
         checks.one_of("cpu", "arch", self.arch, ARCHITECTURES)
@@ -76,7 +78,8 @@ class Cpu:
             checks.whole("cpu", name, getattr(self, name))
         if self.threads < self.cores:
             raise HardwareError(f"cpu: threads = {self.threads}, accepted: at least cores = {self.cores}")
-        for name in ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle"):
+        rates = ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle", "handed_over_bytes_per_cycle")
+        for name in rates:
             checks.put(self, name, checks.number("cpu", name, getattr(self, name)))
         checks.put(self, "priority_ratio", checks.number("cpu", "priority_ratio", self.priority_ratio, most=1))
         if self.clock_mhz != 0 or isinstance(self.clock_mhz, bool):

@@ -160,6 +160,9 @@ class ConvModel:
         if not self.ahead:
             packed = self.weight_bytes / cut.cores
             total += packed / self.word * 1.5 + packed / core.bytes_per_cycle(self.weight_bytes)
+            if tr > 1:
+                total += core.handed_over(packed)
+        total += blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
         if cut.cores > 1:
             total += PARALLEL_START * (1 if self.ahead else 2)
         return total

@@ -248,6 +248,9 @@ class WinogradModel:
             total += w.ci * ceil_div(w.co, self.lanes) / cores * self.weight_square
             # Lines are fetched before they are written.
             total += 2 * self.weight_bytes / cores / self.gemm.bytes_per_cycle(self.weight_bytes)
+            if cut.threads_tiles > 1:
+                total += self.gemm.handed_over(self.weight_bytes / cores)
+        total += self.gemm.shared_lines(w.n * w.ho * w.wo / cut.threads_tiles, w.co, cut.threads_channels)
         if cores > 1:
             total += PARALLEL_START * (1 if self.ahead else 2)
         return total

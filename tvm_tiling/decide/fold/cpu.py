@@ -197,6 +197,9 @@ class WFoldModel:
         total += self._copy(cut, my_rows, bands)
         if not self.ahead:
             total += weights * panels / self.plain.element / (tr * tn)
+            if tr > 1:
+                total += core.handed_over(weights * panels / (tr * tn))
+        total += core.shared_lines(rows.n * rows.h.points * rows.w.points * share, my_panels * cut.channels, tn)
         if tr * tn > 1:
             total += PARALLEL_START * (1 if self.ahead else 2)
         return total
