@@ -83,7 +83,7 @@ def test_models_that_cannot_be_simulated_are_one_line(capsys, model, tmp_path):
     for words, why in (
         ((model, "--hardware", "vta"), "calibration"),
         (("cpu.tar",), "compiled for a CPU"),
-        ((model, "--calibration", "bad.npz"), "bad.npz cannot be read"),
+        ((model, "--calibration", "bad.npz"), "bad.npz holds no arrays"),
         (("gemm 8 8 8", "--calibration", "x.npz"), "--calibration is for models"),
     ):
         code, out, err = run(capsys, "simulate", *words)
