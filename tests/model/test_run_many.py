@@ -14,7 +14,7 @@ from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.model import run_many as sharing
-from tvm_tiling.model.pace import AGAIN, LEAST, Pace, is_beside, note_beside
+from tvm_tiling.model.pace import AGAIN, LEAST, TIMED, Pace, next_way, note_beside
 
 native = pytest.mark.skipif(
     cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
@@ -24,13 +24,13 @@ native = pytest.mark.skipif(
 @pytest.fixture(params=[True, False], ids=["beside", "in turn"])
 def way(request, monkeypatch):
     """Runs go the one way, and the other."""
-    monkeypatch.setattr(sharing, "is_beside", lambda paces: request.param)
+    monkeypatch.setattr(sharing, "next_way", lambda paces: (request.param, True))
     return "beside" if request.param else "in_turn"
 
 
 @pytest.fixture
 def beside(monkeypatch):
-    monkeypatch.setattr(sharing, "is_beside", lambda paces: True)
+    monkeypatch.setattr(sharing, "next_way", lambda paces: (True, False))
 
 
 def product(columns, seed):
@@ -161,14 +161,16 @@ def test_a_forked_process_has_threads_of_its_own(models, beside):
 @pytest.mark.parametrize("faster", ["beside", "in turn"])
 def test_both_ways_are_tried_and_the_faster_one_stays(faster):
     small, large = Pace(), Pace()
-    runs, chosen = {small: 2, large: 1}, []
+    runs, chosen, timed = {small: 2, large: 1}, [], []
     for _ in range(2 * LEAST + 4 * AGAIN):
-        chosen.append(is_beside(runs))
-        if chosen[-1]:
+        is_beside, is_timed = next_way(runs)
+        chosen.append(is_beside), timed.append(is_timed)
+        if is_beside:
             note_beside(runs, 3.0 if faster == "beside" else 5.0)
-        else:
+        elif is_timed:
             small.in_turn.add(1.0), small.in_turn.add(1.0), large.in_turn.add(2.0)
     assert set(chosen[: 2 * LEAST]) == {True, False}
     assert large.beside.usual == pytest.approx(2 * small.beside.usual)
     rest = chosen[2 * LEAST :]
     assert rest.count(faster == "beside") == len(rest) - 4
+    assert all(timed[: 2 * LEAST]) and timed[2 * LEAST :].count(True) == 4 * AGAIN // TIMED

@@ -9,31 +9,29 @@ measurement is not believed for ever.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Mapping
 
 KEPT = 5  # latest times
 LEAST = 3  # of them, each of a call, before they are believed
 AGAIN = 32  # calls, behind which the other way is tried once
+TIMED = 4  # calls, of which one is timed where both ways are known: times cost small models a tenth
 
 _calls = itertools.count(1)
 
 
 class Times:
-    """The latest of some times, in seconds."""
+    """The latest of some times, in seconds. `known`: enough to be believed; `usual`: their median."""
 
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=KEPT)
-        self.add = self._latest.append
+        self.known, self.usual = False, math.inf
 
-    @property
-    def known(self) -> bool:
-        return len(self._latest) >= LEAST
-
-    @property
-    def usual(self) -> float:
-        """Their median."""
-        return sorted(self._latest)[len(self._latest) // 2]
+    def add(self, seconds: float) -> None:
+        self._latest.append(seconds)
+        self.known = len(self._latest) >= LEAST
+        self.usual = sorted(self._latest)[len(self._latest) // 2]
 
 
 class Pace:
@@ -43,16 +41,21 @@ class Pace:
         self.in_turn, self.beside = Times(), Times()
 
 
-def is_beside(runs: Mapping[Pace, int]) -> bool:
+def next_way(runs: Mapping[Pace, int]) -> tuple[bool, bool]:
     """Whether runs, so many of each model, are beside each other now: the better way, or the one of which less is
-    known."""
-    if not all(pace.in_turn.known for pace in runs):
-        return False
-    if not all(pace.beside.known for pace in runs):
-        return True
-    in_turn = sum(count * pace.in_turn.usual for pace, count in runs.items())
-    better = sum(count * pace.beside.usual for pace, count in runs.items()) < in_turn
-    return better != (next(_calls) % AGAIN == 0)
+    known. And whether they are timed."""
+    in_turn = beside = 0.0
+    for pace, count in runs.items():
+        in_turn += count * pace.in_turn.usual
+        beside += count * pace.beside.usual
+    for pace in runs:
+        if not pace.in_turn.known:
+            return False, True
+    for pace in runs:
+        if not pace.beside.known:
+            return True, True
+    call = next(_calls)
+    return (beside < in_turn) != (call % AGAIN == 0), call % TIMED == 0
 
 
 def note_beside(runs: Mapping[Pace, int], seconds: float) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import WorkloadError
 from .executable import Executable
 from .launcher import Beside
-from .pace import Pace, is_beside, note_beside
+from .pace import Pace, next_way, note_beside
 
 _lock = threading.Lock()  # of the threads, and of what models have for each of them
 
@@ -41,11 +41,12 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     if not paces or len(runs) < 2 or not _lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]
     try:
-        if is_beside(paces):
+        is_beside, is_timed = next_way(paces)
+        if is_beside:
             results = _beside(runs, paces)
             if results is not None:
                 return results
-        return _in_turn(runs, paces)
+        return _timed(runs, paces) if is_timed else [_run(executable, inputs) for executable, inputs in runs]
     finally:
         _lock.release()
 
@@ -60,7 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _run(executable: Any, inputs: Any) -> Any:
-    if type(inputs) is tuple:
+    if type(inputs) is tuple or type(inputs) is list:
         return executable.run(*inputs)
     return executable.run(*_arrays(inputs), **_named(inputs))
 
@@ -75,7 +76,7 @@ def _named(inputs: Any) -> Mapping[str, Any]:
     return inputs if isinstance(inputs, Mapping) else {}
 
 
-def _in_turn(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any]:
+def _timed(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any]:
     results, taken, before = [], dict.fromkeys(paces, 0.0), time.perf_counter()
     for executable, inputs in runs:
         results.append(_run(executable, inputs))
