@@ -107,20 +107,21 @@ class Group:
     def __init__(self, record: dict[str, Any]) -> None:
         self.workload = workload_of(record["workload"])
         self.space = neighbourhood(self.workload, this_machine())
-        trials = [(Cut.from_dict(cut), seconds) for cut, seconds in record["trials"]]
-        trials = [trial for trial in trials if self._possible(trial[0])]
-        self.cuts = [cut for cut, _ in trials]
-        passes = np.array([seconds for _, seconds in trials]).T
+        found = ((Cut.from_dict(cut), seconds) for cut, seconds in record["trials"])
+        trials = [(cut, predicted, seconds) for cut, seconds in found if (predicted := self._predicted(cut))]
+        self.cuts = [cut for cut, _, _ in trials]
+        self.predicted = np.array([predicted for _, predicted, _ in trials])
+        passes = np.array([seconds for _, _, seconds in trials]).T
         level = np.median(passes, axis=1, keepdims=True)  # the machine's speed during a pass
         self.passes = passes / level * np.median(level)
         self.costs = np.median(self.passes, axis=0)
-        self.predicted = np.array([self.space.predicted(cut) for cut in self.cuts])
 
-    def _possible(self, cut: Cut) -> bool:
+    def _predicted(self, cut: Cut) -> float | None:
+        """None where the cut is not possible any more."""
         try:
-            return self.space.predicted(cut) > 0
+            return self.space.predicted(cut)
         except (TilingError, KeyError):  # KeyError: no form of this workload any more
-            return False
+            return None
 
 
 Scores: TypeAlias = Callable[[Sequence[Group], Sequence[Group]], list[np.ndarray]]

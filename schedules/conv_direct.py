@@ -354,14 +354,11 @@ class DirectNest:
         else:
             zero = tirx.const(0, self.engine.accumulator)
             set_accumulators(acc, shape, lambda i, j: zero)
-        if block.first is True:
-            return
 
         def raw(pixel: int, j: Expr) -> Expr:
             return self.program.out[tuple(self.program.out_at(*at(pixel, j)))]
 
-        with when(tirx.Not(block.first)):
-            resume(acc, shape, raw)
+        resume(acc, shape, block.first, raw)
 
     def finish(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt) -> None:
         program = self.program

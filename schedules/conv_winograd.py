@@ -31,7 +31,6 @@ from ..decide.gemm.dot_engine import DotEngine
 from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share, when
 from ..lowering.register_tile import (
-    Accumulators,
     TileShape,
     accumulators,
     resume,
@@ -276,7 +275,7 @@ class WinogradNest:
         def so_far(i: int, j: Expr) -> Expr:
             return sums[result + i * self.m_tile + j]
 
-        def block(first: Index, channels: Index, add: Callable[[Accumulators], None]) -> None:
+        def block(first: Index, channels: Index, is_first: Expr | bool) -> None:
             acc = accumulators(shape, ENGINE)
             set_accumulators(acc, shape, lambda i, j: zero)
             with T.serial(0, channels) as step:
@@ -284,20 +283,15 @@ class WinogradNest:
                 read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
                 weights = right + k * self.nr
                 step_packed(acc, shape, k, lambda i, _: read[i], packed, weights, ENGINE, from_memory=self.from_memory)
-            add(acc)
+            resume(acc, shape, is_first, so_far)
             write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
 
         if count == 1:
-            block(0, ci, lambda acc: None)
+            block(0, ci, True)
             return
         with T.serial(0, count) as number:
             first = number * length
-
-            def add_so_far(acc: Accumulators) -> None:
-                with when(number > 0):
-                    resume(acc, shape, so_far)
-
-            block(first, length if ci % length == 0 else tirx.min(length, ci - first), add_so_far)
+            block(first, length if ci % length == 0 else tirx.min(length, ci - first), number == 0)
 
     # ---- outputs --------------------------------------------------------------------------------------------------
 

@@ -397,9 +397,7 @@ class GemmNest:
 
     def add_so_far(self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
         """Add the sums of the blocks before, if there are some."""
-        if where.first is not True:
-            with when(tirx.Not(where.first)):
-                resume(acc, shape, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
+        resume(acc, shape, where.first, lambda i, j: self.raw(where.batch, i0 + i, j0 + j, kt))
 
     # ---- sums that are not finished -------------------------------------------------------------------------------
 

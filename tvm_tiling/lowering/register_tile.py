@@ -14,6 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.dot_engine import DotEngine
+from .nest import when
 from .prefetch import prefetch
 from .registers import registers
 
@@ -58,12 +59,16 @@ def set_accumulators(acc: Accumulators, shape: TileShape, value: Callable[[int, 
             T.buffer_store(acc[row, vector], value(row, vector * shape.lanes + lane), [lane])
 
 
-def resume(acc: Accumulators, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
-    """acc[i, j] += value(i, j) for the columns in use only, since the others may lie outside the matrix."""
-    for row, vector in shape.slots():
-        with T.vectorized(0, shape.width(vector)) as lane:
-            so_far = value(row, vector * shape.lanes + lane)
-            T.buffer_store(acc[row, vector], acc[row, vector][lane] + so_far, [lane])
+def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Callable[[int, Expr], Expr]) -> None:
+    """acc[i, j] += value(i, j) unless this block of the summed axis is the `first`; for the columns in use only, since
+    the others may lie outside the matrix."""
+    if first is True:
+        return
+    with when(tirx.Not(first)):
+        for row, vector in shape.slots():
+            with T.vectorized(0, shape.width(vector)) as lane:
+                so_far = value(row, vector * shape.lanes + lane)
+                T.buffer_store(acc[row, vector], acc[row, vector][lane] + so_far, [lane])
 
 
 def write_back(acc: Accumulators, shape: TileShape, store: Callable[[Expr, int, Expr], None]) -> None:

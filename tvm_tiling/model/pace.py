@@ -44,16 +44,12 @@ class Pace:
 def next_way(runs: Mapping[Pace, int]) -> tuple[bool, bool]:
     """Whether runs, so many of each model, are beside each other now: the better way, or the one of which less is
     known. And whether they are timed."""
-    in_turn = beside = 0.0
-    for pace, count in runs.items():
-        in_turn += count * pace.in_turn.usual
-        beside += count * pace.beside.usual
-    for pace in runs:
-        if not pace.in_turn.known:
-            return False, True
-    for pace in runs:
-        if not pace.beside.known:
-            return True, True
+    if not all(pace.in_turn.known for pace in runs):
+        return False, True
+    if not all(pace.beside.known for pace in runs):
+        return True, True
+    in_turn = sum(count * pace.in_turn.usual for pace, count in runs.items())
+    beside = sum(count * pace.beside.usual for pace, count in runs.items())
     call = next(_calls)
     return (beside < in_turn) != (call % AGAIN == 0), call % TIMED == 0
 

@@ -61,7 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _run(executable: Any, inputs: Any) -> Any:
-    if type(inputs) is tuple or type(inputs) is list:
+    if isinstance(inputs, (tuple, list)):
         return executable.run(*inputs)
     return executable.run(*_arrays(inputs), **_named(inputs))
 
@@ -77,6 +77,7 @@ def _named(inputs: Any) -> Mapping[str, Any]:
 
 
 def _timed(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any]:
+    """The results of `runs` in turn; their models remember what they took."""
     results, taken, before = [], dict.fromkeys(paces, 0.0), time.perf_counter()
     for executable, inputs in runs:
         results.append(_run(executable, inputs))
