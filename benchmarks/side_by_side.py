@@ -9,22 +9,20 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
 
 import numpy as np
 
-from tvm_tiling.lowering.threads import own_core, usable_core_count, use_all_cores
+from tvm_tiling.lowering.threads import own_core, use_all_cores
 from tvm_tiling.measure import Condition, Side, inner_repetitions, quickest_call
-from tvm_tiling.tuning.measuring.child import Child, ChildFailed, ChildLost
+from tvm_tiling.tuning.measuring.builders import Builders
+from tvm_tiling.tuning.measuring.child import Child, ChildFailed
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.request import Build, Subject
 from tvm_tiling.tuning.measuring.session_folder import SessionFolder
 from tvm_tiling.tuning.measuring.template import BUILDING, Template
 
 TIMING = f"{__name__}:answer"
-BUILD_SECONDS = 60.0
 RUN_SECONDS = 120.0
 LEAST_ROUNDS = 5
 
@@ -46,19 +44,15 @@ class SideBySide:
     def __init__(self) -> None:
         self._template = Template.of(BUILDING, TIMING)
         self._template.start()
-        self._children = [Child(BUILDING, "it was built", self._template) for _ in range(usable_core_count())]
-        self._free: SimpleQueue[Child] = SimpleQueue()
-        for child in self._children:
-            self._free.put(child)
+        self._builders = Builders(self._template)
         self._timer = Child(TIMING, "they ran", self._template)
-        self._pool = ThreadPoolExecutor(len(self._children))
 
     def measure(self, jobs: Sequence[Job], passes: int, rounds: int, seconds: float) -> dict[Job, list[float]]:
         """Seconds of each job of one workload in each pass; those that cannot be built or give wrong results are left
         out. ChildFailed where none can be built, ChildLost where a kernel ends the process."""
         with contextlib.closing(SessionFolder()) as folder:
-            pieces = [str(folder.piece()) for _ in jobs]
-            found = list(zip(jobs, self._pool.map(self._build, jobs, pieces), strict=True))
+            begun = [self._builders.submit(job, folder.piece()) for job in jobs]
+            found = [(job, build.result()) for job, build in zip(jobs, begun, strict=True)]
             built = [(job, build) for job, build in found if isinstance(build, Build)]
             if not built:
                 raise ChildFailed(f"no cut can be built: {found[0][1]}")
@@ -74,22 +68,11 @@ class SideBySide:
             times = self._timer.ask(turns, RUN_SECONDS)
         return {job: row for (job, _), row in zip(built, times, strict=True) if row}
 
-    def _build(self, job: Job, folder: str) -> Build | str:
-        child = self._free.get()
-        try:
-            found: Build = child.ask((job, folder), BUILD_SECONDS)
-            return found
-        except (ChildFailed, ChildLost) as error:
-            return str(error)
-        finally:
-            self._free.put(child)
-
     def close(self) -> None:
         """End all processes."""
-        for child in (self._timer, *self._children):
-            child.close()
+        self._timer.close()
+        self._builders.close()
         self._template.close()
-        self._pool.shutdown(cancel_futures=True)
 
 
 # ---- in the process that times ---------------------------------------------------------------------------------------

@@ -12,7 +12,13 @@ from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.key import extents_of, key_of
-from tvm_tiling.tuning.shapes.padding import Padding, Unit, estimated, padding_of
+from tvm_tiling.tuning.shapes.padding import Padding, Unit, padding_of
+
+
+def estimated(cost, units, known, wanted):
+    """a' = a * prod ceil(x'/h) / prod ceil(x/h), as page 02 prints it."""
+    more = math.prod(-(-extent // unit) for extent, unit in zip(wanted, units, strict=True))
+    return cost * more / math.prod(-(-extent // unit) for extent, unit in zip(known, units, strict=True))
 
 
 def test_the_least_padding_to_a_unit():

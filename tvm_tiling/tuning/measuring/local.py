@@ -10,13 +10,12 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 from ...hardware.description import Hardware
-from ...lowering.threads import usable_core_count
+from .builders import BUILD_SECONDS, Builders
 from .child import Child, ChildFailed, ChildLost
 from .contest import Alone, Contest
 from .measurer import Job, Measured
@@ -25,16 +24,15 @@ from .request import Build, Request, Subject
 from .session_folder import SessionFolder
 from .template import BUILDING, TIMING, Template
 
-BUILD_SECONDS = 60.0
 RUN_SECONDS = 30.0
 AT_ONCE = 4  # builds ahead of the timing, for each building process
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A build and the folder that holds nothing else."""
+    """What a job is built to, or why it is not, and the folder that holds nothing else."""
 
-    build: Build
+    build: Future[Build | str]
     folder: Path
 
 
@@ -54,18 +52,18 @@ class LocalBench:
         """`builders`: processes that build, left out one for each core. A build or a contest that takes more than
         `build_seconds` or `run_seconds` fails. `building` and `timing` name the children's functions; children are
         forks of `template` where one is under way."""
-        self.builders = builders or usable_core_count()
-        self._build_seconds, self._run_seconds = build_seconds, run_seconds
+        self._run_seconds = run_seconds
         self._folder = SessionFolder()
         self._template = template or Template.of(timing, building)
-        self._children = [Child(building, "it was built", self._template) for _ in range(self.builders)]
-        self._free: SimpleQueue[Child] = SimpleQueue()
-        for child in self._children:
-            self._free.put(child)
+        self._builders = Builders(self._template, count=builders, seconds=build_seconds, entry=building)
         self._timer = Child(timing, "it ran", self._template)
-        self._pool = ThreadPoolExecutor(self.builders)
-        self._made: dict[Job, _Made | str] = {}
+        self._made: dict[Job, _Made] = {}
         self._lock = threading.Lock()
+
+    @property
+    def builders(self) -> int:
+        """How many processes build."""
+        return self._builders.count
 
     def start(self) -> None:
         """Start what all processes come from, so that it imports what they need while others think."""
@@ -73,18 +71,16 @@ class LocalBench:
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Build `jobs`, several at once; one that cannot be built fails when it is measured."""
-        list(self._pool.map(self._obtain, jobs))
+        for made in [self._obtain(job) for job in jobs]:
+            made.build.result()
 
     def begin(self, job: Job) -> None:
         """Build one job and meanwhile make the timing process ready for it; what fails does so when it is measured."""
-        ready = self._pool.submit(self._make_ready, job)
-        self._obtain(job)
-        ready.result()
-
-    def _make_ready(self, job: Job) -> None:
+        made = self._obtain(job)
         with contextlib.suppress(ChildFailed, ChildLost, TrialFailed):
             subject = Subject(workload=job.workload, epilogue=job.epilogue, cores=_cores(job.hardware))
             self._timer.ask(subject, self._run_seconds)
+        made.build.result()
 
     def hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | Contest:
         """Time a job beside the incumbent; both are built here if they are not. TrialFailed says why that was not
@@ -107,41 +103,29 @@ class LocalBench:
         """Remove what was built of a job."""
         with self._lock:
             found = self._made.pop(job, None)
-        if isinstance(found, _Made):
+        if found is not None:
             shutil.rmtree(found.folder, ignore_errors=True)
 
     def close(self) -> None:
         """End all processes and remove all builds."""
-        for child in (self._timer, *self._children):
-            child.close()
+        self._timer.close()
+        self._builders.close()
         self._template.close()
-        self._pool.shutdown(cancel_futures=True)
         self._folder.close()
 
     def _build(self, job: Job) -> Build:
-        found = self._obtain(job)
+        found = self._obtain(job).build.result()
         if isinstance(found, str):
             raise TrialFailed(found)
-        return found.build
-
-    def _obtain(self, job: Job) -> _Made | str:
-        """What a job was built to, or why it was not."""
-        with self._lock:
-            if job in self._made:
-                return self._made[job]
-            folder = self._folder.piece()
-        child = self._free.get()
-        found: _Made | str
-        try:
-            found = _Made(child.ask((job, str(folder)), self._build_seconds), folder)
-        except (ChildFailed, ChildLost) as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            found = str(error)
-        finally:
-            self._free.put(child)
-        with self._lock:
-            self._made[job] = found
         return found
+
+    def _obtain(self, job: Job) -> _Made:
+        """A job's build, which is begun unless it was."""
+        with self._lock:
+            if job not in self._made:
+                folder = self._folder.piece()
+                self._made[job] = _Made(self._builders.submit(job, folder), folder)
+            return self._made[job]
 
 
 def _cores(hardware: Hardware) -> int:

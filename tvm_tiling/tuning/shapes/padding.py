@@ -39,13 +39,6 @@ class Unit:
         return self.count(extent) * self.unit
 
 
-def estimated(cost: float, units: Sequence[int], known: Sequence[int], wanted: Sequence[int]) -> float:
-    """The cost of the shape `wanted`, where the shape `known` costs `cost` and axes are padded to `units`:
-    a' = a * prod ceil(x'/h) / prod ceil(x/h)."""
-    more = math.prod(-(-extent // unit) for extent, unit in zip(wanted, units, strict=True))
-    return cost * more / math.prod(-(-extent // unit) for extent, unit in zip(known, units, strict=True))
-
-
 @dataclass(frozen=True)
 class Padding:
     """The units of the axes that are padded; the others count in elements."""
