@@ -49,6 +49,11 @@ typedef struct {
 #define INTEGER 1
 #define OBJECTS 64 /* types from here on are counted references */
 
+static int integer(Value* result, int64_t value) {
+  *result = (Value){INTEGER, 0, {value}};
+  return 0;
+}
+
 extern int TVMFFIFunctionCall(void* function, const Value* arguments, int32_t count, Value* result)
     __attribute__((weak));
 extern int TVMFFIObjectDecRef(void* object) __attribute__((weak));
@@ -92,19 +97,33 @@ static void rest(void) {
 #endif
 }
 
+/* The `spin`-th time of a caller that waits for the last task. */
+static void wait_a_bit(int spin) {
+  if (spin < PATIENT_SPINS) rest();
+  else sched_yield();
+}
+
+/* Let this thread run on every core of the pool but one; -1: on all. */
+static void run_on_cores_but(int one) {
+#ifdef __linux__
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  pthread_mutex_lock(&pool.lock);
+  for (int i = 0; i < pool.core_count; ++i)
+    if (pool.cores[i] != one) CPU_SET(pool.cores[i], &cores);
+  pthread_mutex_unlock(&pool.lock);
+  if (CPU_COUNT(&cores)) pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+#else
+  (void)one;
+#endif
+}
+
 /* A system with something else to do on the other cores may put a helper on the caller's, and leave it there: then it
  * runs while the caller does not. So a helper that finds itself there goes. */
 static void leave_callers_core(void) {
 #ifdef __linux__
   int here = sched_getcpu();
-  if (here < 0 || here != __atomic_load_n(&pool.callers_core, __ATOMIC_RELAXED)) return;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  pthread_mutex_lock(&pool.lock);
-  for (int i = 0; i < pool.core_count; ++i)
-    if (pool.cores[i] != here) CPU_SET(pool.cores[i], &cores);
-  pthread_mutex_unlock(&pool.lock);
-  if (CPU_COUNT(&cores)) pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+  if (here >= 0 && here == __atomic_load_n(&pool.callers_core, __ATOMIC_RELAXED)) run_on_cores_but(here);
 #endif
 }
 
@@ -177,13 +196,7 @@ static int has_runs_for(int thread) {
 static void* help(void* argument) {
   int number = (int)(intptr_t)argument;
   uint64_t last = 0;
-#ifdef __linux__
-  /* Threads begin with the cores of whoever made them, which may be bound to one. */
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  for (int i = 0; i < pool.core_count; ++i) CPU_SET(pool.cores[i], &cores);
-  if (pool.core_count) pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
-#endif
+  run_on_cores_but(-1); /* threads begin with the cores of whoever made them, which may be bound to one */
   for (;;) {
     uint64_t job;
     int spin = 0;
@@ -268,10 +281,7 @@ static int tvm_tiling_launch(Task task, void* data, int count) {
   __atomic_store_n(&pool.job, job, __ATOMIC_SEQ_CST);
   wake();
   take_tasks(job, 0);
-  for (int spin = 0; __atomic_load_n(&pool.done, __ATOMIC_ACQUIRE) < tasks; ++spin) {
-    if (spin < PATIENT_SPINS) rest();
-    else sched_yield();
-  }
+  for (int spin = 0; __atomic_load_n(&pool.done, __ATOMIC_ACQUIRE) < tasks; ++spin) wait_a_bit(spin);
   int32_t failed = pool.failed;
   __atomic_store_n(&pool.busy, 0, __ATOMIC_RELEASE);
   if (!failed) return 0;
@@ -295,13 +305,7 @@ int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count
   pthread_mutex_unlock(&pool.lock);
   if (&__TVMBackendParallelLaunch)
     __TVMBackendParallelLaunch = address ? (void*)(intptr_t)address : (void*)tvm_tiling_launch;
-  *result = (Value){INTEGER, 0, {(int64_t)(intptr_t)tvm_tiling_launch}};
-  return 0;
-}
-
-static int integer(Value* result, int64_t value) {
-  *result = (Value){INTEGER, 0, {value}};
-  return 0;
+  return integer(result, (int64_t)(intptr_t)tvm_tiling_launch);
 }
 
 /* Models beside each other in three steps, of one caller at a time. Begin: so many threads, the caller among them, runs
@@ -360,8 +364,7 @@ int __tvm_ffi_tvm_tiling_beside_end(void* self, const Value* arguments, int32_t 
   for (int spin = 0; __atomic_load_n(&beside.undone, __ATOMIC_ACQUIRE); ++spin) { /* the last runs' loops get help */
     uint64_t now = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE);
     if (now != job) take_tasks(job = now, 1), spin = 0;
-    else if (spin < PATIENT_SPINS) rest();
-    else sched_yield();
+    else wait_a_bit(spin);
   }
   Run* runs = beside.runs;
   int32_t done = beside.count;
