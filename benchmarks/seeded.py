@@ -1,8 +1,11 @@
-"""Our tuning with a few trials beside what MetaSchedule found in many: python -m benchmarks.seeded --searched FILE
+"""Our tuning with a few trials beside what MetaSchedule found in many: python -m benchmarks.seeded
 
-FILE is what benchmarks.searched wrote on this machine. A database is made first, from shapes of the same kind but other
-sizes; then each workload is tuned once seeded from it and once without, and the best cuts run in pairs with
-MetaSchedule's best schedule. Results are written after every workload, and a run that is started again goes on.
+What it found is read from a file of benchmarks.searched, by default from recorded/searched.json, which an hour of
+searching wrote on the machine that the file names. Elsewhere its schedules are right but not the best to be found:
+there benchmarks.searched comes first, and its file is given by --searched. A database is made first, from shapes of the
+same kind but other sizes; then each workload is tuned once seeded from it and once without, and the best cuts run in
+pairs with MetaSchedule's best schedule. Results are written after every workload, and a run that is started again goes
+on.
 """
 
 from __future__ import annotations
@@ -34,9 +37,11 @@ from .result import earlier_entries, write_whole
 from .run import SETTLE
 from .searched import FORMAT as SEARCHED
 from .searched import VERSION as SEARCHED_VERSION
+from .suite import SuiteError
 
 FORMAT = "tvm-tiling-seeded"
 VERSION = 1
+RECORDED = Path(__file__).parent / "recorded" / "searched.json"
 TRIALS = 16
 SEEDING_TRIALS = 24
 
@@ -115,18 +120,28 @@ def _line(entry: dict[str, Any]) -> str:
     return f"{name}: {sides}; theirs {entry['their_seconds']:.0f} s"
 
 
+def _processor(machine: dict[str, Any]) -> str:
+    return f"{machine['cpu']} ({machine['mcpu'] or machine['arch']}), {machine['cores']} cores"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare what is not in the file yet; 1 after an error that the user can mend."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.seeded", description=__doc__)
-    parser.add_argument("--searched", type=Path, default=Path("results/searched.json"), help="default: %(default)s")
+    parser.add_argument("--searched", type=Path, default=RECORDED, help="default: what is recorded in the repository")
     parser.add_argument("--json", type=Path, default=Path("results/seeded.json"), help="default: %(default)s")
     chosen = parser.parse_args(arguments)
     try:
         searched = earlier_entries(chosen.searched, SEARCHED, SEARCHED_VERSION, "searches")
+        if not searched:
+            raise SuiteError(f"{chosen.searched}: no such file; accepted: one that benchmarks.searched wrote")
         done = [e for e in earlier_entries(chosen.json, FORMAT, VERSION, "searches") if e["status"] == Status.OK.value]
     except TilingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    searched_on = json.loads(chosen.searched.read_text(encoding="utf-8"))["machine"]
+    here = machine_record(this_machine())
+    if _processor(searched_on) != _processor(here):
+        print(f"searched on another machine: {_processor(searched_on)}; this is {_processor(here)}", file=sys.stderr)
     known = {(json.dumps(entry["workload"]), entry["searched"]) for entry in done}
     left = [r for r in searched if r["status"] == "ok" and (json.dumps(r["workload"]), r["trials"]) not in known]
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-seeded-") as folder:
@@ -137,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for record in left:
             done.append(compare(record, url))
             print(_line(done[-1]), file=sys.stderr)
-            result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine())}
+            result = {"format": FORMAT, "version": VERSION, "machine": here}
             write_whole(chosen.json, json.dumps({**result, "searches": done}, indent=1))
     for entry in done:
         print(_line(entry))

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 AVX512 = re.compile(r"\bavx512\w*|\bavx10\w*|\bamx\w*")
+
+
+settings.register_profile("suite", deadline=None)  # a busy machine is no error
+settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

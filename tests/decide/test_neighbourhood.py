@@ -98,3 +98,28 @@ def test_features_tell_cuts_apart_and_have_the_same_names():
     macs = level.result[0] * tiling.partition_n * tiling.partition_k
     expected = 500 * 1000 * 700 / macs * elements * 4
     assert 2 ** space.features(cut)["L2.traffic"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        GemmWorkload(m=500, n=1000, k=700),
+        GemmWorkload(m=8, n=64, k=16384),
+        ConvWorkload(n=1, h=28, w=28, ci=64, co=96, kh=3, kw=3, padding=(1, 1, 1, 1)),
+        ConvWorkload(n=1, h=28, w=28, ci=64, co=96, kh=1, kw=1),
+    ],
+    ids=str,
+)
+def test_a_cost_is_told_apart_into_its_parts(workload):
+    space = neighbourhood(workload, CPU)
+    shares: dict[str, set[float]] = {}
+    for cut in space.cuts(200):
+        features = space.features(cut)
+        parts = {name: share for name, share in features.items() if name.startswith("part.")}
+        assert not parts or sum(parts.values()) == pytest.approx(1)
+        assert all(share >= 0 for share in parts.values())
+        if parts:
+            # What starts the threads is the same time in every cut that starts them once.
+            start = parts["part.start"] * 2 ** features["predicted"]
+            shares.setdefault(cut.form, set()).add(round(start * 1e9))
+    assert shares and all(max(times) <= 3 * min(times - {0}) for times in shares.values())

@@ -13,7 +13,7 @@ from functools import cached_property
 from ...hardware.description import Cpu
 from ...workload import GemmWorkload
 from ..gemm.cache_conflict import is_bad_leading_dimension
-from ..gemm.cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel, pieces
+from ..gemm.cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel, overlapped, pieces
 from ..gemm.dot_engine import DotEngine
 from ..gemm.traffic import ceil_div
 from .shape import ConvShape
@@ -123,6 +123,10 @@ class ConvModel:
 
     def cycles(self, cut: ConvCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: ConvCut) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
         s, core, nr = self.shape, self.core, cut.vectors * self.lanes
         tr, tn = cut.threads
         units = ceil_div(s.h.points, cut.rows)
@@ -155,17 +159,14 @@ class ConvModel:
         arrival = passes * weights / core.bytes_per_cycle(self.weight_bytes)
         touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.home
-        total = max(kernel, memory) + 0.15 * min(kernel, memory) + EXPOSED_WEIGHTS * arrival
-        total += self._copy(cut, share, bands)
-        if not self.ahead:
-            packed = self.weight_bytes / cut.cores
-            total += packed / self.word * 1.5 + packed / core.bytes_per_cycle(self.weight_bytes)
-            if tr > 1:
-                total += core.handed_over(packed)
-        total += blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
-        if cut.cores > 1:
-            total += PARALLEL_START * (1 if self.ahead else 2)
-        return total
+        found = overlapped(kernel, memory)
+        found.update(weights=EXPOSED_WEIGHTS * arrival, copies=self._copy(cut, share, bands))
+        packed = 0.0 if self.ahead else self.weight_bytes / cut.cores
+        found["packing"] = packed / self.word * 1.5 + packed / core.bytes_per_cycle(self.weight_bytes)
+        found["handed_over"] = core.handed_over(packed) if tr > 1 else 0.0
+        found["lines"] = blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
+        found["start"] = PARALLEL_START * (1 if self.ahead else 2) if cut.cores > 1 else 0.0
+        return found
 
     def _step(self, cut: ConvCut, pixels: int, vectors: int, steps: float, blocks: int) -> float:
         """One step of the microkernel: multiply-adds, or the arrival of weights and pixels."""

@@ -234,26 +234,32 @@ class WinogradModel:
 
     def cycles(self, cut: WinogradTiling) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: WinogradTiling) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
         w = self.w
         nr = cut.vectors * self.lanes
         groups = ceil_div(ceil_div(self.tiles, cut.rows), cut.threads_tiles)
         panels = ceil_div(ceil_div(w.co, nr), cut.threads_channels)
         tiles = min(self.tiles, groups * cut.rows)
         channels = min(w.co, panels * nr)
-        total = tiles * ceil_div(w.ci, self.lanes) * self.input_square
-        total += tiles * ceil_div(channels, self.lanes) * self.output_square
-        total += self._arrival(cut) + self._products(cut, groups, panels)
+        found = {
+            "kernel": self._products(cut, groups, panels),
+            "memory": self._arrival(cut),
+            "inputs": tiles * ceil_div(w.ci, self.lanes) * self.input_square,
+            "outputs": tiles * ceil_div(channels, self.lanes) * self.output_square,
+        }
         cores = cut.threads_tiles * cut.threads_channels
-        if not self.ahead:
-            total += w.ci * ceil_div(w.co, self.lanes) / cores * self.weight_square
-            # Lines are fetched before they are written.
-            total += 2 * self.weight_bytes / cores / self.gemm.bytes_per_cycle(self.weight_bytes)
-            if cut.threads_tiles > 1:
-                total += self.gemm.handed_over(self.weight_bytes / cores)
-        total += self.gemm.shared_lines(w.n * w.ho * w.wo / cut.threads_tiles, w.co, cut.threads_channels)
-        if cores > 1:
-            total += PARALLEL_START * (1 if self.ahead else 2)
-        return total
+        written = 0.0 if self.ahead else self.weight_bytes / cores
+        squares = 0.0 if self.ahead else w.ci * ceil_div(w.co, self.lanes) / cores
+        # Lines are fetched before they are written.
+        arrival = 2 * written / self.gemm.bytes_per_cycle(self.weight_bytes)
+        found["packing"] = squares * self.weight_square + arrival
+        found["handed_over"] = self.gemm.handed_over(written) if cut.threads_tiles > 1 else 0.0
+        found["lines"] = self.gemm.shared_lines(w.n * w.ho * w.wo / cut.threads_tiles, w.co, cut.threads_channels)
+        found["start"] = PARALLEL_START * (1 if self.ahead else 2) if cores > 1 else 0.0
+        return found
 
     @property
     def weight_bytes(self) -> float:

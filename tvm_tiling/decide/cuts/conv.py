@@ -14,7 +14,7 @@ is read as one of its choices ("kernel").
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu, Hardware
@@ -93,6 +93,10 @@ class DirectCuts:
     def cost(self, cut: Cut) -> float:
         """Predicted seconds."""
         return self.all.seconds(self.shares * self.model.cycles(self._candidate(cut)))
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """What the predicted cycles are spent on."""
+        return self.model.parts(self._candidate(cut))
 
     def decided(self) -> Cut | None:
         """None: it is the one of least cost."""
@@ -212,6 +216,10 @@ class ProductCuts:
     def cost(self, cut: Cut) -> float:
         """Predicted seconds."""
         return self.rule.cost(product_cut(cut))
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """What the product's predicted cycles are spent on."""
+        return self.rule.parts(product_cut(cut))
 
     def decided(self) -> Cut | None:
         """None: it is the one of least cost."""

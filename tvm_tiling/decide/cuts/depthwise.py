@@ -18,13 +18,13 @@ from ..conv.tiling import ConvTiling
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision
 from .record import Blocks, Cut, Value
-from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
+from .rule import Undivided, changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
 
 # Sums of a walked tile of one point, in vectors of channels.
 WALKED_VECTORS = 8
 
 
-class DepthwiseCuts:
+class DepthwiseCuts(Undivided):
     """Cuts of one convolution; UnsupportedOperator where it has not a group for each channel."""
 
     forms, name = ("depthwise",), "depthwise"

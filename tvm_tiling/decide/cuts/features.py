@@ -13,15 +13,18 @@ from ..gemm.traffic import ceil_div
 from ..tiling import GemmTiling
 from .blocked import blocked_product
 from .record import Blocks, Cut
-from .rule import Tiling
+from .rule import CutRule, Tiling
 
 # Values of choices that are words, one number each.
 WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
 
 
-def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, tiling: Tiling, predicted: float) -> dict[str, float]:
-    """The features of a cut: its form, the formulas' prediction and utilisation, sizes of the shape, of tiles and of
-    blocks at every level, the traffic into each level, shares of padding, and what it does as a blocked product."""
+def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, rule: CutRule) -> dict[str, float]:
+    """The features of a cut: its form, the formulas' prediction, what it is spent on, and utilisation, sizes of the
+    shape, of tiles and of blocks at every level, the traffic into each level, shares of padding, and what it does as a
+    blocked product."""
+    tiling, predicted, parts = rule.tiling_of(cut), rule.cost(cut), rule.parts(cut)
+    whole = sum(parts.values())
     found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
     found[f"form.{cut.form}"] = 1.0
     found.update({f"shape.{name}": _log(size) for name, size in _extents(workload).items()})
@@ -32,6 +35,7 @@ def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, tiling: Tiling,
             found[label] = float(WORDS.index(size)) if size in WORDS else _number(size)
     for blocks in cut.levels:
         found.update(_level(workload, blocks))
+    found.update({f"part.{name}": cycles / whole for name, cycles in parts.items()})
     found["padding"] = _padding(workload, tiling)
     if (product := blocked_product(workload, tiling)) is not None:
         found.update({f"blocked.{name}": value for name, value in product.features().items()})

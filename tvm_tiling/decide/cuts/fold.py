@@ -8,7 +8,7 @@ winograd   m: outputs of an image tile in each direction; microkernel: rows and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...errors import DatabaseError, UnsupportedOperator
@@ -75,6 +75,10 @@ class WFoldCuts:
     def cost(self, cut: Cut) -> float:
         """Predicted seconds."""
         return self.all.seconds(self.model.cycles(self._candidate(cut)))
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """What the predicted cycles are spent on."""
+        return self.model.parts(self._candidate(cut))
 
     def decided(self) -> Cut | None:
         """None: it is the one of least cost."""
@@ -181,6 +185,10 @@ class WinogradCuts:
     def cost(self, cut: Cut) -> float:
         """Predicted seconds."""
         return self.all.seconds(self._candidate(cut).predicted_cycles)
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """What the predicted cycles are spent on."""
+        return self.models[integer(cut, "m")].parts(self._candidate(cut))
 
     def decided(self) -> Cut | None:
         """None: it is the one of least cost."""

@@ -14,7 +14,7 @@ of B are read side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...errors import DatabaseError, HardwareError
 from ...hardware.description import Cpu
@@ -24,7 +24,18 @@ from ..gemm.cost import CpuCut
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, GemmTiling
 from .record import Blocks, Cut, Value
-from .rule import Surroundings, changed, fewer, halves_and_doubles, integer, integers, one_of, order, refuse_registers
+from .rule import (
+    Surroundings,
+    Undivided,
+    changed,
+    fewer,
+    halves_and_doubles,
+    integer,
+    integers,
+    one_of,
+    order,
+    refuse_registers,
+)
 
 PACKING = ("none", "pack", "ahead")
 # Sums of the few-row form that registers hold beside what is read, and rows of A beside them where B lies as [k, n].
@@ -75,6 +86,10 @@ class BlockedCuts:
     def cost(self, cut: Cut) -> float:
         """Predicted seconds."""
         return self.choice.seconds(self.model.cycles(self._candidate(cut)))
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """What the predicted cycles are spent on."""
+        return self.model.parts(self._candidate(cut))
 
     def decided(self) -> Cut | None:
         """None: it is the one of least cost."""
@@ -139,7 +154,7 @@ class BlockedCuts:
         return CpuCut((tb, tm, tn, tk), rows, vectors, depth, columns, rows_outside, keep, packing)
 
 
-class StreamCuts:
+class StreamCuts(Undivided):
     """The few-row form of one product."""
 
     forms, name = ("stream",), "stream"

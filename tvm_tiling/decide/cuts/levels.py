@@ -26,10 +26,10 @@ from ..levels.time import Choice, times
 from ..tiling import Decision
 from .record import Blocks as LevelBlocks
 from .record import Cut, Value
-from .rule import changed, halves_and_doubles, integer, integers
+from .rule import Undivided, changed, halves_and_doubles, integer, integers
 
 
-class LevelsCuts:
+class LevelsCuts(Undivided):
     """Cuts of one workload; `behind` as in decide_levels."""
 
     forms, name = ("levels",), ""

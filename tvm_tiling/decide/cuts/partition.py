@@ -26,7 +26,7 @@ from ..gemm.traffic import Cut as Partition
 from ..gemm.traffic import Product, ceil_div, product_on
 from ..tiling import Decision, GemmTiling
 from .record import Blocks, Cut, Value
-from .rule import changed, halves_and_doubles, integer, order
+from .rule import Undivided, changed, halves_and_doubles, integer, order
 
 # Pieces of a block that the schedule makes at most, so that engines overlap: what waits at the start and the end.
 PIECES = 8
@@ -35,7 +35,7 @@ MOST_CANDIDATES = 64  # of a convolution, those of the least estimated cycles
 WHY = ("partition_m", "partition_n", "partition_k", "outer_order", "split_k", "load_a", "load_b")
 
 
-class PartitionCuts:
+class PartitionCuts(Undivided):
     """Cuts of one product."""
 
     forms, name = ("matrix",), ""
@@ -156,7 +156,7 @@ class ConvPartition(GemmTiling):
     blocks: ConvBlocks
 
 
-class ConvPartitionCuts:
+class ConvPartitionCuts(Undivided):
     """Cuts of one convolution."""
 
     forms, name = ("matrix",), ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -78,6 +78,17 @@ class CutRule(Protocol):
 
     def cost(self, cut: Cut) -> float:
         """The predicted cost."""
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """What the predicted cost is spent on, in any unit; empty where that is not told apart."""
+
+
+class Undivided:
+    """A rule whose costs are not told apart."""
+
+    def parts(self, cut: Cut) -> Mapping[str, float]:
+        """Nothing."""
+        return {}
 
 
 def integer(cut: Cut, name: str, least: int = 1) -> int:

@@ -17,10 +17,10 @@ from ..fold.wfold import decide_wfold, granularities_of, layer_of, product_as_co
 from ..gemm.traffic import ceil_div, refuse_type
 from ..tiling import Decision
 from .record import Blocks, Cut, Value
-from .rule import changed, halves_and_doubles, integer
+from .rule import Undivided, changed, halves_and_doubles, integer
 
 
-class WFoldMachineCuts:
+class WFoldMachineCuts(Undivided):
     """Cuts of one workload."""
 
     forms, name = ("wfold",), ""

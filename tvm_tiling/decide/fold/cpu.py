@@ -17,7 +17,7 @@ from ...workload import ConvWorkload
 from ..conv.cost import COPY_ELEMENT, COPY_VECTOR, EXPOSED_WEIGHTS, SCATTER_ELEMENT, TAP_START, ConvModel
 from ..conv.shape import shapes_of
 from ..conv.tiling import ConvTiling
-from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, TILE_START
+from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, TILE_START, overlapped
 from ..gemm.dot_engine import DotEngine, dot_engine
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
@@ -172,6 +172,10 @@ class WFoldModel:
 
     def cycles(self, cut: WFoldCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: WFoldCut) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
         rows, core = cut.rows, self.core
         tr, tn = cut.threads
         panels = ceil_div(rows.co, cut.channels)
@@ -193,16 +197,15 @@ class WFoldModel:
         arrival = passes * packed / core.bytes_per_cycle(weights * panels)
         touched = self.plain.input_bytes * share + self.plain.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.plain.home
-        total = max(kernel, memory) + 0.15 * min(kernel, memory) + EXPOSED_WEIGHTS * arrival
-        total += self._copy(cut, my_rows, bands)
-        if not self.ahead:
-            total += weights * panels / self.plain.element / (tr * tn)
-            if tr > 1:
-                total += core.handed_over(weights * panels / (tr * tn))
-        total += core.shared_lines(rows.n * rows.h.points * rows.w.points * share, my_panels * cut.channels, tn)
-        if tr * tn > 1:
-            total += PARALLEL_START * (1 if self.ahead else 2)
-        return total
+        found = overlapped(kernel, memory)
+        found.update(weights=EXPOSED_WEIGHTS * arrival, copies=self._copy(cut, my_rows, bands))
+        written = 0.0 if self.ahead else weights * panels / (tr * tn)
+        found["packing"] = written / self.plain.element
+        found["handed_over"] = core.handed_over(written) if tr > 1 else 0.0
+        results = rows.n * rows.h.points * rows.w.points * share
+        found["lines"] = core.shared_lines(results, my_panels * cut.channels, tn)
+        found["start"] = PARALLEL_START * (1 if self.ahead else 2) if tr * tn > 1 else 0.0
+        return found
 
     def _tile(self, cut: WFoldCut, points: int, panel: float, weights: float, row_of_band: float) -> float:
         """One register tile over all taps, and the sums of its lanes."""

@@ -38,6 +38,8 @@ EXPOSED_COLLISION = 0.1
 # Part of B's arrival lost where its vectors straddle lines: all of B passing every tile of A, or one panel staying.
 STRADDLED_STREAM = 0.9
 STRADDLED_PANEL = 0.1
+# Part of the lesser of multiply-adds and arrival that the greater does not hide.
+EXPOSED_LESSER = 0.15
 # Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
 PIECE_START = 512
 # Part of a miss in the first cache that out-of-order execution does not hide.
@@ -134,6 +136,10 @@ class CpuModel:
 
     def cycles(self, cut: CpuCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: CpuCut) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
         w, word = self.w, self.word
         tb, tm, tn, tk = cut.threads
         nr = cut.vectors * self.lanes
@@ -160,14 +166,13 @@ class CpuModel:
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
-        total = batches * (max(kernel, memory) + 0.15 * min(kernel, memory) + copies + packing)
-        total += batches * my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn)
-        if cut.cores > 1:
-            total += PARALLEL_START * (1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1))
-        if tk > 1:
-            sums = w.m * w.n * tk * word
-            total += 2.0 * sums / cut.cores / self.bytes_per_cycle(sums)
-        return total
+        found = overlapped(kernel, memory)
+        found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
+        found = {name: batches * cycles for name, cycles in found.items()}
+        starts = 1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1) if cut.cores > 1 else 0
+        sums = w.m * w.n * tk * word if tk > 1 else 0
+        found.update(start=PARALLEL_START * starts, sums=2.0 * sums / cut.cores / self.bytes_per_cycle(sums))
+        return found
 
     def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
         """One register tile over the task's whole share of k."""
@@ -265,6 +270,13 @@ class CpuModel:
 
     def _vector_arrival(self) -> float:
         return self.lanes * self.w.d_s / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s * self.w.batch)
+
+
+def overlapped(kernel: float, memory: float) -> dict[str, float]:
+    """The cycles of multiply-adds and of what arrives from memory, most of the lesser hidden behind the other."""
+    if kernel < memory:
+        return {"kernel": EXPOSED_LESSER * kernel, "memory": memory}
+    return {"kernel": kernel, "memory": EXPOSED_LESSER * memory}
 
 
 def pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:

@@ -69,10 +69,9 @@ class LearnedCosts:
                 key = workload, trial.ahead, cut.form
                 if key not in rules:
                     rules[key] = rule_for(cut.form, workload, hardware, Surroundings(ahead=trial.ahead))
-                predicted = rules[key].cost(cut)
-                features = features_of(workload, cut, rules[key].tiling_of(cut), predicted)
                 group = group_of(workload, hardware, ahead=trial.ahead, epilogue=trial.epilogue)
-                samples.append(Sample(group, features, predicted, trial.cost))
+                features = features_of(workload, cut, rules[key])
+                samples.append(Sample(group, features, rules[key].cost(cut), trial.cost))
         self.residual.learn(samples)
 
 

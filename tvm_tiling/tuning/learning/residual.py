@@ -33,12 +33,12 @@ TEMPERATURE = 0.1
 # Costs are told apart in steps of so much: what is nearer is mostly noise.
 STEP = 0.02
 PARAMETERS = {
-    "max_depth": 5,
-    "eta": 0.08,
+    "max_depth": 6,
+    "eta": 0.1,
     "subsample": 0.8,
     "colsample_bytree": 0.4,
     "min_child_weight": 0.1,
-    "lambda": 1.0,
+    "lambda": 10.0,
     "tree_method": "hist",
     "objective": "rank:pairwise",
     # Every cut is compared with so many others of its workload, drawn by lot, all of them alike.

@@ -1,0 +1,42 @@
+"""What MetaSchedule found, as it is recorded: it covers the suite, and its schedules still do what they did."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import searched, seeded
+from benchmarks.operands import random_operands
+from benchmarks.peers.metaschedule import Found, prepared
+from benchmarks.result import earlier_entries
+
+
+def recorded():
+    return earlier_entries(seeded.RECORDED, searched.FORMAT, searched.VERSION, "searches")
+
+
+def test_the_record_holds_every_workload():
+    found = {json.dumps(entry["workload"]) for entry in recorded() if entry["status"] == "ok"}
+    assert found == {json.dumps(workload.to_dict()) for workload, _ in searched.searches()}
+
+
+@pytest.mark.parametrize("number", (5, 6, 11))
+def test_a_recorded_schedule_is_applied_anew(number):
+    entry = recorded()[number]
+    operands = random_operands(seeded.workload_of(entry["workload"]))
+    side = prepared(Found(entry["trace"], entry["best_seconds"], entry["ran"], entry["seconds"]), operands, "")
+    side.run()
+    assert operands.difference(side.output()) == ""
+
+
+def test_the_database_is_made_of_other_shapes():
+    suite = {workload for workload, _ in searched.searches()}
+    for workload in suite:
+        near = seeded.neighbours(workload)
+        assert near and not suite & set(near)
+
+
+def test_without_a_search_there_is_nothing_to_compare(tmp_path, capsys):
+    assert seeded.main(["--searched", str(tmp_path / "none.json"), "--json", str(tmp_path / "out.json")]) == 1
+    assert "none.json: no such file; accepted: one that benchmarks.searched wrote" in capsys.readouterr().err
