@@ -131,9 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("results/seeded.json"), help="default: %(default)s")
     chosen = parser.parse_args(arguments)
     try:
-        searched = earlier_entries(chosen.searched, SEARCHED, SEARCHED_VERSION, "searches")
-        if not searched:
+        if not chosen.searched.is_file():
             raise SuiteError(f"{chosen.searched}: no such file; accepted: one that benchmarks.searched wrote")
+        searched = earlier_entries(chosen.searched, SEARCHED, SEARCHED_VERSION, "searches")
         done = [e for e in earlier_entries(chosen.json, FORMAT, VERSION, "searches") if e["status"] == Status.OK.value]
     except TilingError as error:
         print(f"error: {error}", file=sys.stderr)

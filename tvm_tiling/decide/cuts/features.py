@@ -19,11 +19,11 @@ from .rule import CutRule, Tiling
 WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
 
 
-def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, rule: CutRule) -> dict[str, float]:
+def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, rule: CutRule, predicted: float) -> dict[str, float]:
     """The features of a cut: its form, the formulas' prediction, what it is spent on, and utilisation, sizes of the
     shape, of tiles and of blocks at every level, the traffic into each level, shares of padding, and what it does as a
     blocked product."""
-    tiling, predicted, parts = rule.tiling_of(cut), rule.cost(cut), rule.parts(cut)
+    tiling, parts = rule.tiling_of(cut), rule.parts(cut)
     whole = sum(parts.values())
     found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
     found[f"form.{cut.form}"] = 1.0

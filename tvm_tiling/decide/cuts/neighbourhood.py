@@ -81,7 +81,7 @@ class Space:
 
     def features(self, cut: Cut) -> dict[str, float]:
         """What a cost model is told of a cut; see cuts/features.py."""
-        return features_of(self.workload, cut, self._rules[cut.form])
+        return features_of(self.workload, cut, self._rules[cut.form], self.predicted(cut))
 
     def _best(self, form: str) -> Cut:
         if form == self.start.form:

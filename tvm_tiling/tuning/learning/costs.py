@@ -70,8 +70,9 @@ class LearnedCosts:
                 if key not in rules:
                     rules[key] = rule_for(cut.form, workload, hardware, Surroundings(ahead=trial.ahead))
                 group = group_of(workload, hardware, ahead=trial.ahead, epilogue=trial.epilogue)
-                features = features_of(workload, cut, rules[key])
-                samples.append(Sample(group, features, rules[key].cost(cut), trial.cost))
+                predicted = rules[key].cost(cut)
+                features = features_of(workload, cut, rules[key], predicted)
+                samples.append(Sample(group, features, predicted, trial.cost))
         self.residual.learn(samples)
 
 

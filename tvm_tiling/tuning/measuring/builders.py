@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,7 +33,8 @@ class Builders:
         self._pool = ThreadPoolExecutor(self.count)
 
     def submit(self, job: Job, folder: Path) -> Future[Build | str]:
-        """Begin to build a job into `folder`: what it is built to, or why it is not."""
+        """Begin to build a job into `folder`: what it is built to, or why it is not, and then the folder is
+        removed."""
         return self._pool.submit(self._build, job, folder)
 
     def _build(self, job: Job, folder: Path) -> Build | str:
@@ -41,6 +43,7 @@ class Builders:
             found: Build = child.ask((job, str(folder)), self._seconds)
             return found
         except (ChildFailed, ChildLost) as error:
+            shutil.rmtree(folder, ignore_errors=True)
             return str(error)
         finally:
             self._free.put(child)
