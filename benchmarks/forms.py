@@ -186,7 +186,7 @@ def _cell(found: Entry | None) -> str:
 def parse(arguments: Sequence[str] | None = None) -> Settings:
     """Settings from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.forms", description=__doc__)
-    parser.add_argument("--suite", default="conv", help="default: %(default)s")
+    parser.add_argument("--suite", default="conv", help="a suite or a file.toml; default: %(default)s")
     parser.add_argument("--short", action="store_true", help="only the short set")
     parser.add_argument("--dtype", help="only this element type")
     parser.add_argument("--filter", default="", dest="match", help="only layers whose name contains this")

@@ -208,7 +208,7 @@ def _finish(result: dict[str, Any], settings: Settings) -> None:
 def parse(arguments: Sequence[str] | None = None) -> Settings:
     """Settings from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description="Compare speed on a suite of shapes.")
-    parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
+    parser.add_argument("--suite", required=True, help=f"{', '.join(suite_names())}, or a file.toml")
     parser.add_argument("--short", action="store_true", help="only the short set")
     parser.add_argument("--peers", default=",".join(DEFAULT_PEERS), help="names with commas; default: %(default)s")
     form = parser.add_mutually_exclusive_group()

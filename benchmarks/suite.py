@@ -65,14 +65,17 @@ def suite_names() -> list[str]:
 
 
 def load_suite(name: str) -> list[Case]:
-    """All cases of a suite, in the order of its file; SuiteError names what is wrong and where."""
-    if name not in suite_names():
-        raise SuiteError(f"no suite {name!r}: {nearest(name, suite_names())}")
-    path = FOLDER / f"{name}.toml"
+    """All cases of a suite, one of `suite_names` or a file.toml, in the order of its file.
+
+    SuiteError names what is wrong and where.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if path.parent == FOLDER and name not in suite_names():
+        raise SuiteError(f"no suite {name!r}: {nearest(name, suite_names())}, or a file.toml")
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise SuiteError(f"{path.name}: {error}") from None
+    except (OSError, ValueError) as error:  # no TOML, no UTF-8
+        raise SuiteError(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
     return [case for group in data.get("group", []) for case in _cases(path.name, group)]
 
 

@@ -8,6 +8,7 @@ from benchmarks import suite
 from benchmarks.peers import get_peer
 from benchmarks.run import Settings, parse
 from benchmarks.suite import SuiteError, load_suite, suite_names
+from tvm_tiling.workload import GemmWorkload
 
 SHAPES = {
     name: {(c.workload.m, c.workload.k, c.workload.n) for c in load_suite(name)}
@@ -70,6 +71,7 @@ def test_short_set_fits_ten_minutes():
         ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=1, g=2}]', "groups = 2 must divide"),
         ('[[group]]\nname = "x"\nshort = [{h=8, ci=3, co=4, k=1, times=0}]', "times = 0, must be whole numbers"),
         ("[[group]", "bad.toml"),
+        ("\0", "bad.toml"),
     ],
 )
 def test_a_wrong_suite_is_an_error_that_says_where(tmp_path, monkeypatch, text, told):
@@ -79,6 +81,14 @@ def test_a_wrong_suite_is_an_error_that_says_where(tmp_path, monkeypatch, text, 
         load_suite("bad")
     assert told in str(error.value)
     assert "bad.toml" in str(error.value)
+
+
+def test_a_suite_of_ones_own_is_a_file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('[[group]]\nname = "mine"\nshort = [[1, 2, 3]]')
+    assert [case.workload for case in load_suite(str(path))] == [GemmWorkload(m=1, k=2, n=3)] * 2
+    with pytest.raises(SuiteError, match=r"none\.toml: No such file"):
+        load_suite(str(tmp_path / "none.toml"))
 
 
 def test_unknown_suite_and_peer():

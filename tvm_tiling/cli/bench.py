@@ -35,8 +35,8 @@ def command(
     suite: str = typer.Argument(
         "",
         metavar="MODEL|SUITE",
-        help="A model file, or what `tvm-tiling compile` wrote; or a suite; left out: the short set of every suite, "
-        "with reports in results/.",
+        help="A model file, or what `tvm-tiling compile` wrote; or a suite, or a file.toml; left out: the short set "
+        "of every suite, with reports in results/.",
     ),
     peers: str = typer.Option("", help="Names with commas; left out: all but the slow ones."),
     short: bool = typer.Option(False, "--short", help="Only the short set."),
