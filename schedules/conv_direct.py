@@ -92,7 +92,7 @@ class DirectNest:
         self.units, self.y_tail = -(-h.points // self.ty), h.points % self.ty
         self.full_x, self.x_tail = divmod(w.points, self.tx)
         self.from_memory = False
-        self.copies = bool(t.copy_input)
+        self.copies = bool(t.copy_input) and self.panels.taps > 0
         # Positions that no tap reads are not copied: with one tap along an axis its stride is that of the copy.
         self.step_y = h.stride if self.copies and h.taps == 1 else 1
         self.step_x = w.stride if self.copies and w.taps == 1 else 1
@@ -295,22 +295,29 @@ class DirectNest:
         if self.panels.blocks == 1:
             prefetch_results(self.program, shape, self.engine.accumulator, at)
         self.start(acc, shape, block, at, start)
-        tap0, tap1 = self.taps_inside(block, y0)
-        with T.serial(0, tap1 - tap0) as i:
-            tap = tap0 + i
-            with self.when_columns_inside(tap, x0, tx), T.serial(0, block.groups) as g:
-                read = [self.read(plane, unit, y, x0 + x, tap, block.group0 + g) for y in range(ty) for x in range(tx)]
-                row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
-                step_packed(
-                    acc,
-                    shape,
-                    g,
-                    lambda pixel, _: read[pixel],
-                    block.panels,
-                    row,
-                    self.engine,
-                    from_memory=self.from_memory,
-                )
+
+        def step(tap: Index, g: Index) -> None:
+            read = [self.read(plane, unit, y, x0 + x, tap, block.group0 + g) for y in range(ty) for x in range(tx)]
+            row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
+            step_packed(
+                acc,
+                shape,
+                g,
+                lambda pixel, _: read[pixel],
+                block.panels,
+                row,
+                self.engine,
+                from_memory=self.from_memory,
+            )
+
+        if self.panels.taps:  # points between those that a transposed convolution reaches have none
+            tap0, tap1 = self.taps_inside(block, y0)
+            with (
+                T.serial(0, tap1 - tap0) as i,
+                self.when_columns_inside(tap0 + i, x0, tx),
+                T.serial(0, block.groups) as g,
+            ):
+                step(tap0 + i, g)
         self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:

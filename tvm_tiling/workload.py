@@ -141,9 +141,9 @@ class ConvWorkload(_SumOfProducts):
     """A convolution: `n` images of [d x] h x w x ci, `co` kernels of [kd x] kh x kw x ci/groups.
 
     `padding` is (top, left, bottom, right). `layout` names the activations' axes, in and out. One dimension is h = kh =
-    1; three dimensions have d and kd, whose stride, padding (front, back) and dilation end in `_d`. `transposed`:
-    output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows, columns) are
-    added at the bottom and the right.
+    1; three dimensions have d and kd, whose stride, padding (front, back), dilation and output padding end in `_d`.
+    `transposed`: output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows,
+    columns) are added at the bottom and the right, `output_padding_d` planes at the back.
     """
 
     n: int
@@ -167,6 +167,7 @@ class ConvWorkload(_SumOfProducts):
     dilation_d: int = 1
     transposed: bool = False
     output_padding: tuple[int, int] = (0, 0)
+    output_padding_d: int = 0
     memory_a: str = "external"
     memory_b: str = "external"
 
@@ -189,10 +190,15 @@ class ConvWorkload(_SumOfProducts):
             raise WorkloadError(f"conv: unknown layout {self.layout!r}: {nearest(self.layout, LAYOUTS)}")
         if self.ci % self.groups or self.co % self.groups:
             raise WorkloadError(f"conv: groups = {self.groups} must divide ci = {self.ci} and co = {self.co}")
-        if self.output_padding != (0, 0) and not self.transposed:
-            raise WorkloadError(f"conv: output_padding = {self.output_padding} belongs to transposed convolutions")
-        if self.transposed and any(p >= s for p, s in zip(self.output_padding, self.stride, strict=True)):
-            raise WorkloadError(f"conv: output_padding = {self.output_padding} must be below stride = {self.stride}")
+        behind = self.output_padding_d
+        if type(behind) is not int or behind < 0:
+            raise WorkloadError(f"conv: output_padding_d = {behind!r}, must be a whole number of at least 0")
+        for end, more, strides in (("", self.output_padding, self.stride), ("_d", (behind,), (self.stride_d,))):
+            told = f"conv: output_padding{end} = {getattr(self, f'output_padding{end}')}"
+            if any(more) and not self.transposed:
+                raise WorkloadError(f"{told} belongs to transposed convolutions")
+            if self.transposed and any(p >= s for p, s in zip(more, strides, strict=True)):
+                raise WorkloadError(f"{told} must be below stride{end} = {getattr(self, f'stride{end}')}")
         object.__setattr__(self, "acc_dtype", _acc_dtype("conv", self.dtype, self.acc_dtype))
         if min(self.do, self.ho, self.wo) < 1:
             deep = self.d > 1 or self.kd > 1
@@ -209,7 +215,7 @@ class ConvWorkload(_SumOfProducts):
     @property
     def do(self) -> int:
         """Output planes."""
-        return self._points(self.d, self.kd, self.stride_d, *self.padding_d, self.dilation_d, 0)
+        return self._points(self.d, self.kd, self.stride_d, *self.padding_d, self.dilation_d, self.output_padding_d)
 
     @property
     def ho(self) -> int:

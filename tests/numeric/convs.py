@@ -138,10 +138,11 @@ class Conv:
 
         (d, h, w), (kd, kh, kw) = fill(self.space, 1), fill(self.kernel, 1)
         (sd, sh, sw), (dd, dh, dw) = fill(stride, 1), fill(self.dilation, 1)
-        (pd, ph, pw), (qd, qh, qw), (_, mh, mw) = fill(before, 0), fill(behind, 0), fill(more, 0)
+        (pd, ph, pw), (qd, qh, qw), (md, mh, mw) = fill(before, 0), fill(behind, 0), fill(more, 0)
         fields = dict(n=self.n, h=h, w=w, ci=self.ci, co=self.co, kh=kh, kw=kw, stride=(sh, sw), d=d, kd=kd)
         fields |= dict(padding=(ph, pw, qh, qw), dilation=(dh, dw), groups=self.groups, layout=layout, stride_d=sd)
         fields |= dict(padding_d=(pd, qd), dilation_d=dd, transposed=transposed, output_padding=(mh, mw))
+        fields |= dict(output_padding_d=md)
         dtype = self.dtype if self.type_w in (None, self.dtype) else "uint8"
         return ConvWorkload(**{**fields, "dtype": dtype, **known})
 

@@ -126,8 +126,17 @@ def test_transposed(stride, kernel, dtype):
     check(conv, topi_transposed(conv))
 
 
-def test_transposed_in_three_dimensions_with_points_that_no_tap_reaches():
-    conv = Conv(space=(1, 2, 1), kernel=(2, 1, 1), stride=(1, 2, 1), n=1, ci=2, co=1, transposed=True)
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv(space=(1, 2, 1), kernel=(2, 1, 1), stride=(1, 2, 1), n=1, ci=2, co=1, transposed=True),
+        Conv(space=(3, 3, 1), kernel=(1, 2, 1), stride=(2, 1, 1), n=2, ci=21, co=51, transposed=True),
+        Conv(space=(3, 4, 5), kernel=(2, 2, 3), stride=(3, 2, 1), more=(2, 1, 0), n=2, ci=3, co=5, transposed=True),
+        Conv(space=(1, 1, 1), kernel=(1, 1, 1), stride=(2, 1, 1), more=(1, 0, 0), n=1, ci=1, co=1, transposed=True),
+    ],
+    ids=["columns", "planes", "planes and more behind", "one more plane than there is input"],
+)
+def test_transposed_in_three_dimensions_with_points_that_no_tap_reaches(conv):
     check(conv, topi_transposed(conv))
 
 

@@ -200,6 +200,7 @@ TRANSPOSED = Conv(space=(4, 5), kernel=(3, 3), stride=(2, 2), transposed=True)
         replace(TRANSPOSED, ci=4, co=4, groups=4, before=(1, 1), behind=(1, 1)),
         Conv(space=(6,), kernel=(4,), stride=(2,), before=(1,), behind=(1,), transposed=True),
         Conv(space=(3, 4, 3), kernel=(2, 3, 3), stride=(2, 2, 1), before=(1, 1, 0), behind=(0, 1, 0), transposed=True),
+        Conv(space=(3, 4, 3), kernel=(2, 2, 3), stride=(3, 2, 1), more=(2, 1, 0), transposed=True),
     ],
     ids=name,
 )
@@ -255,7 +256,7 @@ def random_convs(draw) -> Conv:
     # A transposed convolution's front ends take no padding beyond the kernel's own reach.
     reach = [s - 1 if transposed else 4 for s in conv.span]
     before, behind = (tuple(draw(st.integers(0, r)) for r in reach) for _ in range(2))
-    more = tuple(draw(st.integers(0, s - 1)) for s in stride) if transposed and rank < 3 else ()
+    more = tuple(draw(st.integers(0, s - 1)) for s in stride) if transposed else ()
     conv = replace(conv, before=before, behind=behind, more=more)
     # Where no output point reaches the image there is nothing to find.
     assume(conv.possible and conv.result(np.ones(conv.shape_x), np.ones(conv.shape_w)).any())

@@ -272,8 +272,6 @@ def _workload(
 ) -> ConvWorkload:
     name, channels = found.name, source.channels
     deep, high, wide = axes
-    if deep.more:
-        raise refuse(name, f"its result has {deep.more} planes more than a transposed convolution's without padding")
     dtype = operand_type(name, x.dtype, w.dtype)
     terms = deep.kernel * high.kernel * wide.kernel * (channels.ci // channels.groups)
     try:
@@ -299,6 +297,7 @@ def _workload(
             dilation_d=deep.dilation,
             transposed=any(axis.transposed for axis in axes),
             output_padding=(high.more, wide.more),
+            output_padding_d=deep.more,
         )
     except WorkloadError as error:
         raise refuse(name, str(error)) from error

@@ -93,6 +93,8 @@ def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> Sh
         for name, row in zip(_LEADING, dense_rows(workload), strict=True):
             if fixed[name] == row:
                 del fixed[name]
+    elif not workload.output_padding_d:
+        del fixed["output_padding_d"]  # as keys are that were made before there was one
     return ShapeKey(
         op=op,
         dtype=workload.dtype,
