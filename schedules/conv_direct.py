@@ -32,7 +32,7 @@ from ..decide.conv.tiling import ConvTiling
 from ..decide.gemm.dot_engine import DotEngine
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.kernel_panels import KernelPanels
-from ..lowering.nest import by_edge, share, when
+from ..lowering.nest import by_edge, origin, share, when
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
@@ -50,6 +50,8 @@ Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 # (pixel, channel) of a register tile -> coordinates of the output
 ResultAt: TypeAlias = Callable[[Index, Index], list[Index]]
+# (row, column of a register tile, group of channels) -> the element of the input, or the group of elements
+PixelAt: TypeAlias = Callable[[int, int, Index], Expr]
 
 
 @dataclass(frozen=True)
@@ -296,8 +298,8 @@ class DirectNest:
             prefetch_results(self.program, shape, self.engine.accumulator, at)
         self.start(acc, shape, block, at, start)
 
-        def step(tap: Index, g: Index) -> None:
-            read = [self.read(plane, unit, y, x0 + x, tap, block.group0 + g) for y in range(ty) for x in range(tx)]
+        def step(tap: Index, g: Index, pixel_at: PixelAt) -> None:
+            read = [pixel_at(y, x, block.group0 + g) for y in range(ty) for x in range(tx)]
             row = start + ((tap - block.tap0) * self.panels.run_groups + g) * self.panels.layout.row
             step_packed(
                 acc,
@@ -312,12 +314,10 @@ class DirectNest:
 
         if self.panels.taps:  # points between those that a transposed convolution reaches have none
             tap0, tap1 = self.taps_inside(block, y0)
-            with (
-                T.serial(0, tap1 - tap0) as i,
-                self.when_columns_inside(tap0 + i, x0, tx),
-                T.serial(0, block.groups) as g,
-            ):
-                step(tap0 + i, g)
+            with T.serial(0, tap1 - tap0) as i, self.when_columns_inside(tap0 + i, x0, tx):
+                pixel_at = self.pixels(plane, unit, x0, tap0 + i)
+                with T.serial(0, block.groups) as g:
+                    step(tap0 + i, g, pixel_at)
         self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
@@ -340,17 +340,24 @@ class DirectNest:
         first = x0 * w.stride + w.start + self.panels.tap(tap)[2] * w.dilation
         return when(tirx.all(first + (tx - 1) * w.stride >= 0, first < w.size))
 
-    def read(self, plane: _Plane, unit: Index, y: int, x: Index, tap: Index, group: Index) -> Expr:
-        """The element, or the group of elements, that one pixel of the tile takes at a step."""
+    def pixels(self, plane: _Plane, unit: Index, x0: Index, tap: Index) -> PixelAt:
+        """What the pixels of a tile take of this tap."""
         kd, kh, kw = self.panels.tap(tap)
         h, w, d, width = self.shape.h, self.shape.w, self.shape.d, self.engine.group
-        if plane.band is None:
+        band = plane.band
+        if band is None:
             z = plane.depth * d.stride + d.start + kd * d.dilation
-            row = ((plane.unit0 + unit) * self.ty + y) * h.stride + h.start + kh * h.dilation
-            return self.input(plane, z, row, x * w.stride + w.start + kw * w.dilation, group)
-        row = (unit * self.ty + y) * self.sy + kh * h.dilation - self.above(plane)
-        at = self.layout.at(kd, row, x * self.sx + kw * w.dilation) + group * width
-        return plane.band[at] if width == 1 else plane.band[T.ramp(at, 1, width)]
+            row = (plane.unit0 + unit) * self.ty * h.stride + h.start + kh * h.dilation
+            column = x0 * w.stride + w.start + kw * w.dilation
+            return lambda y, x, group: self.input(plane, z, row + y * h.stride, column + x * w.stride, group)
+        row = unit * self.ty * self.sy + kh * h.dilation - self.above(plane)
+        first = origin(self.layout.at(kd, row, x0 * self.sx + kw * w.dilation))
+
+        def of_band(y: int, x: int, group: Index) -> Expr:
+            at = first + group * width + self.layout.at(0, y * self.sy, x * self.sx)
+            return band[at] if width == 1 else band[T.ramp(at, 1, width)]
+
+        return of_band
 
     def start(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt, row: Index) -> None:
         """Zeros or the engine's start values; behind the first block also what the output holds."""
