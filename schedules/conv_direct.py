@@ -349,7 +349,14 @@ class DirectNest:
             z = plane.depth * d.stride + d.start + kd * d.dilation
             row = (plane.unit0 + unit) * self.ty * h.stride + h.start + kh * h.dilation
             column = x0 * w.stride + w.start + kw * w.dilation
-            return lambda y, x, group: self.input(plane, z, row + y * h.stride, column + x * w.stride, group)
+            # A run over the taps of a row of one channel walks along the columns, wherever the layout has channels.
+            one = self.tiling.merge_taps and self.shape.ci == 1
+
+            def in_place(y: int, x: int, group: Index) -> Expr:
+                along, channel = (group, 0) if one else (0, group)
+                return self.input(plane, z, row + y * h.stride, column + x * w.stride + along, channel)
+
+            return in_place
         row = unit * self.ty * self.sy + kh * h.dilation - self.above(plane)
         first = origin(self.layout.at(kd, row, x0 * self.sx + kw * w.dilation))
 

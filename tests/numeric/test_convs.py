@@ -87,6 +87,22 @@ def test_strides_dilation_and_asymmetric_padding(stride, dilation, before, behin
     check(conv, topi_conv(conv, "NHWC", "HWIO"), form="direct")
 
 
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv(space=(28, 28), kernel=(5, 5), ci=1, co=6),
+        Conv(space=(28, 28), kernel=(5, 5), stride=(2, 2), n=2, ci=1, co=18, dtype="float64"),
+        Conv(space=(2, 9), kernel=(1, 5), ci=1, co=33),
+        Conv(space=(1, 3), kernel=(1, 3), ci=1, co=3),
+        Conv(space=(4, 1), kernel=(3, 1), ci=2, co=3),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_runs_of_taps_of_one_channel_are_read_in_place(conv, layout):
+    check(conv, topi_conv(conv, layout, "HWIO" if layout == "NHWC" else "OIHW"), form="direct")
+
+
 @pytest.mark.parametrize("groups", [2, 4, 8])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_groups(groups, layout):
