@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import numpy as np
 import tvm
+from case import Case
 from convs import Conv, Source, arrays, blocked, topi_conv, topi_depthwise, topi_transposed
 from products import EPSILON, Guarded, avx2, native
 
@@ -21,7 +21,7 @@ MOST_WORK = 3e7  # multiplications
 WINOGRAD = 1e-3  # of the largest result; other forms are exact, sums of small whole numbers being so
 
 
-def random_conv(rng: random.Random) -> tuple[Conv, Source, str]:
+def random_source(rng: random.Random) -> tuple[Conv, Source, str]:
     """A convolution that is possible, how a front end writes it, and the name of its kind."""
     kind = rng.choice(("plain", "plain", "plain", "grouped", "depthwise", "blocked", "transposed"))
     while True:
@@ -71,13 +71,18 @@ def work(conv: Conv) -> float:
     return float(conv.n * np.prod(places) * np.prod(conv.kernel) * conv.ci * conv.co / conv.groups)
 
 
-def check_random_conv(rng: random.Random, note: Callable[[str], None]) -> None:
-    """One of them against NumPy."""
-    conv, source, kind = random_conv(rng)
+def random_conv(rng: random.Random) -> Case:
+    """A convolution, its form, a machine, and how weights arrive."""
+    conv, source, kind = random_source(rng)
     hardware = rng.choice((native, native, avx2))(cores=rng.choice((1, 1, 2, 5, 16)))
     form, packed = rng.choice((None, None, None, *FORMS)), rng.random() < 0.5
     machine = f"{hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
-    note(f"{conv} {kind} {source.layout} form {form}, packed {packed}, {machine}")
+    name = f"{conv} {kind} {source.layout} form {form}, packed {packed}, {machine}"
+    return Case(name, lambda: check(conv, source, hardware, form=form, packed=packed))
+
+
+def check(conv: Conv, source: Source, hardware: tt.Hardware, *, form: str | None, packed: bool) -> None:
+    """A convolution against NumPy."""
     inputs, want = arrays(conv, source)
     operands = [Guarded(array.shape, array.dtype.name).fill(array) for array in inputs]
     result = Guarded(want.shape, str(source.out.dtype))

@@ -4,6 +4,7 @@ sentence; nothing else happens, and nothing takes memory that the file does not 
 from __future__ import annotations
 
 import functools
+import hashlib
 import random
 import resource
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from case import Case
 from networks import Network
 from onnx import TensorProto, helper, numpy_helper
 from operators import product
@@ -92,12 +94,17 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def check_random_damage(rng: random.Random, note: Callable[[str], None]) -> None:
-    """One damaged file."""
+def random_damage(rng: random.Random) -> Case:
+    """A damaged file."""
     kind = rng.choice(sorted(files()))
     content, read = files()[kind]
     changed = damaged(content, rng)
-    note(f"{kind} {changed.hex() if len(changed) < 2000 else len(changed)}")
+    name = f"{kind} {changed.hex() if len(changed) < 2000 else hashlib.sha256(changed).hexdigest()}"
+    return Case(name, lambda: check(kind, changed, read))
+
+
+def check(kind: str, changed: bytes, read: Read) -> None:
+    """A damaged file is refused or read."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"damaged{'.toml' if kind == 'machine' else ''}"

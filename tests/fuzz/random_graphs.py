@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import numpy as np
+from case import Case
 from convs import Conv
 from tvm import relax
 
@@ -138,8 +138,8 @@ def _move(g: Graph, x: relax.Expr, v: np.ndarray) -> None:
 STEPS = (_unary, _unary, _binary, _binary, _product, _conv, _conv, _reduction, _softmax, _move, _move)
 
 
-def check_random_graph(rng: random.Random, note: Callable[[str], None]) -> None:
-    """One of them, compiled as a model."""
+def random_graph(rng: random.Random) -> Case:
+    """A graph that is compiled as a model."""
     g = Graph(rng)
     rank = rng.choice((2, 3, 4, 4))
     shape = tuple(rng.randint(1, {2: 40, 3: 16, 4: 10}[rank]) for _ in range(rank))
@@ -155,7 +155,10 @@ def check_random_graph(rng: random.Random, note: Callable[[str], None]) -> None:
             last, want = g.nodes[-1]
             out = g.builder.emit_output(op.add(last, relax.const(0.5, "float32")))
         g.builder.emit_func_output(out)
-    note(f"{shape}: {'; '.join(g.text)}")
-    got = tt.compile(g.builder.finalize(), cache=False).run(value)
-    assert got.shape == want.shape
-    np.testing.assert_allclose(got, want + 0.5, rtol=0, atol=ERROR * g.largest)
+
+    def check() -> None:
+        got = tt.compile(g.builder.finalize(), cache=False).run(value)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want + 0.5, rtol=0, atol=ERROR * g.largest)
+
+    return Case(f"{shape}: {'; '.join(g.text)}", check)

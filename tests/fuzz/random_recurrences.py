@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import numpy as np
 import tvm
+from case import Case
 from products import native
 from recurrent_reference import by_numpy, numbers
 from tvm_tiling.schedules.rnn import schedule_recurrence
@@ -17,7 +17,7 @@ from tvm_tiling.decide.rnn.recurrence import GATES, Recurrence
 ROUNDING = 5e-6  # of states, which are below 1; a plain RNN's ReLU adds up, and is compared with its own size
 
 
-def random_recurrence(rng: random.Random) -> Recurrence:
+def random_layer(rng: random.Random) -> Recurrence:
     cell = rng.choice(("lstm", "lstm", "gru", "gru", "rnn"))
     order = list(GATES[cell])
     rng.shuffle(order)
@@ -35,12 +35,17 @@ def random_recurrence(rng: random.Random) -> Recurrence:
     )
 
 
-def check_random_recurrence(rng: random.Random, note: Callable[[str], None]) -> None:
-    """One of them against float64."""
-    r, ahead = random_recurrence(rng), rng.random() < 0.5
-    hardware = native(cores=rng.choice((1, 1, 2, 3)))
-    note(f"{r} ahead {ahead} {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits")
-    values = numbers(r, seed=rng.randrange(1000))
+def random_recurrence(rng: random.Random) -> Case:
+    """A layer with its numbers, how weights arrive and how many cores there are."""
+    r, ahead = random_layer(rng), rng.random() < 0.5
+    hardware, seed = native(cores=rng.choice((1, 1, 2, 3))), rng.randrange(1000)
+    name = f"{r} ahead {ahead} {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
+    return Case(name, lambda: check(r, hardware, seed=seed, ahead=ahead))
+
+
+def check(r: Recurrence, hardware: tt.Hardware, *, seed: int, ahead: bool) -> None:
+    """A layer against float64."""
+    values = numbers(r, seed=seed)
     scheduled = schedule_recurrence(r, "layer", hardware.cpu, ahead=ahead)
     functions = {"layer": scheduled.main}
     if ahead:
