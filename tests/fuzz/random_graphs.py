@@ -53,7 +53,10 @@ def _binary(g: Graph, x: relax.Expr, v: np.ndarray) -> None:
     if g.rng.random() < 0.5:
         y, w = g.rng.choice(same)
     else:
-        y, w = g.constant(*(extent if g.rng.random() < 0.5 else 1 for extent in v.shape))
+        wider = g.rng.randint(2, 5) if g.rng.random() < 0.3 else 1  # than what it is done to, where that is 1
+        y, w = g.constant(*(max(extent, wider) if g.rng.random() < 0.5 else 1 for extent in v.shape))
+        if any(1 < extent < size for extent, size in zip(v.shape, w.shape, strict=True)):
+            y, w = g.constant(*v.shape)
     name, relaxed, by_numpy = g.rng.choice(
         (
             ("add", op.add, np.add),

@@ -126,6 +126,13 @@ def _fused_epilogue(
     one_place = all(tvm_ffi.structural_equal(x, y) for load in loads for x, y in zip(load.indices, read, strict=True))
     if not one_place or not own <= {i for i in read if isinstance(i, tirx.Var)}:
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not read it element by element")
+    extents = {v.var: int(v.dom.extent) for v in (*block.iter_vars, *epilogue.iter_vars)}
+    for theirs, ours in zip(read, block.body.indices, strict=True):
+        wanted, summed = (extents.get(i, 1) if isinstance(i, tirx.Var) else 1 for i in (theirs, ours))
+        if wanted != summed:
+            raise refuse(
+                name, f"block {epilogue.name_hint!r} behind the product writes {wanted} for {summed} of its sums"
+            )
     mapping = {
         theirs: ours for theirs, ours in zip(read, block.body.indices, strict=True) if isinstance(theirs, tirx.Var)
     }

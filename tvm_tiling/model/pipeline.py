@@ -6,7 +6,7 @@ join_views       reshapes and transpositions that meet, and vanish
 channels_last    regions around convolutions
 fuse_attention   products around a softmax
 legalise         operators to TIR, TVM's own but for extremes of floats
-fuse             TVM's own: element-wise operators into the write-back of what they follow
+fuse             element-wise operators into the write-back of what they follow
 schedule         a decision for every operator, constant weights packed
 """
 
@@ -23,22 +23,13 @@ from ..schedule import Options
 from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
 from .passes.extremes import legalised
+from .passes.fuse import fused_operators
 from .passes.layout import channels_last
 from .passes.roll import roll_cells
 from .passes.simplify import simplify
 from .passes.views import join_views
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
-
-OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
-
-FUSION = (
-    relax.transform.AnnotateTIROpPattern,
-    relax.transform.FuseOps,
-    relax.transform.FuseTIR,
-    relax.transform.RewriteDataflowReshape,
-    relax.transform.DeadCodeElimination,
-)
 
 
 def lower(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> Scheduled:
@@ -58,10 +49,4 @@ def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = Non
     mod = relax.transform.DecomposeOpsForInference()(simplify(roll_cells(mod)))
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = legalised(fuse_attention(mod))
-    for step in FUSION:
-        mod = step()(mod)
-        if alone is not None and step is relax.transform.AnnotateTIROpPattern:
-            for variable, func in mod.functions.items():
-                if isinstance(func, tirx.PrimFunc) and alone(func):
-                    mod.update_func(variable, func.with_attr("op_pattern", OPAQUE))
-    return mod
+    return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

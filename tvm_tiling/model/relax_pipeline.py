@@ -98,10 +98,9 @@ def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRM
 
     from ..schedule import schedule_operator
     from ..schedules.other import schedule_other
-    from .pipeline import FUSION
+    from .passes.fuse import fused_operators
 
-    for step in FUSION[:-1]:
-        mod = step()(mod)
+    mod = fused_operators(mod)
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     for variable, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):

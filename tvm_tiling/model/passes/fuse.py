@@ -1,0 +1,60 @@
+"""Operators into groups that become one kernel each: TVM's fusion, told which operators do not write a product back.
+
+TVM judges an operator by its indices alone. One that pads or cuts off at the end reads every element where it writes
+it, and one that repeats a narrow tensor counts as a broadcast as a bias does; both pass for element-wise work behind a
+product or convolution, but write another number of elements than that has sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+import tvm
+from tvm import relax, tirx
+
+INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8  # TVM's patterns: of those behind the first nothing is fused to a product
+
+
+def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = None) -> tvm.IRModule:
+    """`mod`, in TIR operator by operator, with a PrimFunc for every group. Operators that are to stay `alone` are in no
+    group."""
+    mod = relax.transform.AnnotateTIROpPattern()(mod)
+    for variable, func in mod.functions.items():
+        if alone is not None and isinstance(func, tirx.PrimFunc) and alone(func):
+            mod.update_func(variable, func.with_attr("op_pattern", OPAQUE))
+    while True:
+        grouped = relax.transform.FuseOps()(mod)
+        resizing = {name for func in grouped.functions.values() for name in _resizing(grouped, func)}
+        if not resizing:
+            return relax.transform.RewriteDataflowReshape()(relax.transform.FuseTIR()(grouped))
+        for name in resizing:
+            mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", INJECTIVE))
+
+
+def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
+    """Operators of a group behind a product that have another number of elements than it."""
+    if not isinstance(group, relax.Function) or not (group.attrs and group.attrs.get("Primitive")):
+        return
+    sums: dict[relax.Var, int] = {}  # of what follows a product, the elements that it has
+    for block in group.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
+                continue
+            name, elements = call.args[0].name_hint, _elements(binding.var)
+            behind = [sums[read] for read in call.args[1].fields if read in sums]
+            if behind and any(elements != count for count in behind):
+                yield name
+            elif behind:
+                sums[binding.var] = behind[0]
+            elif elements is not None and int(mod[name].attrs.get("op_pattern", OPAQUE)) == PRODUCT:
+                sums[binding.var] = elements
+
+
+def _elements(value: relax.Var) -> int | None:
+    """How many there are; None for several tensors, or where it is not known."""
+    shape = getattr(value.ty, "shape", None)
+    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
+        return None
+    return prod(int(size) for size in shape.values)
