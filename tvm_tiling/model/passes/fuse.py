@@ -23,9 +23,11 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
     for variable, func in mod.functions.items():
         if alone is not None and isinstance(func, tirx.PrimFunc) and alone(func):
             mod.update_func(variable, func.with_attr("op_pattern", OPAQUE))
+    given = {variable.name_hint for variable in mod.functions}  # groups of earlier passes among them
     while True:
         grouped = relax.transform.FuseOps()(mod)
-        resizing = {name for func in grouped.functions.values() for name in _resizing(grouped, func)}
+        made = [func for variable, func in grouped.functions.items() if variable.name_hint not in given]
+        resizing = {name for func in made for name in _resizing(mod, func)}
         if not resizing:
             return relax.transform.RewriteDataflowReshape()(relax.transform.FuseTIR()(grouped))
         for name in resizing:
@@ -44,11 +46,12 @@ def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Itera
                 continue
             name, elements = call.args[0].name_hint, _elements(binding.var)
             behind = [sums[read] for read in call.args[1].fields if read in sums]
-            if behind and any(elements != count for count in behind):
+            pattern = int(mod[name].attrs.get("op_pattern", OPAQUE))
+            if behind and pattern < INJECTIVE and any(elements != count for count in behind):
                 yield name
             elif behind:
                 sums[binding.var] = behind[0]
-            elif elements is not None and int(mod[name].attrs.get("op_pattern", OPAQUE)) == PRODUCT:
+            elif elements is not None and pattern == PRODUCT:
                 sums[binding.var] = elements
 
 
