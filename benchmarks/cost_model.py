@@ -37,12 +37,12 @@ from tvm_tiling.measure import machine_record
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
 from tvm_tiling.tuning.learning.residual import pairwise_accuracy, peak_at
 from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.shapes.key import workload_from_dict
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .operands import Workload
 from .peers.tvm_operator import this_machine, tir
 from .result import earlier_entries, write_whole
-from .seeded import workload_of
 from .side_by_side import SideBySide
 
 FORMAT = "tvm-tiling-cost-trials"
@@ -105,7 +105,7 @@ class Group:
     """The measured cuts of one workload; of an older file those that are still possible."""
 
     def __init__(self, record: dict[str, Any]) -> None:
-        self.workload = workload_of(record["workload"])
+        self.workload = workload_from_dict(record["workload"])
         self.space = neighbourhood(self.workload, this_machine())
         found = ((Cut.from_dict(cut), seconds) for cut, seconds in record["trials"])
         trials = [(cut, predicted, seconds) for cut, seconds in found if (predicted := self._predicted(cut))]

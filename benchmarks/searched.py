@@ -16,6 +16,7 @@ from typing import Any
 
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import first_line, machine_record
+from tvm_tiling.tuning.shapes.key import workload_from_dict
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .metaschedule import SHAPES
@@ -75,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TilingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    done = {(json.dumps(entry["workload"]), entry["trials"]) for entry in found}
+    done = {(workload_from_dict(entry["workload"]), entry["trials"]) for entry in found}
     for workload, trials in searches():
-        if (json.dumps(workload.to_dict()), trials) in done:
+        if (workload, trials) in done:
             continue
         entry = _entry(workload, trials)
         seconds = f"{entry['seconds']:.0f} s" if entry["status"] == "ok" else entry["reason"]

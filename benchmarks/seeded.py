@@ -27,6 +27,7 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 from tvm_tiling.tuning.outcome import TuneReport
+from tvm_tiling.tuning.shapes.key import workload_from_dict
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .operands import Operands, Workload, random_operands
@@ -44,12 +45,6 @@ VERSION = 1
 RECORDED = Path(__file__).parent / "recorded" / "searched.json"
 TRIALS = 16
 SEEDING_TRIALS = 24
-
-
-def workload_of(record: dict[str, Any]) -> Workload:
-    """The workload that a result names."""
-    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items() if name != "op"}
-    return ConvWorkload(**fields) if record["op"] == "conv" else GemmWorkload(**fields)
 
 
 def neighbours(workload: Workload) -> list[Workload]:
@@ -71,7 +66,7 @@ def _dense(workload: GemmWorkload, sizes: dict[str, int]) -> dict[str, Any]:
 
 def compare(record: dict[str, Any], database: str) -> dict[str, Any]:
     """Tune one workload seeded and not, and pair both with MetaSchedule's best."""
-    workload = workload_of(record["workload"])
+    workload = workload_from_dict(record["workload"])
     entry: dict[str, Any] = {"workload": record["workload"], "searched": record["trials"], "trials": TRIALS}
     entry["their_seconds"] = record["seconds"]
     operands = random_operands(workload)
@@ -146,7 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left = [r for r in searched if r["status"] == "ok" and (json.dumps(r["workload"]), r["trials"]) not in known]
     with tempfile.TemporaryDirectory(prefix="tvm-tiling-seeded-") as folder:
         url = f"sqlite:///{folder}/shapes.db"
-        for shape in dict.fromkeys(shape for record in left for shape in neighbours(workload_of(record["workload"]))):
+        for shape in dict.fromkeys(
+            shape for record in left for shape in neighbours(workload_from_dict(record["workload"]))
+        ):
             tt.tune(shape, database=url, trials=SEEDING_TRIALS, progress=False)
             print(f"seeding: {shape}", file=sys.stderr)
         for record in left:

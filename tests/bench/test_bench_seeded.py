@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from benchmarks import searched, seeded
 from benchmarks.operands import random_operands
 from benchmarks.peers.metaschedule import Found, prepared
 from benchmarks.result import earlier_entries
+from tvm_tiling.tuning.shapes.key import workload_from_dict
 
 
 def recorded():
@@ -17,14 +16,14 @@ def recorded():
 
 
 def test_the_record_holds_every_workload():
-    found = {json.dumps(entry["workload"]) for entry in recorded() if entry["status"] == "ok"}
-    assert found == {json.dumps(workload.to_dict()) for workload, _ in searched.searches()}
+    found = {workload_from_dict(entry["workload"]) for entry in recorded() if entry["status"] == "ok"}
+    assert found == {workload for workload, _ in searched.searches()}
 
 
 @pytest.mark.parametrize("number", (5, 6, 11))
 def test_a_recorded_schedule_is_applied_anew(number):
     entry = recorded()[number]
-    operands = random_operands(seeded.workload_of(entry["workload"]))
+    operands = random_operands(workload_from_dict(entry["workload"]))
     side = prepared(Found(entry["trace"], entry["best_seconds"], entry["ran"], entry["seconds"]), operands, "")
     side.run()
     assert operands.difference(side.output()) == ""
