@@ -13,6 +13,8 @@ from math import prod
 import tvm
 from tvm import relax, tirx
 
+from .dataflow import shape_of
+
 INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8  # TVM's patterns: of those behind the first nothing is fused to a product
 
 
@@ -44,7 +46,8 @@ def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Itera
             call = binding.value
             if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
                 continue
-            name, elements = call.args[0].name_hint, _elements(binding.var)
+            name, shape = call.args[0].name_hint, shape_of(binding.var)
+            elements = None if shape is None else prod(shape)
             behind = [sums[read] for read in call.args[1].fields if read in sums]
             pattern = int(mod[name].attrs.get("op_pattern", OPAQUE))
             if behind and pattern < INJECTIVE and any(elements != count for count in behind):
@@ -53,11 +56,3 @@ def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Itera
                 sums[binding.var] = behind[0]
             elif elements is not None and pattern == PRODUCT:
                 sums[binding.var] = elements
-
-
-def _elements(value: relax.Var) -> int | None:
-    """How many there are; None for several tensors, or where it is not known."""
-    shape = getattr(value.ty, "shape", None)
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(size, tirx.IntImm) for size in shape.values):
-        return None
-    return prod(int(size) for size in shape.values)
