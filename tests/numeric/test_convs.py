@@ -103,6 +103,11 @@ def test_runs_of_taps_of_one_channel_are_read_in_place(conv, layout):
     check(conv, topi_conv(conv, layout, "HWIO" if layout == "NHWC" else "OIHW"), form="direct")
 
 
+def test_a_border_along_the_depth_of_a_single_plane():
+    conv = Conv(space=(1, 1, 1), kernel=(1, 1, 1), behind=(1, 0, 0), n=1, ci=1, co=1)
+    check(conv, topi_conv(conv, "NDHWC", "DHWIO"))
+
+
 @pytest.mark.parametrize("groups", [2, 4, 8])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_groups(groups, layout):

@@ -36,10 +36,10 @@ class FoldedRows:
     def of(cls, workload: ConvWorkload, group: int, lanes: int, ws: int) -> FoldedRows:
         """Rows of `lanes` lanes with `ws` neighbours each; UnsupportedOperator where that is not admissible."""
         c = workload
-        if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1:
+        if c.transposed or c.groups > 1 or c.d > 1 or c.kd > 1 or any(c.padding_d):
             raise UnsupportedOperator(
                 f"form 'wfold' folds plain convolutions of one group and two dimensions, not {c.groups} groups, depth "
-                f"{c.d} with {c.kd} taps, transposed={c.transposed}"
+                f"{c.d} with {c.kd} taps and padding {c.padding_d}, transposed={c.transposed}"
             )
         shape = shapes_of(c)[0]
         sw, w = shape.w.stride, shape.w
