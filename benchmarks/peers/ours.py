@@ -6,6 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.errors import HardwareError
+from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import GemmOperands, Operands, Workload
@@ -28,9 +31,11 @@ class Ours(Peer):
     def refuses(self, workload: Workload, packed: bool) -> str | None:
         if isinstance(workload, ConvWorkload):
             return "a register tile is forced for products only" if self.microkernel else None
-        if self.form in (None, "pack") or workload.dtype not in ("int8", "uint8"):
-            return None
-        return f"form {self.form!r} reads A in place, products of {workload.dtype} need it converted"
+        try:
+            decide_on_cpu(workload, Hardware.detect(), form=self.form, microkernel=self.microkernel)
+        except HardwareError as error:
+            return str(error)
+        return None
 
     def prepare(self, operands: Operands, packed: bool) -> Prepared:
         note = "{}x{} {}".format(*self.microkernel, self.form or "") if self.microkernel else self.form or ""

@@ -27,11 +27,18 @@ def target():
 
 
 def _loop(module, instruction):
-    """The lines from the first to the last `instruction`, in which nothing but the loop stands."""
+    """The longest innermost loop with `instruction`: the lines between a label and a jump back to it."""
     lines = module.mod.inspect_source("asm").splitlines()
-    places = [place for place, line in enumerate(lines) if re.search(rf"\t{instruction}", line)]
-    assert places, f"no {instruction}"
-    return [line for line in lines[places[0] : places[-1] + 1] if line.startswith("\t") and not line.startswith("\t.")]
+    labels = {line[:-1]: place for place, line in enumerate(lines) if re.fullmatch(r"\.LBB\w+:", line)}
+    loops = []
+    for end, line in enumerate(lines):
+        jump = re.fullmatch(r"\tj\w+\t(\.\w+)", line)
+        start = labels.get(jump[1], end) if jump else end
+        if start < end and not any(start < place < end for place in labels.values()):
+            loops.append([inner for inner in lines[start + 1 : end + 1] if re.match(r"\t\w", inner)])
+    loops = [loop for loop in loops if any(inner.startswith(f"\t{instruction}") for inner in loop)]
+    assert loops, f"no loop with {instruction}"
+    return max(loops, key=len)
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+CPUINFO = Path("/proc/cpuinfo")
+WIDE = re.compile(r"\b(avx512|avx10|amx)\w*")
+# Of these the first that the system permits: processes in it may see another file in the place of one.
+NAMESPACES = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
 
 
-def suite(*options: str, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=before)
+def suite(*before: object) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-n", "2"]
+    return subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
 
 
-@pytest.mark.skipif("avx512f" not in Path("/proc/cpuinfo").read_text(), reason="it is one without AVX-512")
-def test_the_suite_passes_without_avx512():
-    done = suite("--avx2", "-n", "2")
+def test_the_suite_passes_without_avx512(tmp_path):
+    """Every process of the suite reads a /proc/cpuinfo from which those extensions are gone."""
+    text = CPUINFO.read_text() if CPUINFO.exists() else ""
+    if not WIDE.search(text):
+        pytest.skip("it is one without AVX-512")
+    copy = tmp_path / "cpuinfo"
+    copy.write_text(WIDE.sub("", text))
+    for namespace in NAMESPACES:
+        hidden = [*namespace, "sh", "-c", f'mount --bind "{copy}" {CPUINFO} && exec "$@"', "sh"]
+        try:
+            permitted = subprocess.run([*hidden, "true"], capture_output=True).returncode == 0
+        except OSError:
+            permitted = False
+        if permitted:
+            break
+    else:
+        pytest.skip("the system permits no mounts of one's own")
+    done = suite(*hidden)
     assert done.returncode == 0, done.stdout[-6000:]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be bound to a core here")
 def test_the_suite_passes_on_one_core():
     core = min(os.sched_getaffinity(0))
-    done = suite(before=lambda: os.sched_setaffinity(0, {core}))
+    done = suite("taskset", "--cpu-list", core)
     assert done.returncode == 0, done.stdout[-6000:]
