@@ -31,11 +31,12 @@ class GemmOperands(Operands):
         return cls(w, a, b)
 
     def with_longer_rows(self, elements: int) -> GemmOperands:
-        """The same values with every leading dimension so many elements longer."""
+        """The same values with every leading dimension so many elements longer. A single row has none."""
         w = self.workload
         assert w.lda is not None and w.ldb is not None and w.ldc is not None
-        longer = replace(w, lda=w.lda + elements, ldb=w.ldb + elements, ldc=w.ldc + elements)
-        a, b = aligned(w.m, w.k, w.lda + elements, w.dtype), aligned(w.k, w.n, w.ldb + elements, w.dtype)
+        more_m, more_k = (elements if rows > 1 else 0 for rows in (w.m, w.k))  # NumPy < 2.3 hands one row over as dense
+        longer = replace(w, lda=w.lda + more_m, ldb=w.ldb + more_k, ldc=w.ldc + more_m)
+        a, b = aligned(w.m, w.k, longer.lda, w.dtype), aligned(w.k, w.n, longer.ldb, w.dtype)
         a[:], b[:] = self.a, self.b
         return GemmOperands(longer, a, b)
 

@@ -140,8 +140,9 @@ class Walk:
     def _pieces(self) -> int:
         """Pieces of output channels, one that two blocks share counted in both."""
         block = self.co_rows * self.unit.sub_units * self.layer.d_out
-        starts = range(0, self.layer.co_bytes, block)
-        return sum(ceil_div(min(start + block, self.layer.co_bytes), self.pco) - start // self.pco for start in starts)
+        borders = ceil_div(self.layer.co_bytes, block) - 1
+        between_pieces = borders // (self.pco // math.gcd(block, self.pco))
+        return ceil_div(self.layer.co_bytes, self.pco) + borders - between_pieces
 
     @property
     def port_cycles(self) -> dict[str, int]:
