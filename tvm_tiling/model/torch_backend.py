@@ -20,7 +20,7 @@ from ..errors import TilingError, UnsupportedOperator
 from .compile import compile_model
 
 KEPT = 16
-# What is free in a graph's inputs: a number, or the shape and type of a tensor; None for a constant.
+# Of an input that is free: a number, or the shape and type of a tensor.
 Kind: TypeAlias = Any
 
 
@@ -32,26 +32,24 @@ def backend(graph: Any, examples: Sequence[Any]) -> Callable[..., Any]:
     if torch.is_grad_enabled() and any(getattr(example, "requires_grad", False) for example in examples):
         raise UnsupportedOperator("torch.compile: gradients are asked for; accepted: inference, under torch.no_grad()")
     static = {i: examples[i] for i in _static_inputs(graph, examples)}
-    numbers = _numbers(graph)
+    free, numbers = [i for i in range(len(examples)) if i not in static], _numbers(graph)
 
-    def kind_of(i: int, value: Any) -> Kind:
-        if i in static:
-            return None
-        if i in numbers:
-            return value.item()
-        return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
+    def kinds_of(inputs: Sequence[Any]) -> dict[int, Kind]:
+        values = ((i, inputs[i].item() if i in numbers else inputs[i]) for i in free)
+        return {i: (tuple(v.shape), v.dtype) if isinstance(v, torch.Tensor) else v for i, v in values}
 
     @lru_cache(maxsize=KEPT)
-    def specialised(kinds: tuple[Kind, ...]) -> Callable[..., tuple[Any, ...]]:
-        return _compiled(graph, static, kinds)
+    def specialised(kinds: tuple[tuple[int, Kind], ...]) -> Callable[..., tuple[Any, ...]]:
+        return _compiled(graph, static, dict(kinds))
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        kinds = tuple(map(kind_of, range(len(inputs)), inputs))
-        return specialised(kinds)(*(x for x, kind in zip(inputs, kinds, strict=True) if isinstance(kind, tuple)))
+        kinds = kinds_of(inputs)
+        return specialised(tuple(kinds.items()))(*(inputs[i] for i, kind in kinds.items() if isinstance(kind, tuple)))
 
-    if not _has_open_sizes(graph, examples):
-        specialised(tuple(map(kind_of, range(len(examples)), examples)))
-    return call
+    if numbers or _has_open_sizes(graph, examples):
+        return call
+    executable = _compiled(graph, static, kinds_of(examples))
+    return lambda *inputs: executable(*(inputs[i] for i in free))
 
 
 def _has_open_sizes(graph: Any, examples: Sequence[Any]) -> bool:
@@ -92,8 +90,8 @@ def _numbers(graph: Any) -> set[int]:
     return found
 
 
-def _compiled(graph: Any, static: dict[int, Any], kinds: Sequence[Kind]) -> Callable[..., tuple[Any, ...]]:
-    """The graph for inputs of these kinds, as a callable on its free tensors that returns all its outputs."""
+def _compiled(graph: Any, static: dict[int, Any], kinds: dict[int, Kind]) -> Callable[..., tuple[Any, ...]]:
+    """The graph for free inputs of these kinds: a callable on those of them that are tensors, returning all outputs."""
     import torch
 
     outputs: list[Any] = []  # as torch traces them: what is no tensor is a number by then
@@ -107,20 +105,17 @@ def _compiled(graph: Any, static: dict[int, Any], kinds: Sequence[Kind]) -> Call
             for i, value in static.items():
                 self.register_buffer(f"static_{i}", value.detach())
 
-        def forward(self, *free: Any) -> Any:
-            given = iter(free)
-            outputs[:] = self.graph(*(self.value(i, kind, given) for i, kind in enumerate(kinds)))
+        def forward(self, *tensors: Any) -> Any:
+            given = iter(tensors)
+            free = {i: next(given) if isinstance(kind, tuple) else kind for i, kind in kinds.items()}
+            inputs = {i: getattr(self, f"static_{i}") for i in static} | free
+            outputs[:] = self.graph(*(inputs[i] for i in range(len(inputs))))
             return tuple(output for output in outputs if isinstance(output, torch.Tensor))
 
-        def value(self, i: int, kind: Kind, given: Any) -> Any:
-            if i in static:
-                return getattr(self, f"static_{i}")
-            return next(given) if isinstance(kind, tuple) else kind
-
-    free = tuple(torch.zeros(kind[0], dtype=kind[1]) for kind in kinds if isinstance(kind, tuple))
+    tensors = tuple(torch.zeros(kind[0], dtype=kind[1]) for kind in kinds.values() if isinstance(kind, tuple))
     try:
         with torch.no_grad():
-            program = torch.export.export(Frozen().eval(), free)
+            program = torch.export.export(Frozen().eval(), tensors)
         executable = compile_model(program)
     except TilingError:
         raise
