@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 from tvm_tiling.decide.gemm.cpu import decide_on_cpu
 from tvm_tiling.errors import HardwareError
-from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import GemmOperands, Operands, Workload
 from .base import Peer, Prepared
-from .tvm_operator import as_tensor, bind, tir
+from .tvm_operator import as_tensor, bind, this_machine, tir
 
 
 class Ours(Peer):
@@ -31,8 +30,10 @@ class Ours(Peer):
     def refuses(self, workload: Workload, packed: bool) -> str | None:
         if isinstance(workload, ConvWorkload):
             return "a register tile is forced for products only" if self.microkernel else None
+        if self.microkernel is None and self.form is None:
+            return None
         try:
-            decide_on_cpu(workload, Hardware.detect(), form=self.form, microkernel=self.microkernel)
+            decide_on_cpu(workload, this_machine(), form=self.form, microkernel=self.microkernel)
         except HardwareError as error:
             return str(error)
         return None
