@@ -5,7 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test bench lint docs figures clean
+# The PyTorch that test-torch installs, in an environment of its own.
+TORCH ?= 2.13.0
+TESTS ?= tests
+
+.PHONY: demo test test-torch test-browser bench lint docs figures clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/with-onnx
@@ -13,6 +17,14 @@ demo: $(VENV)/with-onnx
 
 test: $(VENV)/with-test
 	$(BIN)/python -m pytest -n 2
+
+# Tests that need PyTorch; make test-torch TORCH=2.4.1 TESTS=tests/frontend for another one and fewer tests.
+test-torch:
+	@$(MAKE) --no-print-directory VENV=.venv-torch-$(TORCH) .venv-torch-$(TORCH)/with-torch
+	.venv-torch-$(TORCH)/bin/python -m pytest -n 2 --torch $(TESTS)
+
+test-browser: $(VENV)/with-test
+	$(BIN)/python -m pytest -n 2 tests/report
 
 bench: $(VENV)/with-bench
 	$(BIN)/tvm-tiling bench
@@ -31,7 +43,7 @@ figures: $(VENV)/with-base
 	$(BIN)/python docs/figures/draw.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/made: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or later is needed, not " + sys.version.split()[0] + "; try make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
@@ -43,6 +55,11 @@ $(VENV)/made: pyproject.toml
 $(VENV)/with-base: $(VENV)/made
 	@echo "Installing the package (one to three minutes on first use) ..."
 	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/with-torch: $(VENV)/with-test
+	@echo "Installing PyTorch $(TORCH) ..."
+	@$(PIP) torch==$(TORCH) 'expecttest>=0.3,<1'
 	@touch $@
 
 # Extras of pyproject.toml: onnx, test, lint, bench, docs.

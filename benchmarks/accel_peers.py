@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
+from tvm_tiling.whole_file import whole_file
+
 from .accel_layers import LAYERS
 from .accel_setting import (
     AGAIN,
@@ -139,9 +141,8 @@ class Kept:
         """Write the file as a whole."""
         if self.path is not None:
             text = json.dumps({key: asdict(figures) for key, figures in self.figures.items()}, indent=1)
-            fresh = self.path.with_name(self.path.name + ".new")
-            fresh.write_text(text + "\n", encoding="utf-8")
-            fresh.replace(self.path)
+            with whole_file(self.path) as file:
+                file.write(f"{text}\n".encode())
 
 
 def unexplained(rows: Sequence[Row]) -> list[str]:

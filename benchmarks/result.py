@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
+
+from tvm_tiling.plain_text import plain_json
+from tvm_tiling.whole_file import whole_file
 
 from .suite import SuiteError
 
@@ -13,16 +14,18 @@ from .suite import SuiteError
 def write_whole(path: Path, text: str) -> None:
     """Replace a file at once: a run that is stopped leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def earlier_entries(path: Path | None, kind: str, version: int, entries: str) -> list[dict[str, Any]]:
     """The list `entries` of a result that was written before; empty without a file, SuiteError if it is another's."""
     if path is None or not path.is_file():
         return []
-    earlier = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        earlier = plain_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SuiteError(f"{path} cannot be read: {error}; give another --json file") from None
     if (earlier.get("format"), earlier.get("version")) != (kind, version):
         raise SuiteError(f"{path} is no result of this driver's version {version}; give another --json file")
     found: list[dict[str, Any]] = earlier[entries]

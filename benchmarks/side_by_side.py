@@ -15,11 +15,11 @@ import numpy as np
 
 from tvm_tiling.lowering.threads import own_core, use_all_cores
 from tvm_tiling.measure import Condition, Side, inner_repetitions, quickest_call
+from tvm_tiling.temporary import TemporaryFolder
 from tvm_tiling.tuning.measuring.builders import Builders
 from tvm_tiling.tuning.measuring.child import Child, ChildFailed
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.request import Build, Subject
-from tvm_tiling.tuning.measuring.session_folder import SessionFolder
 from tvm_tiling.tuning.measuring.template import BUILDING, Template
 
 TIMING = f"{__name__}:answer"
@@ -50,7 +50,7 @@ class SideBySide:
     def measure(self, jobs: Sequence[Job], passes: int, rounds: int, seconds: float) -> dict[Job, list[float]]:
         """Seconds of each job of one workload in each pass; those that cannot be built or give wrong results are left
         out. ChildFailed where none can be built, ChildLost where a kernel ends the process."""
-        with contextlib.closing(SessionFolder()) as folder:
+        with contextlib.closing(TemporaryFolder()) as folder:
             begun = [self._builders.submit(job, folder.piece()) for job in jobs]
             found = [(job, build.result()) for job, build in zip(jobs, begun, strict=True)]
             built = [(job, build) for job, build in found if isinstance(build, Build)]

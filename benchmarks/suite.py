@@ -13,21 +13,16 @@ A file has a `title` and tables `[[group]]`:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError, nearest
+from tvm_tiling.plain_text import plain_toml
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from . import shape as notation
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FOLDER = Path(__file__).parent / "suites"
 GROUP_FIELDS = frozenset({"name", "why", "short", "full", "dtypes", "packed", "network", "peers"})
@@ -73,7 +68,7 @@ def load_suite(name: str) -> list[Case]:
     if path.parent == FOLDER and name not in suite_names():
         raise SuiteError(f"no suite {name!r}: {nearest(name, suite_names())}, or a file.toml")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = plain_toml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # no TOML, no UTF-8
         raise SuiteError(f"{path.name}: {getattr(error, 'strerror', None) or error}") from None
     return [case for group in data.get("group", []) for case in _cases(path.name, group)]

@@ -114,7 +114,7 @@ class DirectNest:
             slack=engine.group if engine.group > 1 else 0,
         )
         # So are columns of taps, where a tile's pixels may all be within the border of one.
-        self.skips_columns = not tiling.merge_taps and not engine.offset and shape.fold == 1 and w.hides(self.tx)
+        self.skips_columns = not self.panels.merged and not engine.offset and shape.fold == 1 and w.hides(self.tx)
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class DirectNest:
             row = (plane.unit0 + unit) * self.ty * h.stride + h.start + kh * h.dilation
             column = x0 * w.stride + w.start + kw * w.dilation
             # A run over the taps of a row of one channel walks along the columns, wherever the layout has channels.
-            one = self.tiling.merge_taps and self.shape.ci == 1
+            one = self.panels.merged and self.shape.ci == 1
 
             def in_place(y: int, x: int, group: Index) -> Expr:
                 along, channel = (group, 0) if one else (0, group)

@@ -155,7 +155,8 @@ def _source(program: ConvProgram, matrix: bool) -> Source:
     return Source(
         channel_run=program.channel_run,
         output_run=program.out_run,
-        pitch=strides[3] if strides is not None and adjacent else None,
+        # A single column has no distance to the next one, which would be behind its channels.
+        pitch=(strides[3] or workload.ci) if strides is not None and adjacent else None,
         dense=strides is not None and adjacent and strides[3] == workload.ci and workload.groups == 1,
         accumulates=program.out_dtype == workload.acc_dtype,
         matrix=matrix,

@@ -9,6 +9,7 @@ from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..match.recurrent import recurrence_of
 from ..match.stages import stages_of
+from ..match.truth import with_logic
 from . import attention, elementwise, plain_loops, reduction
 from .rnn import schedule_recurrence
 
@@ -30,6 +31,7 @@ def decide_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple[ti
     """The same, and the decision where it is attention, whose work is counted as that of products is."""
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")
+    func = with_logic(func)
     try:
         program = stages_of(func, name)
     except UnsupportedOperator:

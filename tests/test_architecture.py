@@ -19,10 +19,10 @@ ROOT = Path(__file__).parent.parent
 
 # Rooms from left to right. A module may import from its own room and from those to its left; nothing else.
 ROOMS = (
-    ("errors", "whole_file"),
+    ("errors", "limits", "plain_text", "temporary", "whole_file"),
     ("workload", "hardware"),
     ("decide",),
-    ("match", "lowering", "measure", "peak", "target"),
+    ("refusal", "match", "lowering", "measure", "peak", "target"),
     ("schedules", "schedule"),
     ("accel",),
     ("frontend", "model"),
@@ -32,7 +32,7 @@ ROOMS = (
 )
 # These only name what others hold, and load it when it is asked for.
 FRONT_DOORS = {"tvm_tiling", "tvm_tiling.__main__"}
-WITHOUT_TVM = ("errors", "whole_file", "workload", "hardware", "decide")
+WITHOUT_TVM = ("errors", "limits", "plain_text", "temporary", "whole_file", "workload", "hardware", "decide")
 
 
 def modules() -> dict[str, Path]:

@@ -20,6 +20,7 @@ from .decide.tiling import GemmTiling, Reason
 from .errors import (
     DatabaseError,
     HardwareError,
+    LimitError,
     ModelFormatError,
     ProgramError,
     SimulationError,
@@ -28,6 +29,7 @@ from .errors import (
     WorkloadError,
 )
 from .hardware import Cache, Cpu, Hardware, NearTile, WFold
+from .limits import Limits
 from .workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ __all__ = [
     "GemmWorkload",
     "Hardware",
     "HardwareError",
+    "LimitError",
+    "Limits",
     "Microkernel",
     "ModelFormatError",
     "NearTile",

@@ -25,6 +25,10 @@ class ModelFormatError(TilingError, ValueError):
     """A model cannot be read: cut short, of another format, or not as its format demands."""
 
 
+class LimitError(ModelFormatError):
+    """A model asks for more memory or work than its limits allow; the message says which limit to raise."""
+
+
 class ProgramError(ModelFormatError):
     """A program of the simulated accelerator is none: an impossible instruction or table, a damaged file or text."""
 
@@ -40,6 +44,10 @@ class UnsupportedOperator(TilingError):
 
 class DatabaseError(TilingError):
     """A database of measured cuts cannot be used."""
+
+
+class LeftToTorch(UserWarning):
+    """torch.compile: PyTorch itself runs a graph, for the reason that the message gives."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from .decide.gemm.dot_engine import OPERAND_TYPES
 from .decide.options import CutSource, Options
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Hardware
-from .lowering.prim_func import DECISION, ScheduledOperator
+from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .lowering.threads import use_all_cores
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
@@ -202,7 +202,9 @@ class PackedOperator:
 
     def pack(self, weights: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
         """The weights as the kernel wants them."""
-        packed = tvm.runtime.empty(self._scheduled.packed_shape, self._scheduled.packed_dtype)
+        shape, dtype = self._scheduled.packed_shape, self._scheduled.packed_dtype
+        assert shape is not None and dtype is not None
+        packed = packed_memory(shape, dtype)
         self._pack(weights, packed)
         return packed
 

@@ -128,10 +128,10 @@ def test_compile_tells_time_and_memory(files, capsys, tmp_path, monkeypatch):
     code, out, _ = run(capsys, *words)
     assert code == 0 and "operators compiled in" in out and "MiB of memory at most" in out and "memory: " in out
     code, out, _ = run(capsys, *words)
-    assert code == 0 and "from the cache (first: " in out
+    assert code == 0 and "from the cache" in out
     code, out, _ = run(capsys, *words, "--json")
     told = json.loads(out)
-    assert code == 0 and told["peak_memory"] > 1 << 20 and told["seconds"] > 0 and told["compile_seconds"] > 0
+    assert code == 0 and told["peak_memory"] > 1 << 20 and told["seconds"] > 0 and told["compile_seconds"] == 0
     (variant,) = told["variants"]
     assert variant["memory"]["weights"] > 0 and variant["signature"]["input_names"] == ["x"]
 
@@ -146,10 +146,10 @@ def test_a_batch_of_several_sizes(files, capsys, tmp_path):
     assert code == 0 and json.loads(out)["variants"][0]["signature"]["input_shapes"] == [[2, 3, 9, 9]]
 
 
-def test_report_tells_shares_memory_and_compile_time(compiled, capsys):
+def test_report_tells_shares_and_memory(compiled, capsys):
     code, out, _ = run(capsys, "report", compiled, "--seconds", "0.02")
     assert code == 0
-    assert "outside convolutions and products: " in out and "memory: " in out and "compiled in " in out
+    assert "outside convolutions and products: " in out and "memory: " in out and "compiled in " not in out
 
 
 def test_bench_beside_onnxruntime(files, capsys):

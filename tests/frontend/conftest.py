@@ -7,7 +7,9 @@ from importlib.util import find_spec
 NEEDS = {
     "test_torch.py": "torch",
     "test_onnx.py": "onnx",
+    "test_onnx_empty.py": "onnxruntime",
     "test_onnx_files.py": "onnx",
+    "test_onnx_forms.py": "onnxruntime",
     "test_onnx_nodes.py": "onnx",
     "test_tflite.py": "tflite",
 }

@@ -29,10 +29,10 @@ from tvm_tiling.frontend.relay.tree import (
 def json_of(text: str, release: str = "0.14.0") -> bytes:
     """The module of `text`, which has no metadata, as a JSON file of that release: all attributes stated."""
     module = parse_program(text, lambda kind, number: None, None)
-    return _Writer(release).module_of(module.functions)
+    return AttributeWriter(release).module_of(module.functions)
 
 
-class _Writer(JsonWriter):
+class AttributeWriter(JsonWriter):
     """Writes expressions, each once, what they are made of first."""
 
     def __init__(self, release: str) -> None:

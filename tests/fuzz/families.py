@@ -14,10 +14,14 @@ import random_products  # noqa: E402
 from case import Case  # noqa: E402
 from products import check as check_product  # noqa: E402
 from random_convs import random_conv  # noqa: E402
+from random_coordinates import random_coordinates  # noqa: E402
 from random_damage import random_damage  # noqa: E402
 from random_graphs import random_graph  # noqa: E402
+from random_indices import random_indices  # noqa: E402
+from random_integers import random_integers  # noqa: E402
 from random_recurrences import random_recurrence  # noqa: E402
 from random_simulated import random_simulated  # noqa: E402
+from random_values import random_value  # noqa: E402
 
 
 def random_product(rng: random.Random) -> Case:
@@ -33,8 +37,14 @@ def random_product(rng: random.Random) -> Case:
 FAMILIES: dict[str, Callable[[random.Random], Case]] = {
     "products": random_product,
     "convolutions": random_conv,
+    "coordinates": random_coordinates,
     "recurrent": random_recurrence,
     "graphs": random_graph,
+    "indices": random_indices,
+    "integers": random_integers,
     "simulated": random_simulated,
     "damage": random_damage,
+    "values": random_value,
 }
+# Run in a process of their own: an access beside a tensor ends it, and so does a division that traps.
+WALLED = ("indices", "coordinates", "integers")

@@ -44,7 +44,7 @@ def random_source(rng: random.Random) -> tuple[Conv, Source, str]:
             stride=stride,
             before=each(0, 2),
             behind=each(0, 2),
-            dilation=(1,) * dims if transposed else each(1, 2),
+            dilation=each(1, 3) if transposed else each(1, 2),
             more=tuple(rng.randrange(s) for s in stride) if transposed else (),
             n=rng.randint(1, 2),
             ci=ci,

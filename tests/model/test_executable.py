@@ -11,10 +11,14 @@ import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from networks import Network, default, residual_network
+from tvm import relax
 from tvm.support import cc
 
 import tvm_tiling as tt
@@ -259,6 +263,68 @@ def test_a_constant_outside_of_its_block_is_refused(compiled, tmp_path):
         saved.write(tmp_path / "bad.tar", description, [exe.variants[0].library], exe._constants.block)
         with pytest.raises(ModelFormatError, match="its description is damaged"):
             tt.load(tmp_path / "bad.tar")
+
+
+LIES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "a constant of another shape": lambda known: known["places"][-1].update(shape=[1]),
+    "a constant of another type": lambda known: known["places"][0].update(dtype="int8"),
+    "a constant of 2**64 bytes": lambda known: known["places"][0].update(shape=[2**62]),
+    "a constant within another": lambda known: known["places"][-1].update(offset=known["places"][0]["offset"]),
+    "constants in another order": lambda known: known["variants"][0]["constants"].reverse(),
+    "a constant too few": lambda known: known["variants"][0]["constants"].pop(),
+    "a smaller input": lambda known: known["variants"][0]["signature"].update(input_shapes=[[1]]),
+    "an input of another type": lambda known: known["variants"][0]["signature"].update(input_dtypes=["int8"]),
+    "no input": lambda known: known["variants"][0]["signature"].update(
+        input_shapes=[], input_dtypes=[], input_names=[]
+    ),
+}
+
+
+def changed_description(source: Path, target: Path, change: Callable[[dict[str, Any]], None], honest: bool) -> None:
+    """A saved executable with another description, whose digest is its own if `honest`."""
+    with tarfile.open(source) as old, tarfile.open(target, "w") as new:
+        for member in old:
+            content = old.extractfile(member).read()
+            if member.name == "model.json":
+                known = json.loads(content)
+                change(known)
+                if honest:
+                    known["digest"] = saved._digest(known)
+                content = json.dumps(known).encode()
+                member.size = len(content)
+            new.addfile(member, io.BytesIO(content))
+    target.chmod(0o600)
+
+
+@pytest.fixture(scope="module")
+def two_constants(tmp_path_factory):
+    """A saved model of two constants."""
+    path = tmp_path_factory.mktemp("saved") / "model.tar"
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((3, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit(relax.op.matmul(x, relax.const(np.ones((4, 6), "float32"))))
+            output = builder.emit_output(relax.op.add(made, relax.const(np.arange(6, dtype="float32"))))
+        builder.emit_func_output(output)
+    tt.compile(builder.get(), cache=False).save(path)
+    return path
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_description_that_was_changed_is_refused(lie, two_constants, tmp_path):
+    changed_description(two_constants, tmp_path / "bad.tar", LIES[lie], honest=False)
+    with pytest.raises(ModelFormatError, match="its description is damaged"):
+        tt.load(tmp_path / "bad.tar")
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_description_that_does_not_fit_the_library_is_refused_in_one_sentence(lie, two_constants, tmp_path):
+    changed_description(two_constants, tmp_path / "bad.tar", LIES[lie], honest=True)
+    with pytest.raises(tt.TilingError) as refused:
+        executable = tt.load(tmp_path / "bad.tar")
+        signature = executable.signature
+        executable.run(*(np.zeros(s, d) for s, d in zip(signature.input_shapes, signature.input_dtypes, strict=True)))
+    assert "\n" not in str(refused.value) and refused.value.__cause__ is None
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -141,6 +141,33 @@ print("right")
     assert not list((tmp_path / "tmp").iterdir())
 
 
+def test_a_kill_at_any_time_leaves_no_folder_to_the_next_compilation(tmp_path):
+    """SIGKILL after more and more time of a compilation, of the C compiler, too."""
+    code = """
+import time
+left = 0
+for number in range(5):
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        for scale in range(1, 1000):
+            tt.compile(module(float(scale)), cache=False)
+    until = time.monotonic() + 60
+    while not list(TEMPORARY.glob(f"tvm-tiling-{child}-*")) and time.monotonic() < until:
+        time.sleep(0.001)
+    time.sleep(number * 0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    own = len(list(TEMPORARY.glob(f"tvm-tiling-{child}-*")))
+    assert own == len(list(TEMPORARY.glob("tvm-tiling-*")))  # it removed those of the children before
+    left += own > 0
+assert right(tt.compile(module(), cache=False))
+assert not list(TEMPORARY.glob("tvm-tiling-*"))
+print(left)
+"""
+    assert int(ended(started(code, tmp_path))) >= 2
+
+
 def test_an_interrupt_at_any_time_leaves_nothing_half_done(tmp_path):
     """Ctrl-C after more and more time, from the first pass to the last file; then all works as before."""
     code = """

@@ -58,7 +58,7 @@ def test_another_size_is_refused_with_those_that_are_there(compiled):
 def test_a_saved_file_keeps_every_variant(compiled, tmp_path):
     compiled.save(tmp_path / "model.tar")
     again = tt.load(tmp_path / "model.tar")
-    assert again.describe() == compiled.describe()
+    assert again.describe() == compiled.describe() | {"compile_seconds": 0.0}
     for count in (9, 1, 4):
         check(again, count)
 
@@ -92,7 +92,7 @@ def test_combinations_in_order():
 
 @pytest.mark.parametrize("wrong", [0, -1, True, (), "4", (1, 2.5), 1.0])
 def test_what_is_no_size_is_refused(wrong):
-    with pytest.raises(WorkloadError, match="accepted: a whole number from 1, or several"):
+    with pytest.raises(WorkloadError, match="accepted: a whole number from 1 to 2147483647, or several"):
         tt.compile(open_product(), batch=wrong)
     with pytest.raises(WorkloadError, match=r"dims\['seq'\] = .*accepted"):
         tt.compile(open_product(), dims={"seq": wrong})

@@ -161,6 +161,30 @@ def test_transposed_in_three_dimensions_with_points_that_no_tap_reaches(conv):
     check(conv, topi_transposed(conv))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("kernel", [(6,), (4,), (2, 3)])
+@pytest.mark.parametrize("stride", [2, 3])
+def test_transposed_whose_dilation_skips_points(dtype, kernel, stride):
+    """Taps at multiples of the stride leave whole residues of the output without any."""
+    every = (stride,) * len(kernel)
+    space = (6,) * len(kernel)
+    conv = Conv(space=space, kernel=kernel, stride=every, dilation=every, ci=3, co=9, dtype=dtype, transposed=True)
+    check(conv, topi_transposed(conv))
+
+
+def test_channels_in_groups_without_an_axis_to_walk_along():
+    x, w = te.placeholder((5, 12), name="x"), te.placeholder((16, 3), name="w")
+    c = te.reduce_axis((0, 3), "c")
+    op = te.compute((5, 16), lambda n, co: te.sum(x[n, (co // 4) * 3 + c] * w[co, c], c), "grouped")
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype("float32") for shape in ((5, 12), (16, 3)))
+    out = tvm.runtime.empty((5, 16), "float32")
+    library = tvm.compile(tt.tiling_schedule(op).mod, target=tt.llvm_target())
+    library["main"](tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
+    want = np.einsum("ngc,goc->ngo", a.reshape(5, 4, 3), b.reshape(4, 4, 3)).reshape(5, 16)
+    np.testing.assert_allclose(out.numpy(), want, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8"])
 @pytest.mark.parametrize("ci", [3, 16])
 def test_types(dtype, ci):

@@ -174,8 +174,8 @@ def test_epilogues_of_types(dtype, steps):
 @pytest.mark.parametrize("form", [None, "pack"])
 @pytest.mark.parametrize("weights", ["plain", "packed"])
 def test_several_blocks_of_k(dtype, form, weights):
-    taken = check(Product(m=18, n=20, k=5000, dtype=dtype), form=form, weights=weights)
-    assert taken["split_k"] and taken["partition_k"] < 5000
+    taken = check(Product(m=18, n=20, k=8000, dtype=dtype), form=form, weights=weights)
+    assert taken["split_k"] and taken["partition_k"] < 8000
 
 
 @pytest.mark.parametrize("form", ["normal", "nocopy", "inline"])

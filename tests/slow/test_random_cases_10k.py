@@ -18,7 +18,17 @@ PROGRAM = Path(__file__).parents[1] / "fuzz" / "run_family.py"
 CASES = int(os.environ.get("TVM_TILING_FUZZ_CASES", "10000"))
 FIRST = int(os.environ.get("TVM_TILING_FUZZ_SEED", "0"))
 OF_A_PROCESS = 250
-FAMILIES = ("products", "convolutions", "recurrent", "graphs", "simulated", "damage")
+FAMILIES = (
+    "products",
+    "convolutions",
+    "recurrent",
+    "graphs",
+    "simulated",
+    "damage",
+    "indices",
+    "integers",
+    "coordinates",
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

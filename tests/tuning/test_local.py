@@ -70,7 +70,7 @@ def test_costs_follow_the_chain_of_incumbents(measurer):
 
 
 def test_builds_are_removed_and_nothing_else(measurer, temporary):
-    (mine,) = [folder for folder in temporary.iterdir() if folder.name.startswith("tvm-tiling-tune-")]
+    (mine,) = [folder for folder in temporary.iterdir() if folder.name.startswith("tvm-tiling-")]
     (temporary / "not-ours").write_text("stays")
     list(measurer.measure([job(percent) for percent in (100, 90, 120, 80)]))
     assert [file.read_text() for file in mine.rglob("cut")] == ["good 80"]  # the incumbent

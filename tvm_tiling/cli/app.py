@@ -18,6 +18,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from ..errors import TilingError
+from ..limits import VARIABLE, Limits
 from .output import examples
 
 
@@ -57,14 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line on `arguments` (left out: those of the process) and exit."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    words, limits = _without_limits([word for word in words if word != "--debug"])
+    before = os.environ.get(VARIABLE)
     if arguments is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
         try:
+            if limits:
+                text = ",".join([*filter(None, [before]), *limits])
+                Limits().with_text(text)
+                _put_limits(text)
             typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
         finally:
             sys.stdout.flush()
+            _put_limits(before)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -76,6 +83,31 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         _fail(error)
     sys.exit(0)
+
+
+def _without_limits(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words without --model-limit, wherever it stands, and what follows it each time."""
+    left: list[str] = []
+    given: list[str] = []
+    at = 0
+    while at < len(words):
+        if words[at] == "--model-limit" and at + 1 < len(words):
+            at += 1
+            given.append(words[at])
+        elif words[at].startswith("--model-limit="):
+            given.append(words[at].removeprefix("--model-limit="))
+        else:
+            left.append(words[at])
+        at += 1
+    return left, given
+
+
+def _put_limits(text: str | None) -> None:
+    """Limits for this process and those that it starts."""
+    if text is None:
+        os.environ.pop(VARIABLE, None)
+    else:
+        os.environ[VARIABLE] = text
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -143,5 +175,10 @@ def _print_version(wanted: bool) -> None:
 def _options(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
     debug: bool = typer.Option(False, "--debug", help="Show the Python traceback of an error."),
+    limit: list[str] = typer.Option(  # noqa: B008
+        [],
+        "--model-limit",
+        help="Raise what a model may ask for, as in tensor_bytes=16G; may repeat. SECURITY.md lists them.",
+    ),
 ) -> None:
-    """Options before the command. `main` has taken --debug out already; it is declared for the help."""
+    """Options before the command. `main` has taken two of them out already, which are declared for the help alone."""

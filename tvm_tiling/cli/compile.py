@@ -70,7 +70,7 @@ def command(
         print_json({"output": str(output), "seconds": seconds, "peak_memory": peak, **executable.describe()})
         return
     operators = sum(operator.calls for variant in executable.variants for operator in variant.operators)
-    from_cache = f" from the cache (first: {executable.compile_seconds:.1f} s)" if executable.from_cache else ""
+    from_cache = " from the cache" if executable.from_cache else ""
     at_most = "" if peak is None else f", {mebibytes(peak)} of memory at most"
     print(f"{model}: {operators} operators compiled in {seconds:.1f} s{from_cache}{at_most}, written to {output}")
     for variant in executable.variants:

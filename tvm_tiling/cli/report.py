@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import typer
 from ..accel.program.file import is_program
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
+from ..plain_text import plain_json
 from ..whole_file import refuse_unwritable
 from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened
 from .operator_table import print_report
@@ -80,7 +80,7 @@ def _result(name: str) -> Mapping[str, Any] | None:
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
-        plain = json.loads(path.read_bytes())
+        plain = plain_json(path.read_bytes())
     except ValueError:
         return None  # whoever reads models says what is wrong
     return plain if is_result(plain) else None

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from ..errors import ModelFormatError
+from ..limits import MAX_EXTENT
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> Non
             f"{', '.join(map(repr, known)) or 'none'}"
         )
     for name, size in dims.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ModelFormatError(f"{where}: dims[{name!r}] = {size!r}; accepted: a number from 1")
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT:
+            raise ModelFormatError(f"{where}: dims[{name!r}] = {size!r}; accepted: a number from 1 to {MAX_EXTENT}")
 
 
 def output_count(main: relax.Function) -> int:

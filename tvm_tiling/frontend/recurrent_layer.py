@@ -76,6 +76,9 @@ def recurrence_call(
     r, emit = recurrence, builder.emit
     zeros = relax.const(np.zeros((r.batch, r.hidden), "float32"))
     h0, c0 = (zeros if start is None else start for start in (*starts, None, None)[:2])
+    if 0 in (r.steps, r.batch):
+        nothing = emit(op.zeros((r.steps, r.batch, r.hidden), "float32"))
+        return [nothing, h0, c0][: len(r.outputs)]
     values = {
         "projected": projected,
         "weights": weights,
@@ -94,7 +97,7 @@ def recurrence_call(
 def part_of(builder: relax.BlockBuilder, value: relax.Expr, start: int, end: int) -> relax.Expr:
     """[start, end) of the first axis, of a constant as a constant: weights are packed when the model is compiled."""
     if isinstance(value, tvm.ir.GenericConst):
-        return relax.const(np.ascontiguousarray(value.value.numpy()[start:end]))
+        return relax.const(np.ascontiguousarray(value.value.numpy()[start:end]), str(value.ty.dtype))
     if (start, end) == (0, int(value.ty.shape[0])):
         return value
     return builder.emit(op.strided_slice(value, [0], [start], [end]))
@@ -103,7 +106,7 @@ def part_of(builder: relax.BlockBuilder, value: relax.Expr, start: int, end: int
 def direction_of(builder: relax.BlockBuilder, value: relax.Expr, direction: int) -> relax.Expr:
     """One place of the first axis."""
     if isinstance(value, tvm.ir.GenericConst):
-        return relax.const(np.ascontiguousarray(value.value.numpy()[direction]))
+        return relax.const(np.ascontiguousarray(value.value.numpy()[direction]), str(value.ty.dtype))
     return builder.emit(op.squeeze(part_of(builder, value, direction, direction + 1), [0]))
 
 

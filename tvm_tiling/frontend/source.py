@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelFormatError
+from ..limits import MAX_EXTENT, Limits, usual
+from .bounded import refuse_excess, refuse_tuples
 from .imported import ImportedModel
 from .relay.content import is_relay
 from .relay.params import mapped, read_params
@@ -15,7 +17,7 @@ ACCEPTED = (
     "a path or the bytes of an ONNX, TFLite or Relay file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
     "torch.nn.Module with example_inputs, or a Relax IRModule"
 )
-_GIVEN = "the model given"
+_GIVEN, _BYTES = "the model given", "the bytes given"
 # Frontends by the classes they take, told by name so that no framework is imported to find out.
 _CLASSES = {
     ("onnx", "ModelProto"): "onnx",
@@ -41,6 +43,7 @@ def load_model(
     dims: Mapping[str, int] | None = None,
     params: Mapping[str, Any] | str | Path | bytes | None = None,
     example_inputs: Sequence[Any] | None = None,
+    limits: Limits | None = None,
 ) -> ImportedModel:
     """A model of any served framework as a Relax module of fixed shapes (page 09).
 
@@ -49,13 +52,15 @@ def load_model(
     `example_inputs` (the tuple of its arguments); a Relax IRModule. shapes: whole shapes of inputs by name, in
     elements, where the model leaves them open. batch: the first dimension of every input that leaves it open. dims:
     sizes of open dimensions by name. params: constant values of inputs by name, or the path or the bytes of a .params
-    file of TVM.
+    file of TVM. limits: the most that the model may ask for; left out, the defaults with what the environment variable
+    TVM_TILING_LIMITS changes.
 
-    Raises ModelFormatError for what cannot be read or leaves shapes open, UnsupportedOperator naming every operator
-    that is not served.
+    Raises ModelFormatError for what cannot be read or leaves shapes open, LimitError for what asks for too much,
+    UnsupportedOperator naming every operator that is not served.
     """
-    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-        raise ModelFormatError(f"batch = {batch!r}; accepted: a number from 1")
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_EXTENT):
+        raise ModelFormatError(f"batch = {batch!r}; accepted: a number from 1 to {MAX_EXTENT}")
+    limits = usual() if limits is None else limits
     options: dict[str, Any] = {
         "shapes": dict(shapes or {}),
         "batch": batch,
@@ -63,16 +68,26 @@ def load_model(
         "params": read_params(params),
     }
     if isinstance(model, str | Path):
-        return _from_file(Path(model), options, params)
-    if isinstance(model, bytes | bytearray | memoryview):
-        return _from_bytes(memoryview(model), "the bytes given", None, options, params)
-    kind = _kind(model)
+        where, imported = str(model), _from_file(Path(model), options, params, limits)
+    elif isinstance(model, bytes | bytearray | memoryview):
+        where, imported = _BYTES, _from_bytes(memoryview(model), _BYTES, None, options, params, limits)
+    else:
+        where, imported = _GIVEN, _from_object(model, options, example_inputs, limits)
+    refuse_excess(imported.module, limits, where)
+    return imported
+
+
+def _from_object(
+    model: Any, options: dict[str, Any], example_inputs: Sequence[Any] | None, limits: Limits
+) -> ImportedModel:
+    batch, kind = options["batch"], _kind(model)
     if kind == "onnx":
-        return _onnx_importer(_GIVEN)(model, where=_GIVEN, **options)
+        return _onnx_importer(_GIVEN)(model, where=_GIVEN, limits=limits, **options)
     if kind == "relax":
         from .relax_model import import_relax
 
         _refuse_options(options, ("shapes",), "a Relax module has the ranks of its inputs and names what is open")
+        refuse_tuples(model, limits, _GIVEN)
         return import_relax(model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN)
     if kind in ("module", "program"):
         from .torch import model as torch_model
@@ -99,31 +114,33 @@ def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -
         raise ModelFormatError(f"{', '.join(given)} given, but {why}; accepted: without")
 
 
-def _from_file(path: Path, options: dict[str, Any], params: Any) -> ImportedModel:
+def _from_file(path: Path, options: dict[str, Any], params: Any, limits: Limits) -> ImportedModel:
     if not path.is_file():
         what = "is no file" if path.exists() else "does not exist"
         raise ModelFormatError(f"{path} {what}; accepted: {ACCEPTED}")
-    return _from_bytes(mapped(path), str(path), path.parent, options, params)
+    return _from_bytes(mapped(path), str(path), path.parent, options, params, limits)
 
 
 def _from_bytes(
-    view: memoryview, where: str, folder: Path | None, options: dict[str, Any], params: Any
+    view: memoryview, where: str, folder: Path | None, options: dict[str, Any], params: Any, limits: Limits
 ) -> ImportedModel:
     if is_relay(view):
         from .relay.model import import_relay
 
         _refuse_options(options, ("dims",), "Relay gives open dimensions no names")
-        return import_relay(view, shapes=options["shapes"], batch=options["batch"], params=params, where=where)
+        return import_relay(
+            view, shapes=options["shapes"], batch=options["batch"], params=params, where=where, limits=limits
+        )
     data = bytes(view)
     if data[4:8] == b"TFL3":
         from .tflite_model import import_tflite
 
         _refuse_options(options, ("params", "dims"), "a TFLite file holds its weights and names no dimensions")
-        return import_tflite(data, options["shapes"], options["batch"], where=where)
+        return import_tflite(data, options["shapes"], options["batch"], where=where, limits=limits)
     for start, what in _FOREIGN.items():
         if data.startswith(start):
             raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")
-    return _onnx_importer(where)(data, where=where, folder=folder, **options)
+    return _onnx_importer(where)(data, where=where, folder=folder, limits=limits, **options)
 
 
 def _onnx_importer(where: str) -> Callable[..., ImportedModel]:

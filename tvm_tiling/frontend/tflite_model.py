@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedOperator
+from ..limits import Limits
 from .imported import ImportedModel, first_line
 
 
-def import_tflite(data: bytes, shapes: Mapping[str, Sequence[int]], batch: int | None, *, where: str) -> ImportedModel:
+def import_tflite(
+    data: bytes, shapes: Mapping[str, Sequence[int]], batch: int | None, *, where: str, limits: Limits
+) -> ImportedModel:
     """A TFLite file from its bytes; `shapes` and `batch` fix what it leaves open.
 
     Raises ModelFormatError where the file is damaged, a shape stays open or the package tflite is missing,
@@ -35,6 +39,8 @@ def import_tflite(data: bytes, shapes: Mapping[str, Sequence[int]], batch: int |
         if isinstance(error, ModelFormatError):
             raise
         raise ModelFormatError(f"{where}: a damaged TFLite file; accepted: a whole one") from None
+    for name, shape in fixed.items():
+        limits.require_tensor(f"{where}: input {name!r}", math.prod(shape))
     try:
         module = from_tflite(model, shape_dict=fixed)
     except (struct.error, IndexError):

@@ -36,10 +36,19 @@ def whole(unit: str, field: str, value: Any, least: int = 1) -> int:
     return value
 
 
+def is_finite(value: Any) -> bool:
+    """Whether a value is a number (a bool is none) that floating point holds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def number(unit: str, field: str, value: Any, *, above: float = 0.0, most: float = math.inf) -> float:
     """`value` as a float if it is finite, greater than `above` and at most `most`."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not above < value <= most:
+    if not is_finite(value) or not above < value <= most:
         limit = f" and at most {most:g}" if most < math.inf else ""
         raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a finite number above {above:g}{limit}")
     return float(value)
@@ -47,8 +56,7 @@ def number(unit: str, field: str, value: Any, *, above: float = 0.0, most: float
 
 def at_least_zero(unit: str, field: str, value: Any) -> float:
     """`value` as a float if it is finite and not negative."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
+    if not is_finite(value) or value < 0:
         raise HardwareError(f"{unit}: {field} = {value!r}, accepted: a finite number of at least 0")
     return float(value)
 

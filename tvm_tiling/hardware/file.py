@@ -10,17 +10,12 @@ import dataclasses
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import HardwareError, nearest
+from ..plain_text import TextError, plain_toml
 from .description import Hardware
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -80,11 +75,11 @@ def _read(path: Path) -> str:
 
 def _parse(text: str, file: str, default_name: str) -> Hardware:
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = plain_toml(text)
+    except TextError as error:
         at = re.search(r"at line (\d+)", str(error))
         line = int(at.group(1)) if at else text.count("\n") + 1
-        raise HardwareError(f"{file}:{line}: not TOML: {error}") from None
+        raise HardwareError(f"{file}:{line}: {error}") from None
     return _build(Hardware, {"name": default_name, **table}, file, "")
 
 

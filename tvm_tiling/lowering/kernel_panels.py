@@ -30,9 +30,11 @@ class KernelPanels:
     def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotEngine) -> None:
         assert tiling.vectors and tiling.lanes and tiling.block_taps and tiling.block_run
         self.program, self.shape, self.engine = program, shape, engine
-        self.taps_w = 1 if tiling.merge_taps else shape.w.taps
+        # Points of a transposed convolution that no tap reaches have none to merge.
+        self.merged = bool(tiling.merge_taps) and shape.w.taps > 0
+        self.taps_w = 1 if self.merged else shape.w.taps
         self.taps = shape.d.taps * shape.h.taps * self.taps_w
-        self.run = shape.ci * (shape.w.taps if tiling.merge_taps else 1)
+        self.run = shape.ci * (shape.w.taps if self.merged else 1)
         groups = -(-self.run // engine.group)
         pieces = -(-self.run // tiling.block_run)
         self.run_groups = -(-groups // pieces)

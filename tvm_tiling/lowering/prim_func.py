@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
@@ -29,6 +32,13 @@ class ScheduledOperator:
     pack: tirx.PrimFunc | None = None
     packed_shape: tuple[int, ...] | None = None
     packed_dtype: str | None = None
+
+
+def packed_memory(shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
+    """Zeros for packed weights of `shape` elements: packing leaves gaps between the weights, which are saved with
+    them."""
+    size = math.prod(shape) * -(-tvm.DataType(dtype).bits // 8)
+    return tvm.runtime.tensor(np.zeros(size, np.uint8))._create_view(shape, dtype)
 
 
 class PackedNest(Protocol):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,8 +55,11 @@ def use_all_cores(count: int | None = None) -> int:
 
     Left out, `count` is TVM_NUM_THREADS where the user set it, else every usable core. The variable is set as well, for
     pools that other threads and child processes make later. A pool that this thread already has cannot grow; then the
-    smaller number is returned, after a warning. Source: page 07.
+    smaller number is returned, after a warning. In a process that has been forked off, TVM's kernels run in one thread
+    where the fork was made: the threads of its pool are not there. Source: page 07.
     """
+    if threading.get_ident() == _forked_thread:
+        return _in_one_thread()
     import tvm
 
     if count is None:
@@ -72,6 +77,33 @@ def use_all_cores(count: int | None = None) -> int:
             stacklevel=2,
         )
     return threads
+
+
+_forked_thread: int | None = None  # the one thread of a forked process that may have a pool without threads
+
+
+def _in_one_thread() -> int:
+    """Have TVM call tasks one after the other in this thread, without its pool."""
+    import tvm
+
+    before = affinity()
+    # TVM asks the pool only where it may use more cores than one. What it binds are threads that are gone, and in their
+    # place this one.
+    tvm.get_global_func("runtime.config_threadpool")(_ONE_CORE_PER_THREAD, 1, [str(_USABLE[0])])
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, before)
+    return 1
+
+
+def _forked() -> None:
+    global _forked_thread
+    _forked_thread = threading.get_ident()
+    if "tvm" in sys.modules:
+        _in_one_thread()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @contextlib.contextmanager

@@ -46,7 +46,6 @@ _WORDS = {
     "float32": "int32",
     "int32": "int32",
     "float16": "int16",
-    "bfloat16": "int16",
     "int8": "int8",
     "uint8": "int8",
 }
@@ -69,8 +68,11 @@ def with_vector_math(expr: Expr) -> Expr:
 
     A function of a function stays a call, but for the logarithm: TVM's analyzer puts named values in their places
     (_apart), so that compilation would take minutes. Who can keep values in registers between statements asks
-    nested_functions() which.
+    nested_functions() which. So do functions beside bfloat16: TVM computes it in another type, which repeats operands,
+    and it can neither repeat the names that are bound within nor change their types.
     """
+    if holds_bfloat16(expr):
+        return expr
 
     def written(call: Call) -> Expr:
         function = _FUNCTIONS.get(getattr(call.op, "name", ""))
@@ -87,6 +89,18 @@ def with_vector_math(expr: Expr) -> Expr:
         return value if kind == "float32" else tirx.Cast(kind, value)
 
     return tvm_ffi.structural_map(expr, (Call, written))
+
+
+def holds_bfloat16(expr: Expr) -> bool:
+    """Whether something in `expr` is of type bfloat16."""
+    found: list[object] = []
+
+    def note(node: Expr) -> None:
+        if str(node.ty).startswith("bfloat16"):
+            found.append(node)
+
+    tvm_ffi.structural_walk(expr, (tirx.Expr, note))
+    return bool(found)
 
 
 def nested_functions(expr: Expr) -> list[Call]:
@@ -107,8 +121,27 @@ def nested_functions(expr: Expr) -> list[Call]:
     return sorted(found, key=lambda call: len(nested_functions(call)))
 
 
+def holds_function(expr: Expr) -> bool:
+    """Whether `expr` calls a function served here."""
+    found: list[Call] = []
+    tvm_ffi.structural_walk(expr, (Call, lambda call: found.append(call) if _is_served(call) else None))
+    return bool(found)
+
+
 def _is_served(call: Call) -> bool:
     return getattr(call.op, "name", "") in _FUNCTIONS and str(call.ty) in ("float32", "float16")
+
+
+def reads_bfloat16(expr: Expr) -> list[Expr]:
+    """The parts of `expr` that make float32 of a bfloat16 in memory."""
+    found: list[Expr] = []
+
+    def note(cast: tirx.Cast) -> None:
+        if isinstance(cast.value, TensorLoad) and str(cast.value.ty) == "bfloat16":
+            found.append(cast)
+
+    tvm_ffi.structural_walk(expr, (tirx.Cast, note))
+    return found
 
 
 def _holds_names(expr: Expr) -> bool:

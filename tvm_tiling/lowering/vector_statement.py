@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, TensorLoad
+from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..match.access import loads, substitute
+from ..match.access import loads, substitute, variables
 from ..match.evaluate import conditional
 from ..match.loop_axes import stride
 from .registers import register
-from .vector_math import nested_functions, with_vector_math
+from .vector_math import holds_bfloat16, holds_function, nested_functions, reads_bfloat16, with_vector_math
 
 Expr: TypeAlias = tirx.Expr
 Resolve: TypeAlias = Callable[[TensorLoad], Expr]
@@ -49,14 +49,12 @@ def compute(
 
     `held` are loads of `expr` whose lanes are in registers already.
     """
-    inner = [] if holds_choice(expr) else nested_functions(expr)
-    if inner:
-        # A function within another one's argument is a statement of its own: its values go through a register.
-        call = inner[0]
-        kept = register(width, str(call.ty))
-        compute(call, at, lane_axis, width, resolve, lambda value, lane: T.buffer_store(kept, value, [lane]), held)
+    part = _first_of_all(expr)
+    if part is not None:
+        kept = register(width, str(part.ty))
+        compute(part, at, lane_axis, width, resolve, lambda value, lane: T.buffer_store(kept, value, [lane]), held)
         read = tirx.BufferLoad(kept, [tirx.const(0, "int32")])
-        rest = tvm_ffi.structural_map(expr, (Call, lambda c: read if tvm_ffi.structural_equal(c, call) else c))
+        rest = tvm_ffi.structural_map(expr, (type(part), lambda e: read if tvm_ffi.structural_equal(e, part) else e))
         compute(rest, at, lane_axis, width, resolve, store, [*held, (read, kept)])
         return
     if lane_axis is None or width == 1:
@@ -64,7 +62,9 @@ def compute(
         return
     staged = [*held, *_staged(expr, at, lane_axis, width, resolve)]
     zero, many = constant(0, lane_axis), constant(width, lane_axis)
-    with T.vectorized(zero, many) as lane:
+    # TVM cannot store a vector whose lanes are one bfloat16.
+    one_by_one = not variables(expr, {lane_axis}) and holds_bfloat16(expr)
+    with T.serial(zero, many) if one_by_one else T.vectorized(zero, many) as lane:
         moved = {**at, lane_axis: at[lane_axis] + lane}
 
         def known(load: TensorLoad) -> Expr:
@@ -81,6 +81,22 @@ def compute(
             return load if any(load.source.same_as(kept) for kept in own) else resolve(load)
 
         store(with_vector_math(resolved(early, moved, elsewhere)), lane)
+
+
+def _first_of_all(expr: Expr) -> Expr | None:
+    """A part of `expr` that is a statement of its own, whose values go through a register; None where there is none.
+
+    A function within another one's argument. Of functions of bfloat16, also what makes float32 of one in memory, and
+    the whole ahead of its change to bfloat16: TVM does not look into named values, and cannot repeat them.
+    """
+    if not holds_function(expr):
+        return None
+    if isinstance(expr, tirx.Cast) and str(expr.ty) == "bfloat16":
+        return expr.value
+    if holds_choice(expr):
+        return None
+    parts = [*reads_bfloat16(expr), *nested_functions(expr)]
+    return parts[0] if parts else None
 
 
 def _staged(

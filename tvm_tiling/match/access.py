@@ -107,6 +107,16 @@ def strip_cast(expr: tirx.Expr) -> tirx.Expr:
     return expr
 
 
+def multiplied(term: tirx.Expr) -> tirx.Mul | None:
+    """The multiplication that `term` is, converted afterwards or not; None where it is none, or is computed in a type
+    that cannot hold every product of the factors: it wraps round, or rounds, before it is converted."""
+    product = strip_cast(term)
+    if not isinstance(product, tirx.Mul):
+        return None
+    left, right = (str(strip_cast(factor).ty) for factor in (product.a, product.b))
+    return product if product is term or _holds_products(left, right, str(product.ty)) else None
+
+
 # Bits of a floating type's significand and exponent.
 _FLOATING = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
 _WHOLE = re.compile(r"(u?)int(\d+)")
@@ -124,6 +134,68 @@ def _keeps_values(narrow: str, wide: str) -> bool:
     if target is None:
         return wide in _FLOATING and bits <= _FLOATING[wide][0]
     return bits <= int(target[2]) - (not target[1]) and (bool(source[1]) or not target[1])
+
+
+def _holds_products(left: str, right: str, wide: str) -> bool:
+    """Whether every product of a value of type `left` and one of type `right` is one of type `wide`."""
+    if left in _FLOATING and right in _FLOATING:
+        if wide not in _FLOATING:
+            return False
+        (digits, powers), (others, other_powers) = _FLOATING[left], _FLOATING[right]
+        return digits + others <= _FLOATING[wide][0] and max(powers, other_powers) + 1 <= _FLOATING[wide][1]
+    one, other, room = _range(left), _range(right), _range(wide)
+    if one is None or other is None:
+        return False
+    products = [a * b for a in one for b in other]
+    if wide in _FLOATING:
+        return max(abs(p) for p in products) <= 1 << _FLOATING[wide][0]
+    return room is not None and room[0] <= min(products) and max(products) <= room[1]
+
+
+def _range(kind: str) -> tuple[int, int] | None:
+    """The least and the largest value of a type of whole numbers; None of others."""
+    found = _WHOLE.fullmatch("uint1" if kind == "bool" else kind)
+    if found is None:
+        return None
+    bits = int(found[2])
+    return (0, (1 << bits) - 1) if found[1] else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def as_computed(value: tirx.Expr) -> tirx.Expr:
+    """`value` without what TVM's simplifier gets wrong of whole numbers once stages that were apart are one expression.
+
+    A conversion to a type that cannot hold the value it takes for one that keeps it, so that it drops the maximum of 0
+    and a uint16 converted to int16; here it becomes a change of type of the same bits, but for the outermost one. A
+    constant subtracted from an unsigned 0 it refuses; here its signed negative is taken.
+    """
+    if isinstance(value, tirx.Cast):
+        inner = as_computed(value.value)
+        return value if inner.same_as(value.value) else tirx.Cast(str(value.ty), inner)
+    return tvm_ffi.structural_map(value, ((tirx.Cast, tirx.Sub), _as_computed))
+
+
+def _as_computed(expr: tirx.Cast | tirx.Sub) -> tirx.Expr:
+    target = str(expr.ty)
+    if isinstance(expr, tirx.Cast):
+        return _wrapped(expr) if _wraps(expr) else expr
+    if not target.startswith("uint") or not isinstance(expr.a, tirx.IntImm) or int(expr.a) != 0:
+        return expr
+    signed = target[1:]
+    return tirx.reinterpret(target, tirx.const(0, signed) - tirx.reinterpret(signed, expr.b))
+
+
+def _wraps(cast: tirx.Cast) -> bool:
+    source, target = str(cast.value.ty), str(cast.ty)
+    whole = _WHOLE.fullmatch(source) is not None and _WHOLE.fullmatch(target) is not None
+    return whole and not _keeps_values(source, target)
+
+
+def _wrapped(cast: tirx.Cast) -> tirx.Expr:
+    source, target = str(cast.value.ty), str(cast.ty)
+    signed, unsigned = target.removeprefix("u"), f"u{target.removeprefix('u')}"
+    if source in (signed, unsigned):
+        return tirx.reinterpret(target, cast.value)
+    return tirx.reinterpret(target, tirx.Cast(signed if target == unsigned else unsigned, cast.value))
 
 
 def address(load: TensorLoad) -> tirx.Expr:

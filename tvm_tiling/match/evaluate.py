@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Call
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
@@ -65,6 +65,30 @@ def conditional(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr] | Non
     if isinstance(expr, Call) and getattr(expr.op, "name", "").endswith(".if_then_else"):
         return expr.args[0], expr.args[1], expr.args[2]
     return None
+
+
+def shortest(expr: tirx.Expr, analyzer: sym.Analyzer | None = None) -> tirx.Expr:
+    """`expr` simplified by TVM, itself where that fails: constants of unsigned types must not fall below 0 there."""
+    try:
+        value = (analyzer or sym.Analyzer()).simplify(expr)
+        folded = tvm_ffi.structural_map(value, (Call, _bits_of_constant))
+    except RuntimeError:
+        return expr
+    return value if folded.same_as(value) else shortest(folded, analyzer)
+
+
+def _bits_of_constant(call: Call) -> tirx.Expr:
+    """The constant that a whole number is whose type is changed, of which TVM's code generator knows no 0."""
+    if getattr(call.op, "name", "") != "tirx.reinterpret" or not isinstance(call.args[0], tirx.IntImm):
+        return call
+    kind = str(call.ty)
+    if "int" not in kind or "x" in kind:
+        return call
+    bits = int(kind.removeprefix("u").removeprefix("int"))
+    value = int(call.args[0]) % (1 << bits)
+    if not kind.startswith("u") and value >= 1 << bits - 1:
+        value -= 1 << bits
+    return tirx.const(value, kind) if value < 1 << 63 else call
 
 
 def assuming(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:

@@ -10,7 +10,9 @@ from tvm.ir import TensorLoad
 from tvm.te.tensor import Operation
 
 from ..errors import UnsupportedOperator
-from .access import strip_cast
+from .access import as_computed, loads, multiplied
+from .blocks import why_in_place
+from .truth import with_logic
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class SumOfProducts:
 
 def sum_of_products(func: tirx.PrimFunc, name: str) -> SumOfProducts:
     """The sum of products that `func` computes; UnsupportedOperator says which condition is not met."""
+    func = with_logic(func)
+    why = why_in_place(func)
+    if why is not None:
+        raise refuse(name, why)
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     product = _fold_blocks(sch, name)
@@ -43,7 +49,7 @@ def sum_of_products(func: tirx.PrimFunc, name: str) -> SumOfProducts:
     left, right = _factors(name, block)
     reduce = tuple(v.var for v in block.iter_vars if int(v.iter_type) == tirx.IterVar.CommReduce)
     spatial = tuple(index for index in block.body.indices if index in extents and index not in reduce)
-    if len(spatial) + len(reduce) != len(extents):
+    if len({*spatial}) + len(reduce) != len(extents):
         raise refuse(name, "the product is not stored at its own axes")
     behind = [sch.get(c) for c in sch.get_consumers(product)]
     return SumOfProducts(
@@ -122,12 +128,14 @@ def _static_extents(name: str, block: s_tir.SBlock) -> dict[tirx.Var, int]:
 
 def _factors(name: str, block: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr]:
     """The two factors of the multiply-add that the block sums."""
-    store = block.body
+    store, start = block.body, block.init
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
         raise refuse(name, f"block {block.name_hint!r} is not a sum of products")
+    if not isinstance(start, tirx.BufferStore) or getattr(start.value, "value", None) != 0:
+        raise refuse(name, f"block {block.name_hint!r} sums from another value than 0")
     terms = [store.value.a, store.value.b]
     rest = [t for t in terms if not (isinstance(t, TensorLoad) and t.source.same_as(store.buffer))]
-    product = strip_cast(rest[0]) if len(rest) == 1 else None
-    if not isinstance(product, tirx.Mul):
-        raise refuse(name, f"block {block.name_hint!r} is not a sum of products")
-    return product.a, product.b
+    product = multiplied(rest[0]) if len(rest) == 1 else None
+    if product is None or any(load.source.same_as(store.buffer) for load in loads(product)):
+        raise refuse(name, f"block {block.name_hint!r} is not a sum of products that their type holds")
+    return as_computed(product.a), as_computed(product.b)

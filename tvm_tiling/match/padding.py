@@ -6,11 +6,11 @@ from collections.abc import Container
 from itertools import product
 
 import tvm_ffi
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
 
 from .access import loads, variables
-from .evaluate import assuming, conditional
+from .evaluate import assuming, conditional, shortest
 from .function import refuse
 
 _MOST_CONDITIONS = 4
@@ -53,13 +53,13 @@ def without_padding(name: str, expr: tirx.Expr, among: Container[tirx.Var]) -> t
 
 
 def _padding(values: list[tirx.Expr]) -> str:
-    simplified = [sym.Analyzer().simplify(value) for value in values]
+    simplified = [shortest(value) for value in values]
     constant = [v.value for v in simplified if isinstance(v, (tirx.IntImm, tirx.FloatImm))]
     return f"{constant[0]:g}" if constant else "elements"
 
 
 def _is_zero(expr: tirx.Expr) -> bool:
-    value = sym.Analyzer().simplify(expr)
+    value = shortest(expr)
     return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and value.value == 0
 
 

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 
 from ..lowering.vector_math import with_vector_math
 from ..workload import ACCUMULATOR
-from .access import Index, bind, substitute
+from .access import Index, as_computed, bind, substitute
 from .function import refuse
 
 Value: TypeAlias = Callable[[tirx.Expr], tirx.Expr]
@@ -80,12 +80,13 @@ def acc_dtype(name: str, dtype: str, sum_type: str, terms: int) -> str | None:
     """The accumulator of a workload whose source sums `terms` products in `sum_type`; None for the usual one.
 
     Sums of a type narrower than the usual one are rounded to it when they are finished. Integers are summed in int32;
-    a source that sums in more bits is refused where so many products could need them.
+    a source that sums in more bits, or in floats, is refused where so many products could exceed it.
     """
     if dtype not in LARGEST_PRODUCT:
         return "float64" if sum_type == "float64" else None
     largest = terms * LARGEST_PRODUCT[dtype]
-    if sum_type.endswith("64") and largest >= 2**31:
+    wraps = "int" in sum_type and not sum_type.endswith("64")  # as int32 does, and what is left of it
+    if not wraps and largest >= 2**31:
         raise refuse(name, f"{terms} products of {dtype} may exceed int32, and are summed in {sum_type}")
     return None
 
@@ -138,10 +139,11 @@ def _fused_epilogue(
     }
     mapping.update((v.var, tirx.IntImm("int32", 0)) for v in epilogue.iter_vars if v.var not in mapping)
     indices = tuple(substitute(i, mapping) for i in last.indices)
+    stored = as_computed(last.value)
 
     def value(accumulator: tirx.Expr) -> tirx.Expr:
         done = tvm_ffi.structural_map(
-            last.value,
+            stored,
             (TensorLoad, lambda load: accumulator if load.source.same_as(produced) else load),
         )
         return substitute(done, mapping)

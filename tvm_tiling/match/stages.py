@@ -16,7 +16,9 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import Call, TensorLoad
 
 from ..errors import UnsupportedOperator
-from .access import address, loads, substitute
+from .access import address, as_computed, loads, substitute
+from .blocks import why_in_place
+from .evaluate import shortest
 
 Axis = tuple[tirx.Var, int]  # its variable and extent; it starts at 0
 
@@ -73,6 +75,9 @@ class StagedProgram:
 
 def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
     """The stages of `func`, cheap ones folded into their readers; UnsupportedOperator where it has other blocks."""
+    why = why_in_place(func)
+    if why is not None:
+        raise UnsupportedOperator(f"{name}: {why}; accepted: plain blocks")
     sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     try:
@@ -84,11 +89,6 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
             f"{name}: its blocks cannot be taken apart; accepted: plain blocks under one root"
         ) from error
     func = sch.mod[name]
-    realizes: list[s_tir.SBlockRealize] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, realizes.append))
-    plain = all(isinstance(r.predicate, tirx.IntImm) and int(r.predicate) == 1 for r in realizes)
-    if not plain or len(realizes) != len(blocks) + 1:
-        raise UnsupportedOperator(f"{name}: a block runs under a condition or within another; accepted: plain blocks")
     flat: dict[tirx.Buffer, tirx.Buffer] = {}
     for parameter in func.params:
         if not hasattr(parameter, "strides") or parameter.strides:
@@ -102,6 +102,8 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
     items = list(flat.items())
     kept = tuple(b for _, b in items[given:])
     stages = _needed([_stage(name, block, flat) for block in blocks], kept)
+    if not stages:
+        raise UnsupportedOperator(f"{name}: it holds no blocks; accepted: plain blocks under one root")
     return StagedProgram(func, name, stages, tuple(items[:given]), kept)
 
 
@@ -210,7 +212,8 @@ def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffe
         # A store addresses its buffer as a load would.
         at = address(tirx.BufferLoad(store.buffer, list(store.indices)))
         init = inits.get(store.buffer)
-        parts = [None if e is None else _flattened(e, flat) for e in (at, store.value, init)]
+        value = as_computed(store.value)
+        parts = [None if e is None else _flattened(e, flat) for e in (at, value, init)]
         writes.append(Write(flat[store.buffer], *parts))
     stage = Stage(
         block.name_hint,
@@ -282,7 +285,7 @@ def simplify(stage: Stage) -> Stage:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     def of(expr: tirx.Expr | None) -> tirx.Expr | None:
-        return None if expr is None else analyzer.simplify(tvm_ffi.structural_map(expr, (TensorLoad, shorter)))
+        return None if expr is None else shortest(tvm_ffi.structural_map(expr, (TensorLoad, shorter)), analyzer)
 
     writes = tuple(Write(w.buffer, analyzer.simplify(w.at), of(w.value), of(w.init)) for w in stage.writes)
     return replace(stage, writes=writes)

@@ -18,7 +18,7 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from .access import loads, variables
-from .evaluate import assuming, conditional, evaluate
+from .evaluate import assuming, conditional, evaluate, shortest
 from .extreme import extreme, plain
 from .stages import Stage
 
@@ -71,7 +71,7 @@ def window_of(stage: Stage) -> Window:
     if split is None or len(conditions) != 1 or write.init is None or loads(conditions[0]):
         return as_it_is
     _, term = split
-    outside = sym.Analyzer().simplify(assuming(term, conditions[0], False))
+    outside = shortest(assuming(term, conditions[0], False))
     if not tvm_ffi.structural_equal(outside, write.init):
         return as_it_is
     bounds = []

@@ -7,6 +7,7 @@ makes a library of.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import resource
 import shutil
@@ -18,9 +19,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
 
+from ..lowering.bounded import bounded
+from ..lowering.integers import defined
+from ..temporary import temporary_folder
 from .library import Library
 from .link import link
 from .memory_files import MemoryFiles
@@ -43,33 +48,56 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
 
     OSError where the folder for temporary files has no room, TilingError where the C compiler does not link it.
     """
+    scheduled = {variable.name_hint for variable in mod.functions}
     with target:
         mod = relax.get_pipeline("default")(mod)
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
     builder = relax.ExecBuilder()
     # The two halves of relax.build, which compiles all PrimFuncs as one in between.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
-    functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
-    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder, MemoryFiles(Path(folder)) as files:
-        _require_room(folder)
+    functions = {
+        v.name_hint: f if v.name_hint in scheduled else defined(bounded(f))  # sorts and shape functions, which TVM adds
+        for v, f in left.functions.items()
+        if isinstance(f, tirx.PrimFunc)
+    }
+    _require_room(Path(tempfile.gettempdir()))
+    with temporary_folder() as folder, MemoryFiles(folder) as files:
         try:
             objects = _objects(functions, target, workers, files)
             linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
-            return Built(link(linked, Path(folder), files), _planned(mod))
+            return Built(link(linked, folder, files), _planned(mod))
         except OSError as error:
             raise OSError(
                 f"what is compiled cannot be put into {folder}: {error.strerror}; accepted: {OTHER_FOLDER}"
             ) from None
 
 
-def _require_room(folder: str) -> None:
+class Kernels:
+    """Libraries that were built for one target, by the structure of their modules: models that differ only in the
+    content of the constants they take share one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[tuple[tvm.IRModule, Built]]] = {}
+
+    def build(self, mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
+        """The library of an equal module that was built before, or a new one. Errors as build()."""
+        known = self._known.setdefault(tvm_ffi.structural_hash(mod), [])
+        for other, built in known:
+            if tvm_ffi.structural_equal(other, mod):
+                return built
+        built = build(mod, target, workers)
+        known.append((mod, built))
+        return built
+
+
+def _require_room(folder: Path) -> None:
     """OSError where machine code may find no room: said at once and not behind a minute of compilation."""
     free, (largest, _) = shutil.disk_usage(folder).free, resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest != resource.RLIM_INFINITY:
         free = min(free, largest)
     if free < ROOM:
         raise OSError(
-            f"{Path(folder).parent} has room for {free >> 20} MiB; accepted: {ROOM >> 20} MiB for what is compiled "
+            f"{folder} has room for {free >> 20} MiB; accepted: {ROOM >> 20} MiB for what is compiled "
             f"there, or {OTHER_FOLDER}"
         )
 
@@ -103,7 +131,8 @@ def _objects(
 
     def written(group: dict[str, tirx.PrimFunc]) -> tvm.runtime.Module:
         names = list(group)
-        path = files.path(f"{names[0]}.o")
+        # The name of a fused operator grows with the operators in it; that of a file may not.
+        path = files.path(f"{hashlib.sha256(names[0].encode()).hexdigest()}.o")
         _compiled(group, target).write_to_file(path)
         return tvm.runtime.load_static_library(path, names)
 

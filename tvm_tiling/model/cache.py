@@ -24,6 +24,7 @@ from tvm import relax, tirx
 from ..errors import ModelFormatError
 from ..frontend import ImportedModel
 from ..hardware.description import Hardware
+from ..plain_text import plain_json
 from ..schedule import Options
 from ..whole_file import whole_file
 from .cache_folder import ASKED, SUFFIX, CacheFolder
@@ -99,7 +100,7 @@ class CompileCache:
 
     def _asked(self, key: str) -> list[str]:
         try:
-            return list(map(str, json.loads((self.folder / f"{key}{ASKED}").read_text())))
+            return list(map(str, plain_json((self.folder / f"{key}{ASKED}").read_text())))
         except (OSError, ValueError):
             return []
 
@@ -173,7 +174,7 @@ def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) 
         if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor):
             array = expr.value.numpy()
             digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(memoryview(array).cast("B") if array.size else b"")
+            digest.update(array.reshape(-1).view(np.uint8).data)
 
     relax.analysis.post_order_visit(func, constant)
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tvm
+
 from ..decide.conv.winograd import TOLERANCE
-from ..errors import HardwareError
+from ..errors import HardwareError, UnsupportedOperator
 from ..frontend import ImportedModel, load_model
 from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
+from ..limits import Limits
 from ..schedule import Options, Target, hardware_of, llvm_target
 from .accel.operator import WORKLOADS, compile_operator, is_operator
-from .build import build
+from .build import Kernels, build
 from .cache import CompileCache, model_digest
 from .executable import Executable
-from .known_cuts import known_cuts
+from .known_cuts import KnownCuts, known_cuts
 from .library import Library
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
@@ -43,6 +47,7 @@ def compile_model(
     tolerance: float = TOLERANCE,
     cache: bool = True,
     calibration: Sequence[Any] | None = None,
+    limits: Limits | None = None,
 ) -> Any:
     """Compile a model with no trial runs.
 
@@ -62,6 +67,9 @@ def compile_model(
     `database`: a ShapeDatabase, whose measured cuts are taken where it knows an operator; formulas decide the others.
     `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or
     put it there.
+
+    `limits`: how large tensors, computed constants, work and graphs may be that the model asks for (see Limits); left
+    out, the defaults with what the environment variable TVM_TILING_LIMITS changes. LimitError names what to raise.
 
     Gives an Executable. With an accelerator for target the operators that it serves run there, simulated, and the rest
     on this CPU: it gives an AcceleratedExecutable, whose `simulate` gives the result and the report of a run. Model may
@@ -94,23 +102,42 @@ def compile_model(
                 dims=setting.dims,
                 params=params,
                 example_inputs=example_inputs,
+                limits=limits,
             )
 
     if hardware.cpu is None:
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
-    if not cache:
-        return _built(load(), hardware, options)
-    store = CompileCache()
+    digest = model_digest(model, settings, shapes, read_params(params)) if cache else None
+    return compile_imported(load, hardware, options, cache=cache, digest=digest)
+
+
+def compile_imported(
+    load: Callable[[], Iterable[ImportedModel]],
+    hardware: Hardware,
+    options: Options,
+    *,
+    cache: bool = True,
+    digest: bytes | None = None,
+    kernels: Kernels | None = None,
+) -> Executable:
+    """An executable for this CPU with one variant for each model that `load` gives.
+
+    `digest`: of what the models are read from, so that they need not be read where the cache holds the executable; None
+    where that is not known. `kernels`: libraries of models that differ from these in their constants alone.
+    """
     start = time.perf_counter()
-    digest = model_digest(model, settings, shapes, read_params(params))
+    if not cache:
+        return _built(load(), hardware, options, start, kernels)
+    known = options.cuts if isinstance(options.cuts, KnownCuts) else None
+    store = CompileCache()
     imported = list(load()) if digest is None else []
     key = store.key(imported if digest is None else digest, hardware, options)
-    if (found := store.get(key if cuts is None else store.key_with(key, cuts, hardware))) is not None:
+    if (found := store.get(key if known is None else store.key_with(key, known, hardware))) is not None:
         return found
-    executable = _built(imported or load(), hardware, options, start)
-    if cuts is not None:
-        store.put_asked(key, cuts)
-        key = store.key_with(key, cuts, hardware)
+    executable = _built(imported or load(), hardware, options, start, kernels)
+    if known is not None:
+        store.put_asked(key, known)
+        key = store.key_with(key, known, hardware)
     store.put(key, executable)
     return executable
 
@@ -125,13 +152,12 @@ def with_pairs(model: Any) -> Any:
 
 
 def _built(
-    models: Iterable[ImportedModel], hardware: Hardware, options: Options, start: float | None = None
+    models: Iterable[ImportedModel], hardware: Hardware, options: Options, start: float, kernels: Kernels | None
 ) -> Executable:
     """An executable of one variant for each of the models; `start` is when the compilation began."""
-    start = time.perf_counter() if start is None else start
     cores = hardware.cpu.cores if hardware.cpu else 1
     collection = Collection()
-    parts = [_part(imported, hardware, options, collection) for imported in models]
+    parts = [_part(imported, hardware, options, collection, kernels) for imported in models]
     constants = collection.together()
     variants = [
         Variant(
@@ -154,13 +180,32 @@ def _built(
     )
 
 
+@contextlib.contextmanager
+def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
+    """TVM's own errors as one sentence, without its traceback."""
+    try:
+        yield
+    except tvm.error.InternalError as error:
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        why = said[-1] if said else "it gives no reason"
+        raise UnsupportedOperator(
+            f"the model cannot be compiled: TVM does not lower one of its operators: {why}"
+        ) from error
+
+
 def _part(
-    imported: ImportedModel, hardware: Hardware, options: Options, collection: Collection
+    imported: ImportedModel,
+    hardware: Hardware,
+    options: Options,
+    collection: Collection,
+    kernels: Kernels | None,
 ) -> tuple[Library, Signature, list[OperatorRecord], Memory, list[int]]:
     """What a variant is made of; its constants go to the collection, and their numbers come back."""
-    scheduled, operators = lower(imported.module, hardware, options)
-    lifted, constants = lift_constants(scheduled)
-    built = build(lifted, llvm_target(hardware), workers=hardware.cpu.cores if hardware.cpu else 1)
+    make = build if kernels is None else kernels.build
+    with _refusing_what_tvm_does_not_lower():
+        scheduled, operators = lower(imported.module, hardware, options)
+        lifted, constants = lift_constants(scheduled)
+        built = make(lifted, llvm_target(hardware), workers=hardware.cpu.cores if hardware.cpu else 1)
     numbers = [collection.add(constant.value) for constant in constants]
     multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
     weights = {

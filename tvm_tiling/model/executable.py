@@ -18,6 +18,8 @@ from .report import Benchmark, Memory, OperatorRecord, Report
 from .signature import Signature, chosen
 from .variant import Variant
 
+MOST_CORES = 4096
+
 
 class Executable:
     """A compiled model: one variant for each set of shapes it was compiled for, chosen by the inputs at every run.
@@ -101,8 +103,11 @@ class Executable:
 
     def describe(self) -> dict[str, Any]:
         """Signature, operators and memory of every variant, and the compilation's time, as plain values."""
+        return {"compile_seconds": self.compile_seconds, **self._contents()}
+
+    def _contents(self) -> dict[str, Any]:
+        """What describe() says of the model itself: the same in every compilation of it."""
         return {
-            "compile_seconds": self.compile_seconds,
             "variants": [
                 {
                     "signature": asdict(variant.signature),
@@ -121,7 +126,8 @@ class Executable:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file, whole or not at all."""
+        """Write everything to one file, whole or not at all. Equal models give equal files: compiled with the same
+        options and the same version of this package on the same machine."""
         self._save(path, {})
 
     def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:
@@ -130,7 +136,7 @@ class Executable:
             "fingerprint": self.fingerprint,
             "cores": self.cores,
             "places": self._constants.describe(),
-            **self.describe(),
+            **self._contents(),
         }
         saved.write(path, description, [variant.library for variant in self.variants], self._constants.block, further)
 
@@ -149,6 +155,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
     found = saved.read(path, digest)
     known, block = found.description, found.constants
     try:
+        cores = _cores(known["cores"])
         constants = Constants(block, places_of(known["places"], block.nbytes))
         variants = [
             Variant(
@@ -158,14 +165,14 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
                 memory=Memory(**plain["memory"]),
                 constants=plain["constants"],
                 tensors=constants.tensors(plain["constants"]),
-                cores=int(known["cores"]),
+                cores=cores,
             )
             for library, plain in zip(found.libraries, known["variants"], strict=True)
         ]
         made = {
             "fingerprint": known["fingerprint"],
-            "cores": int(known["cores"]),
-            "compile_seconds": float(known["compile_seconds"]),
+            "cores": cores,
+            "compile_seconds": 0.0,
         }
         if "accelerator" not in known:
             return Executable(variants, constants, **made)
@@ -175,5 +182,12 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
         programs = load_programs(os.fspath(path), found.further, count + steps)
         left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
         return AcceleratedExecutable(variants[0], constants, programs[:count], left, steps=programs[count:], **made)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise saved.damaged(os.fspath(path), error) from None
+
+
+def _cores(value: Any) -> int:
+    """How many threads the kernels are run by. ValueError for what no machine has."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CORES:
+        raise ValueError(f"cores = {str(value)[:40]}")
+    return value

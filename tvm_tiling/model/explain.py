@@ -9,6 +9,7 @@ from typing import Any
 from ..decide.conv.winograd import TOLERANCE
 from ..errors import HardwareError
 from ..frontend import load_model
+from ..limits import Limits
 from ..schedule import Options, Target, hardware_of
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
@@ -48,6 +49,7 @@ def explain_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
+    limits: Limits | None = None,
 ) -> list[Explanation]:
     """Decide on every operator of a model, for each of its variants; arguments and errors as of compile()."""
     hardware = hardware_of(target)
@@ -56,7 +58,9 @@ def explain_model(
     options = Options(winograd=winograd, tolerance=tolerance)
     explanations = []
     for setting in settings_of(batch, dims):
-        imported = load_model(model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params)
+        imported = load_model(
+            model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params, limits=limits
+        )
         operators = decided(imported.module, hardware, options)
         explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
     return explanations

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tvm
 
+from .arrays import SHARED_AS, numpy_type
 from .passes.constants import ALIGNMENT
 
 Span = tuple[int, int]  # first and last address, the latter exclusive
@@ -70,6 +71,9 @@ def handed_over(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> 
 def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
     """The tensor's memory as an array; None for types that NumPy lacks."""
     try:
+        if (name := str(tensor.dtype)) in SHARED_AS:
+            shared = tensor._create_view(tuple(tensor.shape), SHARED_AS[name].name)
+            return np.from_dlpack(shared).view(numpy_type(name))
         return np.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError, ValueError):
         return None

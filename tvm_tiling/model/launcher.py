@@ -8,9 +8,9 @@ run in TVM's pool.
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +20,21 @@ import tvm_ffi
 from tvm.support import cc
 
 from ..lowering.threads import usable_processors
+from ..temporary import temporary_folder
 
 SOURCE = Path(__file__).with_name("launch.c")
 
 _lock = threading.Lock()
 _first: tuple[Any, int] | None = None  # a library and the address of its launch
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def compiled(folder: Path) -> list[str]:
@@ -42,8 +52,8 @@ def _object() -> bytes | None:
     compiler = cc.get_cc()
     if compiler is None or not sys.platform.startswith("linux"):
         return None
-    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
-        target = Path(folder) / "launch.o"
+    with temporary_folder() as folder:
+        target = folder / "launch.o"
         command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(SOURCE), "-o", str(target)]
         made = subprocess.run(command, capture_output=True, check=False)
         return target.read_bytes() if made.returncode == 0 else None

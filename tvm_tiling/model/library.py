@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm_ffi
+
+from ..temporary import temporary_folder
 
 SHARED, OBJECTS = ".so", ".objects"  # what a file of machine code is, as the end of its name
 
@@ -36,8 +37,8 @@ def load(content: bytes, kind: str) -> Library:
 
 
 def _from_shared(content: bytes) -> Any:
-    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
-        path = Path(folder) / "model.so"
+    with temporary_folder() as folder:
+        path = folder / "model.so"
         path.write_bytes(content)
         return mapped(path)  # the system keeps the mapping when the file is gone
 

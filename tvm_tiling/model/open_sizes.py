@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..errors import WorkloadError
+from ..limits import MAX_EXTENT
 
 Sizes: TypeAlias = int | Sequence[int]
 MOST_VARIANTS = 64
@@ -38,6 +39,10 @@ def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[S
 
 def _sizes(what: str, given: Sizes) -> list[int]:
     sizes = [given] if isinstance(given, int) else list(given) if isinstance(given, tuple | list) else []
-    if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
-        raise WorkloadError(f"{what} = {given!r}; accepted: a whole number from 1, or several, as in (1, 4, 8)")
+    if not sizes or any(
+        isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT for size in sizes
+    ):
+        raise WorkloadError(
+            f"{what} = {given!r}; accepted: a whole number from 1 to {MAX_EXTENT}, or several, as in (1, 4, 8)"
+        )
     return list(dict.fromkeys(sizes))

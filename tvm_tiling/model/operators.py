@@ -20,7 +20,7 @@ from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
-from ..lowering.prim_func import ScheduledOperator
+from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
 from ..match.recurrent import recurrence_of
 from ..schedule import Options, llvm_target, schedule_for_weights
@@ -189,7 +189,8 @@ def _with_packed(
             renewed[value.args[0]] = rewriter.builder.add_func(_private(scheduled.main), f"{name}_packed")
         arguments = list(value.args[1].fields)
         weights = tvm.runtime.tensor(arguments[place].value.numpy())
-        out = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
+        assert scheduled.packed_shape is not None and scheduled.packed_dtype is not None
+        out = packed_memory(scheduled.packed_shape, scheduled.packed_dtype)
         packing[f"{name}_pack"](weights, out)
         arguments[place] = relax.const(np.asarray(out.numpy()), scheduled.packed_dtype)
         operands = [renewed[value.args[0]], relax.Tuple(arguments), *value.args[2:]]

@@ -92,15 +92,16 @@ def _fixed(func: tvm.relax.Function) -> bool:
 
 
 def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule:
-    """`mod` fused by TVM, operators scheduled as far as rules serve them."""
+    """`mod` legalised and fused, operators scheduled as far as rules serve them."""
     import tvm
     from tvm import tirx
 
     from ..schedule import schedule_operator
     from ..schedules.other import schedule_other
     from .passes.fuse import fused_operators
+    from .passes.legalise import legalised
 
-    mod = fused_operators(mod)
+    mod = fused_operators(legalised(mod))
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     for variable, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):

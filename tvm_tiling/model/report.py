@@ -76,7 +76,7 @@ def mebibytes(size: int) -> str:
 class Report:
     """Every operator with its decision, predicted and measured time, the slowest first; times are of one run.
 
-    `compile_seconds` is how long the compilation took whose result this is, be it taken from the cache since.
+    `compile_seconds` is the compile time of this executable, 0 when it was loaded from a file or from the cache.
     """
 
     operators: tuple[OperatorRecord, ...]
@@ -108,7 +108,8 @@ class Report:
     def lines(self) -> list[str]:
         """What concerns the model as a whole: time outside convolutions and products, memory, compile time."""
         outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
-        return [*outside, f"memory: {self.memory}", f"compiled in {self.compile_seconds:.1f} s"]
+        compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
+        return [*outside, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
         lines = [

@@ -19,13 +19,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..errors import ModelFormatError
+from ..plain_text import plain_json
 from ..whole_file import refuse_unwritable, whole_file
 from .library import OBJECTS, SHARED, Library, load
 from .native_file import open_native
 from .passes.constants import aligned
 
 FORMAT = "tvm-tiling-executable"
-VERSION = 2
+VERSION = 3  # 2 kept the compilation's time, by which two files of one model differed
+READABLE = (2, 3)
 DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
 MOST_MEMBERS = 100_000
@@ -49,6 +51,7 @@ def write(
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
     known = {"format": FORMAT, "version": VERSION, "libraries": digests, **description}
+    known["digest"] = _digest(known)
     with whole_file(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
         _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
         for number, library in enumerate(libraries):
@@ -115,19 +118,29 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
 
 def _description(content: np.ndarray, where: str) -> dict[str, Any]:
     try:
-        known = json.loads(content.tobytes())
+        known = plain_json(content.tobytes())
         if known["format"] != FORMAT:
             raise ValueError(f"format {known['format']!r}")
-        if known["version"] != VERSION:
-            raise ModelFormatError(f"{where} is of version {known['version']}; accepted: {VERSION}")
+        if known["version"] not in READABLE:
+            raise ModelFormatError(
+                f"{where} is of version {known['version']!r}; accepted: {', '.join(map(str, READABLE))}"
+            )
         if not all(isinstance(digest, str) for digest in known["libraries"]):
             raise TypeError("a digest is no text")
+        if known.get("digest", _digest(known)) != _digest(known):  # files of older releases have none
+            raise ValueError("its digest is another")
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, ModelFormatError):
             raise
         raise damaged(where, error) from None
     plain: dict[str, Any] = known
     return plain
+
+
+def _digest(known: Mapping[str, Any]) -> str:
+    """What tells a description that was changed since it was written."""
+    rest = {name: value for name, value in known.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def damaged(where: str, error: Exception) -> ModelFormatError:

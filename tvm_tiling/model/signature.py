@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import WorkloadError, nearest
+from .arrays import as_array
 
 if TYPE_CHECKING:
     from ..frontend import ImportedModel
@@ -72,7 +73,7 @@ class Signature:
             raise WorkloadError(f"input {missing[0]!r} is missing; the model takes {_list(self.input_names)}")
         checked = []
         for name, dtype in zip(self.input_names, self.input_dtypes, strict=True):
-            value = np.asarray(values[name])
+            value = as_array(values[name], f"input {name!r}")
             if str(value.dtype) != dtype:
                 raise WorkloadError(f"input {name!r} is {value.dtype}, the model takes {dtype}")
             checked.append(value)

@@ -14,6 +14,9 @@ from tvm.runtime.vm import VirtualMachine
 
 from ..lowering.threads import own_core, use_all_cores
 from ..measure import interquartile_range
+from ..refusal import refused
+from .arrays import numpy_type
+from .gate import entrance
 from .handover import Inputs, Span, handed_over, spans
 from .launcher import take_over
 from .library import Library
@@ -65,10 +68,14 @@ class Variant:
         return True
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
-        """Outputs for inputs that the signature says; several come as a tuple."""
+        """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
+        an index that an input holds, or the library is not the one of the signature."""
         call, inputs, arguments, held = self._call()
         inputs.fill(arrays)
-        return _outputs(call(*arguments), held)
+        try:
+            return _outputs(call(*arguments), held)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise refused(error) from None
 
     def _call(self) -> _Call:
         """The model's function in this thread's machine, and what it takes."""
@@ -118,7 +125,10 @@ class Variant:
         inputs.fill(arrays)
         samples: list[float] = []
         with own_core():
-            call(*arguments)
+            try:
+                call(*arguments)
+            except (RuntimeError, TypeError, ValueError) as error:
+                raise refused(error) from None
             until = time.perf_counter() + seconds
             while len(samples) < LEAST_RUNS or time.perf_counter() < until:
                 start = time.perf_counter()
@@ -157,6 +167,10 @@ class Variant:
         return {name: statistics.median(run.get(name, 0.0) for run in totals) for name in names}
 
 
+entrance(Variant, "_call")
+entrance(Variant, "functions")
+
+
 def _outputs(result: Any, held: Sequence[Span]) -> Any:
     if isinstance(result, tvm.runtime.Tensor):
         return handed_over((result,), held)[0]
@@ -167,6 +181,6 @@ def _outputs(result: Any, held: Sequence[Span]) -> Any:
 def _numpy_type(dtype: str) -> np.dtype[Any] | None:
     """NumPy's name of a type; None where it has none."""
     try:
-        return np.dtype(dtype)
+        return numpy_type(dtype)
     except TypeError:
         return None

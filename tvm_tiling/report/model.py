@@ -63,7 +63,8 @@ def _tiles(timed: TimedModel) -> list[Tile]:
     calls = sum(o.calls for o in report.operators)
     found.append(Tile("operators", str(calls), f"{len(report.operators)} kinds, {scaled(flops, 'op')} a run"))
     found.append(Tile("memory", size(report.memory.total), f"activations {size(report.memory.activations)}"))
-    found.append(Tile("compiled in", seconds(report.compile_seconds)))
+    if report.compile_seconds:
+        found.append(Tile("compiled in", seconds(report.compile_seconds)))
     return found
 
 

@@ -38,7 +38,8 @@ def tune(
     """Search for cuts near the formulas' that are measured to be faster, and keep them.
 
     model_or_op: a GemmWorkload or ConvWorkload; an operator as tiling_schedule takes it; or a model as compile takes
-    it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`).
+    it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`,
+    `limits`).
     `target` is "llvm" (this CPU), an accelerator, whose cuts are simulated, or a Hardware. `database`: a ShapeDatabase
     or its URL, where results go and seeds come from; without one they are only in the report.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import struct
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +14,7 @@ import numpy as np
 from ...errors import HardwareError, ProgramError, nearest
 from ...hardware.description import Hardware
 from ...hardware.file import from_toml
+from ...plain_text import plain_json
 from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
 from .program import STORAGE, Memory, Program, Region, Tensor, element_type
 
@@ -85,7 +85,7 @@ class _Reader:
                 yield plain
             elif quoted:
                 try:
-                    yield json.loads(quoted)
+                    yield plain_json(quoted)
                 except ValueError:
                     raise self._error(f"string {quoted}, accepted: as JSON has it") from None
 

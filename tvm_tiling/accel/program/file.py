@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import tempfile
 import zlib
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -27,6 +26,8 @@ import numpy as np
 
 from ...errors import HardwareError, ProgramError
 from ...hardware.file import from_dict
+from ...plain_text import plain_json
+from ...whole_file import whole_file
 from .isa import INSTRUCTION
 from .program import STORAGE, Memory, Program, Region, Tensor
 
@@ -53,16 +54,9 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     checksum = zlib.crc32(struct.pack("<Q", len(text)))
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    target = Path(path)
-    handle, partial = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_START.pack(MAGIC, VERSION, checksum, len(text)))
-            file.writelines(parts)
-        os.replace(partial, target)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        file.write(_START.pack(MAGIC, VERSION, checksum, len(text)))
+        file.writelines(parts)
 
 
 def is_program(path: str | os.PathLike[str]) -> bool:
@@ -130,7 +124,7 @@ def _parse(start: bytes, content: memoryview) -> Program:
 
 def _header(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text)
+        header = plain_json(text)
     except (ValueError, RecursionError):
         raise ProgramError("its header is no JSON") from None
     if not isinstance(header, dict) or header.keys() != _KEYS:

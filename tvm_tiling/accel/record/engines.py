@@ -8,7 +8,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from ...match.access import strip_cast
+from ...match.access import multiplied, strip_cast
 from ..program.isa import Flag, Opcode
 from .border import bordered_load, inside_of, record_bordered_load, those, walks_of
 from .buffers import EXTERNAL, Places
@@ -149,8 +149,8 @@ def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, Ten
     value = _of_floats(store.value)
     terms = [value.a, value.b] if isinstance(value, tirx.Add) else []
     rest = [term for term in terms if not _is_load_of(_of_floats(term), store.buffer)]
-    product = strip_cast(_of_floats(rest[0])) if len(terms) == 2 and len(rest) == 1 else None
-    factors = [strip_cast(f) for f in (product.a, product.b)] if isinstance(product, tirx.Mul) else []
+    product = multiplied(_of_floats(rest[0])) if len(terms) == 2 and len(rest) == 1 else None
+    factors = [strip_cast(f) for f in (product.a, product.b)] if product is not None else []
     if len(factors) != 2 or not all(isinstance(f, TensorLoad) for f in factors):
         raise found.nest.refuse(
             f"block {found.leaf.name!r} is to sum products and computes {store.value}; accepted: c = c + a * b, both "

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...whole_file import whole_file
 from ..program.isa import Function, Opcode
 from ..program.program import Program
 from ..timing.timing import Timing
@@ -22,20 +22,17 @@ ENGINES, OPERATORS = 0, 1  # processes of the timeline
 
 
 def save_trace(program: Program, timing: Timing, path: str | os.PathLike[str]) -> None:
-    """Write the timeline, whole or not at all."""
+    """Write the timeline, whole or not at all. OSError says why it cannot be written."""
     write_events(trace_events(program, timing), path)
 
 
 def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> None:
     """Write the events of a timeline to a file, whole or not at all."""
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit": "ms", "otherData": {"unit": "1 us is 1 cycle"}, "traceEvents": [\n')
+    with whole_file(path) as file:
+        file.write(b'{"displayTimeUnit": "ms", "otherData": {"unit": "1 us is 1 cycle"}, "traceEvents": [\n')
         for number, event in enumerate(events):
-            file.write((",\n" if number else "") + json.dumps(event, ensure_ascii=False))
-        file.write("\n]}\n")
-    partial.replace(target)
+            file.write(((",\n" if number else "") + json.dumps(event, ensure_ascii=False)).encode())
+        file.write(b"\n]}\n")
 
 
 def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:

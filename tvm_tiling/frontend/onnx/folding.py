@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from ...errors import ModelFormatError
+from ...limits import Limits
 from .branches import take_branches
 from .graph import OnnxGraph, attributes, node_name, static_shape
-from .shapes import inferred_types
+from .shapes import all_known, inferred_types
 
-# A small file can ask for any amount of constants (ConstantOfShape, Expand, ...); this many bytes are computed.
-MAX_COMPUTED_BYTES = 2**31
+_ROUNDS_WITHOUT_VALUES = 3
+_ITEM_BYTES = {
+    kind: onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
+    for kind in onnx.TensorProto.DataType.values()
+    if kind != onnx.TensorProto.UNDEFINED
+}
 # Operators whose work is at most their inputs and outputs, a few times over.
 CHEAP = frozenset(
     [
@@ -84,27 +89,60 @@ CHEAP = frozenset(
 )
 
 
-def fold_constants(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
+@dataclass
+class Budget:
+    """Constants computed so far in bytes, held against the limits; `weights`: bytes of those in the file."""
+
+    limits: Limits
+    weights: int
+    used: int = 0
+
+    def take(self, what: str, size: int) -> None:
+        """LimitError where so many more bytes are too many for `what`."""
+        self.used += size
+        self.limits.require_constants(what, self.used, self.weights)
+
+
+def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfoProto]:
     """Replace what is known before the run by constants; gives the types that are inferred then.
 
-    Shapes of tensors of fixed shape count as known. Raises ModelFormatError where the constants that the model asks for
-    exceed MAX_COMPUTED_BYTES.
+    Shapes of tensors of fixed shape count as known. LimitError where the constants that the model asks for exceed the
+    budget.
     """
-    budget = MAX_COMPUTED_BYTES
+    rounds, with_values = 0, False
     while True:
         types = inferred_types(graph)
-        used = _fold_once(graph, types, budget)
-        if used is None and not take_branches(graph):
+        if with_values:
+            types = inferred_types(graph, types)
+        _refuse_sizes(graph, types, budget)
+        rounds += 1
+        changed = _fold_once(graph, types, budget) or take_branches(graph)
+        if not changed and (with_values or all_known(graph, types)):
             return types
-        budget -= used or 0
+        # What constants alone decide is known, and bounded, before shapes are computed from shapes.
+        with_values = with_values or not changed or rounds >= _ROUNDS_WITHOUT_VALUES
 
 
-def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: int) -> int | None:
-    """One walk over the nodes: the bytes of the constants computed, or None where nothing was to be done."""
-    constants, kept, used, changed = graph.constants(), [], 0, False
+def _refuse_sizes(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: Budget) -> None:
+    """LimitError where a tensor of known shape is too large."""
+    most = max(budget.limits.tensor_bytes, budget.weights)
+    large = {name: size for name, value in types.items() if (size := size_of(value) or 0) > most}
+    if not large:
+        return
+    for value in graph.inputs():
+        budget.limits.require_tensor(f"{graph.where}: input {value.name!r}", large.get(value.name, 0), budget.weights)
+    for node in graph.graph.node:
+        for name in node.output:
+            what = f"{graph.where}: node {node_name(node)} ({node.op_type}): {name!r}"
+            budget.limits.require_tensor(what, large.get(name, 0), budget.weights)
+
+
+def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: Budget) -> bool:
+    """One walk over the nodes; whether anything was to be done."""
+    constants, kept, changed = graph.constants(), [], False
     outputs = {value.name for value in graph.graph.output}
     for node in graph.graph.node:
-        values = _known_values(graph, node, constants, types, budget - used)
+        values = _known_values(graph, node, constants, types, budget)
         if values is None:
             kept.append(node)
             continue
@@ -113,9 +151,8 @@ def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: 
             if name:
                 constants[name] = value
                 graph.add_constant(name, value)
-                used += value.nbytes
     if not changed:
-        return None
+        return False
     for name in outputs & {name for node in graph.graph.node for name in node.output} - {
         name for node in kept for name in node.output
     }:
@@ -124,7 +161,7 @@ def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: 
         _rename_constant(graph, name, inner)
         kept.append(onnx.helper.make_node("Identity", [inner], [name], name=f"{name}_value"))
     graph.replace_nodes(kept)
-    return used
+    return True
 
 
 def _rename_constant(graph: OnnxGraph, old: str, new: str) -> None:
@@ -141,7 +178,7 @@ def _known_values(
     node: onnx.NodeProto,
     constants: dict[str, np.ndarray],
     types: dict[str, onnx.ValueInfoProto],
-    budget: int,
+    budget: Budget,
 ) -> list[np.ndarray] | None:
     """The outputs of a node where they are known before the run."""
     if node.domain not in ("", "ai.onnx"):
@@ -152,16 +189,12 @@ def _known_values(
         return _shape_values(node, types)
     if node.op_type not in CHEAP or any(name and name not in constants for name in node.input):
         return None
-    if _makes_only_outputs(graph, node):
+    if _makes_only_outputs(graph, node) or _divides_by_zero(node, constants):
         return None
-    size = sum(_bytes_of(types.get(name)) for name in node.output if name)
-    if math.isinf(size):
+    sizes = [size_of(types.get(name)) for name in node.output if name]
+    if None in sizes:
         return None
-    if size > budget:
-        raise ModelFormatError(
-            f"{graph.where}: node {node_name(node)} ({node.op_type}) makes a constant, and the computed ones "
-            f"exceed {MAX_COMPUTED_BYTES} bytes; accepted: large constants as weights in the file"
-        )
+    budget.take(f"{graph.where}: node {node_name(node)} ({node.op_type})", sum(filter(None, sizes)))
     return _evaluate(graph, node, constants)
 
 
@@ -171,12 +204,20 @@ def _makes_only_outputs(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     return node.op_type == "Identity" and set(node.output) <= returned
 
 
-def _bytes_of(value: onnx.ValueInfoProto | None) -> float:
-    """Bytes of a tensor whose type is inferred, inf where its shape is unknown."""
+def _divides_by_zero(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> bool:
+    """Whether a node divides integers by a zero, which its converter refuses."""
+    if node.op_type not in ("Div", "Mod"):
+        return False
+    divisors = constants[node.input[1]]
+    return divisors.dtype.kind in "iu" and not divisors.all()
+
+
+def size_of(value: onnx.ValueInfoProto | None) -> int | None:
+    """Bytes of a tensor whose type is inferred, None where its shape or type is unknown."""
     shape = static_shape(value) if value is not None else None
-    if value is None or shape is None:
-        return math.inf
-    return math.prod(shape) * onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).itemsize
+    if value is None or shape is None or value.type.tensor_type.elem_type not in _ITEM_BYTES:
+        return None
+    return math.prod(shape) * _ITEM_BYTES[value.type.tensor_type.elem_type]
 
 
 def _constant_value(node: onnx.NodeProto) -> np.ndarray:

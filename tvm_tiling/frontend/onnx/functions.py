@@ -2,30 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import onnx
 from onnx import inliner
 
+from ...errors import ModelFormatError
+from ...limits import Limits
+from ..imported import first_line
+from ..written_out import NestedTooDeeply, count_written_out
 from .folding import CHEAP
-from .graph import OnnxGraph
+from .graph import OnnxGraph, graphs_of, node_name, nodes_in
 from .shapes import inferred_types
 
 # Written out although TVM has a converter, which is for a contributed operator of the same name.
 ALWAYS = frozenset(["Attention"])
+MAX_NESTING = 100  # of functions in functions
 _DOMAIN = "written.out"
+_Key = tuple[str, str, str]  # domain, name and overload of a function
 
 
-def write_out_functions(graph: OnnxGraph, served: Collection[str]) -> None:
-    """Put their definitions in place of the model's functions, and of standard operators not in `served`."""
+def write_out_functions(graph: OnnxGraph, served: Collection[str], limits: Limits) -> None:
+    """Put their definitions in place of the model's functions, and of standard operators not in `served`. LimitError
+    where that gives too many nodes, ModelFormatError where functions call themselves."""
     if graph.proto.functions:
-        graph.proto = inliner.inline_local_functions(graph.proto)
+        _refuse_growth(graph, limits)
+        try:
+            graph.proto = inliner.inline_local_functions(graph.proto)
+        except Exception as error:
+            raise ModelFormatError(
+                f"{graph.where}: the functions of the model cannot be inlined: {first_line(error)}"
+            ) from None
     # A definition may use operators that are themselves defined by others.
     while functions := _definitions(graph, served):
         graph.proto.functions.extend(functions)
         graph.proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
         graph.proto = inliner.inline_local_functions(graph.proto)
+
+
+def _refuse_growth(graph: OnnxGraph, limits: Limits) -> None:
+    """The nodes that functions become are counted before any is written out: each level may double them."""
+    functions = {_called(function): function for function in graph.proto.functions}
+    held = sum(1 for _ in nodes_in(graph.proto))
+    counts: dict[_Key, int] = {}
+
+    def parts(key: _Key) -> tuple[int, list[_Key]]:
+        keys = [_key(node) for node in _inner_nodes(functions[key].node)]
+        called = [key for key in keys if key in functions]
+        return len(keys) - len(called), called
+
+    total = 0
+    for node in _inner_nodes(graph.graph.node):
+        try:
+            total += count_written_out(_key(node), parts, counts, MAX_NESTING) if _key(node) in functions else 1
+        except NestedTooDeeply as error:
+            raise ModelFormatError(f"{graph.where}: node {node_name(node)} ({node.op_type}): {error}") from None
+        what = f"{graph.where}: node {node_name(node)} ({node.op_type}): operators when functions are written out"
+        limits.require_nodes(what, total, held)
+
+
+def _inner_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes with those of the graphs that they hold."""
+    for node in nodes:
+        yield node
+        for graph in graphs_of(node):
+            yield from graph.node
+
+
+def _key(node: onnx.NodeProto) -> _Key:
+    return node.domain, node.op_type, getattr(node, "overload", "")
+
+
+def _called(function: onnx.FunctionProto) -> _Key:
+    return function.domain, function.name, getattr(function, "overload", "")
 
 
 def _definitions(graph: OnnxGraph, served: Collection[str]) -> list[onnx.FunctionProto]:
@@ -36,7 +86,7 @@ def _definitions(graph: OnnxGraph, served: Collection[str]) -> list[onnx.Functio
         if node.domain in ("", "ai.onnx")
         and (node.op_type in ALWAYS or (node.op_type not in served and node.op_type not in CHEAP))
     ]
-    types = inferred_types(graph) if any(_depends_on_types(node, graph.opset) for node in chosen) else {}
+    types = _types(graph) if any(_depends_on_types(node, graph.opset) for node in chosen) else {}
     functions = []
     for place, (node, function) in enumerate([(node, _definition(node, graph.opset, types)) for node in chosen]):
         if function is not None:
@@ -44,6 +94,10 @@ def _definitions(graph: OnnxGraph, served: Collection[str]) -> list[onnx.Functio
             functions.append(function)
             node.domain, node.op_type = function.domain, function.name
     return functions
+
+
+def _types(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
+    return inferred_types(graph, inferred_types(graph))
 
 
 def _schema(node: onnx.NodeProto, opset: int) -> Any:

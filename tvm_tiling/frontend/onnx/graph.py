@@ -72,7 +72,7 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """`graph` and every graph held by its nodes, at any depth."""
     yield graph
     for node in graph.node:
-        yield from _graphs_of(node)
+        yield from graphs_of(node)
 
 
 def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
@@ -80,7 +80,7 @@ def all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     yield from graphs_in(model.graph)
     for function in model.functions:
         for node in function.node:
-            yield from _graphs_of(node)
+            yield from graphs_of(node)
 
 
 def nodes_in(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -102,7 +102,8 @@ def tensors_in(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
             yield from attribute.tensors
 
 
-def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Every graph that a node holds, at any depth."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield from graphs_in(attribute.g)

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ...errors import UnsupportedOperator
+from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ..imported import first_line
 from .graph import OnnxGraph, node_name, static_shape
 from .operators import CONVERTERS
@@ -122,9 +122,12 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
                     inputs[place] = self.bb.emit(relax.op.shape_to_tensor(value))
         given = self._parse_attr(node.attribute)
-        given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+        where = f"node {node_name(node)} ({node.op_type})"
+        given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
         try:
             result = self._convert_operator(node.op_type, inputs, given, self.opset)
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{self._prepared.where}: {error}") from None
         except Exception as error:
             raise self._refusal(node, error) from error
         if node.op_type in _MAKE_SEQUENCES:
@@ -191,7 +194,7 @@ def importing(where: str):
     """Errors of TVM's builder outside of any node, as one sentence."""
     try:
         yield
-    except (UnsupportedOperator, MemoryError):
+    except (TilingError, MemoryError):
         raise
     except Exception as error:
         raise UnsupportedOperator(f"{where}: cannot be imported: {first_line(error)}") from error

@@ -11,9 +11,10 @@ import onnx
 from onnx import TensorProto, checker
 
 from ...errors import ModelFormatError, UnsupportedOperator
+from ...limits import Limits
 from ..imported import ImportedModel, first_line
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
-from .folding import CHEAP, fold_constants
+from .folding import CHEAP, Budget, fold_constants
 from .functions import write_out_functions
 from .graph import OnnxGraph, node_name, static_shape
 from .importer import OnnxImporter, converters, importing
@@ -57,12 +58,13 @@ def import_onnx(
     dims: Mapping[str, int],
     params: Mapping[str, Any],
     where: str,
+    limits: Limits,
     folder: Path | None = None,
 ) -> ImportedModel:
     """An ONNX model, from the bytes of its file or as a ModelProto (which is left as it is).
 
     `shapes`, `batch` and `dims` fix what the model leaves open, `params` gives inputs by name a constant value, `where`
-    names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError,
+    names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, LimitError,
     UnsupportedOperator.
     """
     if isinstance(model, bytes):
@@ -79,12 +81,13 @@ def import_onnx(
         )
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch, dims)
-    write_out_functions(graph, converters().keys() | _CONTROL)
+    write_out_functions(graph, converters().keys() | _CONTROL, limits)
     _refuse_unserved(graph, CHEAP)
     _check(graph)
-    types = fold_constants(graph)
+    budget = Budget(limits, weights=sum(value.nbytes for value in graph.weights.values()))
+    types = fold_constants(graph, budget)
     if settle_values(graph, types):
-        types = fold_constants(graph)
+        types = fold_constants(graph, budget)
     _refuse_unserved(graph, frozenset())
     _refuse_types(graph, types)
     importer = OnnxImporter(graph)

@@ -10,15 +10,24 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from . import versions as onnx_versions
+from .activations import CONVERTERS as ACTIVATIONS
+from .arithmetic import CONVERTERS as ARITHMETIC
+from .indexing import CONVERTERS as INDEXING
+from .indexing import positions
+from .norms import CONVERTERS as NORMS
+from .pools import CONVERTERS as POOLS
 from .quantized import CONVERTERS as QUANTIZED
 from .recurrent import CONVERTERS as RECURRENT
 from .reductions import CONVERTERS as REDUCTIONS
+from .sampling import CONVERTERS as SAMPLING
+from .selection import CONVERTERS as SELECTION
 from .signal import CONVERTERS as SIGNAL
+from .slices import CONVERTERS as SLICES
 from .versions import constant
 from .windows import CONVERTERS as WINDOWS
 
@@ -39,12 +48,12 @@ class LayerNormalization(tvm_onnx.LayerNormalization):
     @classmethod
     def _impl_v17(cls, bb, inputs, attr, params):
         data, scale, bias = inputs[0], inputs[1], inputs[2]
-        rank = len(shape_of(data))
+        rank = data.ty.ndim
         first = attr.get("axis", -1) % rank
-        axes = list(range(first, rank))
-        if attr["tvm_custom"]["num_outputs"] == 1 and shape_of(scale) == shape_of(data)[first:]:
+        axes, dtype = list(range(first, rank)), dtype_of(data)
+        whole = list(scale.ty.shape) == list(data.ty.shape)[first:]
+        if attr["tvm_custom"]["num_outputs"] == 1 and dtype != "float64" and whole:
             return super()._impl_v17(bb, inputs, {**attr, "axis": first}, params)
-        dtype = dtype_of(data)
         mean = bb.emit(op.mean(data, axes, keepdims=True))
         away = bb.emit(data - mean)
         variance = bb.emit(op.mean(away * away, axes, keepdims=True))
@@ -82,54 +91,6 @@ class LpNormalization(tvm_onnx.OnnxOpConverter):
         return op.divide(data, bb.emit(op.where(op.equal(norm, zero), one, norm)))
 
 
-class Pow(tvm_onnx.Pow):
-    """Base and exponent may differ in type; the result has the base's."""
-
-    @classmethod
-    def _impl_v7(cls, bb, inputs, attr, params):
-        base, exponent = inputs[0], inputs[1]
-        if not (hasattr(base, "ty") and hasattr(exponent, "ty")) or dtype_of(base) == dtype_of(exponent):
-            return super()._impl_v7(bb, inputs, attr, params)
-        if "float" in dtype_of(base):
-            return op.power(base, bb.emit(op.astype(exponent, dtype_of(base))))
-        wide = "float64" if "64" in dtype_of(base) + dtype_of(exponent) else "float32"
-        result = bb.emit(op.power(op.astype(base, wide), op.astype(exponent, wide)))
-        return op.astype(result, dtype_of(base))
-
-
-class Mod(tvm_onnx.OnnxOpConverter):
-    """The remainder with the divisor's sign, or with fmod the dividend's; infinite divisors leave the dividend."""
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        left, right = inputs[0], inputs[1]
-        truncated = attr.get("fmod", 0)
-        result = bb.emit((op.mod if truncated else op.floor_mod)(left, right))
-        if "float" not in dtype_of(left):
-            return result
-        zero = relax.const(0.0, dtype_of(left))
-        whole = bb.emit(op.logical_and(op.isinf(right), op.isfinite(left)))
-        kept = bb.emit(op.broadcast_to(left, result.ty.shape))
-        if not truncated:
-            apart = bb.emit(op.less(op.sign(left) * op.sign(right), zero))
-            kept = bb.emit(op.where(apart, right, left))
-        return op.where(whole, kept, result)
-
-
-class IsInf(tvm_onnx.IsInf):
-    """Of one sign only, where the other is not asked for."""
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        data, found = inputs[0], bb.emit(op.isinf(inputs[0]))
-        zero = relax.const(0.0, dtype_of(data))
-        if not attr.get("detect_negative", 1):
-            found = bb.emit(op.logical_and(found, op.greater(data, zero)))
-        if not attr.get("detect_positive", 1):
-            found = bb.emit(op.logical_and(found, op.less(data, zero)))
-        return found
-
-
 class OneHot(tvm_onnx.OnnxOpConverter):
     """Any two values, known before the run or not; indices outside of the depth match nothing."""
 
@@ -147,6 +108,18 @@ class OneHot(tvm_onnx.OnnxOpConverter):
         hit = bb.emit(op.equal(op.expand_dims(whole, axis), lined))
         off, on = (bb.emit(op.take(values, constant(place), axis=0)) for place in (0, 1))
         return op.where(hit, on, off)
+
+
+class Expand(tvm_onnx.Expand):
+    """To shapes without elements too."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        data, shape = inputs[0], inputs[1]
+        if not isinstance(shape, tvm.ir.GenericConst) or not isinstance(data.ty, relax.TensorType):
+            return super()._impl_v13(bb, inputs, attr, params)
+        wanted = np.broadcast_shapes(tuple(shape_of(data)), tuple(int(extent) for extent in shape.value.numpy()))
+        return op.broadcast_to(data, relax.ShapeExpr(wanted))
 
 
 class EyeLike(tvm_onnx.OnnxOpConverter):
@@ -171,16 +144,6 @@ class SpaceToDepth(tvm_onnx.SpaceToDepth):
         cut = bb.emit(op.reshape(inputs[0], (n, c, h // block, block, w // block, block)))
         moved = bb.emit(op.permute_dims(cut, [0, 1, 3, 5, 2, 4]))
         return op.reshape(moved, (n, c * block * block, h // block, w // block))
-
-
-class ReverseSequence(tvm_onnx.OnnxOpConverter):
-    """The first elements of each sequence in reverse, as many as its length says."""
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        batch, time = attr.get("batch_axis", 1), attr.get("time_axis", 0)
-        lengths = bb.emit(op.astype(inputs[1], "int32"))
-        return bb.emit_te(topi.reverse_sequence, inputs[0], lengths, time, batch)
 
 
 class BitCast(tvm_onnx.OnnxOpConverter):
@@ -264,34 +227,6 @@ class Size(tvm_onnx.OnnxOpConverter):
         return constant(math.prod(shape_of(inputs[0])))
 
 
-class Split(tvm_onnx.Split):
-    """With parts of no elements too."""
-
-    @classmethod
-    def _impl_v13(cls, bb, inputs, attr, params):
-        if inputs[1] is None:
-            return super()._impl_v13(bb, inputs, attr, params)
-        if not isinstance(inputs[1], tvm.ir.GenericConst):
-            raise ValueError("the sizes of the parts have to be known before the run")
-        sizes = [int(size) for size in inputs[1].value.numpy()]
-        if min(sizes) > 0:
-            return super()._impl_v13(bb, inputs, attr, params)
-        axis, ends = attr.get("axis", 0), np.cumsum(sizes)
-        parts = zip(ends - sizes, ends, strict=True)
-        return relax.Tuple([bb.emit(op.strided_slice(inputs[0], [axis], [int(a)], [int(b)])) for a, b in parts])
-
-
-class NonMaxSuppression(tvm_onnx.NonMaxSuppression):
-    """Refused where a limit is not known before the run: TVM would take a default for it."""
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        given = [inputs[place] for place in (2, 3, 4) if inputs[place] is not None]
-        if not all(isinstance(value, tvm.ir.GenericConst) for value in given):
-            raise ValueError("the limits have to be known before the run")
-        return super()._impl_v10(bb, inputs, attr, params)
-
-
 class TensorScatter(tvm_onnx.OnnxOpConverter):
     """Writes a run of elements into each batch's cache, from the place that is given for it on."""
 
@@ -303,6 +238,8 @@ class TensorScatter(tvm_onnx.OnnxOpConverter):
         count = shape_of(update)[axis]
         starts = inputs[2] if inputs[2] is not None else constant(np.zeros(shape[0]))
         circular = attr.get("mode", b"linear") in (b"circular", "circular")
+        last = shape[axis] if circular else shape[axis] - count + 1
+        starts = positions(bb, starts, last, attr, wraps=False)
 
         def write(cache: te.Tensor, new: te.Tensor, start: te.Tensor) -> te.Tensor:
             def element(*at: Any) -> Any:
@@ -324,27 +261,28 @@ CONVERTERS: dict[str, Any] = {
     "CumProd": CumProd,
     "Det": Det,
     "Dropout": Dropout,
+    "Expand": Expand,
     "EyeLike": EyeLike,
-    "IsInf": IsInf,
     "LayerNormalization": LayerNormalization,
     "LpNormalization": LpNormalization,
-    "Mod": Mod,
-    "NonMaxSuppression": NonMaxSuppression,
     "OneHot": OneHot,
-    "Pow": Pow,
     "RMSNormalization": RMSNormalization,
     "Resize": onnx_versions.Resize,
-    "ReverseSequence": ReverseSequence,
     "Size": Size,
-    "Slice": onnx_versions.Slice,
     "SpaceToDepth": SpaceToDepth,
-    "Split": Split,
     "TensorScatter": TensorScatter,
-    "TopK": onnx_versions.TopK,
     "Upsample": onnx_versions.Upsample,
+    **ACTIVATIONS,
+    **ARITHMETIC,
+    **INDEXING,
+    **NORMS,
+    **POOLS,
     **QUANTIZED,
     **RECURRENT,
     **REDUCTIONS,
+    **SAMPLING,
+    **SELECTION,
     **SIGNAL,
+    **SLICES,
     **WINDOWS,
 }

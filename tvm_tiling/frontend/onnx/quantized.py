@@ -10,6 +10,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .versions import as_inputs
+from .windows import Conv
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
@@ -60,7 +61,7 @@ class ConvInteger(tvm_onnx.OnnxOpConverter):
         x, w, x_zero, w_zero = inputs[:4]
         spread = [-1] + [1] * (len(w.ty.shape) - 1)
         centred = as_inputs(_centred(bb, x, x_zero, None), _centred(bb, w, w_zero, spread))
-        return tvm_onnx.Conv.get_converter(11)(bb, centred, attr, params)
+        return Conv._impl_v1(bb, centred, attr, params)
 
 
 class QLinearConv(tvm_onnx.OnnxOpConverter):

@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...decide.rnn.recurrence import Recurrence
 from ..recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked
+from .indexing import positions
 
 
 class _Activations:
@@ -26,46 +27,51 @@ class _Activations:
         given = [name.decode() if isinstance(name, bytes) else name for name in attr.get("activations", ())]
         self.names = given or defaults * directions
         self.clip = attr.get("clip")
-        self.alphas = list(attr.get("activation_alpha", ()))
-        self.betas = list(attr.get("activation_beta", ()))
+        if len(self.names) != len(defaults) * directions:
+            raise ValueError(f"{len(self.names)} activations; expected {len(defaults) * directions}")
+        alphas, betas = (iter(attr.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
+        self.numbers: list[tuple[float, ...]] = []
         for name in self.names:
             if name.lower() not in _FUNCTIONS:
                 raise ValueError(f"activation {name!r}; accepted: {', '.join(sorted(_FUNCTIONS))}")
+            # Numbers are taken in order, by the functions alone that have such a number.
+            defaults_of = zip((alphas, betas), _FUNCTIONS[name.lower()][1:], strict=False)
+            self.numbers.append(tuple(float(next(left, default)) for left, default in defaults_of))
 
     def usual(self, place: int, names: tuple[str, ...]) -> bool:
-        """Whether the functions from number `place` on are these, and nothing bends them."""
+        """Whether the functions from number `place` on are these, and nothing is clipped."""
         own = tuple(name.lower() for name in self.names[place : place + len(names)])
-        return own == names and self.clip is None and not self.alphas and not self.betas
+        return own == names and self.clip is None
 
     def apply(self, place: int, value: relax.Expr) -> relax.Expr:
         """Function number `place` of `value`, which is clipped first."""
         if self.clip is not None:
             value = self.bb.emit(op.clip(value, -float(self.clip), float(self.clip)))
-        name = self.names[place].lower()
-        function, alpha, beta = _FUNCTIONS[name]
-        alpha = self.alphas[place] if place < len(self.alphas) else alpha
-        beta = self.betas[place] if place < len(self.betas) else beta
-        return self.bb.emit(function(value, float(alpha), float(beta)))
+        function = _FUNCTIONS[self.names[place].lower()][0]
+        return self.bb.emit(function(value, *self.numbers[place]))
 
 
 def _number(value: float, like: relax.Expr) -> relax.Expr:
     return relax.const(value, str(like.ty.dtype))
 
 
-_FUNCTIONS: dict[str, tuple[Callable, float, float]] = {
+# Functions with the defaults of their alpha and beta, of those that they have.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "affine": (lambda x, a, b: op.add(op.multiply(x, _number(a, x)), _number(b, x)), 1.0, 0.0),
+    "elu": (lambda x, a: op.where(op.less(x, _number(0.0, x)), _number(a, x) * (op.exp(x) - _number(1.0, x)), x), 1.0),
     "hardsigmoid": (
         lambda x, a, b: op.clip(op.add(op.multiply(x, _number(a, x)), _number(b, x)), 0.0, 1.0),
         0.2,
         0.5,
     ),
-    "leakyrelu": (lambda x, a, _: op.nn.leakyrelu(x, a), 0.01, 0.0),
-    "relu": (lambda x, *_: op.nn.relu(x), 0.0, 0.0),
+    "leakyrelu": (lambda x, a: op.nn.leakyrelu(x, a), 0.01),
+    "relu": (lambda x: op.nn.relu(x),),
     "scaledtanh": (lambda x, a, b: op.multiply(_number(a, x), op.tanh(op.multiply(_number(b, x), x))), 1.0, 1.0),
-    "sigmoid": (lambda x, *_: op.sigmoid(x), 0.0, 0.0),
-    "softplus": (lambda x, *_: op.nn.softplus(x), 0.0, 0.0),
-    "softsign": (lambda x, *_: op.divide(x, op.add(_number(1.0, x), op.abs(x))), 0.0, 0.0),
-    "tanh": (lambda x, *_: op.tanh(x), 0.0, 0.0),
+    "sigmoid": (lambda x: op.sigmoid(x),),
+    "softplus": (lambda x: op.nn.softplus(x),),
+    "softsign": (lambda x: op.divide(x, op.add(_number(1.0, x), op.abs(x))),),
+    "tanh": (lambda x: op.tanh(x),),
+    "thresholdedrelu": (lambda x, a: op.where(op.greater_equal(x, _number(a, x)), x, _number(0.0, x)), 1.0),
 }
 
 State = tuple[relax.Expr, ...]
@@ -98,6 +104,8 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
             x = bb.emit(op.permute_dims(x, [1, 0, 2]))
             first_h = None if first_h is None else bb.emit(op.permute_dims(first_h, [1, 0, 2]))
         steps, batch, _ = (int(extent) for extent in x.ty.shape)
+        if lengths is not None:
+            lengths = positions(bb, lengths, steps + 1, attr, wraps=False, called="length")
         directions, _, hidden = (int(extent) for extent in r.ty.shape)
         dtype = str(x.ty.dtype)
         zero = relax.const(np.zeros((batch, hidden)), dtype)

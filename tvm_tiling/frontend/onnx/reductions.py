@@ -1,4 +1,4 @@
-"""Largest and smallest elements of ONNX, right at infinities.
+"""Reductions of ONNX that are right at infinities: largest and smallest elements, logarithms of sums.
 
 TVM's reductions start from the outermost finite numbers, so the largest of nothing but -inf is finite there. Whether a
 row of a mask leaves out everything is asked in just this way.
@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
+from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+
+def _constant_axes(value: relax.Expr | None) -> list[int]:
+    """The axes of a reduction as numbers; none where the input is left out."""
+    if value is None:
+        return []
+    if not isinstance(value, tvm.ir.GenericConst):
+        raise ValueError("the axes have to be known before the run")
+    return [int(axis) for axis in value.value.numpy().reshape(-1)]
 
 
 class _Extreme(tvm_onnx.OnnxOpConverter):
@@ -30,11 +40,7 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v18(cls, bb, inputs, attr, params):
-        axes = []
-        if inputs[1] is not None:
-            if not isinstance(inputs[1], tvm.ir.GenericConst):
-                raise ValueError("the axes have to be known before the run")
-            axes = inputs[1].value.numpy().reshape(-1).tolist()
+        axes = _constant_axes(inputs[1])
         if not axes and attr.get("noop_with_empty_axes", 0):
             return inputs[0]
         return cls._reduced(bb, inputs, attr, params, axes, "_impl_v18")
@@ -45,6 +51,9 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
     ) -> relax.Expr:
         data = inputs[0]
         dtype, rank = str(data.ty.dtype), len(data.ty.shape)
+        if dtype == "bool":
+            narrow = bb.emit(op.astype(data, "int8"))
+            return op.astype(bb.emit(cls._reduced(bb, [narrow, *inputs[1:]], attr, params, axes, form)), "bool")
         if dtype not in ("float32", "float64", "float16"):
             return getattr(cls.plain, form)(bb, inputs, attr, params)
         reduced = sorted({axis % rank for axis in axes}) or list(range(rank))
@@ -91,4 +100,68 @@ class ReduceMin(_Extreme):
         return tirx.min(a, b)
 
 
-CONVERTERS: dict[str, Any] = {"ReduceMax": ReduceMax, "ReduceMin": ReduceMin}
+class _Reduction(tvm_onnx.OnnxOpConverter):
+    """A reduction of floats; integers that it does not serve are reduced as float64 and cut to their type."""
+
+    @classmethod
+    def _of_floats(cls, bb: relax.BlockBuilder, data: relax.Expr, axes: list[int]) -> relax.Expr:
+        """The reduction with its axes kept."""
+        raise NotImplementedError
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return cls._reduced(bb, inputs[0], attr, list(attr.get("axes", ())))
+
+    @classmethod
+    def _impl_v18(cls, bb, inputs, attr, params):
+        axes = _constant_axes(inputs[1])
+        if not axes and attr.get("noop_with_empty_axes", 0):
+            return inputs[0]
+        return cls._reduced(bb, inputs[0], attr, axes)
+
+    @classmethod
+    def _reduced(cls, bb: relax.BlockBuilder, data: relax.Expr, attr: dict, axes: list[int]) -> relax.Expr:
+        dtype, reduced = str(data.ty.dtype), axes or list(range(data.ty.ndim))
+        floats = data if "float" in dtype else bb.emit(op.astype(data, "float64"))
+        result = bb.emit(cls._of_floats(bb, floats, reduced))
+        if not attr.get("keepdims", 1):
+            result = bb.emit(op.squeeze(result, reduced))
+        return result if floats is data else op.astype(result, dtype)
+
+
+class ReduceMean(_Reduction):
+    @classmethod
+    def _of_floats(cls, bb, data, axes):
+        return op.mean(data, axes, keepdims=True)
+
+
+class ReduceL2(_Reduction):
+    @classmethod
+    def _of_floats(cls, bb, data, axes):
+        return op.sqrt(bb.emit(op.sum(bb.emit(op.multiply(data, data)), axes, keepdims=True)))
+
+
+class ReduceLogSum(_Reduction):
+    @classmethod
+    def _of_floats(cls, bb, data, axes):
+        return op.log(bb.emit(op.sum(data, axes, keepdims=True)))
+
+
+class ReduceLogSumExp(_Reduction):
+    """log(sum(exp(x))), computed less the largest element, where that is finite."""
+
+    @classmethod
+    def _of_floats(cls, bb, data, axes):
+        largest = bb.emit(op.max(data, axes, True))
+        away = bb.emit(op.where(op.isfinite(largest), largest, relax.const(0.0, str(data.ty.dtype))))
+        return op.log(bb.emit(op.sum(op.exp(data - away), axes, True))) + away
+
+
+CONVERTERS: dict[str, Any] = {
+    "ReduceL2": ReduceL2,
+    "ReduceLogSum": ReduceLogSum,
+    "ReduceLogSumExp": ReduceLogSumExp,
+    "ReduceMax": ReduceMax,
+    "ReduceMean": ReduceMean,
+    "ReduceMin": ReduceMin,
+}

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax
+
+from ..interpolation import interpolated
 
 # Where TVM's resize of images and ONNX agree.
 _SHARED_PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
@@ -114,7 +116,9 @@ def _tvm_agrees(shape: list[int], changed: list[Axis], place: str, mode: str, gi
     plain = not given.get("antialias", 0) and not given.get("exclude_outside", 0)
     images = len(shape) == 4 and {axis.index for axis in changed} <= {2, 3}
     exact = all(abs(axis.scale * axis.before - axis.after) < 1e-4 for axis in changed)
-    return plain and images and exact and place in _SHARED_PLACES and mode in _SHARED_MODES
+    # TVM divides by the distance of the first to the last pixel where corners are aligned.
+    apart = place != "align_corners" or all(axis.after > 1 for axis in changed)
+    return plain and images and exact and apart and place in _SHARED_PLACES and mode in _SHARED_MODES
 
 
 def _places(axis: Axis, mode: str) -> np.ndarray:
@@ -130,7 +134,7 @@ def _places(axis: Axis, mode: str) -> np.ndarray:
         first = axis.start * (axis.before - 1)
         return np.full_like(x, first + span / 2) if length == 1 else first + x * span / (length - 1)
     if mode == "pytorch_half_pixel" and length == 1:
-        return np.full_like(x, -0.5)
+        return np.zeros_like(x)
     half = (x + 0.5) / axis.scale - 0.5
     if mode == "half_pixel_symmetric":
         return axis.before / 2 * (1 - axis.after / length) + half
@@ -183,16 +187,5 @@ def _weighted(
     bb: relax.BlockBuilder, data: relax.Expr, axis: int, indices: np.ndarray, weights: np.ndarray
 ) -> relax.Expr:
     """Sums of `data`'s elements along `axis`."""
-
-    def interpolate(x: te.Tensor, index: te.Tensor, weight: te.Tensor) -> te.Tensor:
-        shape = [index.shape[0] if place == axis else extent for place, extent in enumerate(x.shape)]
-        tap = te.reduce_axis((0, index.shape[1]), name="tap")
-
-        def element(*at: Any) -> Any:
-            source = [index[at[axis], tap] if place == axis else position for place, position in enumerate(at)]
-            return te.sum(x[tuple(source)] * weight[at[axis], tap], axis=tap)
-
-        return te.compute(shape, element, name="interpolate")
-
     table = relax.const(weights.astype(str(data.ty.dtype)), str(data.ty.dtype))
-    return bb.emit_te(interpolate, data, relax.const(indices, "int64"), table, primfunc_name_hint="interpolate")
+    return interpolated(bb, data, axis, relax.const(indices, "int64"), table)

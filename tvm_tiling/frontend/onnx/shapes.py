@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 from onnx import shape_inference
 
 from ...errors import ModelFormatError
+from ...limits import MAX_EXTENT
 from ..imported import check_dims, first_line
 from .graph import OnnxGraph, static_shape
+
+_LONGEST_SHAPE = 32  # elements of the vectors that an operator takes
+# Operators through which inference follows values.
+_VALUED = frozenset(["Add", "Cast", "Concat", "Gather", "Mul", "Size", "Slice", "Squeeze", "Sub", "Unsqueeze"])
 
 
 def bind_shapes(
@@ -56,6 +62,13 @@ def bind_shapes(
             f"{graph.where}: the shape of {', '.join(open_inputs)} is open; accepted: batch=... for first "
             f"dimensions{named}, or shapes={{{example!r}: (...)}} with a number for each dimension"
         )
+    for value in inputs.values():
+        for dim in value.type.tensor_type.shape.dim:
+            if not 0 <= dim.dim_value <= MAX_EXTENT:
+                raise ModelFormatError(
+                    f"{graph.where}: a dimension of {_described(value)} is out of range: {dim.dim_value}; "
+                    f"expected 0 to {MAX_EXTENT}"
+                )
 
 
 def _leads_open(value: onnx.ValueInfoProto) -> bool:
@@ -70,8 +83,12 @@ def _open_names(values: Iterable[onnx.ValueInfoProto]) -> list[str]:
 
 
 def _bind_whole(graph: OnnxGraph, value: onnx.ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
-    if any(isinstance(extent, bool) or not isinstance(extent, int) or extent < 0 for extent in shape):
-        raise ModelFormatError(f"{graph.where}: shapes[{value.name!r}] = {shape}; accepted: sizes from 0")
+    if any(
+        isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= MAX_EXTENT for extent in shape
+    ):
+        raise ModelFormatError(
+            f"{graph.where}: shapes[{value.name!r}] = {shape}; accepted: sizes from 0 to {MAX_EXTENT}"
+        )
     declared = value.type.tensor_type
     if not declared.HasField("shape"):
         declared.shape.CopyFrom(onnx.TensorShapeProto())
@@ -108,10 +125,77 @@ def _described(value: onnx.ValueInfoProto) -> str:
     return f"input {value.name!r} ({', '.join(dims)})"
 
 
-def inferred_types(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
-    """What is known of every tensor's type and shape, by name."""
+def inferred_types(
+    graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto] | None = None
+) -> dict[str, onnx.ValueInfoProto]:
+    """What is known of every tensor's type and shape, by name.
+
+    With `known`, what inference without it gave, also of shapes that are computed from the shapes of other tensors.
+    """
+    proto = graph.proto if known is None else _with_short_values(graph, known)
     try:
-        model = shape_inference.infer_shapes(graph.proto, data_prop=True)
+        model = shape_inference.infer_shapes(proto, data_prop=known is not None)
     except Exception as error:
         raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None
     return {value.name: value for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
+
+
+def _with_short_values(graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto]) -> onnx.ModelProto:
+    """The model for inference with values, which takes some 100 bytes for each element of every vector that is added,
+    multiplied, joined or sliced, be it a shape or not. A vector may be as long as a file of a few bytes asks for, and
+    inference may find out itself how long it is. So operators of vectors that are not known to be short are replaced
+    by others with the same type but without values, or by inputs."""
+    lengths = {tensor.name: _length(tuple(tensor.dims)) for tensor in graph.graph.initializer}
+    lengths.update((name, _length_of(value)) for name, value in known.items())
+    long = []
+    for place, node in enumerate(graph.graph.node):
+        if node.op_type in _VALUED:
+            total = sum(lengths.get(name, math.inf) for name in node.input if name)
+            if lengths.get(node.output[0], math.inf) == math.inf:
+                lengths[node.output[0]] = total
+            short = total <= _LONGEST_SHAPE
+        else:
+            short = not any(attribute.HasField("g") for attribute in node.attribute)
+        if not short:
+            long.append(place)
+    if not long:
+        return graph.proto
+    cut = onnx.ModelProto()
+    cut.CopyFrom(graph.proto)
+    for place in reversed(long):
+        _without_value(cut.graph, place, known)
+    return cut
+
+
+def _length(shape: Sequence[int]) -> float:
+    """Elements of a vector or a scalar; 0 for tensors of more dimensions, whose values are not inferred."""
+    return math.prod(shape) if len(shape) < 2 else 0
+
+
+def _length_of(value: onnx.ValueInfoProto) -> float:
+    """The same of a type, infinite where it is not known."""
+    declared = value.type.tensor_type
+    if not declared.HasField("shape"):
+        return math.inf
+    shape = static_shape(value)
+    return _length(shape) if shape is not None else math.inf if len(declared.shape.dim) == 1 else 0
+
+
+def _without_value(graph: onnx.GraphProto, place: int, known: Mapping[str, onnx.ValueInfoProto]) -> None:
+    """Keep inference from computing the value of a node's outputs."""
+    node = graph.node[place]
+    if node.op_type in ("Add", "Sub", "Mul"):
+        node.op_type = "Div"  # the same types and shapes
+        return
+    made = [name for name in node.output if name]
+    del graph.node[place]
+    for described in (graph.value_info, graph.output):
+        for value in [value for value in described if value.name in made]:
+            described.remove(value)
+    graph.input.extend(known.get(name, onnx.ValueInfoProto(name=name)) for name in made)
+
+
+def all_known(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> bool:
+    """Whether the shape of every tensor is fixed."""
+    names = {name for node in graph.graph.node for name in node.output if name}
+    return all(name in types and static_shape(types[name]) is not None for name in names)

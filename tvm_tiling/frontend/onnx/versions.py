@@ -21,28 +21,6 @@ def as_inputs(*values: relax.Expr | None) -> list:
     return tvm_onnx.onnx_input(values)
 
 
-class Slice(tvm_onnx.Slice):
-    """Slice 1: starts, ends and axes are attributes."""
-
-    @classmethod
-    def _impl_v1(cls, bb, inputs, attr, params):
-        axes = attr.get("axes")
-        given = (constant(attr["starts"]), constant(attr["ends"]), None if axes is None else constant(axes))
-        return cls._impl_v13(bb, as_inputs(inputs[0], *given), attr, params)
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        return cls._impl_v13(bb, inputs, attr, params)
-
-
-class TopK(tvm_onnx.TopK):
-    """TopK 10: k is an input already."""
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        return cls._impl_v11(bb, inputs, attr, params)
-
-
 class Resize(tvm_onnx.Resize):
     """Resize 10: scales are the second input, and a pixel's place is its index times the scale.
 

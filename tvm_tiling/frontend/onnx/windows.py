@@ -1,4 +1,4 @@
-"""Convolutions and pools of ONNX in the forms that TVM's importer lacks: all of them walk windows over an image."""
+"""Convolutions of ONNX, and what undoes a pool, in the forms that TVM's importer lacks or reads otherwise."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .indexing import positions
+from .pools import windows_of
 from .versions import as_inputs
 
 
@@ -17,6 +19,36 @@ def _constant_ints(value: relax.Expr, called: str) -> list[int]:
     if not isinstance(value, tvm.ir.GenericConst):
         raise ValueError(f"{called} has to be known before the run")
     return [int(number) for number in value.value.numpy().reshape(-1)]
+
+
+# Of data and weights, by the number of axes of an image.
+_LAYOUTS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
+
+
+class Conv(tvm_onnx.OnnxOpConverter):
+    """Images of one to three axes; a kernel may not exceed the padded image."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data, weights, bias = inputs[:3]
+        spatial, kernel = ([int(extent) for extent in value.ty.shape][2:] for value in (data, weights))
+        if len(spatial) not in _LAYOUTS or len(kernel) != len(spatial):
+            raise ValueError(f"images of {len(spatial)} axes and kernels of {len(kernel)}; accepted: 1 to 3")
+        windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
+        layout, stored = _LAYOUTS[len(spatial)]
+        result = getattr(op.nn, f"conv{len(spatial)}d")(
+            data,
+            weights,
+            strides=[w.stride for w in windows],
+            padding=[w.before for w in windows] + [w.after for w in windows],
+            dilation=[w.dilation for w in windows],
+            groups=attr.get("group", 1),
+            data_layout=layout,
+            kernel_layout=stored,
+        )
+        if bias is None:
+            return result
+        return op.add(bb.emit(result), bb.emit(op.reshape(bias, [1, -1] + [1] * len(spatial))))
 
 
 class ConvTranspose(tvm_onnx.ConvTranspose):
@@ -31,70 +63,24 @@ class ConvTranspose(tvm_onnx.ConvTranspose):
         rank = len(spatial)
         strides, dilations = (attr.get(name, [1] * rank) for name in ("strides", "dilations"))
         extra = list(attr.get("output_padding", [0] * rank))
-        wanted = list(attr["output_shape"])[-rank:]
         begin, end = [], []
-        for i in range(rank):
-            full = strides[i] * (spatial[i] - 1) + (kernel[i] - 1) * dilations[i] + 1
-            total = full + extra[i] - wanted[i]
+        for i, wanted in enumerate(list(attr["output_shape"])[-rank:]):
+            total = strides[i] * (spatial[i] - 1) + (kernel[i] - 1) * dilations[i] + 1 + extra[i] - wanted
             if total < 0:
                 # More is asked for than the windows reach: zeros behind, as by output_padding.
                 extra[i], total = extra[i] - total, 0
-            small = total // 2
-            first = total - small if attr.get("auto_pad", b"NOTSET") in (b"SAME_LOWER", b"NOTSET") else small
-            begin.append(first if attr.get("auto_pad") == b"SAME_LOWER" else small)
-            end.append(total - begin[-1])
+            # An odd element of padding is behind with SAME_UPPER alone.
+            begin.append(total // 2 if attr.get("auto_pad") == b"SAME_UPPER" else total - total // 2)
+            end.append(total - begin[i])
+        # TVM's operator makes fewer zeros than its stride.
+        close = [min(more, stride - 1) for more, stride in zip(extra, strides, strict=True)]
         given = {name: value for name, value in attr.items() if name not in ("output_shape", "auto_pad")}
-        return super()._impl_v1(bb, inputs, {**given, "pads": begin + end, "output_padding": extra}, params)
-
-
-class MaxPool(tvm_onnx.MaxPool):
-    """With indices of the largest elements, where they are asked for."""
-
-    @classmethod
-    def _impl_v1(cls, bb, inputs, attr, params):
-        if attr["tvm_custom"]["num_outputs"] == 1:
-            return super()._impl_v1(bb, inputs, attr, params)
-        result = bb.normalize(super()._impl_v1(bb, inputs, attr, params))
-        data, kernel = inputs[0], list(attr["kernel_shape"])
-        rank = len(kernel)
-        strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
-        spatial = [int(extent) for extent in data.ty.shape][2:]
-        out = [int(extent) for extent in result.ty.shape][2:]
-        pads = cls._begin(attr, spatial, out, kernel, strides, dilations)
-        column_major = bool(attr.get("storage_order", 0))
-
-        def indices(x: te.Tensor, best: te.Tensor) -> te.Tensor:
-            taps = [te.reduce_axis((0, extent), name=f"k{i}") for i, extent in enumerate(kernel)]
-            planes = int(np.prod(spatial))
-            none = tirx.const(2**63 - 1, "int64")
-
-            def element(*at: Any) -> Any:
-                place = [at[2 + i] * strides[i] + taps[i] * dilations[i] - pads[i] for i in range(rank)]
-                inside = tirx.all(*[tirx.all(p >= 0, p < extent) for p, extent in zip(place, spatial, strict=True)])
-                clipped = [tirx.max(tirx.min(p, extent - 1), 0) for p, extent in zip(place, spatial, strict=True)]
-                flat: Any = tirx.const(0, "int64")
-                for i in reversed(range(rank)) if column_major else range(rank):
-                    flat = flat * spatial[i] + tirx.Cast("int64", place[i])
-                flat = flat + (tirx.Cast("int64", at[0]) * int(x.shape[1]) + tirx.Cast("int64", at[1])) * planes
-                hit = tirx.all(inside, x[tuple([*at[:2], *clipped])] == best[at])
-                return te.min(tirx.Select(hit, flat, none), axis=taps)
-
-            return te.compute(best.shape, element, name="indices")
-
-        return relax.Tuple([result, bb.emit_te(indices, data, result, primfunc_name_hint="pool_indices")])
-
-    @classmethod
-    def _begin(cls, attr: dict, spatial: list, out: list, kernel: list, strides: list, dilations: list) -> list[int]:
-        """Padding before each axis."""
-        auto = attr.get("auto_pad", b"NOTSET").decode()
-        if auto not in ("SAME_UPPER", "SAME_LOWER"):
-            none = [0] * (2 * len(kernel))
-            return list(attr.get("pads", none) if auto == "NOTSET" else none)[: len(kernel)]
-        totals = [
-            max((out[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - spatial[i], 0)
-            for i in range(len(kernel))
-        ]
-        return [total // 2 if auto == "SAME_UPPER" else total - total // 2 for total in totals]
+        given |= {"pads": begin + end, "output_padding": close}
+        result = bb.emit(super()._impl_v1(bb, as_inputs(inputs[0], inputs[1], None), given, params))
+        beyond = [number for more, few in zip(extra, close, strict=True) for number in (0, more - few)]
+        if any(beyond):
+            result = bb.emit(op.nn.pad(result, [0, 0, 0, 0, *beyond]))
+        return result if inputs[2] is None else result + bb.emit(op.reshape(inputs[2], [1, -1] + [1] * rank))
 
 
 class MaxUnpool(tvm_onnx.MaxUnpool):
@@ -102,6 +88,9 @@ class MaxUnpool(tvm_onnx.MaxUnpool):
 
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
+        image = bb.normalize(super()._impl_v9(bb, as_inputs(inputs[0], inputs[1], None), attr, params))
+        elements = int(np.prod([int(extent) for extent in image.ty.shape]))
+        inputs[1] = positions(bb, inputs[1], elements, attr, wraps=False)
         if inputs[2] is None:
             return super()._impl_v9(bb, inputs, attr, params)
         wanted = _constant_ints(inputs[2], "the shape of the output")
@@ -199,21 +188,10 @@ class DeformConv(tvm_onnx.OnnxOpConverter):
         return result if bias is None else result + bb.emit(op.reshape(bias, (1, -1, 1, 1)))
 
 
-class RoiAlign(tvm_onnx.RoiAlign):
-    """Of averages; the largest sample is another thing in TVM than in ONNX."""
-
-    @classmethod
-    def _impl(cls, bb, inputs, attr, params, default_coordinate_transformation_mode):
-        if attr.get("mode", b"avg") != b"avg":
-            raise ValueError("mode is 'max'; accepted: 'avg'")
-        return super()._impl(bb, inputs, attr, params, default_coordinate_transformation_mode)
-
-
 CONVERTERS: dict[str, Any] = {
     "Col2Im": Col2Im,
+    "Conv": Conv,
     "ConvTranspose": ConvTranspose,
     "DeformConv": DeformConv,
-    "MaxPool": MaxPool,
     "MaxUnpool": MaxUnpool,
-    "RoiAlign": RoiAlign,
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ModelFormatError
-from .nodes import Nodes
+from .nodes import Nodes, NoValue
 
 _POOL = "pool_size:n padding:n=0 ceil_mode:b=False dilation:n=1 strides:n=1 out_layout:s=''"
 _CONV = (
@@ -205,7 +205,18 @@ def with_defaults(op: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     missing = [name for name, attribute in known.items() if attribute.required and name not in stated]
     if missing:
         raise ValueError(f"the attributes {', '.join(missing)} are missing")
+    for name, value in stated.items():
+        kind = _no_value(value)
+        if kind is not None and name in known and known[name].kind != "x":
+            raise ValueError(f"the attribute {name} holds a {kind}; accepted: numbers, texts and lists of these")
     return {name: stated.get(name, attribute.default) for name, attribute in known.items()}
+
+
+def _no_value(value: Any) -> str | None:
+    """The kind of a node within an attribute that has no value; None where there is none."""
+    if isinstance(value, list):
+        return next((kind for kind in map(_no_value, value) if kind is not None), None)
+    return value.kind if isinstance(value, NoValue) else None
 
 
 def from_json(op: str, nodes: Nodes, number: int) -> dict[str, Any]:

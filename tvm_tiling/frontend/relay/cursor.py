@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ...errors import ModelFormatError
 from .lexer import Words
@@ -13,8 +12,12 @@ from .types_text import parse_type
 
 MAX_DEPTH = 150  # of expressions in expressions, and of lists in lists
 
-# What a reference to the metadata stands for: an array, a plain value, or None where there is none.
-Meta = Callable[[str, int], Any]
+
+class Meta(Protocol):
+    """What a reference to the metadata stands for: an array, a plain value, or None where there is none; the attributes
+    of an operator `op` by name."""
+
+    def __call__(self, kind: str, number: int, op: str = ..., /) -> Any: ...
 
 
 class Cursor:

@@ -12,8 +12,10 @@ import tvm
 from tvm import relax
 
 from ...errors import ModelFormatError, UnsupportedOperator
+from ...limits import MAX_EXTENT, Limits, usual
 from ..imported import ImportedModel, first_line
 from .archive import is_tar, read_archive
+from .attributes import from_json
 from .json_module import module_of
 from .nodes import Nodes
 from .numbered import Numbered, by_number, graph_inputs, is_numbered
@@ -48,14 +50,15 @@ def import_relay(
     batch: int | None,
     params: Any,
     where: str,
+    limits: Limits | None = None,
 ) -> ImportedModel:
     """A Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
 
     params: arrays by name, or the path or bytes of a .params file; they become constants. shapes: whole shapes of
-    inputs that leave theirs open. batch: the size of an open first dimension. Raises ModelFormatError,
-    UnsupportedOperator.
+    inputs that leave theirs open. batch: the size of an open first dimension. limits: the most that the model may ask
+    for. Raises ModelFormatError, LimitError, UnsupportedOperator.
     """
-    return read_relay(data, shapes=shapes, batch=batch, params=params, where=where).imported
+    return read_relay(data, shapes=shapes, batch=batch, params=params, where=where, limits=limits).imported
 
 
 def read_relay(
@@ -65,10 +68,11 @@ def read_relay(
     batch: int | None,
     params: Any,
     where: str,
+    limits: Limits | None = None,
 ) -> RelayModel:
     """As import_relay, with what was mapped to what."""
     try:
-        return _read(memoryview(data).cast("B"), shapes, batch, params, where)
+        return _read(memoryview(data).cast("B"), shapes, batch, params, where, limits or usual())
     except (ModelFormatError, UnsupportedOperator) as error:
         if len(str(error)) <= LONGEST:
             raise
@@ -76,7 +80,7 @@ def read_relay(
 
 
 def _read(
-    view: memoryview, shapes: Mapping[str, Sequence[int]], batch: int | None, params: Any, where: str
+    view: memoryview, shapes: Mapping[str, Sequence[int]], batch: int | None, params: Any, where: str, limits: Limits
 ) -> RelayModel:
     held: dict[str, Any] = {}
     listed: tuple[str, ...] | None = None
@@ -90,7 +94,7 @@ def _read(
     else:
         source = where
     given = read_params(params)
-    module = _parsed(view, source)
+    module = parsed(view, source)
     main = _main(module, source)
     values = {**held, **given}
     numbered = Numbered()
@@ -100,10 +104,11 @@ def _read(
         values = dict(numbered.values)
     else:
         unused = _refuse_unused(main, given, held, isinstance(params, Mapping), source)
-    return _assembled(module, main, values, numbered, unused, shapes, batch, source)
+    return _assembled(module, main, values, numbered, unused, shapes, batch, source, limits)
 
 
-def _parsed(view: memoryview, where: str) -> Module:
+def parsed(view: memoryview, where: str) -> Module:
+    """The tree of a model in text or JSON. ModelFormatError, UnsupportedOperator."""
     try:
         text = str(view, "utf-8").lstrip("\ufeff")
     except UnicodeDecodeError as error:
@@ -113,11 +118,11 @@ def _parsed(view: memoryview, where: str) -> Module:
     program, metadata = divide_metadata(text)
     nodes = Nodes(metadata, f"{where}: its metadata") if metadata.strip() else None
     release: Release = (0, 6) if _OLD_VERSION.match(program) else None
-    if nodes is not None and nodes.release is not None:
-        release = nodes.release
+    if nodes is not None:
+        nodes.release = release = nodes.release or release
 
-    def meta(kind: str, number: int) -> Any:
-        return None if nodes is None else _of_metadata(nodes, kind, number)
+    def meta(kind: str, number: int, op: str = "") -> Any:
+        return None if nodes is None else _of_metadata(nodes, kind, number, op)
 
     try:
         return parse_program(program, meta, release)
@@ -127,8 +132,9 @@ def _parsed(view: memoryview, where: str) -> Module:
         raise type(error)(f"{where}: {error}") from None
 
 
-def _of_metadata(nodes: Nodes, kind: str, number: int) -> Any:
-    """An entry of the metadata as a plain value. ModelFormatError where there is none."""
+def _of_metadata(nodes: Nodes, kind: str, number: int, op: str) -> Any:
+    """An entry of the metadata as a plain value, or the attributes of `op` that it is. ModelFormatError where there is
+    none."""
     for key, listed in nodes.pairs(nodes.root):
         name = key if isinstance(key, str) else nodes.text(key)
         if name != kind:
@@ -137,7 +143,7 @@ def _of_metadata(nodes: Nodes, kind: str, number: int) -> Any:
         if number >= len(items):
             raise ModelFormatError(f"{nodes.where}: meta[{kind}][{number}] of {len(items)}")
         if "attrs" in kind:
-            return dict(nodes.fields(items[number]))
+            return from_json(op, nodes, items[number])
         return nodes.value(items[number])
     raise ModelFormatError(f"{nodes.where}: it has no {kind}, which the text refers to")
 
@@ -184,6 +190,7 @@ def _assembled(
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
     where: str,
+    limits: Limits,
 ) -> RelayModel:
     """The Relax module of `main`, its parameters bound and its shapes settled."""
     known = {*values, *numbered.gone}
@@ -196,13 +203,14 @@ def _assembled(
         for name, kind in zip(_identifiers(list(inputs)), settled.values(), strict=True)
     ]
     supplied = {name: np.asarray(value) for name, value in values.items() if name.startswith("meta[")}
-    translator = Translator(module, builder, where, supplied)
+    translator = Translator(module, builder, where, supplied, limits)
     bound: dict[int, Value] = {
         id(variable): parameter for variable, parameter in zip(inputs.values(), parameters, strict=True)
     }
     for name, variable in _named(main).items():
         if name in values:
-            bound[id(variable)] = _constant(name, variable, values[name], where)
+            made = bound[id(variable)] = _constant(name, variable, values[name], where)
+            translator.weights += made.value.numpy().nbytes
     for place, value in numbered.parts.items():
         bound[place] = relax.const(tvm.runtime.tensor(value), value.dtype.name)
     failure: Exception | None = None
@@ -272,11 +280,17 @@ def _settled(
             has not in (None, new) for has, new in zip(stated.shape, wanted, strict=True)
         ):
             raise ModelFormatError(f"{where}: shapes[{name!r}] = {tuple(wanted)}; the model has {stated}")
-        shape = [int(extent) for extent in wanted]
+        shape = list(wanted)
     if any(extent is None for extent in shape):
         raise ModelFormatError(
             f"{where}: the shape of input {name!r} {stated} is open; accepted: "
             f"shapes={{{name!r}: (...)}} with a number for each dimension, or batch=..."
+        )
+    if any(
+        isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= MAX_EXTENT for extent in shape
+    ):
+        raise ModelFormatError(
+            f"{where}: input {name!r} of shape {tuple(shape)}; accepted: sizes from 0 to {MAX_EXTENT}"
         )
     try:
         if tvm.DataType(stated.dtype).bits < 1:

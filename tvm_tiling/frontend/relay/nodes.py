@@ -9,6 +9,7 @@ import base64
 import binascii
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,19 @@ from .params import parse_array
 from .tree import OtherType, Release, TensorType, TupleType, Type
 from .types_text import MAX_DEPTH, checked_extent
 
+MAX_VALUES = 100_000  # parts of one value or type
 _TEXTS = ("runtime.String", "StringImm", "tir.StringImm")
 _ARRAYS = ("Array",)
 _MAPS = ("Map", "StrMap")
 _NUMBERS = ("IntImm", "FloatImm", "tir.IntImm", "tir.FloatImm", "runtime.BoxInt", "runtime.BoxFloat", "runtime.BoxBool")
+_OPEN = ("Any", "relay.Any", "tir.Any")
+
+
+@dataclass(frozen=True)
+class NoValue:
+    """A node that is neither a number nor a text, nor made of these: of what kind it is."""
+
+    kind: str
 
 
 class Nodes:
@@ -46,6 +56,8 @@ class Nodes:
         attrs = held.get("attrs")
         self.release = parse_release(attrs.get("tvm_version") if isinstance(attrs, dict) else None)
         self._arrays: dict[int, np.ndarray] = {}
+        self._types: dict[int, Type | None] = {}
+        self._values = 0
 
     def fail(self, number: int, what: str) -> ModelFormatError:
         return ModelFormatError(f"{self.where}: node {number}: {what}")
@@ -126,12 +138,16 @@ class Nodes:
         return held
 
     def value(self, number: int, depth: int = 0) -> Any:
-        """A node as a plain Python value; an array of the file as NumPy's; None for the null node."""
+        """A node as a plain Python value; an array of the file as NumPy's; None for the null node and for an extent
+        that is open; NoValue of what is none."""
         kind = self.kind(number)
         if kind == "":
             return None
         if depth > MAX_DEPTH:
             raise self.fail(number, f"values more than {MAX_DEPTH} deep")
+        self._values = self._values + 1 if depth else 1
+        if self._values > MAX_VALUES:  # nodes that are shared are written out
+            raise self.fail(number, f"a value of more than {MAX_VALUES} parts")
         if kind in _NUMBERS:
             return self.number(number)
         if kind in _TEXTS:
@@ -145,7 +161,7 @@ class Nodes:
             }
         if kind in ("relay.Constant", "Constant"):
             return self.array(number)
-        return None
+        return None if kind in _OPEN else NoValue(kind)
 
     def number(self, number: int) -> int | float | bool:
         """The number in a node."""
@@ -174,6 +190,11 @@ class Nodes:
 
     def type(self, number: int, depth: int = 0) -> Type | None:
         """The type in a node; None where none is stated."""
+        if number not in self._types:
+            self._types[number] = self._type(number, depth)
+        return self._types[number]
+
+    def _type(self, number: int, depth: int) -> Type | None:
         kind = self.kind(number)
         if depth > MAX_DEPTH:
             raise self.fail(number, f"types more than {MAX_DEPTH} deep")
@@ -182,7 +203,10 @@ class Nodes:
             return TensorType(tuple(extents), self.fields(number).get("dtype", ""))
         if kind in ("TupleType", "relay.TupleType"):
             fields = (self.type(item, depth + 1) for item in self.items(self.link(number, "fields")))
-            return TupleType(tuple(field or OtherType("unknown") for field in fields))
+            made = TupleType(tuple(field or OtherType("unknown") for field in fields))
+            if made.parts > MAX_VALUES:
+                raise self.fail(number, f"a type of more than {MAX_VALUES} parts")
+            return made
         return None if kind == "" or "Incomplete" in kind else OtherType(kind)
 
     def extent(self, number: int) -> int | None:

@@ -10,7 +10,6 @@ model is refused rather than guessed at.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelFormatError
+from ...plain_text import plain_json
 from .tree import Constant, Expr, Function, GlobalRef, MakeTuple, Missing, TensorType, Var, children, in_order
 
 ACCEPTED = "accepted: params with the names that the model has, as they were before relay.build"
@@ -43,7 +43,7 @@ def is_numbered(names: Collection[str]) -> bool:
 def graph_inputs(graph: bytes | memoryview, where: str) -> tuple[str, ...]:
     """The names of inputs and parameters that the graph of a compiled model lists. ModelFormatError."""
     try:
-        nodes = json.loads(bytes(graph))["nodes"]
+        nodes = plain_json(bytes(graph))["nodes"]
         return tuple(str(node["name"]) for node in nodes if node["op"] == "null")
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ModelFormatError(f"{where}: no graph of a compiled model; accepted: JSON with its nodes") from None

@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ...lowering.positions import checked_positions
 from .tree import Release, Type
 
 # What a few bytes of a file may ask for: elements of a constant, results of one operator, dimensions of size 1.
@@ -66,6 +67,20 @@ class Operands:
         name = self.op.replace(".", "_")
         self.made.append(f"a kernel {name}")
         return self.builder.emit_te(compute, *args, primfunc_name_hint=name, **kwargs)
+
+    def positions(
+        self, indices: relax.Expr, extents: int | list[int], *, wraps: bool = True, called: str = "index"
+    ) -> relax.Expr:
+        """`indices` as positions in axes of `extents`, which the model checks when it runs. ModelFormatError where they
+        are constants that are none."""
+        return checked_positions(self.builder, indices, extents, self.op, wraps=wraps, called=called)
+
+    def within(self, value: Any, count: int, what: str) -> int:
+        """An attribute that is a place among `count` of them. ValueError."""
+        number = whole(value)
+        if not 0 <= number < count:
+            raise ValueError(f"{what} = {number}; accepted: 0 to {count - 1}")
+        return number
 
     def dims(self, name: str, count: int) -> list[int]:
         """An attribute of one number or of `count` of them. ValueError."""

@@ -195,7 +195,7 @@ class _Parser(Cursor):
             line = self.line()
             if self.sees("("):
                 self.at += 1
-                args, attrs = self.arguments()
+                args, attrs = self.arguments("")
                 expr = Call(line, self.stated(), expr, args, attrs)
             elif self.kinds[self.at] == "get":
                 index = int(self.word("get", "a field")[1:])
@@ -242,7 +242,7 @@ class _Parser(Cursor):
             raise UnsupportedOperator(f"line {line}: match, of data types, is not served; accepted: tensors")
         if not self.take("("):
             raise self.fail(f"'(' and the operands of {text}")
-        args, attrs = self.arguments()
+        args, attrs = self.arguments(text)
         return Call(line, self.stated(), text, args, attrs)
 
     def branches(self, line: int) -> Expr:
@@ -289,8 +289,8 @@ class _Parser(Cursor):
                 return scope[name]
         return None
 
-    def arguments(self) -> tuple[tuple[Expr, ...], Mapping[str, Any]]:
-        """Operands and attributes up to the closing parenthesis."""
+    def arguments(self, op: str) -> tuple[tuple[Expr, ...], Mapping[str, Any]]:
+        """Operands and attributes of operator `op` up to the closing parenthesis."""
         args: list[Expr] = []
         attrs: dict[str, Any] = {}
         while not self.take(")"):
@@ -299,7 +299,7 @@ class _Parser(Cursor):
                 self.at += 2
                 attrs[name] = self.attribute(0)
             elif self.sees("meta") and not self.is_constant():
-                attrs.update(self.meta_attributes())
+                attrs.update(self.meta_attributes(op))
             else:
                 args.append(self.expression())
             self.comma(")")
@@ -310,10 +310,10 @@ class _Parser(Cursor):
     def is_constant(self) -> bool:
         return self.texts[self.at + 2].endswith("Constant")
 
-    def meta_attributes(self) -> dict[str, Any]:
-        """Attributes that old releases put into the metadata as a whole."""
+    def meta_attributes(self, op: str) -> dict[str, Any]:
+        """Attributes of operator `op` that old releases put into the metadata as a whole."""
         line = self.line()
-        found = self.meta(*self.reference())
+        found = self.meta(*self.reference(), op)
         if not isinstance(found, dict):
             raise ModelFormatError(f"line {line}: the metadata that this operator's attributes are in is missing")
         return found

@@ -15,8 +15,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...errors import ModelFormatError, UnsupportedOperator
+from ...errors import LimitError, ModelFormatError, UnsupportedOperator
+from ...limits import Limits
 from ..imported import first_line
+from ..written_out import NestedTooDeeply, count_written_out
 from .attributes import with_defaults
 from .operands import Operands, Value, dtype_of, shape_of
 from .operators import OPERATORS
@@ -40,8 +42,7 @@ from .tree import (
 )
 
 MAX_CALLS = 100  # of functions in functions
-MAX_OPERATORS = 100_000  # written out
-MAX_ELEMENTS = 2**40  # of one tensor
+MAX_TUPLES = 100  # in tuples
 LISTED = 12  # places named of each operator
 
 
@@ -64,24 +65,35 @@ class Translator:
     """Walks a module and emits Relax.
 
     `supplied`: values for constants that the file lacks, by name. `mapped`: of each operator, what it became how often.
+    `weights`: bytes of the constants so far.
     """
 
     def __init__(
-        self, module: Module, builder: relax.BlockBuilder, where: str, supplied: Mapping[str, np.ndarray]
+        self,
+        module: Module,
+        builder: relax.BlockBuilder,
+        where: str,
+        supplied: Mapping[str, np.ndarray],
+        limits: Limits,
     ) -> None:
         self.module = module
         self.supplied = supplied
         self.builder = builder
         self.where = where
+        self.limits = limits
         self.problems: dict[str, list[int]] = {}
         self.mapped: dict[str, dict[str, int]] = {}
         self.written = 0
         self.depth = 0
         self._constants: dict[int, relax.Expr] = {}
+        self.weights = 0
+        # Of tuples, how many tensors they hold and how deep they are, by id; they are kept so that ids stay theirs.
+        self._tuples: dict[int, tuple[Value, int, int]] = {}
 
     def run(self, function: Function, inputs: Mapping[int, Value]) -> Value:
         """What `function` gives, its parameters by id. UnsupportedOperator names all that is not served."""
         self.refuse_unknown(function)
+        self.refuse_growth(function)
         result = self.evaluate(function.body, ChainMap(dict(inputs)))
         if self.problems:
             raise UnsupportedOperator(f"{self.where}: {self.listed()}")
@@ -120,6 +132,28 @@ class Translator:
                 elif isinstance(expr, GlobalRef) and expr.name in self.module.functions:
                     left.append(self.module.functions[expr.name])
 
+    def refuse_growth(self, root: Function) -> None:
+        """LimitError where calls written out become too many expressions: each level of functions may double them."""
+        functions = {id(root): root}
+
+        def parts(key: int) -> tuple[int, list[int]]:
+            own, called = 0, []
+            for expr in in_order(functions[key].body):
+                op = expr.op if isinstance(expr, Call) else None
+                op = self.module.functions.get(op.name) if isinstance(op, GlobalRef) else op
+                if isinstance(op, Function):
+                    functions[id(op)] = op
+                    called.append(id(op))
+                else:
+                    own += 1
+            return own, called
+
+        try:
+            count = count_written_out(id(root), parts, {}, MAX_CALLS)
+        except NestedTooDeeply as error:
+            raise self.fail(root, str(error)) from None
+        self.limits.require_nodes(f"{self.where}: expressions with functions written out", count)
+
     # Expressions.
 
     def evaluate(self, root: Expr, scope: ChainMap[int, Value]) -> Value:
@@ -129,13 +163,14 @@ class Translator:
 
     def value(self, expr: Expr, scope: ChainMap[int, Value]) -> Value:
         """The value of an expression whose operands are in `scope`."""
+        self.more(expr, 1)
         if isinstance(expr, Call):
             return self.call(expr, scope)
         if isinstance(expr, Constant):
             return self.constant(expr)
         if isinstance(expr, MakeTuple):
             fields = tuple(scope[id(field)] for field in expr.fields)
-            return _UNSERVED if any(field is _UNSERVED for field in fields) else fields
+            return _UNSERVED if any(field is _UNSERVED for field in fields) else self.tuple_of(expr, fields)
         if isinstance(expr, Get):
             return self.field(expr, scope[id(expr.value)])
         if isinstance(expr, If):
@@ -157,8 +192,31 @@ class Translator:
         assert isinstance(expr, Var)
         raise self.fail(expr, f"%{expr.name} is not declared; recursion is not served")
 
+    def more(self, expr: Expr, count: int) -> None:
+        """LimitError where `expr` takes `count` more expressions than may be written out."""
+        self.written += count
+        what = f"{self.where}: {self.module.at(expr)}: expressions with functions written out"
+        self.limits.require_nodes(what, self.written)
+
+    def tuple_of(self, expr: Expr, fields: tuple[Value, ...]) -> Value:
+        """A tuple. LimitError where it holds too many tensors, those of tuples within it counted."""
+        sizes = [self.size(field) for field in fields]
+        count, depth = sum(count for count, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)
+        self.limits.require_nodes(f"{self.where}: {self.module.at(expr)}: tensors within a tuple", count)
+        if depth > MAX_TUPLES:
+            raise self.fail(expr, f"tuples more than {MAX_TUPLES} deep")
+        self._tuples[id(fields)] = fields, count, depth
+        return fields
+
+    def size(self, value: Value) -> tuple[int, int]:
+        """(tensors, depth of tuples) of a value."""
+        if not isinstance(value, tuple):
+            return 1, 0
+        return self._tuples[id(value)][1:] if id(value) in self._tuples else (len(value), 1)
+
     def constant(self, expr: Constant) -> relax.Expr:
         if id(expr.value) not in self._constants:
+            self.weights += expr.value.nbytes
             self._constants[id(expr.value)] = relax.const(tvm.runtime.tensor(expr.value), expr.value.dtype.name)
         made = self._constants[id(expr.value)]
         self.check(expr, made)
@@ -177,6 +235,7 @@ class Translator:
         condition, then, other = (scope[id(part)] for part in (expr.condition, expr.then, expr.other))
         if any(part is _UNSERVED for part in (condition, then, other)):
             return _UNSERVED
+        self.more(expr, self.size(then)[0])
         return self.chosen(expr, condition, then, other)
 
     def chosen(self, expr: Expr, condition: Value, then: Value, other: Value) -> Value:
@@ -212,17 +271,14 @@ class Translator:
         return result
 
     def operator(self, expr: Call, name: str, args: tuple[Value, ...]) -> Value:
-        self.written += 1
-        if self.written > MAX_OPERATORS:
-            raise self.fail(expr, f"more than {MAX_OPERATORS} operators, functions written out")
-        if name not in OPERATORS or any(_holds_unserved(arg) for arg in args):
+        if name not in OPERATORS or any(arg is _UNSERVED for arg in args):
             return _UNSERVED
         made: list[str] = []
         try:
             attrs = with_defaults(name, expr.attrs)
             operands = Operands(name, args, attrs, self.builder, self.module.release, expr.type, made)
             result = self.normal(OPERATORS[name](operands), operands)
-        except MemoryError:
+        except (MemoryError, LimitError):
             raise
         except Exception as error:
             self.note(expr, f"{name}: {first_line(error)}")
@@ -259,23 +315,20 @@ class Translator:
             raise self.fail(expr, f"{what} gives {_described(value)}, but the file states {expr.type}")
 
     def limit(self, expr: Expr, value: Value) -> None:
+        name = f" {expr.op}" if isinstance(expr, Call) and isinstance(expr.op, str) else ""
         for tensor in _tensors(value):
             try:
-                size = math.prod(shape_of(tensor))
+                shape = shape_of(tensor)
             except ValueError:
                 continue
-            if size > MAX_ELEMENTS:
-                raise self.fail(expr, f"a tensor of {size} elements; accepted: up to {MAX_ELEMENTS}")
+            size = math.prod(shape) * -(-tvm.DataType(dtype_of(tensor)).bits // 8)
+            self.limits.require_tensor(f"{self.where}: {self.module.at(expr)}{name}", size, self.weights)
 
 
 def _tensors(value: Value) -> list[relax.Expr]:
     if isinstance(value, tuple):
         return [tensor for field in value for tensor in _tensors(field)]
     return [value] if isinstance(value, relax.Expr) else []
-
-
-def _holds_unserved(value: Value) -> bool:
-    return value is _UNSERVED or (isinstance(value, tuple) and any(map(_holds_unserved, value)))
 
 
 def _agrees(value: Value, stated: Type) -> bool:

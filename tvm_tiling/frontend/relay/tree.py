@@ -6,6 +6,7 @@ gone but for inputs and functions; `place` is the line of the text, or the numbe
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,11 @@ class TupleType:
     """A tuple of values."""
 
     fields: tuple[Type, ...]
+
+    @functools.cached_property
+    def parts(self) -> int:
+        """Types within it, those of tuples in tuples counted."""
+        return sum(field.parts if isinstance(field, TupleType) else 1 for field in self.fields)
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.fields))})"

@@ -6,10 +6,10 @@ import functools
 import re
 
 from ...errors import ModelFormatError
+from ...limits import MAX_EXTENT
 from .tree import OtherType, TensorType, TupleType, Type
 
 MAX_DEPTH = 64  # of types in types
-MAX_EXTENT = 2**31 - 1
 
 _SPACE = re.compile(r"\s*")
 _TENSOR = re.compile(r"Tensor\[\s*\(([^()]*)\)\s*,\s*([A-Za-z]\w*)\s*\]")

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from ...errors import ModelFormatError, UnsupportedOperator
+from ...errors import ModelFormatError
 from ..imported import ImportedModel, first_line
-from . import recurrent as torch_recurrent
 from .operators import CONVERTERS
 from .shapes import input_values, refuse_open, settled
+from .translation import translated
 
 
 def import_module(module: torch.nn.Module, example_inputs: Sequence[Any] | None, *, where: str) -> ImportedModel:
@@ -45,9 +44,17 @@ def import_program(
     Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
     naming every operator that is not served.
     """
-    program = settled(program, batch, dims, where)
+    return import_decomposed(decomposed(settled(program, batch, dims, where)), where=where)
+
+
+def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program in core ATen operators."""
     with _quiet():
-        program = program.run_decompositions(_decompositions())
+        return program.run_decompositions(_decompositions())
+
+
+def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:
+    """What decomposed() made, as import_program() gives it, and with its errors."""
     inputs = _inputs(program, where)
     changed = [spec.target for spec in program.graph_signature.output_specs if spec.kind in _CHANGES]
     if changed:
@@ -55,12 +62,7 @@ def import_program(
             f"{where}: it changes {', '.join(map(repr, changed))} while it runs; accepted: modules in eval() that "
             f"leave their buffers and inputs as they are"
         )
-    _refuse_unserved(program, where)
-    try:
-        with _quiet():
-            module = ExportedProgramImporter().from_exported_program(program, False, True, False, CONVERTERS)
-    except Exception as error:
-        raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
+    module = translated(program, CONVERTERS, where)
     main = module["main"]
     return ImportedModel(
         module=module,
@@ -84,24 +86,33 @@ def _inputs(program: torch.export.ExportedProgram, where: str) -> dict[str, tupl
     return {name: tuple(value.shape) for name, value in values.items()}
 
 
-def _refuse_unserved(program: torch.export.ExportedProgram, where: str) -> None:
-    served = ExportedProgramImporter().create_convert_map().keys() | CONVERTERS.keys()
-    refused: dict[str, list[str]] = {}
-    for module in program.graph_module.modules():
-        for node in getattr(module, "graph", program.graph).nodes:
-            if node.op == "call_function" and node.target.__name__ not in served:
-                refused.setdefault(str(node.target), []).append(repr(node.name))
-    if refused:
-        listed = "; ".join(f"{name} (nodes {', '.join(nodes)})" for name, nodes in sorted(refused.items()))
-        raise UnsupportedOperator(f"{where}: operators that are not served: {listed}")
+# Operators that PyTorch would decompose and that are translated as they are.
+_WHOLE = (
+    *("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"),
+    *("linear.default", "scaled_dot_product_attention.default"),
+    *("roll.default", "im2col.default", "col2im.default", "pixel_shuffle.default", "pixel_unshuffle.default"),
+    *(f"{kind}_pad{rank}d.default" for kind in ("reflection", "replication") for rank in (1, 2, 3)),
+    *("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec"),
+    *("_upsample_nearest_exact1d.vec", "_upsample_nearest_exact2d.vec", "_upsample_nearest_exact3d.vec"),
+    *("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec"),
+    *("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "_upsample_lanczos2d_aa.vec"),
+    *("affine_grid_generator.default", "max_unpool2d.default", "max_unpool3d.default"),
+    *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
+    "instance_norm.default",
+)
 
 
 def _decompositions() -> Any:
-    """Torch's own, but for recurrent layers, which it would write out step by step."""
-    table = torch.export.default_decompositions()
-    for name in torch_recurrent.CONVERTERS:
-        operator, _, overload = name.partition(".")
-        table.pop(getattr(getattr(torch.ops.aten, operator), overload), None)
+    """PyTorch's own to core ATen operators, but for those that are translated whole."""
+    if hasattr(torch.export, "default_decompositions"):
+        table = torch.export.default_decompositions()
+    else:  # before PyTorch 2.6
+        table = torch._decomp.core_aten_decompositions()
+    for name in _WHOLE:
+        packet, _, overload = name.partition(".")
+        found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+        if found is not None:
+            table.pop(found, None)
     return table
 
 

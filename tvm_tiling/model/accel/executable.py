@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from ...accel.program.program import Program
 from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
 from ...errors import ModelFormatError, UnsupportedOperator
+from ...temporary import temporary_folder
 from .. import saved
 from ..executable import Executable
 from ..passes.constants import Constants
@@ -102,19 +101,19 @@ class AcceleratedExecutable(Executable):
         """Every operator with where it runs: on the accelerator its cycles, utilisation and bytes, on the CPU why."""
         return accelerator_report(self.simulation.on() if self.programs else None, self.operators, self.left)
 
-    def describe(self) -> dict[str, Any]:
-        """As :meth:`Executable.describe`, with the accelerator's pieces."""
+    def _contents(self) -> dict[str, Any]:
+        """With the accelerator's pieces."""
         return {
-            **super().describe(),
+            **super()._contents(),
             "accelerator": {"programs": len(self.programs), "steps": len(self.steps), "left": self.left},
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As :meth:`Executable.save`, the programs in the same file."""
-        with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+        with temporary_folder() as folder:
             contents = {}
             for number, program in enumerate((*self.programs, *self.steps)):
-                file = Path(folder) / program_name(number)
+                file = folder / program_name(number)
                 program.save(file)
                 contents[file.name] = np.fromfile(file, np.uint8)
             self._save(path, contents)
@@ -134,13 +133,13 @@ def program_name(number: int) -> str:
 
 def load_programs(where: str, contents: Mapping[str, np.ndarray], count: int) -> list[Program]:
     """`count` programs out of the contents of a saved model. ModelFormatError says what is wrong with them."""
-    with tempfile.TemporaryDirectory(prefix="tvm-tiling-") as folder:
+    with temporary_folder() as folder:
         programs = []
         for number in range(count):
             name = program_name(number)
             if name not in contents:
                 raise ModelFormatError(f"{where} holds no {name}; {saved.ACCEPTED}")
-            file = Path(folder) / name
+            file = folder / name
             contents[name].tofile(file)
             programs.append(Program.load(file))
     return programs

@@ -21,6 +21,7 @@ from ...hardware.description import Hardware
 from ...lowering.accel.pieces import in_pieces
 from ...schedule import CutSource, tiling_schedule
 from ...workload import ConvWorkload, GemmWorkload, RnnWorkload
+from ..arrays import as_array
 from .report import AcceleratorReport, accelerator_report
 
 WORKLOADS = (GemmWorkload, ConvWorkload, RnnWorkload)
@@ -130,7 +131,7 @@ class SimulatedExecutable:
             raise WorkloadError(f"inputs {', '.join(missing)} are missing; accepted: all of {', '.join(names)}")
         inputs = {}
         for tensor in wanted:
-            value = np.asarray(given[tensor.name])
+            value = as_array(given[tensor.name], f"input {tensor.name!r}")
             if value.shape != tensor.shape:
                 raise WorkloadError(f"input {tensor.name!r} has the shape {value.shape}; accepted: {tensor.shape}")
             if str(value.dtype) != tensor.dtype and tensor.dtype != "bfloat16":  # which NumPy has not

@@ -8,6 +8,7 @@ reads afterwards. As arguments they are read from a file in one go, and variants
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -34,7 +35,7 @@ class Place:
 
 def _bytes(shape: Sequence[int], dtype: str) -> int:
     kind = tvm.DataType(dtype)
-    return int(np.prod(shape, dtype=np.int64)) * (-(-kind.bits // 8))
+    return math.prod(shape) * (-(-kind.bits // 8))  # of any size: a file may state shapes beyond 64 bits
 
 
 class Constants:
@@ -55,13 +56,18 @@ class Constants:
 
 
 def places_of(plain: Sequence[dict[str, Any]], size: int) -> list[Place]:
-    """What describe() wrote of a block of `size` bytes. ValueError where a place is outside of it."""
+    """What describe() wrote of a block of `size` bytes. ValueError where a place is outside of it, or in another."""
     places = [Place(offset=int(p["offset"]), shape=tuple(map(int, p["shape"])), dtype=str(p["dtype"])) for p in plain]
     for place in places:
         if place.offset % ALIGNMENT or place.offset < 0 or min(place.shape, default=0) < 0:
             raise ValueError(f"a constant at {place.offset} of shape {place.shape}")
         if place.offset + place.size > size:
             raise ValueError(f"a constant ends at {place.offset + place.size} of {size} bytes")
+    end = 0
+    for place in sorted((place for place in places if place.size), key=lambda place: place.offset):
+        if place.offset < end:
+            raise ValueError(f"a constant at {place.offset} begins before another ends, at {end}")
+        end = place.offset + place.size
     return places
 
 
@@ -99,8 +105,9 @@ class Collection:
         return self._values[number].nbytes
 
     def together(self) -> Constants:
-        """All of them in one block."""
+        """All of them in one block; what lies between them is zeros, for the block is saved as it is."""
         block = aligned(self._end)
+        block.fill(0)
         for place, value in zip(self._places, self._values, strict=True):
             block[place.offset : place.offset + value.nbytes] = value
         return Constants(block, self._places)

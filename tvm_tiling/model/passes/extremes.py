@@ -14,29 +14,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-import tvm
 import tvm_ffi
 from tvm import relax, s_tir, te, tirx, topi
 
 from ...match.extreme import extreme
 
 Expr: TypeAlias = tirx.Expr
-_ROW_SUMS = ("softmax", "log_softmax")
-
-
-def legalised(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with its operators as PrimFuncs, as TVM's LegalizeOps makes them but for extremes of floats."""
-    places = {"relax.argmax": _place_of(topi.max, "argmax"), "relax.argmin": _place_of(topi.min, "argmin")}
-    mod = relax.transform.LegalizeOps(places)(mod)
-    changed = {
-        variable: with_nan_kept(func)
-        for variable, func in mod.functions.items()
-        if isinstance(func, tirx.PrimFunc) and not variable.name_hint.startswith(_ROW_SUMS)
-    }
-    updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
-    for variable, func in changed.items():
-        updated.update_func(variable, func)
-    return updated
+ROW_SUMS = ("softmax", "log_softmax")
 
 
 def with_nan_kept(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -99,3 +83,6 @@ def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Calla
         return te.min(found, axis=list(walks.values()))
 
     return te.compute(shape, element, name="place")
+
+
+LEGALISED = {"relax.argmax": _place_of(topi.max, "argmax"), "relax.argmin": _place_of(topi.min, "argmin")}

@@ -316,7 +316,8 @@ class _Rolled:
             addends.append(self.emit(op.matmul(x, self._known(op.permute_dims(self._joined(weights))))))
         for number in range(len(first.inputs[gates[0]].others)):
             parts = [self._columns(self._steps(chain, gate[number][0]), gate[number][1]) for gate in chain.others]
-            addends.append(self._beside(chain, number) or self._joined(parts, 2))
+            beside = self._beside(chain, number)
+            addends.append(self._joined(parts, 2) if beside is None else beside)
         rows = [self._total([self._row(row) for row in first.inputs[gate].rows]) for gate in gates]
         if any(row is not None for row in rows):
             zeros = constant(np.zeros(chain.hidden, np.float32))

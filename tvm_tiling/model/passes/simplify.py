@@ -77,15 +77,15 @@ def folded(call: relax.Call) -> tvm.ir.GenericConst | None:
         return None
     shape = shape_of(call)
     dtype = str(call.ty.dtype) if isinstance(call.ty, relax.TensorType) else ""
-    if shape is None or dtype in ("", "bfloat16"):
+    if shape is None or 0 in shape or dtype in ("", "bfloat16"):
         return None
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     known = sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
     if size > max(LARGEST_GROWTH, 2 * known):
         return None
     with np.errstate(all="ignore"):
-        result = np.asarray(compute(call.attrs, *operands))
-    return constant(result.astype(dtype).reshape(shape))
+        result = compute(call.attrs, *operands)
+        return None if result is None else constant(np.asarray(result).astype(dtype).reshape(shape))
 
 
 def _operand(expr: Expr) -> Any:
@@ -121,20 +121,46 @@ def _sliced(a: np.ndarray, axes: Any, starts: Any, ends: Any, steps: Any) -> np.
     return a[tuple(cut)]
 
 
+# What integers have no result for is left to the passes that refuse or define it.
+
+
+def _quotient(_: Any, a: np.ndarray, b: np.ndarray) -> Any:
+    if a.dtype.kind == "f":
+        return a / b
+    if not b.all():
+        return None
+    whole, rest = np.floor_divide(a, b), np.remainder(a, b)
+    return whole + ((rest != 0) & ((a < 0) != (b < 0)))  # towards zero
+
+
+def _power(_: Any, a: np.ndarray, b: np.ndarray) -> Any:
+    return None if a.dtype.kind in "iu" and (b < 0).any() else np.power(a, b)
+
+
+def _cast(attrs: Any, a: np.ndarray) -> Any:
+    dtype = np.dtype(str(attrs.dtype))
+    if a.dtype.kind == "f" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        whole = np.trunc(a.astype("float64"))
+        if not ((whole >= limits.min) & (whole < float(limits.max) + 1)).all():
+            return None
+    return a.astype(dtype)
+
+
 _NUMPY: dict[str, Callable[..., Any]] = {
     "add": _binary(np.add),
     "subtract": _binary(np.subtract),
     "multiply": _binary(np.multiply),
-    "divide": _binary(lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b)),
+    "divide": _quotient,
     "maximum": _binary(np.maximum),
     "minimum": _binary(np.minimum),
-    "power": _binary(np.power),
+    "power": _power,
     "sqrt": _unary(np.sqrt),
     "rsqrt": _unary(lambda a: 1 / np.sqrt(a)),
     "exp": _unary(np.exp),
     "negative": _unary(np.negative),
     "abs": _unary(np.abs),
-    "astype": lambda attrs, a: a.astype(str(attrs.dtype)),
+    "astype": _cast,
     "broadcast_to": lambda _, a, shape: np.broadcast_to(a, shape),
     "reshape": lambda _, a, shape: a.reshape(shape),
     "permute_dims": lambda attrs, a: np.transpose(a, _axes(attrs)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from ...decide.cuts.cut import Cut
 from ...hardware.description import Hardware
+from ...plain_text import plain_json
 from ..shapes.database import ShapeDatabase
 from ..shapes.fingerprint import fingerprint_of
 from ..shapes.key import ShapeKey, Workload
@@ -39,7 +39,7 @@ def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list
     )
     with database.store.read() as connection:
         rows = connection.execute(query).all()
-    keys = {record: ShapeKey.from_dict(json.loads(record)) for record in {row.record for row in rows}}
+    keys = {record: ShapeKey.from_dict(plain_json(record)) for record in {row.record for row in rows}}
     shapes = {
         (row.record, row.shape): keys[row.record].workload([int(extent) for extent in row.shape.split("x")])
         for row in rows
@@ -49,7 +49,7 @@ def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list
             workload=shapes[row.record, row.shape],
             ahead=keys[row.record].ahead,
             epilogue=keys[row.record].epilogue,
-            cut=Cut.from_dict(json.loads(row.cut)),
+            cut=Cut.from_dict(plain_json(row.cut)),
             cost=row.cost,
         )
         for row in rows

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DatabaseError
+from ...plain_text import plain_json
 from ...whole_file import whole_file
 
 FORMAT = "tvm-tiling-cost-model"
@@ -106,7 +107,7 @@ class Residual:
     def load(cls, path: str | Path) -> Residual:
         """Read what `save` wrote; DatabaseError for anything else."""
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            record = plain_json(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise DatabaseError(f"cost model {path}: {error.strerror or error}") from None
         except ValueError:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...hardware.description import Hardware
+from ...temporary import TemporaryFolder
 from .builders import BUILD_SECONDS, Builders
 from .child import Child, ChildFailed, ChildLost
 from .contest import Alone, Contest
 from .measurer import Job, Measured
 from .referee import Referee, TrialFailed
 from .request import Build, Request, Subject
-from .session_folder import SessionFolder
 from .template import BUILDING, TIMING, Template
 
 RUN_SECONDS = 30.0
@@ -53,7 +53,7 @@ class LocalBench:
         `build_seconds` or `run_seconds` fails. `building` and `timing` name the children's functions; children are
         forks of `template` where one is under way."""
         self._run_seconds = run_seconds
-        self._folder = SessionFolder()
+        self._folder = TemporaryFolder()
         self._template = template or Template.of(timing, building)
         self._builders = Builders(self._template, count=builders, seconds=build_seconds, entry=building)
         self._timer = Child(timing, "it ran", self._template)

@@ -8,9 +8,10 @@ What MetaSchedule takes for seconds are cycles then.
 
 from __future__ import annotations
 
-import tempfile
+import atexit
+import functools
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -22,6 +23,7 @@ from ...accel.record.function import record
 from ...accel.timing.simulate import simulate
 from ...errors import TilingError
 from ...schedule import hardware_of
+from ...temporary import TemporaryFolder
 from .lower_cuts import lower_cuts
 
 
@@ -35,6 +37,14 @@ def simulator_runner() -> Any:
     return _SimulatorRunner()
 
 
+@functools.lru_cache(maxsize=1)
+def _folder(process: int) -> TemporaryFolder:
+    """Where this `process` keeps its programs until it ends: they outlive the builder that wrote them."""
+    folder = TemporaryFolder()
+    atexit.register(folder.close)
+    return folder
+
+
 @derived_object
 class _SimulatorBuilder(PyBuilder):
     """Writes each candidate's program into a folder of its own: MetaSchedule deletes the folder that a file is in."""
@@ -43,14 +53,13 @@ class _SimulatorBuilder(PyBuilder):
         """A path or a reason for each."""
         return [self._built(given) for given in build_inputs]
 
-    @staticmethod
-    def _built(given: BuilderInput) -> BuilderResult:
+    def _built(self, given: BuilderInput) -> BuilderResult:
         try:
             hardware = hardware_of(given.target)
             program = record(lower_cuts(given.mod, hardware), hardware)
         except TilingError as error:
             return BuilderResult(None, str(error))
-        path = Path(tempfile.mkdtemp(prefix="tvm-tiling-program-"), "candidate.vsim")
+        path = _folder(os.getpid()).piece() / "candidate.vsim"
         program.save(path)
         return BuilderResult(str(path), None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...errors import DatabaseError, TilingError
+from ...plain_text import plain_json
 from .entries import ENTRIES, cut_from_text, entry_of, row_of
 from .fingerprint import Fingerprint
 from .key import ShapeKey
@@ -73,7 +73,7 @@ def _file(connection: sa.Connection) -> Iterator[str]:
 def _fingerprints(connection: sa.Connection) -> Iterator[str]:
     for row in connection.execute(sa.select(FINGERPRINTS)):
         try:
-            fingerprint = Fingerprint.from_dict(json.loads(row.record))
+            fingerprint = Fingerprint.from_dict(plain_json(row.record))
         except (ValueError, DatabaseError) as error:
             yield f"fingerprint {row.id}: {error}"
             continue
@@ -85,8 +85,8 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
     keys: dict[int, tuple[ShapeKey, Padding]] = {}
     for row in connection.execute(sa.select(KEYS)):
         try:
-            key = ShapeKey.from_dict(json.loads(row.record))
-            keys[row.id] = key, Padding.from_list(json.loads(row.padding), key)
+            key = ShapeKey.from_dict(plain_json(row.record))
+            keys[row.id] = key, Padding.from_list(plain_json(row.padding), key)
             if key.digest != row.digest:
                 yield f"key {row.id}: digest {row.digest} is not that of its record"
         except (ValueError, TypeError, DatabaseError) as error:
@@ -104,7 +104,8 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
             continue
         for name, value in expected.items():
             own = getattr(row, name)
-            same = math.isclose(own, value, rel_tol=1e-9) if name == "rate" else own == value
+            is_rate = name == "rate" and isinstance(own, int | float)
+            same = math.isclose(own, value, rel_tol=1e-9) if is_rate else own == value
             if not same and name != "cut":
                 yield f"entry {row.id}: {name} = {own!r}, its shape and cost say {value!r}"
 
@@ -115,5 +116,5 @@ def _trials(connection: sa.Connection) -> Iterator[str]:
             cut_from_text(row.cut)
         except TilingError as error:
             yield f"trial {row.id}: {error}"
-        if row.cost is not None and not 0 < row.cost < math.inf:
+        if row.cost is not None and not (isinstance(row.cost, int | float) and 0 < row.cost < math.inf):
             yield f"trial {row.id}: cost = {row.cost!r}, accepted: none, or a number above 0"

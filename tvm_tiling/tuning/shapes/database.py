@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ...decide.levels.gemm import LevelsTiling
 from ...decide.tiling import GemmTiling
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
+from ...plain_text import plain_json
 from ...whole_file import whole_file
 from ..machine import Target, machine_of
 from ..measuring.measurer import Measurer
@@ -240,9 +240,9 @@ class ShapeDatabase:
         with self._store.read() as connection:
             for row in connection.execution_options(yield_per=_CHUNK).execute(query):
                 if row.machine not in machines:
-                    machines[row.machine] = Fingerprint.from_dict(json.loads(row.machine))
+                    machines[row.machine] = Fingerprint.from_dict(plain_json(row.machine))
                 if row.key not in keys:
-                    keys[row.key] = ShapeKey.from_dict(json.loads(row.key))
+                    keys[row.key] = ShapeKey.from_dict(plain_json(row.key))
                 yield machines[row.machine], entry_of(row, keys[row.key])
 
     def holdings(self) -> list[Holding]:
@@ -254,7 +254,7 @@ class ShapeDatabase:
             rows = connection.execute(query.order_by(FINGERPRINTS.c.id)).all()
         return [
             Holding(
-                fingerprint=Fingerprint.from_dict(json.loads(row.record)), initial=row.initial, boundary=row.boundary
+                fingerprint=Fingerprint.from_dict(plain_json(row.record)), initial=row.initial, boundary=row.boundary
             )
             for row in rows
         ]
@@ -262,7 +262,7 @@ class ShapeDatabase:
     def export(self, path: str | os.PathLike[str]) -> int:
         """Write all entries to `path` as JSON lines, the whole file or none; how many there are. OSError where it
         cannot be written, or is there already."""
-        if Path(path).exists():
+        if Path(path).exists():  # of a pipe or a device too
             raise FileExistsError(f"{path} is there already; accepted: a path where nothing is")
         with whole_file(path) as file, self._store.read() as connection:
             return write_lines(connection, file)
@@ -285,7 +285,7 @@ def _wanted(
     ).first()
     if row is None:
         return None
-    padding, extents = Padding.from_list(json.loads(row.padding), key), extents_of(workload)
+    padding, extents = Padding.from_list(plain_json(row.padding), key), extents_of(workload)
     return Wanted(key, row.id, padding.counts(key, extents), padding.size(key, workload, extents))
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ...decide.cuts.cut import Cut
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
+from ...plain_text import plain_json
 from .fingerprint import Fingerprint, fingerprint_of
 from .key import DEEP_CONV_AXES, GEMM_AXES, MOST_AXES, MOST_EXTENT, ShapeKey, Workload, extents_of, key_of
 from .padding import Padding, padding_of
@@ -167,18 +168,20 @@ def _insert(connection: sa.Connection, table: sa.Table) -> Any:
 def cut_from_text(kept: str) -> Cut:
     """The cut of a row; DatabaseError where it is none."""
     try:
-        return Cut.from_dict(json.loads(kept))
+        return Cut.from_dict(plain_json(kept))
     except ValueError:
         raise DatabaseError("cut: no JSON; accepted: what Cut.to_dict gives") from None
 
 
 def entry_of(row: Any, key: ShapeKey) -> Entry:
     """An entry from its row; DatabaseError where the row is damaged."""
-    extents = row.shape.split("x")
-    if len(extents) != len(key.axes) or not all(extent.isdecimal() for extent in extents):
+    extents = str(row.shape).split("x")
+    if len(extents) != len(key.axes) or not all(map(_is_extent, extents)):
         raise DatabaseError(
             f"entry {row.id}: shape {row.shape!r}, accepted: {len(key.axes)} extents with x between them"
         )
+    if not isinstance(row.rate, int | float):  # text times a size is a text of that length
+        raise DatabaseError(f"entry {row.id}: rate {str(row.rate)[:40]!r}, accepted: a number")
     return Entry(
         workload=key.workload([int(extent) for extent in extents]),
         cut=cut_from_text(row.cut),
@@ -189,3 +192,7 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
         ahead=key.ahead,
         proportional=tuple(row.proportional.split()),
     )
+
+
+def _is_extent(text: str) -> bool:
+    return text.isdecimal() and len(text) <= len(str(MOST_EXTENT)) and int(text) <= MOST_EXTENT

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import sqlalchemy as sa
 from ...decide.cuts.cut import Cut
 from ...errors import DatabaseError, TilingError, WorkloadError
 from ...hardware.description import Hardware
+from ...plain_text import plain_json
 from ..measuring.measurer import Job, Measured, Measurer
 from ..roofline import least_cost
 from .boundary import Reduction, boundary_shapes
@@ -117,7 +117,7 @@ class Generation:
             jobs = connection.execute(sa.select(JOBS).where(JOBS.c.plan == self._plan).order_by(JOBS.c.number)).all()
         left = [job for job in jobs if job.state == OPEN]
         for number, job in enumerate(left, start=len(jobs) - len(left)):
-            workload = workload_from_dict(json.loads(job.workload))
+            workload = workload_from_dict(plain_json(job.workload))
             show = functools.partial(self._show, number, len(jobs))
             show(workload)
             self._shape(job.id, workload, show)
@@ -290,7 +290,7 @@ class Generation:
             initial=sum(row.state == DONE for row in rows),
             boundary=sum(row.boundary for row in rows),
             dear=sum(row.state == DEAR for row in rows),
-            failed=tuple((shape_text(workload_from_dict(json.loads(row.workload))), row.reason) for row in failed),
+            failed=tuple((shape_text(workload_from_dict(plain_json(row.workload))), row.reason) for row in failed),
             measured=self._measured,
             earlier=earlier,
         )

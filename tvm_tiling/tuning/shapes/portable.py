@@ -6,7 +6,6 @@ behind it were measured; each of these is one line.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 
 from ...decide.cuts.cut import Cut
 from ...errors import DatabaseError, TilingError
+from ...plain_text import plain_json
 from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, row_of
 from .fingerprint import Fingerprint
 from .key import ShapeKey, key_of, workload_from_dict
@@ -31,15 +31,15 @@ def write_lines(connection: sa.Connection, file: BinaryIO) -> int:
     count = connection.execute(sa.select(sa.func.count()).select_from(ENTRIES)).scalar_one()
     _put(file, {"format": FORMAT, "version": VERSION, "entries": count})
     for fingerprint in connection.execute(sa.select(FINGERPRINTS).order_by(FINGERPRINTS.c.id)).all():
-        _put(file, {"fingerprint": json.loads(fingerprint.record)})
+        _put(file, {"fingerprint": plain_json(fingerprint.record)})
         keys = connection.execute(sa.select(KEYS).where(KEYS.c.fingerprint_id == fingerprint.id).order_by(KEYS.c.id))
         for kept in keys.all():
-            key = ShapeKey.from_dict(json.loads(kept.record))
+            key = ShapeKey.from_dict(plain_json(kept.record))
             rows = connection.execution_options(yield_per=_CHUNK).execute(
                 sa.select(ENTRIES).where(ENTRIES.c.key_id == kept.id).order_by(ENTRIES.c.id)
             )
             for row in rows:
-                _put(file, entry_record(entry_of(row, key), json.loads(kept.padding)))
+                _put(file, entry_record(entry_of(row, key), plain_json(kept.padding)))
     return int(count)
 
 
@@ -91,7 +91,7 @@ class Lines:
     def _key(self, connection: sa.Connection, machine: int, key: ShapeKey, padding: Padding) -> int:
         number = put_key(connection, machine, key, padding)
         kept = connection.execute(sa.select(KEYS.c.padding).where(KEYS.c.id == number)).scalar_one()
-        if json.loads(kept) != padding.to_list():
+        if plain_json(kept) != padding.to_list():
             raise DatabaseError(f"{self.name}: padding {padding.to_list()}, accepted: as the database has it, {kept}")
         return number
 
@@ -135,7 +135,7 @@ class Lines:
         for number, raw in enumerate(file, start=1):
             with _at(self.name, number):
                 try:
-                    line = json.loads(raw)
+                    line = plain_json(raw)
                 except ValueError:
                     raise DatabaseError("no JSON; accepted: a table") from None
                 if not isinstance(line, dict):

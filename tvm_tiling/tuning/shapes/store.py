@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
 from ...errors import DatabaseError
+from ...plain_text import TextError
 from ...whole_file import refuse_unwritable
 from .schema import ABOUT, METADATA, MIGRATIONS, SCHEMA
 
@@ -179,6 +180,12 @@ class Store:
             raise DatabaseError(self._sentence(str(error))) from None
         except sa.exc.SQLAlchemyError as error:
             raise DatabaseError(self._sentence(str(error))) from None
+        except (
+            UnicodeError,
+            OverflowError,
+            TextError,
+        ) as error:  # SQLite does not hold values to types
+            raise DatabaseError(f"{self.name} is damaged: {error}; accepted: a file that tvm-tiling wrote") from None
 
     def _sentence(self, reason: str) -> str:
         lowered = reason.lower()

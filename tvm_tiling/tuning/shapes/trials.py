@@ -6,7 +6,6 @@ Entries are what serves other shapes, the best cut of each; trials are the recor
 from __future__ import annotations
 
 import functools
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import sqlalchemy as sa
 
 from ...decide.cuts.cut import Cut
 from ...hardware.description import Hardware
+from ...plain_text import plain_json
 from ..measuring.measurer import Measured
 from .database import ShapeDatabase
 from .entries import Entry, compact, put_entries, text
@@ -49,7 +49,7 @@ class TrialLog:
         query = sa.select(TRIALS.c.cut, TRIALS.c.cost).order_by(TRIALS.c.id)
         query = query.where(*(TRIALS.c[name] == value for name, value in where.items()))
         with self.database.store.read() as connection:
-            return {Cut.from_dict(json.loads(row.cut)): row.cost for row in connection.execute(query)}
+            return {Cut.from_dict(plain_json(row.cut)): row.cost for row in connection.execute(query)}
 
     def add(self, measured: Measured) -> None:
         """Keep one result."""

@@ -11,6 +11,7 @@ from ...decide.cuts.cut import Cut
 from ...errors import DatabaseError, HardwareError
 from ...hardware.description import Hardware
 from ...hardware.file import from_toml
+from ...plain_text import plain_json
 from ..measuring.contest import Alone, Contest
 from ..measuring.measurer import Job
 from ..shapes.fingerprint import Fingerprint, fingerprint_of
@@ -67,7 +68,7 @@ class Question:
     def from_json(cls, text: str) -> Question:
         """What `to_json` wrote; DatabaseError for anything else."""
         try:
-            record = json.loads(text)
+            record = plain_json(text)
             candidate = Job(
                 workload=workload_from_dict(record["workload"]),
                 cut=Cut.from_dict(record["cut"]),
@@ -91,7 +92,7 @@ def answer_text(answer: Answer) -> str:
 def answer_of(text: str) -> Answer:
     """What `answer_text` wrote; DatabaseError for anything else."""
     try:
-        ((name, fields),) = json.loads(text).items()
+        ((name, fields),) = plain_json(text).items()
         found: Answer = _ANSWERS[name](**fields)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DatabaseError(f"no answer of a worker: {text[:100]!r}") from None

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import te, tirx, topi
 from tvm.relax import op
 
+from ....lowering.divisors import checked_divisors
 from ..operands import Operands, Value, dtype_of, is_integer, shape_of
 from ..releases import WHERE_SPREADS, before, since
 
@@ -39,7 +40,7 @@ def _truncated(function: Callable[..., Any], over_floats: Callable[..., Any]) ->
             wide_x, wide_y = topi.broadcast_to(x, shape), topi.broadcast_to(y, shape)
             return te.compute(shape, lambda *at: element(wide_x[at], wide_y[at]), name="divided")
 
-        return call.te(divided, a, b)
+        return call.te(divided, a, checked_divisors(call.builder, b, call.op))
 
     return convert
 

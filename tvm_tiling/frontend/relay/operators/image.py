@@ -88,9 +88,13 @@ def _upsampling(call: Operands) -> Value:
 
 def _crop_and_resize(call: Operands) -> Value:
     method = str(call["method"])
+    x = call.tensor(0)
+    images = shape_of(x)[str(call["layout"]).index("N")]
     return call.te(
         topi.image.crop_and_resize,
-        *(call.tensor(place) for place in range(3)),
+        x,
+        call.tensor(1),
+        call.positions(call.tensor(2), images, wraps=False),
         numbers(call["crop_size"]),
         layout=str(call["layout"]),
         method=method,

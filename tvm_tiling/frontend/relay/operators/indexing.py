@@ -10,7 +10,7 @@ import numpy as np
 from tvm import te, tirx, topi
 from tvm.relax import op
 
-from ..operands import Operands, Value, axis_in, bounded, constant, dtype_of, numbers, shape_of
+from ..operands import Operands, Value, axis_in, bounded, constant, dtype_of, numbers, shape_of, value_of
 
 _TAKE_MODES = ("clip", "wrap", "fast")
 
@@ -31,11 +31,24 @@ def _take(call: Operands) -> Value:
 
 def _gather(call: Operands) -> Value:
     x = call.tensor(0)
-    return call.te(topi.gather, x, axis_in(call["axis"], len(shape_of(x))), call.tensor(1))
+    axis = axis_in(call["axis"], len(shape_of(x)))
+    return op.gather_elements(x, call.positions(call.tensor(1), shape_of(x)[axis]), axis)
+
+
+def _places_last(call: Operands, indices: Value, extents: list[int]) -> Value:
+    """Indices whose first axis holds one for each of the axes of `extents`: checked, with that axis last."""
+    known, rank = value_of(indices), len(shape_of(indices))
+    if known is not None:
+        return call.positions(constant(np.moveaxis(known, 0, -1), "int64"), extents)
+    moved = call.emit(op.permute_dims(indices, [*range(1, rank), 0])) if rank > 1 else indices
+    wide = moved if dtype_of(moved) == "int64" else call.emit(op.astype(moved, "int64"))  # as Relax's operators want it
+    return call.positions(wide, extents)
 
 
 def _gather_nd(call: Operands) -> Value:
-    return call.te(topi.gather_nd, call.tensor(0), call.tensor(1), int(call["batch_dims"] or 0))
+    x, indices, outer = call.tensor(0), call.tensor(1), int(call["batch_dims"] or 0)
+    extents = shape_of(x)[outer : outer + shape_of(indices)[0]]
+    return op.gather_nd(x, _places_last(call, indices, extents), outer)
 
 
 def _scatter(reduction: str | None) -> Callable[[Operands], Value]:
@@ -45,19 +58,24 @@ def _scatter(reduction: str | None) -> Callable[[Operands], Value]:
         x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
         how = reduction or str(call["reduction"])
         axis = axis_in(call["axis"] if call["axis"] is not None else 0, len(shape_of(x)))
-        return call.te(topi.scatter_elements, x, indices, updates, axis, how)
+        return op.scatter_elements(x, call.positions(indices, shape_of(x)[axis]), updates, axis, how)
 
     return convert
 
 
 def _scatter_nd(call: Operands) -> Value:
     x, indices, updates = call.tensor(0), call.tensor(1), call.tensor(2)
-    return call.te(topi.scatter_nd, x, indices, updates, str(call["mode"]))
+    places = _places_last(call, indices, shape_of(x)[: shape_of(indices)[0]])
+    return op.scatter_nd(x, places, updates, str(call["mode"]))
 
 
 def _adv_index(call: Operands) -> Value:
     x, *indices = call.tensors(0)
-    return call.te(topi.adv_index, x, indices)
+    extents = shape_of(x)
+    if len(indices) > len(extents):
+        raise ValueError(f"{len(indices)} tensors of indices; accepted: up to {len(extents)}, one for each dimension")
+    checked = [call.positions(index, extent) for index, extent in zip(indices, extents, strict=False)]
+    return call.te(topi.adv_index, x, checked)
 
 
 def _unravel_index(call: Operands) -> Value:
@@ -77,7 +95,7 @@ def _invert_permutation(call: Operands) -> Value:
     bounded(math.prod(shape_of(places)), "places")
     zeros = constant(np.zeros(shape_of(places)), dtype_of(places))
     counted = constant(np.arange(shape_of(places)[0]), dtype_of(places))
-    return call.te(topi.scatter_elements, zeros, places, counted, 0, "update")
+    return op.scatter_elements(zeros, call.positions(places, shape_of(places)[0], wraps=False), counted, 0, "update")
 
 
 def _sparse_to_dense(call: Operands) -> Value:

@@ -15,9 +15,10 @@ def _sequence_mask(call: Operands) -> Value:
 
 
 def _reverse_sequence(call: Operands) -> Value:
-    return call.te(
-        topi.reverse_sequence, call.tensor(0), call.tensor(1), int(call["seq_axis"]), int(call["batch_axis"])
-    )
+    x = call.tensor(0)
+    time, batch = (axis_in(call[name], len(shape_of(x))) for name in ("seq_axis", "batch_axis"))
+    lengths = call.positions(call.tensor(1), shape_of(x)[time] + 1, wraps=False, called="length")
+    return call.te(topi.reverse_sequence, x, lengths, time, batch)
 
 
 def _fifo_buffer(call: Operands) -> Value:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 from tvm import topi
+from tvm.relax import op
 
-from ..operands import Operands, Value, bounded, constant, numbers, shape_of
+from ..operands import Operands, Value, bounded, constant, dtype_of, numbers, shape_of
 
 
 def _multibox_prior(call: Operands) -> Value:
@@ -43,8 +44,16 @@ def _scalar(call: Operands, name: str, place: int) -> float:
 
 def _get_valid_counts(call: Operands) -> Value:
     threshold = _scalar(call, "score_threshold", 1)
-    return call.te(
-        topi.vision.get_valid_counts, call.tensor(0), threshold, int(call["id_index"]), int(call["score_index"])
+    data, (kind, score) = call.tensor(0), _columns(call)
+    return call.te(topi.vision.get_valid_counts, data, threshold, kind, score)
+
+
+def _columns(call: Operands) -> tuple[int, int]:
+    """Which numbers of a box are its class, -1 for none, and its score."""
+    count = shape_of(call.tensor(0))[-1]
+    kind = int(call["id_index"])
+    return (kind if kind < 0 else call.within(kind, count, "id_index")), call.within(
+        call["score_index"], count, "score_index"
     )
 
 
@@ -55,6 +64,13 @@ def _non_max_suppression(call: Operands) -> Value:
         batch, boxes = shape_of(data)[:2]
         bounded(batch * boxes, "boxes")
         indices = constant(np.tile(np.arange(boxes), (batch, 1)), "int32")
+    kind, score = _columns(call)
+    if shape_of(indices) != shape_of(data)[:2] or shape_of(valid) != shape_of(data)[:1]:
+        raise ValueError(
+            f"boxes {shape_of(data)}, counts {shape_of(valid)}, indices {shape_of(indices)}; accepted: (n, boxes, "
+            "numbers), (n,), (n, boxes)"
+        )
+    valid = call.positions(valid, shape_of(data)[1] + 1, wraps=False, called="count of boxes")
     most = _scalar(call, "max_output_size", 3)
     overlap = _scalar(call, "iou_threshold", 4)
     return call.te(
@@ -66,9 +82,9 @@ def _non_max_suppression(call: Operands) -> Value:
         iou_threshold=overlap,
         force_suppress=bool(call["force_suppress"]),
         top_k=int(call["top_k"]),
-        coord_start=int(call["coord_start"]),
-        score_index=int(call["score_index"]),
-        id_index=int(call["id_index"]),
+        coord_start=call.within(call["coord_start"], shape_of(data)[2] - 3, "coord_start"),
+        score_index=score,
+        id_index=kind,
         return_indices=bool(call["return_indices"]),
         invalid_to_bottom=bool(call["invalid_to_bottom"]),
     )
@@ -79,11 +95,20 @@ def _pooled(call: Operands) -> tuple[int, int]:
     return (size[0], size[-1])
 
 
+def _regions(call: Operands) -> Value:
+    """Regions, in each of which the number of its image comes first, checked."""
+    regions = call.tensor(1)
+    images = shape_of(call.tensor(0))[str(call["layout"]).index("N")]
+    number = call.emit(op.astype(call.emit(op.strided_slice(regions, [1], [0], [1])), "int64"))
+    checked = call.emit(op.astype(call.positions(number, images, wraps=False), dtype_of(regions)))
+    return call.emit(op.concat([checked, call.emit(op.strided_slice(regions, [1], [1], [5]))], 1))
+
+
 def _roi_align(call: Operands) -> Value:
     return call.te(
         topi.vision.roi_align,
         call.tensor(0),
-        call.tensor(1),
+        _regions(call),
         _pooled(call),
         call["spatial_scale"],
         mode=str(call["mode"]),
@@ -96,7 +121,7 @@ def _roi_pool(call: Operands) -> Value:
     return call.te(
         topi.vision.roi_pool,
         call.tensor(0),
-        call.tensor(1),
+        _regions(call),
         _pooled(call),
         call["spatial_scale"],
         layout=str(call["layout"]),

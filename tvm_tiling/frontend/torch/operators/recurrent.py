@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
 import tvm
 from tvm import relax
 from tvm.relax import op
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter as Importer
 
-from ...decide.rnn.recurrence import Recurrence
-from ..recurrent_layer import DirectionWeights, direction_of, recurrent_direction, stacked
+from ....decide.rnn.recurrence import Recurrence
+from ...recurrent_layer import DirectionWeights, direction_of, recurrent_direction, stacked
+from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+
+table = Table()
 
 # PyTorch's order of the gates.
 _ORDERS = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 
 
-def _converter(cell: str, activation: str = "tanh") -> Callable[[torch.fx.Node, Importer], relax.Var]:
-    def convert(node: torch.fx.Node, importer: Importer) -> relax.Var:
-        x, start, weights, biases, layers, _, _, bidirectional, batch_first = importer.retrieve_args(node)
-        starts = list(start) if cell == "lstm" else [start]
-        return _layers(importer, cell, activation, x, starts, list(weights), biases, layers, bidirectional, batch_first)
-
-    return convert
+def _register(operator: str, cell: str, activation: str = "tanh") -> None:
+    @table(operator)
+    def convert(
+        t: Translation,
+        input: relax.Expr,
+        hx: Value,
+        params: list[relax.Expr],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[relax.Expr, ...]:
+        if train and dropout:
+            raise Unserved("dropout while training; expected a module in eval()")
+        starts = list(hx) if cell == "lstm" else [hx]
+        return _layers(
+            t.builder, cell, activation, input, starts, params, has_biases, num_layers, bidirectional, batch_first
+        )
 
 
 def _layers(
-    importer: Importer,
+    builder: relax.BlockBuilder,
     cell: str,
     activation: str,
     x: relax.Expr,
@@ -38,15 +51,14 @@ def _layers(
     layers: int,
     bidirectional: bool,
     batch_first: bool,
-) -> relax.Var:
+) -> tuple[relax.Expr, ...]:
     """The outputs of the last layer, and the last states of all layers and directions."""
-    builder = importer.block_builder
     directions = 2 if bidirectional else 1
     each = 4 if biases else 2
-    if str(x.ty.dtype) != "float32" or len(x.ty.shape) != 3:
-        raise ValueError(f"{cell} of {x.ty}; accepted: float32 of three dimensions")
+    if dtype_of(x) != "float32" or len(shape_of(x)) != 3:
+        raise Unserved(f"input {shape_of(x)} of {dtype_of(x)}; expected three axes of float32")
     if len(weights) != layers * directions * each:
-        raise ValueError(f"{cell} with projections; accepted: proj_size=0")
+        raise Unserved("weights with projections; expected proj_size=0")
     if batch_first:
         x = builder.emit(op.permute_dims(x, [1, 0, 2]))
     finals: list[list[Any]] = [[] for _ in starts]
@@ -73,22 +85,17 @@ def _layers(
         x = outputs[0] if directions == 1 else builder.emit(op.concat(outputs, 2))
     if batch_first:
         x = builder.emit(op.permute_dims(x, [1, 0, 2]))
-    return builder.emit(relax.Tuple([x, *(stacked(builder, states) for states in finals)]))
+    return (x, *(stacked(builder, states) for states in finals))
 
 
 def _of_direction(builder: relax.BlockBuilder, states: relax.Expr, place: int) -> relax.Expr | None:
     """One direction's part of the states of all; None where they are 0."""
-    value = builder.lookup_binding(states) if isinstance(states, relax.Var) else states
-    if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.full":
-        filled = value.args[1]
-        if isinstance(filled, tvm.ir.GenericConst) and not filled.value.numpy().any():
-            return None
+    if isinstance(states, tvm.ir.GenericConst) and not states.value.numpy().any():
+        return None
     return direction_of(builder, states, place)
 
 
-CONVERTERS: dict[str, Callable[[torch.fx.Node, Importer], relax.Var]] = {
-    "lstm.input": _converter("lstm"),
-    "gru.input": _converter("gru"),
-    "rnn_tanh.input": _converter("rnn"),
-    "rnn_relu.input": _converter("rnn", "relu"),
-}
+_register("lstm.input", "lstm")
+_register("gru.input", "gru")
+_register("rnn_tanh.input", "rnn")
+_register("rnn_relu.input", "rnn", "relu")

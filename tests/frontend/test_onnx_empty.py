@@ -1,0 +1,77 @@
+"""ONNX operators on tensors without elements, beside onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_judge import by_package, check, model_of
+
+FLOAT = {"y": "float32"}
+
+
+def floats(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
+def one(operator, given, constants=None, kind="float32", **attributes):
+    """A model of one operator, of inputs and then constants."""
+    constants = constants or {}
+    node = helper.make_node(operator, [*given, *constants], ["y"], **attributes)
+    return model_of([node], given, {"y": kind}, constants)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)])
+def test_running_sums_of_nothing(shape, axis, reverse, exclusive):
+    given = {"x": floats(*shape)}
+    check(one("CumSum", given, {"a": np.array(axis)}, reverse=reverse, exclusive=exclusive), given)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2, 2), (2, 3, 0, 2), (2, 0, 2, 2)])
+def test_mean_variance_normalization_of_nothing(shape):
+    given = {"x": floats(*shape)}
+    check(one("MeanVarianceNormalization", given), given)
+
+
+# By name: operator, shape of its input, constants, attributes.
+CASES = {
+    "matmul over nothing": ("MatMul", (2, 0), {"w": floats(0, 3)}, {}),
+    "matmul of no rows": ("MatMul", (0, 4), {"w": floats(4, 3)}, {}),
+    "gemm": ("Gemm", (2, 0), {"w": floats(0, 3), "b": floats(3)}, {}),
+    "softmax": ("Softmax", (2, 0), {}, {}),
+    "layer norm": ("LayerNormalization", (0, 2), {"s": floats(2)}, {}),
+    "conv": ("Conv", (0, 2, 5, 5), {"w": floats(3, 2, 3, 3)}, {}),
+    "pool": ("MaxPool", (0, 2, 5, 5), {}, {"kernel_shape": [2, 2]}),
+    "pad to something": ("Pad", (2, 0), {"p": np.array([0, 2, 0, 1])}, {}),
+    "concat": ("Concat", (2, 0), {"c": floats(2, 3)}, {"axis": 1}),
+    "reshape": ("Reshape", (2, 0), {"s": np.array([0, 7])}, {"allowzero": 1}),
+    "expand": ("Expand", (2, 1), {"s": np.array([2, 0])}, {}),
+    "gather": ("Gather", (2, 3), {"i": np.array([], "int64")}, {}),
+    "tile": ("Tile", (2, 4), {"r": np.array([0, 2])}, {}),
+    "sum": ("ReduceSum", (2, 0, 3), {"a": np.array([1])}, {}),
+    "product": ("ReduceProd", (2, 0, 3), {"a": np.array([1])}, {}),
+    "resize": ("Upsample", (0, 1, 4, 4), {"s": np.array([1, 1, 2, 2], "float32")}, {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing(name):
+    operator, shape, constants, attributes = CASES[name]
+    given = {"x": floats(*shape)}
+    model = one(operator, given, constants, **attributes)
+    if operator == "Upsample":
+        model.opset_import[0].version = 9
+    check(model, given)
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(0, 2), (4, 0)])
+@pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_recurrent_layers_of_no_steps_or_rows(operator, gates, steps, batch):
+    given = {"x": floats(steps, batch, 5)}
+    constants = {"w": floats(1, gates * 3, 5), "r": floats(1, gates * 3, 3)}
+    node = helper.make_node(operator, ["x", "w", "r"], ["y", "h"], hidden_size=3)
+    states, last = by_package(model_of([node], given, {**FLOAT, "h": "float32"}, constants), given)
+    assert states.shape == (steps, 1, batch, 3)
+    np.testing.assert_array_equal(last, np.zeros((1, batch, 3), "float32"))

@@ -1,0 +1,409 @@
+"""ONNX operators in forms that TVM's importer reads otherwise than the standard, beside onnxruntime."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_judge import by_package, by_reference, check, model_of
+
+from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
+from tvm_tiling.model.compile import compile_model
+
+FLOAT = {"y": "float32"}
+
+
+def floats(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
+def node(operator, inputs, outputs="y", **attributes):
+    return helper.make_node(operator, inputs.split(","), outputs.split(","), **attributes)
+
+
+# ---- moved elements --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_scatter_elements_with_indices_smaller_than_the_data_off_the_axis(axis, reduction):
+    shape = [2, 2, 2]
+    shape[axis % 3] = 3
+    indices = np.random.default_rng(axis + 1).permuted(np.broadcast_to(np.arange(-2, 1), (*shape[:-1], 3)), axis=-1)
+    indices = indices[..., : shape[-1]]
+    given = {"x": floats(3, 4, 5), "i": np.ascontiguousarray(indices), "u": floats(*shape)}
+    if reduction == "none":  # where two updates meet, either may stay
+        given["i"] = np.indices(shape)[axis] - 3
+    operator = node("ScatterElements", "x,i,u", axis=axis, reduction=reduction)
+    check(model_of([operator], given, FLOAT), given)
+
+
+def test_scatter_elements_without_updates():
+    given = {"x": floats(3, 4), "i": np.zeros((0, 2), "int64"), "u": floats(0, 2)}
+    check(model_of([node("ScatterElements", "x,i,u")], given, FLOAT), given)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(3, 1, 1), (1, 3, -1), (9, 12, 1), (-1, -4, 1), (2, 2, 1), (-9, -8, -1), (3, -9, -2)]
+)
+def test_slices_with_an_empty_result_and_around_it(start, end, step):
+    given = {"x": floats(4, 3)}
+    bounds = {"s": [start], "e": [end], "a": [0], "t": [step]}
+    check(model_of([node("Slice", "x,s,e,a,t", "a1"), node("Neg", "a1")], given, FLOAT, bounds), given)
+
+
+@pytest.mark.parametrize(("sizes", "count"), [([3, 4], None), ([0, 7], None), ([7], None), (None, 3), (None, 4)])
+def test_uneven_splits_into_relus(sizes, count):
+    given, parts = {"x": floats(2, 7)}, count or len(sizes)
+    more = {"num_outputs": count} if count else {}
+    nodes = [node("Split", "x" if count else "x,s", ",".join(f"a{i}" for i in range(parts)), axis=1, **more)]
+    nodes += [node("Relu", f"a{i}", f"y{i}") for i in range(parts)]
+    constants = {} if count else {"s": np.array(sizes)}
+    check(model_of(nodes, given, {f"y{i}": "float32" for i in range(parts)}, constants), given)
+
+
+# ---- pools and convolutions ------------------------------------------------------------------------------------------
+
+POOLS = [
+    {"kernel_shape": [3, 3], "strides": [2, 2]},
+    {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1]},
+    {"kernel_shape": [2, 2], "strides": [3, 3], "dilations": [2, 3], "pads": [0, 1, 1, 0]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER", "ceil_mode": 0},
+    {"kernel_shape": [3, 3], "strides": [3, 2], "auto_pad": "SAME_UPPER", "ceil_mode": 0},
+    {"kernel_shape": [2, 3], "strides": [2, 2], "auto_pad": "VALID"},
+]
+
+
+@pytest.mark.parametrize("attributes", POOLS, ids=range(len(POOLS)))
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_lp_pool_with_ceil_mode(attributes, p):
+    given = {"x": floats(1, 2, 8, 8)}
+    check(model_of([node("LpPool", "x", p=p, **{"ceil_mode": 1, **attributes})], given, FLOAT), given, rtol=1e-4)
+
+
+@pytest.mark.parametrize("attributes", POOLS, ids=range(len(POOLS)))
+@pytest.mark.parametrize("counted", [0, 1])
+def test_average_pool_with_ceil_mode(attributes, counted):
+    given = {"x": floats(1, 2, 8, 8)}
+    operator = node("AveragePool", "x", count_include_pad=counted, **{"ceil_mode": 1, **attributes})
+    check(model_of([operator], given, FLOAT, opset=19), given)
+
+
+@pytest.mark.parametrize("attributes", POOLS, ids=range(len(POOLS)))
+def test_max_pool_with_ceil_mode_and_places(attributes):
+    given = {"x": floats(1, 2, 8, 8)}
+    operator = node("MaxPool", "x", "y,i", **{"ceil_mode": 1, **attributes})
+    check(model_of([operator], given, {**FLOAT, "i": "int64"}), given)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool", "Conv", "ConvInteger"])
+def test_a_kernel_larger_than_its_image_is_refused(operator):
+    given, constants = {"x": floats(1, 1, 3, 3)}, {}
+    attributes, inputs, outputs = {"kernel_shape": [5, 2]}, "x", FLOAT
+    if operator.startswith("Conv"):
+        given = {"x": floats(1, 1, 3, 3).astype("float32" if operator == "Conv" else "uint8")}
+        constants, inputs = {"w": np.ones((1, 1, 5, 2), given["x"].dtype)}, "x,w"
+        outputs = FLOAT if operator == "Conv" else {"y": "int32"}
+    model = model_of([node(operator, inputs, **attributes)], given, outputs, constants)
+    with pytest.raises(UnsupportedOperator, match="a window spans 5 elements of an axis of 3, padding included"):
+        compile_model(model, cache=False)
+
+
+@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("shape", [[10, 8], [9, 11]])
+def test_transposed_convolutions_with_output_shape(auto_pad, shape):
+    given = {"x": floats(1, 2, 5, 5)}
+    operator = node("ConvTranspose", "x,w,b", output_shape=shape, strides=[2, 2], auto_pad=auto_pad)
+    check(model_of([operator], given, FLOAT, {"w": floats(2, 3, 3, 4), "b": floats(3)}), given, rtol=1e-4, atol=1e-5)
+
+
+def test_transposed_convolutions_with_more_output_than_windows_reach():
+    given = {"x": floats(1, 2, 5, 5)}
+    constants = {"w": floats(2, 3, 3, 4), "b": floats(3)}
+    more = node("ConvTranspose", "x,w,b", output_shape=[13, 15], strides=[2, 2])
+    result = by_package(model_of([more], given, FLOAT, constants), given)[0]
+    whole = node("ConvTranspose", "x,w,b", strides=[2, 2])
+    reached = by_package(model_of([whole], given, FLOAT, constants), given)[0]
+    assert result.shape == (1, 3, 13, 15)
+    np.testing.assert_allclose(result[..., :11, :12], reached, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(result[..., 11:, :], np.broadcast_to(constants["b"][:, None, None], (1, 3, 2, 15)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 0.125])
+@pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
+@pytest.mark.parametrize("samples", [0, 2])
+def test_roi_align_with_a_spatial_scale(mode, scale, samples):
+    boxes = np.array([[1, 2, 5, 7], [0, 0, 3, 3.5], [2, 2, 2, 2]], "float32") / scale
+    given = {"x": floats(2, 3, 8, 8), "r": boxes.astype("float32"), "b": np.array([0, 1, 1])}
+    attributes = {"output_height": 3, "output_width": 2, "sampling_ratio": samples, "spatial_scale": scale}
+    operator = node("RoiAlign", "x,r,b", coordinate_transformation_mode=mode, **attributes)
+    check(model_of([operator], given, FLOAT), given)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resize_with_aligned_corners_to_and_from_an_axis_of_one(mode):
+    for shape, sizes in (((1, 1, 4, 4), [1, 1, 1, 3]), ((1, 1, 1, 4), [1, 1, 3, 1])):
+        given = {"x": floats(*shape)}
+        operator = node("Resize", "x,,,s", mode=mode, coordinate_transformation_mode="align_corners")
+        check(model_of([operator], given, FLOAT, {"s": np.array(sizes)}), given, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_grid_sample_reflected_along_an_axis_of_one(mode):
+    grid = np.random.default_rng(0).uniform(-2, 2, (1, 3, 3, 2)).astype("float32")
+    for shape in ((1, 2, 1, 4), (1, 2, 4, 1)):
+        given = {"x": floats(*shape), "g": grid}
+        operator = node("GridSample", "x,g", mode=mode, padding_mode="reflection", align_corners=1)
+        check(model_of([operator], given, FLOAT, opset=20), given, rtol=1e-4, atol=1e-5)
+
+
+# ---- elements that are chosen ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_top_k_with_a_nan(largest, k):
+    x = floats(6, 8)
+    for row, column in ((0, 2), (1, 0), (1, 7), (2, 5), (3, 1)):
+        x[row, column] = np.nan
+    x[3, 2:4], x[4, 3], x[4, 5] = (np.inf, -np.inf), -0.0, 0.0
+    x[5] = np.nan
+    given, outputs = {"x": x}, {**FLOAT, "i": "int64"}
+    check(model_of([node("TopK", "x,k", "y,i", largest=largest)], given, outputs, {"k": np.array([k])}), given)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64"])
+def test_top_k_takes_the_first_of_equals_and_may_be_left_unsorted(dtype):
+    given = {"x": np.array([[3, 1, 3, 2, 1, 3], [0, 0, 0, 0, 0, 0]], dtype)}
+    for largest in (0, 1):
+        operator = node("TopK", "x,k", "y,i", largest=largest, sorted=0)
+        model = model_of([operator], given, {"y": dtype, "i": "int64"}, {"k": np.array([4])})
+        values, places = by_package(model, given)
+        order = np.argsort(-given["x"] if largest else given["x"], axis=1, kind="stable")[:, :4]
+        np.testing.assert_array_equal(places, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(given["x"], order, 1))
+
+
+@pytest.mark.parametrize("k", [-1, 9])
+def test_top_k_of_more_than_there_are_is_refused(k):
+    model = model_of([node("TopK", "x,k", "y,i")], {"x": floats(2, 8)}, {**FLOAT, "i": "int64"}, {"k": np.array([k])})
+    with pytest.raises((UnsupportedOperator, ModelFormatError), match="k"):
+        compile_model(model, cache=False)
+
+
+BOXES = np.array([[[0, 0, 1, 1], [0, 0, 1, 2], [2, 2, 0, 0], [5, 5, 6, 6], [0.25, 0, 1, 1]]], "float32")
+
+
+@pytest.mark.parametrize("threshold", [None, 0.0, 0.25, 0.5, 0.75])
+@pytest.mark.parametrize("centre", [0, 1])
+def test_non_max_suppression_at_its_threshold(threshold, centre):
+    given = {"b": BOXES, "s": np.array([[[0.9, 0.8, 0.7, -0.6, 0.9], [0.1, 0.2, 0.3, 0.3, -0.5]]], "float32")}
+    constants = {"m": np.array([2**40]), "t": np.array([threshold or 0.0], "float32")}
+    if threshold is None:
+        constants.pop("t")
+    operator = node("NonMaxSuppression", "b,s,m" + (",t" if "t" in constants else ""), center_point_box=centre)
+    check(model_of([operator], given, {"y": "int64"}, constants), given)
+
+
+def test_non_max_suppression_without_a_limit_chooses_nothing():
+    given = {"b": BOXES, "s": np.ones((1, 1, 5), "float32")}
+    check(model_of([node("NonMaxSuppression", "b,s")], given, {"y": "int64"}), given)
+
+
+# ---- element by element ----------------------------------------------------------------------------------------------
+
+
+def test_equality_of_booleans():
+    left, right = (np.random.default_rng(seed).random((4, 9)) > 0.5 for seed in (0, 1))
+    given = {"x": left, "z": right}
+    nodes = [node("Equal", "x,z", "e"), node("Equal", "e,one", "f"), node("Not", "f")]
+    check(model_of(nodes, given, {"y": "bool"}, {"one": np.array(True)}), given)
+
+
+@pytest.mark.parametrize("exponents", ["int32", "int64", "float32"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_powers_of_integers(dtype, exponents):
+    given = {"x": np.array([2, -3, 5, 0, 7], dtype), "e": np.array([3, 3, 11, 0, 1], exponents)}
+    check(model_of([node("Pow", "x,e")], given, {"y": dtype}), given)
+    squared = model_of([node("Pow", "x,e")], {"x": given["x"]}, {"y": dtype}, {"e": np.array(2, exponents)})
+    check(squared, {"x": given["x"]})
+
+
+@pytest.mark.parametrize("axes", [[0], [1], [-1, 0], None])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_log_of_sums_of_exponentials_of_infinities(axes, keepdims):
+    given = {"x": np.array([[1, np.inf, 2], [-np.inf, 3, -np.inf], [-np.inf] * 3, [1, 2, 3]], "float32")}
+    constants = {} if axes is None else {"a": np.array(axes)}
+    operator = node("ReduceLogSumExp", "x" if axes is None else "x,a", keepdims=keepdims)
+    for x in (given["x"], np.full((2, 2), -np.inf, "float32"), np.array([[1, np.nan]], "float32")):
+        check(model_of([operator], {"x": x}, FLOAT, constants), {"x": x})
+
+
+def test_a_chain_whose_fused_name_is_longer_than_a_file_name():
+    given = {"x": floats(4, 7)}
+    names = ["x", *(f"a{i}" for i in range(23)), "y"]
+    check(model_of([node("Neg", a, b) for a, b in pairwise(names)], given, FLOAT), given)
+
+
+UNARY = "Acos Asinh Atan Celu Cosh Elu Erf Gelu Selu Sign Sinh ThresholdedRelu"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("operator", UNARY.split())
+def test_functions_in_half_and_double_precision(operator, dtype):
+    given = {"x": np.linspace(-1, 1, 12).reshape(3, 4).astype(dtype)}
+    model = model_of([node(operator, "x")], given, {"y": dtype}, opset=20)
+    result = by_package(model, given)[0]
+    if operator in ("Erf", "Gelu"):  # the reference's has seven digits
+        x = given["x"].astype("float64")
+        wanted = np.vectorize(math.erf)(x if operator == "Erf" else x / math.sqrt(2))
+        wanted = wanted if operator == "Erf" else x * (1 + wanted) / 2
+    else:
+        wanted = by_reference(model, given)[0]
+    assert (result.dtype, result.shape) == (given["x"].dtype, (3, 4))
+    rtol, atol = (2e-3, 1e-3) if dtype == "float16" else (1e-7, 1e-12)
+    np.testing.assert_allclose(result.astype("float64"), wanted.astype("float64"), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceL2", "ReduceSumSquare", "ReduceL1", "ReduceMax"])
+def test_reductions_keep_the_type_of_integers(operator, dtype):
+    given = {"x": np.random.default_rng(0).integers(-9, 10, (3, 5)).astype(dtype)}
+    model = model_of([node(operator, "x,a")], given, {"y": dtype}, {"a": np.array([1])})
+    if (operator, dtype) == ("ReduceL2", "int64"):  # which onnxruntime lacks
+        wanted = np.sqrt((given["x"] ** 2).sum(axis=1, keepdims=True)).astype(dtype)
+        np.testing.assert_array_equal(by_package(model, given)[0], wanted)
+        return
+    check(model, given)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_local_response_normalization_of_an_odd_and_an_even_number_of_channels(size):
+    given = {"x": floats(1, 5, 3, 2)}
+    model = model_of([node("LRN", "x", size=size, alpha=0.5)], given, FLOAT)
+    if size % 2:
+        check(model, given)
+    squares = np.pad(given["x"] ** 2, [(0, 0), ((size - 1) // 2, size // 2), (0, 0), (0, 0)])
+    sums = sum(squares[:, place : place + 5] for place in range(size))
+    np.testing.assert_allclose(by_package(model, given)[0], given["x"] / (1 + 0.5 / size * sums) ** 0.75, rtol=1e-5)
+
+
+# ---- recurrent layers ------------------------------------------------------------------------------------------------
+
+
+def recurrent(operator, gates, directions, bias=True):
+    given = {"x": floats(4, 2, 5)}
+    constants = {"w": floats(directions, gates * 3, 5), "r": floats(directions, gates * 3, 3)}
+    if bias:
+        constants["b"] = floats(directions, 2 * gates * 3)
+    return given, constants
+
+
+@pytest.mark.parametrize(
+    ("activations", "alpha", "beta"),
+    [
+        (["Tanh", "LeakyRelu"], [0.3], []),
+        (["HardSigmoid", "LeakyRelu"], [0.3, 0.2], [0.4]),
+        (["Affine", "HardSigmoid"], [0.3, 0.1], [0.4, 0.6]),
+        (["ThresholdedRelu", "Elu"], [0.3, 0.7], []),
+    ],
+)
+def test_activations_of_an_rnn_take_their_numbers_in_order(activations, alpha, beta):
+    given, constants = recurrent("RNN", 1, 2)
+    numbers = {"activation_alpha": alpha, "activation_beta": beta}
+    numbers = {name: value for name, value in numbers.items() if value}
+    operator = node("RNN", "x,w,r,b", hidden_size=3, direction="bidirectional", activations=activations, **numbers)
+    check(model_of([operator], given, FLOAT, constants), given, rtol=1e-4, atol=1e-5)
+
+
+def test_activations_of_an_lstm_take_their_numbers_in_order():
+    given, constants = recurrent("LSTM", 4, 1)
+    numbers = {"activation_alpha": [0.3, 0.7], "activation_beta": [0.4, 0.1]}
+    operator = node("LSTM", "x,w,r,b", hidden_size=3, activations=["HardSigmoid", "Tanh", "Affine"], **numbers)
+    check(model_of([operator], given, FLOAT, constants), given, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("activations", [["Tanh", "LeakyRelu"], ["LeakyRelu", "Tanh"], ["Softsign", "Softsign"]])
+def test_an_rnn_of_constant_weights_without_a_bias(activations):
+    given, constants = recurrent("RNN", 1, 2, bias=False)
+    operator = node("RNN", "x,w,r", hidden_size=3, direction="bidirectional", activations=activations)
+    check(model_of([operator], given, FLOAT, constants), given, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("output", [0, 1, 2])
+def test_an_lstm_into_a_norm(output):
+    given, constants = recurrent("LSTM", 4, 1)
+    outputs = ",".join("a" if place == output else "" for place in range(output + 1))
+    nodes = [node("LSTM", "x,w,r,b", outputs, hidden_size=3), node("ReduceL2", "a,axes", keepdims=0)]
+    check(model_of(nodes, given, FLOAT, {**constants, "axes": [-1]}), given, rtol=1e-4, atol=1e-5)
+
+
+# ---- what is behind data-dependent shapes ----------------------------------------------------------------------------
+
+BEHIND = {
+    "relu": ([("Relu", "a")], {}),
+    "matmul": ([("MatMul", "a,w"), ("Softmax", "b1")], {"w": floats(3, 5)}),
+    "sum": ([("ReduceSum", "a,axes")], {"axes": np.array([0])}),
+    "norm": ([("LayerNormalization", "a,s")], {"s": floats(3)}),
+    "concat": ([("Concat", "a,x")], {}),
+    "transpose": ([("Transpose", "a"), ("Neg", "b1")], {}),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_compress_followed_by_others(name):
+    chain, constants = BEHIND[name]
+    given = {"x": floats(4, 3), "c": np.array([1, 0, 1, 1], bool)}
+    nodes = [node("Compress", "x,c", "a", axis=0)]
+    for place, (operator, inputs) in enumerate(chain):
+        output = "y" if place == len(chain) - 1 else f"b{place + 1}"
+        nodes.append(node(operator, inputs, output, **({"axis": 0} if operator == "Concat" else {})))
+    check(model_of(nodes, given, FLOAT, constants), given, rtol=1e-4, atol=1e-5)
+
+
+def test_non_max_suppression_followed_by_others():
+    given = {"b": BOXES, "s": np.array([[[0.9, 0.8, 0.7, 0.6, 0.5]]], "float32"), "x": floats(5, 3)}
+    constants = {"m": np.array([10]), "t": np.array([0.3], "float32"), "two": np.array(2)}
+    nodes = [
+        node("NonMaxSuppression", "b,s,m,t", "i"),
+        node("Gather", "i,two", "g", axis=1),
+        node("Gather", "x,g", "a"),
+        node("Mul", "a,a"),
+    ]
+    check(model_of(nodes, given, FLOAT, constants), given)
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [[-5, 3], [2**31, 3], [3, 2**62]])
+def test_dimensions_that_are_no_sizes_are_refused(shape):
+    model = model_of([node("Relu", "x")], {"x": floats(1, 3)}, FLOAT)
+    for dim, extent in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
+        dim.dim_value = extent
+    with pytest.raises(ModelFormatError, match=r"a dimension of input 'x' .* is out of range: .*; expected 0 to "):
+        compile_model(model, cache=False)
+
+
+def test_recursive_functions_are_refused():
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my.own", 1)]
+    body = [helper.make_node("Itself", ["a"], ["b"], domain="my.own")]
+    function = helper.make_function("my.own", "Itself", ["a"], ["b"], body, opsets)
+    model = model_of([helper.make_node("Itself", ["x"], ["y"], domain="my.own")], {"x": floats(3)}, FLOAT)
+    model.functions.append(function)
+    model.opset_import.append(opsets[1])
+    with pytest.raises(ModelFormatError, match=r"a function calls itself"):
+        compile_model(model, cache=False)
+
+
+def test_means_of_nothing_are_what_the_reference_says():
+    given = {"x": floats(2, 0, 3)}
+    model = model_of([node("ReduceMean", "x,a")], given, FLOAT, {"a": np.array([1])})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of what is wanted here
+        wanted = by_reference(model, given)
+    np.testing.assert_array_equal(by_package(model, given)[0], wanted[0])

@@ -1,0 +1,83 @@
+"""Functions of one number, and activations, of PyTorch programs."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_compare import compare  # noqa: E402
+
+functional = torch.nn.functional
+POINTS = torch.cat(
+    [torch.linspace(-4, 4, 81), torch.tensor([1e-30, -1e-7, 3e-5, -88.0, 90.0, float("inf"), -float("inf")])]
+)
+NEAR_ZERO = torch.tensor(
+    [1e-12, -1e-9, 3e-7, -2e-5, 1e-3, -0.02, 0.1, -0.3, 0.39, 0.41, 0.5, -0.5, 0.99, -0.99, 1.01, 3.0]
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log1p_and_expm1_near_zero(dtype):
+    compare(
+        lambda x: (x.log1p(), x.expm1(), x.tanh(), x.sinh(), x.atanh(), x.asinh(), x.asin(), x.erf()),
+        NEAR_ZERO.to(dtype),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_log1p_and_expm1_at_the_edges(dtype):
+    edges = torch.tensor([0.0, -0.0, -1.0, -2.0, float("inf"), -float("inf"), float("nan"), 200.0, -200.0], dtype=dtype)
+    compare(lambda x: (x.log1p(), x.expm1()), edges)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_functions_of_all_types(dtype):
+    x = POINTS[:81].to(dtype)
+    compare(
+        lambda x: (
+            x.exp(), x.sin(), x.cos(), x.tan(), x.sinh(), x.cosh(), x.tanh(), x.atan(), x.asinh(), x.erf(), x.erfc(),
+            x.sigmoid(), x.abs().sqrt(), x.abs().log(), x.abs().log2(), x.abs().log10(), x.exp2(), x.abs().rsqrt(),
+            x.reciprocal(), x.acos(), x.asin(), x.atanh(), x.abs().acosh(), x.abs().lgamma(),
+        ),
+        x,
+        rtol=1e-5 if dtype is not torch.float64 else 1e-9,
+        atol=1e-6 if dtype is not torch.float64 else 1e-12,
+    )  # fmt: skip
+
+
+def test_selu_elu_and_celu_with_their_factors():
+    compare(
+        lambda x: (
+            functional.selu(x),
+            functional.elu(x, 1.7),
+            functional.celu(x, 0.6),
+            torch.ops.aten.elu(x, 1.5, 2.0, 0.5),
+        ),
+        POINTS,
+    )
+
+
+def test_activations():
+    compare(
+        lambda x: (
+            functional.gelu(x),
+            functional.gelu(x, approximate="tanh"),
+            functional.silu(x),
+            functional.leaky_relu(x, 0.2),
+            functional.hardtanh(x, -0.5, 2),
+            functional.softplus(x, 2, 3),
+            functional.mish(x),
+            functional.hardswish(x),
+            functional.logsigmoid(x),
+        ),
+        POINTS[:-2],
+        atol=1e-6,
+    )
+
+
+def test_rounding_of_halves_and_decimals():
+    x = torch.tensor([0.5, 1.5, 2.5, -0.5, -2.5, 0.125, 12345.678, -0.0])
+    compare(lambda x: (x.round(), x.round(decimals=2), x.round(decimals=-2), x.trunc(), x.floor(), x.ceil()), x)
+    compare(lambda i: (i.round(), i.trunc(), i.floor(), i.ceil(), i.abs(), i.sign()), torch.tensor([-3, 0, 4]))

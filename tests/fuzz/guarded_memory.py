@@ -1,0 +1,114 @@
+"""A model run operator by operator, each of its tensors between pages that no program may touch.
+
+A kernel that reads or writes beside a tensor ends the process, and bytes that share a page with a tensor are compared.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.model.build import build_functions
+from tvm_tiling.model.pipeline import lower
+from tvm_tiling.schedule import llvm_target
+
+GUARD = 16 * mmap.PAGESIZE  # bytes on each side
+PROT_NONE = 0
+ALIGNMENT = 64  # bytes, as kernels expect: so much may lie between the end of a tensor and of its page
+
+
+class Walled:
+    """An array whose first byte (`at_end` False) or last bytes lie where accessible memory begins or ends."""
+
+    def __init__(self, shape: Sequence[int], dtype: str, at_end: bool) -> None:
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        room = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(-1, room + 2 * GUARD)
+        whole = np.frombuffer(memory, np.uint8)
+        libc = ctypes.CDLL(None)
+        for start in (0, GUARD + room):
+            address = ctypes.c_void_p(whole.ctypes.data + start)
+            assert libc.mprotect(address, ctypes.c_size_t(GUARD), PROT_NONE) == 0
+        self._page = whole[GUARD : GUARD + room]
+        self._page[:] = 0xFF
+        start = (room - size) // ALIGNMENT * ALIGNMENT if at_end else 0
+        self._beside = np.ones(room, bool)
+        self._beside[start : start + size] = False
+        self.array = np.ndarray(tuple(shape), kind, self._page, start)
+        self.tensor = tvm_ffi.from_dlpack(self.array, require_alignment=ALIGNMENT)
+
+    def check(self) -> None:
+        """Raise AssertionError if a byte beside the array was written."""
+        assert (self._page[self._beside] == 0xFF).all(), "a byte beside a tensor was written"
+
+
+class WalledModel:
+    """A Relax module of fixed shapes, lowered by this package, each of its kernels called on walled tensors."""
+
+    def __init__(self, module: tvm.IRModule, hardware: Hardware) -> None:
+        lowered, _ = lower(module, hardware)
+        self._main = lowered["main"]
+        functions = {
+            variable.name_hint: func.with_attr("global_symbol", variable.name_hint)
+            for variable, func in lowered.functions.items()
+            if isinstance(func, tirx.PrimFunc)
+        }
+        libraries = build_functions(functions, llvm_target(hardware), 1)
+        self._kernels = {name: library[name] for library in libraries for name in functions}
+
+    def run(self, arrays: Sequence[np.ndarray], at_end: bool) -> list[np.ndarray]:
+        """The outputs for these inputs."""
+        made: list[Walled] = []
+
+        def walled(shape: Sequence[Any], dtype: Any) -> Walled:
+            made.append(Walled([int(extent) for extent in shape], str(dtype), at_end))
+            return made[-1]
+
+        def filled(array: np.ndarray) -> Walled:
+            result = walled(array.shape, array.dtype)
+            result.array[...] = array
+            return result
+
+        known: dict[relax.Var, Any] = {
+            parameter: filled(array) for parameter, array in zip(self._main.params, arrays, strict=True)
+        }
+
+        def value(expr: relax.Expr) -> Any:
+            if isinstance(expr, relax.Var):
+                return known[expr]
+            if isinstance(expr, tvm.ir.GenericConst):
+                return filled(expr.value.numpy())
+            if isinstance(expr, relax.Tuple):
+                return [value(field) for field in expr.fields]
+            if isinstance(expr, relax.TupleGetItem):
+                return value(expr.tuple_value)[expr.index]
+            name = expr.op.name.removeprefix("relax.")
+            if name == "reshape":
+                return filled(value(expr.args[0]).array.reshape([int(extent) for extent in expr.args[1]]))
+            assert name == "call_tir", f"{name}: not met in a lowered model of fixed shapes"
+            types = expr.ty_args[0]
+            fields = list(types.fields) if isinstance(types, relax.TupleType) else [types]
+            outputs = [walled(field.shape, field.dtype) for field in fields]
+            operands = [*value(expr.args[1]), *outputs]
+            self._kernels[expr.args[0].name_hint](*[operand.tensor for operand in operands])
+            return outputs if isinstance(types, relax.TupleType) else outputs[0]
+
+        try:
+            for block in self._main.body.blocks:
+                for binding in block.bindings:
+                    known[binding.var] = value(binding.value)
+            result = value(self._main.body.body)
+        finally:
+            for one in made:
+                one.check()
+        return [one.array.copy() for one in (result if isinstance(result, list) else [result])]

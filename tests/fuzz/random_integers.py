@@ -1,0 +1,159 @@
+"""Random chains of integer arithmetic on values at the edges of their types: zero divisors, the lowest number, shifts
+too far.
+
+NumPy judges: a chain that divides by zero has to be refused by one sentence, when it is compiled if the divisors are
+constants, else in its run. Every other gives NumPy's results. Sums and products are left out: where they overflow
+within one kernel, TVM and LLVM may reason as if they did not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from case import Case
+from tvm import relax
+
+import tvm_tiling as tt
+
+DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DRAWS = 4  # sets of inputs for each model that is compiled
+
+
+def _towards_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.floor_divide(a - np.fmod(a, b), b)
+
+
+REFERENCES: dict[str, Callable[..., np.ndarray]] = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "divide": _towards_zero,
+    "floor_divide": np.floor_divide,
+    "mod": np.fmod,
+    "floor_mod": np.remainder,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
+}
+DIVISIONS = ("divide", "floor_divide", "mod", "floor_mod")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An operand: a constant, or an input that is drawn anew for every run."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_constant: bool
+    has_zeros: bool
+
+    def drawn(self, rng: random.Random) -> np.ndarray:
+        """Values of which most are at an edge."""
+        limits, bits = np.iinfo(self.dtype), 8 * np.dtype(self.dtype).itemsize
+        edges = [
+            limits.min,
+            limits.min + 1,
+            limits.max,
+            limits.max - 1,
+            -1,
+            -2,
+            1,
+            2,
+            3,
+            7,
+            bits - 1,
+            bits,
+            bits + 1,
+            -bits,
+        ]
+        edges = [value for value in edges if limits.min <= value <= limits.max and value]
+        count = int(np.prod(self.shape, dtype="int64"))
+        values = [rng.choice(edges) if rng.random() < 0.7 else rng.randint(1, limits.max) for _ in range(count)]
+        if self.has_zeros and count:
+            values[rng.randrange(count)] = 0
+        return np.array(values, self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The value so far, and another operand, by one operator; in which order."""
+
+    name: str
+    leaf: int
+    is_behind: bool  # the leaf is the second operand
+
+    def apply(self, function: Callable[..., Any], value: Any, leaves: list[Any]) -> Any:
+        return function(value, leaves[self.leaf]) if self.is_behind else function(leaves[self.leaf], value)
+
+
+def _expected(steps: list[Step], leaves: list[np.ndarray]) -> np.ndarray | None:
+    """NumPy's result; None where an operator divides by zero."""
+    value = leaves[0]
+    for step in steps:
+        if step.name in DIVISIONS and not (leaves[step.leaf] if step.is_behind else value).all():
+            return None
+        with np.errstate(all="ignore"):
+            value = step.apply(REFERENCES[step.name], value, leaves)
+    return np.asarray(value)
+
+
+def _model(steps: list[Step], leaves: list[Leaf], constants: dict[int, np.ndarray]) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    operands: list[Any] = [
+        relax.const(constants[place], leaf.dtype)
+        if place in constants
+        else relax.Var(f"in_{place}", relax.TensorType(leaf.shape, leaf.dtype))
+        for place, leaf in enumerate(leaves)
+    ]
+    with builder.function("main", [operand for place, operand in enumerate(operands) if place not in constants]):
+        with builder.dataflow():
+            value = operands[0]
+            for step in steps:
+                value = builder.emit(step.apply(getattr(relax.op, step.name), value, operands))
+            output = builder.emit_output(value)
+        builder.emit_func_output(output)
+    return builder.get()
+
+
+def random_integers(rng: random.Random) -> Case:
+    """A chain of up to four operators."""
+    dtype = rng.choice(DTYPES)
+    shape = tuple(rng.choice((1, 2, 3, 7, 33)) for _ in range(rng.randint(1, 2)))
+    shapes = [shape] + [rng.choice((shape, shape[-1:], (), tuple(1 for _ in shape))) for _ in range(3)]
+    leaves = [Leaf(s, dtype, place > 0 and rng.random() < 0.4, rng.random() < 0.15) for place, s in enumerate(shapes)]
+    names = [*REFERENCES, *DIVISIONS]  # twice as often
+    steps = []
+    for _ in range(rng.randint(1, 4)):
+        name = rng.choice(names)
+        steps.append(Step(name, rng.randrange(4), rng.random() < 0.7))
+    constants = {place: leaf.drawn(rng) for place, leaf in enumerate(leaves) if leaf.is_constant}
+    runs = [[constants.get(place, leaf.drawn(rng)) for place, leaf in enumerate(leaves)] for _ in range(DRAWS)]
+    inputs = [place for place in range(len(leaves)) if place not in constants]
+
+    def check() -> None:
+        expected = [_expected(steps, values) for values in runs]
+        try:
+            executable = tt.compile(_model(steps, leaves, constants), cache=False)
+        except tt.TilingError as error:
+            assert "division by zero" in str(error), error
+            assert all(wanted is None for wanted in expected), "refused when compiled"
+            return
+        for values, wanted in zip(runs, expected, strict=True):
+            try:
+                found = executable.run(*[values[place] for place in inputs])
+            except tt.TilingError as error:
+                assert "division by zero" in str(error), error
+                assert wanted is None, "refused in the run"
+                continue
+            assert wanted is not None, "a division by zero gave a result"
+            np.testing.assert_array_equal(found, wanted)
+
+    return Case(
+        f"{dtype} {shapes} {steps} constants {sorted(constants)} {[v.tolist() for v in constants.values()]}", check
+    )

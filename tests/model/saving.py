@@ -1,0 +1,83 @@
+"""Compile a network of every kind and save it: a program of its own, so that two processes can be compared.
+
+python saving.py FOLDER LINKED|OBJECTS. OBJECTS is the form without a C compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from networks import Network, attention, conv_bn_relu
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+import tvm_tiling as tt
+
+FORMS = ("linked", "objects")
+
+
+def odd_convolutions(net: Network, x: relax.Expr) -> relax.Expr:
+    """Channels that fill no register: packed weights have gaps."""
+    return conv_bn_relu(net, conv_bn_relu(net, x, 3, 13), 13, 19, groups=1)
+
+
+def lstm() -> onnx.ModelProto:
+    """One layer of 9 inputs and 11 hidden elements."""
+    rng = np.random.default_rng(0)
+    weights = {"w": (1, 44, 9), "r": (1, 44, 11), "b": (1, 88)}
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", "w", "r", "b"], ["", "y"], hidden_size=11)],
+        "recurrent",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 2, 9))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2, 11))],
+        [numpy_helper.from_array(rng.uniform(-1, 1, shape).astype("float32"), n) for n, shape in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def integers() -> onnx.ModelProto:
+    """A product of 8-bit integers with constant weights of 13 columns."""
+    weights = np.random.default_rng(0).integers(-9, 9, (17, 13)).astype("int8")
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "integers",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (5, 17))],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, (5, 13))],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def accelerated() -> object:
+    """An encoder whose products run on a simulated accelerator."""
+    net = Network((1, 17, 24))
+    module = net.module(attention)
+    return tt.compile(module, target="vsim/vta", calibration=[net.arrays()[0]], cache=False)
+
+
+def executables() -> dict[str, object]:
+    """By name, an executable of every kind."""
+    return {
+        "convolutions": tt.compile(Network((1, 3, 17, 17)).module(odd_convolutions), cache=False),
+        "encoder": tt.compile(Network((1, 17, 24)).module(attention), cache=False),
+        "recurrent": tt.compile(lstm(), cache=False),
+        "integers": tt.compile(integers(), cache=False),
+        "accelerated": accelerated(),
+    }
+
+
+def main(folder: Path, form: str) -> None:
+    if form == "objects":  # the program starts with the compiler, which TVM finds by these
+        os.environ["PATH"] = ""
+        os.environ.pop("CXX", None)
+        os.environ.pop("CC", None)
+    for name, executable in executables().items():
+        executable.save(folder / f"{name}.tar")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,139 @@
+"""Equal models give equal files, and nothing gets into a file that does not come from the model."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from networks import Network
+from saving import FORMS, odd_convolutions
+from tvm import relax
+from tvm.support import cc
+
+import tvm_tiling as tt
+from tvm_tiling.lowering.prim_func import packed_memory
+from tvm_tiling.model import operators
+from tvm_tiling.model.build import build_functions
+from tvm_tiling.model.passes.constants import ALIGNMENT, Collection
+
+PROGRAM = Path(__file__).with_name("saving.py")
+SECRET = b"0123456789abcdef"
+SEEDS = ("17", "99")  # of hashes; also the byte that freed memory is filled with, fresh memory with its complement
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="MALLOC_PERTURB_ is of the GNU C library")
+@pytest.mark.parametrize("form", FORMS)
+def test_two_processes_give_equal_files(form, tmp_path):
+    """Whose hashes are in different orders, and whose fresh memory holds different bytes."""
+    if form == "linked" and cc.get_cc() is None:
+        pytest.skip("no C compiler")
+    folders = [tmp_path / name for name in ("first", "second")]
+    processes = []
+    for folder, seed in zip(folders, SEEDS, strict=True):
+        folder.mkdir()
+        settings = {"PYTHONHASHSEED": seed, "MALLOC_PERTURB_": seed}
+        command = [sys.executable, str(PROGRAM), str(folder), form]
+        processes.append(subprocess.Popen(command, env={**os.environ, **settings}, stderr=subprocess.PIPE))
+    for process in processes:
+        _, said = process.communicate(timeout=600)
+        assert process.returncode == 0, said.decode()[-2000:]
+    names = sorted(path.name for path in folders[0].iterdir())
+    assert len(names) == 5 and names == sorted(path.name for path in folders[1].iterdir())
+    for name in names:
+        first, second = (contents(folder / name) for folder in folders)
+        assert first.keys() == second.keys()
+        assert [member for member in first if first[member] != second[member]] == [], name
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes(), name
+        for byte in map(int, SEEDS):
+            assert not any(bytes([fill]) * 16 in (folders[0] / name).read_bytes() for fill in (byte, byte ^ 0xFF)), name
+        assert any(member.endswith(".so" if form == "linked" else ".objects") for member in first)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
+
+
+def test_saved_files_hold_nothing_that_lay_in_freed_memory(tmp_path, monkeypatch):
+    """A pattern in memory of every size that packed weights may be given, freed just before they are packed."""
+
+    kept = []
+
+    def built(*arguments):
+        libraries = build_functions(*arguments)
+        kept.extend(plant())
+        return libraries
+
+    monkeypatch.setattr(operators, "build_functions", built)
+    module = Network((1, 3, 17, 17)).module(odd_convolutions)
+    tt.compile(module, cache=False).save(tmp_path / "model.tar")
+    assert kept and SECRET not in (tmp_path / "model.tar").read_bytes()
+
+
+def plant() -> list[tvm.runtime.Tensor]:
+    """Freed memory that holds the pattern: holes between tensors that have to be kept."""
+    made = [tvm.runtime.tensor(pattern(size)) for size in range(64, 1 << 15, 64) for _ in range(6)]
+    return made[::2]
+
+
+def pattern(size: int) -> np.ndarray:
+    return np.frombuffer(SECRET * (size // len(SECRET)), np.uint8).copy()
+
+
+def test_gaps_between_constants_are_zeros():
+    collection = Collection()
+    rng = np.random.default_rng(0)
+    for size in (3, 65, 1, 200, 64):
+        collection.add(tvm.runtime.tensor(rng.integers(1, 256, size).astype("uint8")))
+    kept = plant()
+    made = collection.together()
+    used = np.zeros(made.block.size, bool)
+    for place in made.places:
+        used[place.offset : place.offset + place.size] = True
+    assert (~used).sum() == sum(-size % ALIGNMENT for size in (3, 65, 1, 200, 64))
+    assert kept and not made.block[~used].any() and made.block[used].all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16"])
+def test_memory_for_packed_weights_is_zeros(dtype):
+    kept = plant()
+    packed = packed_memory((7, 13), dtype)
+    assert kept and packed.dtype == dtype and packed.shape == (7, 13)
+    size = 7 * 13 * tvm.DataType(dtype).bits // 8
+    assert not packed._create_view((size,), "uint8").numpy().any()
+
+
+def test_a_loaded_executable_tells_no_compile_time(tmp_path):
+    executable = tt.compile(Network((1, 3, 17, 17)).module(odd_convolutions), cache=False)
+    assert executable.compile_seconds > 0 and "compiled in" in str(executable.report())
+    executable.save(tmp_path / "model.tar")
+    loaded = tt.load(tmp_path / "model.tar")
+    assert loaded.compile_seconds == 0 and "compiled in" not in str(loaded.report())
+
+
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "true", "1.5", '"4"', "1" + "0" * 30, "5000", "NaN", "[" * 100_000, "null"]
+)
+def test_a_description_with_a_wrong_number_of_cores_is_refused(value, tmp_path):
+    """For it is how many threads are started when the file is loaded."""
+    executable = tt.compile(Network((2, 3)).module(lambda net, x: relax.op.matmul(x, net.c(3, 4))), cache=False)
+    executable.save(tmp_path / "model.tar")
+    with tarfile.open(tmp_path / "model.tar") as archive, tarfile.open(tmp_path / "other.tar", "w") as copy:
+        for member in archive:
+            held = archive.extractfile(member).read()
+            if member.name == "model.json":
+                changed = held.replace(f'"cores": {executable.cores}'.encode(), f'"cores": {value}'.encode())
+                assert changed != held
+                held, member.size = changed, len(changed)
+            copy.addfile(member, io.BytesIO(held))
+    (tmp_path / "other.tar").chmod(0o600)
+    with pytest.raises(tt.ModelFormatError, match="its description is damaged") as refused:
+        tt.load(tmp_path / "other.tar")
+    assert "\n" not in str(refused.value)

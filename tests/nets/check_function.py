@@ -1,0 +1,127 @@
+"""One drawn function: what this package schedules of it beside TVM's plain build of the same function."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import tvm
+from choices import Choices
+from tir_functions import Function, draw_function, numbers
+from tvm import te, tirx
+from tvm_tiling.schedules.other import schedule_other
+
+import tvm_tiling as tt
+from tvm_tiling.decide.vector import elementwise as decisions
+from tvm_tiling.errors import TilingError
+from tvm_tiling.schedule import this_cpu
+
+# Of the largest result: what rounding may add to the error of the plain build, which is not the only right one.
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+TIMES, STEPS = 4.0, 8.0  # of the plain build's error; of rounding the largest number
+
+
+class NotBuilt(Exception):
+    """The plain build does not compile the function, so that there is nothing to compare with."""
+
+
+def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list[int]]:
+    """How the function that choices (and behind them a seed) stand for came out, and its choices; AssertionError."""
+    draw = Choices(given, None if seed is None else random.Random(str(seed)))
+    function = draw_function(draw)
+    stop = len(draw.taken)
+    func = te.create_prim_func([*function.inputs, *function.outputs]).with_attr("global_symbol", "main")
+    arrays = numbers(function, draw)
+    cores, eager = draw.one((1, 2, 3)), draw.often(50)
+    exact = draw_function(Choices(draw.taken[:stop]), exact=True)
+    results = Counter[str]()
+    plain = _run(func, arrays, function, "llvm", "plain")
+    whole = _exactly(exact, arrays) if function.floats else plain
+    hardware = replace(this_cpu(), cpu=replace(this_cpu().cpu, cores=cores, threads=cores))
+    usual = decisions.PARALLEL_START
+    decisions.PARALLEL_START = -1.0 if eager else usual  # tasks even for little work
+    try:
+        try:
+            product = tt.tiling_schedule(func, hardware).mod["main"]
+            results["scheduled as a product"] += 1
+        except TilingError as error:
+            assert "\n" not in str(error), f"an error of several lines: {error}"
+            product = None
+            results["refused as a product"] += 1
+        others = schedule_other(func, "main", hardware)
+    finally:
+        decisions.PARALLEL_START = usual
+    for scheduled in (others, product):
+        if scheduled is not None:
+            found = _run(scheduled, arrays, function, tt.llvm_target(), "ours")
+            _compare(function, found, plain, whole)
+            results["right"] += 1
+    return results, draw.taken
+
+
+def text_of(given: Sequence[int]) -> str:
+    """The function that choices stand for, as TIR."""
+    function = draw_function(Choices(given))
+    return str(te.create_prim_func([*function.inputs, *function.outputs]).script())
+
+
+def _run(
+    func: tirx.PrimFunc, arrays: Sequence[np.ndarray], function: Function, target: object, whose: str
+) -> list[np.ndarray]:
+    outputs = [tvm.runtime.empty([int(s) for s in t.shape], str(t.dtype)) for t in function.outputs]
+    try:
+        built = tvm.compile(tvm.IRModule({"main": func}), target=target)
+    except Exception as error:
+        if whose == "plain":
+            raise NotBuilt(str(error)) from error
+        raise
+    inputs = [_tensor(a, kind) for a, kind in zip(arrays, function.kinds, strict=True)]
+    built["main"](*inputs, *outputs)
+    return [_array(out) for out in outputs]
+
+
+def _tensor(array: np.ndarray, kind: str) -> tvm.runtime.Tensor:
+    if kind != "bfloat16":
+        return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape))
+    tensor = tvm.runtime.empty(array.shape, "uint16")
+    tensor.copyfrom(np.asarray(array).view(np.uint16))
+    return tensor._create_view(array.shape, "bfloat16")
+
+
+def _array(tensor: tvm.runtime.Tensor) -> np.ndarray:
+    if str(tensor.dtype) == "bfloat16":
+        return tensor._create_view(tensor.shape, "uint16").numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _exactly(exact: Function, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The results where every float is of 64 bits."""
+    func = te.create_prim_func([*exact.inputs, *exact.outputs]).with_attr("global_symbol", "main")
+    wide = [a.astype(np.float64) if k in EPSILON else a for a, k in zip(arrays, exact.kinds, strict=True)]
+    kinds = tuple("float64" if k in EPSILON else k for k in exact.kinds)
+    return _run(func, wide, replace(exact, kinds=kinds), "llvm", "plain")
+
+
+def _compare(
+    function: Function, found: Sequence[np.ndarray], plain: Sequence[np.ndarray], exact: Sequence[np.ndarray]
+) -> None:
+    epsilon = max((EPSILON[kind] for kind in function.floats), default=0.0)
+    for number, (got, want, true) in enumerate(zip(found, plain, exact, strict=True)):
+        if want.dtype.kind in "iub":
+            np.testing.assert_array_equal(got, want, err_msg=f"output {number}")
+            continue
+        got, want, true = (array.astype(np.float64) for array in (got, want, true))
+        # Where the plain build alone exceeds its type, another order of sums need not.
+        meant = (np.isnan(want) == np.isnan(true)) & (np.isinf(want) == np.isinf(true))
+        known = meant & np.isfinite(true)
+        assert (np.isnan(got) == np.isnan(want))[meant].all(), f"output {number}: NaN where none is, or the reverse"
+        infinite = meant & np.isinf(want)
+        np.testing.assert_array_equal(got[infinite], want[infinite], err_msg=f"output {number}")
+        largest = np.abs(true[known]).max(initial=0)
+        allowed = TIMES * np.abs(want - true)[known].max(initial=0) + STEPS * epsilon * largest
+        error = np.abs(got - true)[known].max(initial=0)
+        assert error <= allowed, f"output {number}: an error of {error:.3g}, accepted {allowed:.3g}"

@@ -1,0 +1,101 @@
+"""The outcome of a sample: what a compiled module gives beside what PyTorch gives.
+
+Samples of one operator are judged in one module as long as all are right; those of a module that is not are judged one
+by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from opinfo_samples import Batch, Sample, as_array, as_tensor
+
+import tvm_tiling
+from tvm_tiling.errors import TilingError
+
+OUTCOMES = ("right", "refused", "unexportable", "wrong", "raw error", "died")
+
+# Relative and absolute error that is no mistake: of sums in another order, and of roundings between operators.
+TOLERANCES = {
+    torch.float64: (1e-7, 1e-9),
+    torch.float32: (1e-4, 1e-5),
+    torch.float16: (4e-3, 1e-3),
+    torch.bfloat16: (3e-2, 1e-2),
+}
+# Those without content, of which only shape and type are compared.
+WITHOUT_CONTENT = ("empty", "new_empty", "_empty_affine")
+
+
+class Unexportable(Exception):
+    """torch.export cannot export the module."""
+
+
+def judged(name: str, samples: Sequence[Sample]) -> list[tuple[str, str]]:
+    """(outcome, what was said) of each sample, without those that PyTorch itself refuses."""
+    known = [(sample, sample.expected()) for sample in samples]
+    held = [(sample, expected) for sample, expected in known if expected is not None]
+    return _judged(name, [sample for sample, _ in held], [expected for _, expected in held])
+
+
+def _judged(name: str, samples: list[Sample], expected: list[list[torch.Tensor]]) -> list[tuple[str, str]]:
+    if not samples:
+        return []
+    outcomes = _together(name, samples, expected)
+    if len(samples) == 1 or all(outcome == "right" for outcome, _ in outcomes):
+        return outcomes
+    if outcomes[0][0] in ("right", "wrong"):  # it ran: what is right stays so
+        singly = [
+            outcome if outcome[0] == "right" else _together(name, [sample], [values])[0]
+            for outcome, sample, values in zip(outcomes, samples, expected, strict=True)
+        ]
+        return singly
+    half = len(samples) // 2
+    return _judged(name, samples[:half], expected[:half]) + _judged(name, samples[half:], expected[half:])
+
+
+def _together(name: str, samples: list[Sample], expected: list[list[torch.Tensor]]) -> list[tuple[str, str]]:
+    try:
+        results = _run(samples)
+    except Unexportable as error:
+        return [("unexportable", str(error))] * len(samples)
+    except TilingError as error:
+        return [("refused", str(error))] * len(samples)
+    except Exception as error:
+        return [("raw error", f"{type(error).__name__}: {error}")] * len(samples)
+    outcomes, first = [], 0
+    for sample, values in zip(samples, expected, strict=True):
+        said = different(name, results[first : first + len(values)], values)
+        outcomes.append(("wrong", f"{said}; sample {sample.text}") if said else ("right", ""))
+        first += len(values)
+    return outcomes
+
+
+def _run(samples: list[Sample]) -> list[torch.Tensor]:
+    tensors = tuple(tensor.clone() for sample in samples for tensor in sample.tensors)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(Batch(samples).eval(), tensors)
+    except Exception as error:
+        raise Unexportable(f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}") from None
+    executable = tvm_tiling.compile(program)
+    returned = executable.run(*(as_array(tensor) for tensor in tensors))
+    return [as_tensor(value) for value in (returned if isinstance(returned, tuple | list) else (returned,))]
+
+
+def different(name: str, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str:
+    """How results differ from PyTorch's; empty where they do not."""
+    if len(results) != len(expected):
+        return f"{len(results)} outputs, expected {len(expected)}"
+    for place, (result, value) in enumerate(zip(results, expected, strict=True)):
+        found, wanted = (f"{tensor.dtype}{tuple(tensor.shape)}" for tensor in (result, value))
+        if found != wanted:
+            return f"output {place}: {found}, expected {wanted}"
+        if name.startswith(WITHOUT_CONTENT):
+            continue
+        relative, absolute = TOLERANCES.get(value.dtype, (0, 0))
+        try:
+            torch.testing.assert_close(result, value, rtol=relative, atol=absolute, equal_nan=True)
+        except AssertionError as error:
+            return f"output {place}: {' '.join(str(error).split())}"
+    return ""

@@ -1,0 +1,54 @@
+"""A handful of random ONNX graphs; tests/slow/test_onnx_graphs_300.py judges 300."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # whose graphs are used here
+
+pytest.importorskip("onnxruntime")
+
+SEEDS = (0, 1, 2, 5, 7)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graph(seed):
+    from onnx_graphs import BAD, outcome
+
+    said = outcome(seed)
+    assert not said.startswith((*BAD, "net")), f"seed {seed}: {said}"
+
+
+def test_a_wrong_result_is_told_from_rounding():
+    import numpy as np
+    from onnx_graphs import difference
+
+    wanted = np.array([1.0, 2.0, np.nan, np.inf], "float32")
+    near = [wanted * np.float32(1 + 1e-6)]
+    assert not difference(wanted + np.float32(1e-6), wanted, near)
+    assert "in place of 2.0" in difference(np.array([1.0, 2.1, np.nan, np.inf], "float32"), wanted, near)
+    assert difference(np.array([1.0, 2.0, 0.0, np.inf], "float32"), wanted, near)
+    assert "float64" in difference(wanted.astype("float64"), wanted, near)
+    # Where moving the inputs a little moves the result a lot, as much is allowed.
+    assert not difference(np.array([1.0, 2.1, np.nan, np.inf], "float32"), wanted, [wanted * np.float32(1.01)])
+
+
+def test_a_failing_graph_is_shrunk_to_its_nodes(monkeypatch):
+    import numpy as np
+    import onnx_graphs
+    from onnx import helper
+    from onnx_judge import model_of
+
+    nodes = [
+        helper.make_node(name, [a], [b]) for name, a, b in (("Abs", "x", "a"), ("Neg", "a", "b"), ("Exp", "b", "y"))
+    ]
+    given = {"x": np.ones(3, "float32")}
+    monkeypatch.setattr(
+        onnx_graphs, "judged", lambda model, _: "wrong" if "Neg" in [n.op_type for n in model.graph.node] else "right"
+    )
+    model, left = onnx_graphs.shrunk(model_of(nodes, given, {"y": "float32"}), given, "wrong")
+    assert [node.op_type for node in model.graph.node] == ["Neg"]
+    assert list(left) == ["a"]

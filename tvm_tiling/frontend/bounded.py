@@ -1,0 +1,210 @@
+"""What a model in Relax asks for, held against limits: every tensor's size, constants to be computed, work, fields.
+
+Sizes are those of the types that TVM inferred, so nothing is computed to find them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import tvm
+from tvm import relax, tirx
+
+from ..errors import ModelFormatError
+from ..limits import Limits
+
+# Operators without tensors as operands: TVM computes those of up to 1,024 elements ahead of a run, and no others.
+_FOLDED_ELEMENTS = 1024
+_DEPTH = 100  # of tuples in tuples: TVM's passes recurse
+_Type: TypeAlias = tvm.ir.Type
+
+
+def refuse_tuples(module: tvm.IRModule, limits: Limits, where: str) -> None:
+    """LimitError where a tuple holds too many tensors, tuples within it counted; ModelFormatError where tuples are
+    nested too deeply. To be asked before any pass of TVM, which walks every field of ((x, x), (x, x)) and so on."""
+    for function in _functions(module):
+        sizes = _Sizes()
+        for variable in (*function.params, *(binding.var for binding in _bindings(function))):
+            _refuse_tuple(f"{where}: tensors within tuple {variable.name!r}", sizes.of(variable.ty), limits)
+
+
+def refuse_excess(module: tvm.IRModule, limits: Limits, where: str) -> None:
+    """LimitError where the model asks for more than its limits; it names the operator, the size and the limit."""
+    for function in _functions(module):
+        _Bounds(function, limits, where).check()
+
+
+def _refuse_tuple(what: str, size: _Size, limits: Limits) -> None:
+    limits.require_nodes(what, size.tensors)
+    if size.depth > _DEPTH:
+        raise ModelFormatError(f"{what} are nested more than {_DEPTH} deep; accepted: flat tuples")
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Of a type: how many tensors it holds, how deep in tuples, bytes of all and of the largest."""
+
+    tensors: int
+    depth: int
+    total: int
+    largest: int
+
+
+class _Sizes:
+    """Sizes of types; a type that is one object is measured once, however often tuples hold it."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Size] = {}
+        self._kept: list[_Type] = []  # so that no other object gets the place of one that is known
+
+    def of(self, kind: _Type) -> _Size:
+        stack = [kind]
+        while stack:
+            found = stack[-1]
+            fields = list(found.fields) if isinstance(found, relax.TupleType) else []
+            left = [field for field in fields if field.__chandle__() not in self._known]
+            if left:
+                stack += left
+                continue
+            stack.pop()
+            self._kept.append(found)
+            self._known[found.__chandle__()] = self._joined(found, fields)
+        return self._known[kind.__chandle__()]
+
+    def _joined(self, kind: _Type, fields: list[_Type]) -> _Size:
+        if not isinstance(kind, relax.TupleType):
+            size = _bytes(kind)
+            return _Size(1, 0, size, size)
+        parts = [self._known[field.__chandle__()] for field in fields]
+        return _Size(
+            sum(part.tensors for part in parts),
+            1 + max((part.depth for part in parts), default=0),
+            sum(part.total for part in parts),
+            max((part.largest for part in parts), default=0),
+        )
+
+
+class _Bounds:
+    """One walk over a function's bindings."""
+
+    def __init__(self, function: relax.Function, limits: Limits, where: str) -> None:
+        self.function, self.limits, self.where = function, limits, where
+        self.weights = sum(_constant_bytes(function))
+        self.computed = self.operations = 0
+        self.sizes = _Sizes()
+        self.known: set[int] = set()  # variables that depend on constants alone, by the place of the object
+
+    def check(self) -> None:
+        for variable in self.function.params:
+            size = self.sizes.of(variable.ty)
+            self.limits.require_tensor(f"{self.where}: input {variable.name!r}", size.largest, self.weights)
+        for binding in _bindings(self.function):
+            value, kind = binding.value, binding.var.ty
+            name, size = _name(value), self.sizes.of(kind)
+            what = f"{self.where}: {f'{name} -> ' if name else ''}{binding.var.name!r}"
+            _refuse_tuple(what, size, self.limits)
+            self.limits.require_tensor(what, size.largest, self.weights)
+            if isinstance(value, relax.Call):
+                self.operations += _operations(name, value, kind)
+                self.limits.require_operations(what, self.operations)
+            if self.depends_on_constants(value, kind):
+                self.known.add(binding.var.__chandle__())
+                self.computed += size.total
+                self.limits.require_constants(what, self.computed, self.weights)
+
+    def depends_on_constants(self, value: relax.Expr, kind: _Type) -> bool:
+        if isinstance(value, relax.Call):
+            operands = [*_tensors(value.args)]
+            if not operands:
+                return _elements(kind) <= _FOLDED_ELEMENTS
+        elif isinstance(value, relax.Tuple | relax.TupleGetItem):
+            operands = [*_tensors(value.fields if isinstance(value, relax.Tuple) else [value.tuple_value])]
+        else:
+            return False
+        return all(
+            isinstance(operand, tvm.ir.GenericConst) or operand.__chandle__() in self.known for operand in operands
+        )
+
+
+def _functions(module: tvm.IRModule) -> list[relax.Function]:
+    return [function for function in module.functions.values() if isinstance(function, relax.Function)]
+
+
+def _bindings(function: relax.Function) -> Iterator[relax.Binding]:
+    """The bindings of a function, those in branches too."""
+    bodies = [function.body]
+    while bodies:
+        body = bodies.pop()
+        for block in getattr(body, "blocks", ()):
+            for binding in block.bindings:
+                yield binding
+                value = getattr(binding, "value", None)
+                if isinstance(value, relax.If):
+                    bodies += [value.true_branch, value.false_branch]
+
+
+def _tensors(args: Iterable[relax.Expr]) -> Iterator[relax.Expr]:
+    """Operands that are tensors or tuples of them."""
+    for arg in args:
+        if isinstance(arg, relax.Tuple):
+            yield from _tensors(arg.fields)
+        elif isinstance(arg, relax.Var | tvm.ir.GenericConst) and not isinstance(arg.ty, relax.ShapeType):
+            yield arg
+
+
+def _name(value: relax.Expr) -> str:
+    op = getattr(value, "op", None)
+    if not isinstance(op, tvm.ir.Op):
+        return ""
+    if op.name == "relax.call_tir":
+        return str(value.args[0].name_hint)
+    return str(op.name).removeprefix("relax.")
+
+
+def _constant_bytes(function: relax.Function) -> list[int]:
+    """Bytes of every constant, one that is used twice counted once."""
+    found: dict[int, int] = {}
+
+    def constant(expr: object) -> None:
+        if isinstance(expr, tvm.ir.GenericConst):
+            found[expr.__chandle__()] = _bytes(expr.ty)
+
+    relax.analysis.post_order_visit(function, constant)
+    return list(found.values())
+
+
+def _shape(kind: _Type) -> list[int] | None:
+    """The shape of a tensor; None where any of it is open, and of what is no tensor."""
+    shape = kind.shape if isinstance(kind, relax.TensorType) else None
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    values = list(shape.values)
+    return [int(value) for value in values] if all(isinstance(value, tirx.IntImm) for value in values) else None
+
+
+def _elements(kind: _Type) -> int:
+    shape = _shape(kind)
+    return 0 if shape is None else math.prod(shape)
+
+
+def _bytes(kind: _Type) -> int:
+    count = _elements(kind)
+    return count * -(-tvm.DataType(str(kind.dtype)).bits // 8) if count else 0
+
+
+def _operations(name: str, call: relax.Call, kind: _Type) -> int:
+    """Multiply-accumulates of a call that multiplies, 0 of any other."""
+    shapes = [_shape(arg.ty) for arg in call.args]
+    if len(shapes) < 2 or shapes[1] is None:
+        return 0
+    if name == "matmul":
+        return _elements(kind) * (shapes[0][-1] if shapes[0] else 1)
+    layout = str(getattr(call.attrs, "kernel_layout", "")) if name.startswith("nn.conv") else ""
+    if len(layout) != len(shapes[1]) or "O" not in layout:
+        return 0
+    transposed = "transpose" in name
+    each = math.prod(extent for axis, extent in zip(layout, shapes[1], strict=True) if axis != "IO"[not transposed])
+    return (math.prod(shapes[0] or ()) if transposed else _elements(kind)) * each

@@ -1,0 +1,78 @@
+"""Activations of ONNX that TVM's converters compute in float32 alone, or wrongly at infinities and NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+
+def _number(value: float, like: relax.Expr) -> relax.Expr:
+    return relax.const(value, str(like.ty.dtype))
+
+
+def _exponential(bb: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float = 1.0) -> relax.Expr:
+    """scale * alpha * (exp(x) - 1) below 0, scale * x from there on."""
+    zero = _number(0.0, x)
+    # Of what is not negative the exponential may be infinite, and is not taken.
+    falling = bb.emit(op.exp(bb.emit(op.minimum(x, zero))) - _number(1.0, x))
+    lower = bb.emit(falling * _number(scale * alpha, x))
+    upper = x if scale == 1.0 else bb.emit(x * _number(scale, x))
+    return op.where(op.less(x, zero), lower, upper)
+
+
+class Elu(tvm_onnx.OnnxOpConverter):
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return _exponential(bb, inputs[0], attr.get("alpha", 1.0))
+
+
+class Celu(tvm_onnx.OnnxOpConverter):
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+
+    @classmethod
+    def _impl_v12(cls, bb, inputs, attr, params):
+        x, alpha = inputs[0], attr.get("alpha", 1.0)
+        zero = _number(0.0, x)
+        falling = op.exp(bb.emit(x / _number(alpha, x))) - _number(1.0, x)
+        lower = bb.emit(op.minimum(zero, bb.emit(falling * _number(alpha, x))))
+        return op.maximum(x, zero) + lower
+
+
+class Selu(tvm_onnx.OnnxOpConverter):
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        alpha, gamma = attr.get("alpha", 1.67326319217681884765625), attr.get("gamma", 1.05070102214813232421875)
+        return _exponential(bb, inputs[0], alpha, gamma)
+
+
+class ThresholdedRelu(tvm_onnx.OnnxOpConverter):
+    """x above alpha, else 0."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        x = inputs[0]
+        return op.where(op.greater(x, _number(attr.get("alpha", 1.0), x)), x, _number(0.0, x))
+
+
+class Sign(tvm_onnx.OnnxOpConverter):
+    """NaN of NaN."""
+
+    @classmethod
+    def _impl_v9(cls, bb, inputs, attr, params):
+        x = inputs[0]
+        if "uint" in str(x.ty.dtype):
+            return op.minimum(x, _number(1, x))
+        sign = bb.emit(op.sign(x))
+        return op.where(bb.emit(op.isnan(x)), x, sign) if "float" in str(x.ty.dtype) else sign
+
+
+CONVERTERS: dict[str, Any] = {
+    "Celu": Celu,
+    "Elu": Elu,
+    "Selu": Selu,
+    "Sign": Sign,
+    "ThresholdedRelu": ThresholdedRelu,
+}

@@ -1,0 +1,83 @@
+"""Element-wise operators of ONNX on numbers whose types or infinities TVM's converters do not serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from ...lowering.divisors import checked_divisors
+
+
+def _dtype(value: relax.Expr) -> str:
+    return str(value.ty.dtype)
+
+
+class Pow(tvm_onnx.OnnxOpConverter):
+    """Base and exponent may differ in type; the result has the base's. Integers are raised as float64."""
+
+    @classmethod
+    def _impl_v7(cls, bb, inputs, attr, params):
+        base, exponent = inputs[0], inputs[1]
+        kept = _dtype(base)
+        wide = kept if "float" in kept else "float64"
+        base, exponent = (
+            value if _dtype(value) == wide else bb.emit(op.astype(value, wide)) for value in (base, exponent)
+        )
+        result = op.power(base, exponent)
+        return result if wide == kept else op.astype(bb.emit(result), kept)
+
+
+def _divisors(bb: relax.BlockBuilder, value: Any, attr: dict[str, Any]) -> Any:
+    """`value`, by which the node with these attributes divides, checked if it is a tensor of integers."""
+    if isinstance(value, relax.Call):
+        value = bb.emit(value)
+    return checked_divisors(bb, value, attr["tvm_custom"]["where"])
+
+
+class Div(tvm_onnx.Div):
+    """Integers are divided towards zero."""
+
+    @classmethod
+    def _impl_v7(cls, bb, inputs, attr, params):
+        with np.errstate(all="ignore"):
+            return super()._impl_v7(bb, [inputs[0], _divisors(bb, inputs[1], attr)], attr, params)
+
+
+class Mod(tvm_onnx.OnnxOpConverter):
+    """The remainder with the divisor's sign, or with fmod the dividend's; infinite divisors leave the dividend."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        left, right = inputs[0], _divisors(bb, inputs[1], attr)
+        truncated = attr.get("fmod", 0)
+        result = bb.emit((op.mod if truncated else op.floor_mod)(left, right))
+        if "float" not in _dtype(left):
+            return result
+        zero = relax.const(0.0, _dtype(left))
+        whole = bb.emit(op.logical_and(op.isinf(right), op.isfinite(left)))
+        kept = bb.emit(op.broadcast_to(left, result.ty.shape))
+        if not truncated:
+            apart = bb.emit(op.less(op.sign(left) * op.sign(right), zero))
+            kept = bb.emit(op.where(apart, right, left))
+        return op.where(whole, kept, result)
+
+
+class IsInf(tvm_onnx.OnnxOpConverter):
+    """Of one sign only, where the other is not asked for."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        data, found = inputs[0], bb.emit(op.isinf(inputs[0]))
+        zero = relax.const(0.0, _dtype(data))
+        if not attr.get("detect_negative", 1):
+            found = bb.emit(op.logical_and(found, op.greater(data, zero)))
+        if not attr.get("detect_positive", 1):
+            found = bb.emit(op.logical_and(found, op.less(data, zero)))
+        return found
+
+
+CONVERTERS: dict[str, Any] = {"Div": Div, "IsInf": IsInf, "Mod": Mod, "Pow": Pow}

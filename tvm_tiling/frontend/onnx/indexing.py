@@ -1,0 +1,153 @@
+"""ONNX operators that read or write elements where tensors of indices say.
+
+Negative indices count from the end. Others that are outside end the compilation, or the run, with an error that names
+the node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from ...lowering.positions import checked_positions
+from .versions import as_inputs
+
+_REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+def positions(
+    bb: relax.BlockBuilder,
+    indices: relax.Expr,
+    extents: Any,
+    attr: dict[str, Any],
+    *,
+    wraps: bool = True,
+    called: str = "index",
+) -> relax.Expr:
+    """`indices` of the node with these attributes, checked: positions in axes of `extents`."""
+    value = indices if isinstance(indices, tvm.ir.GenericConst) else bb.emit(indices)
+    return checked_positions(bb, value, extents, attr["tvm_custom"]["where"], wraps=wraps, called=called)
+
+
+def _tensor(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    """A shape as the tensor that it stands for."""
+    value = bb.normalize(value)
+    return bb.emit(op.shape_to_tensor(value)) if isinstance(value.ty, relax.ShapeType) else value
+
+
+class Gather(tvm_onnx.Gather):
+    """Slices along one axis."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        data, indices = inputs[0], inputs[1]
+        known = isinstance(indices, tvm.ir.GenericConst)
+        if isinstance(data, relax.ShapeExpr) and known and indices.value.numpy().ndim == 0:
+            return super()._impl_v13(bb, inputs, attr, params)  # one extent of a shape
+        data = _tensor(bb, data)
+        axis = attr.get("axis", 0) % len(data.ty.shape)
+        return op.take(data, positions(bb, _tensor(bb, indices), data.ty.shape[axis], attr), axis)
+
+
+class GatherElements(tvm_onnx.OnnxOpConverter):
+    """Elements along one axis."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        axis = attr.get("axis", 0) % len(inputs[0].ty.shape)
+        return op.gather_elements(inputs[0], positions(bb, inputs[1], inputs[0].ty.shape[axis], attr), axis)
+
+
+class GatherND(tvm_onnx.OnnxOpConverter):
+    """Slices at places of several axes."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        data, indices, outer = inputs[0], inputs[1], attr.get("batch_dims", 0)
+        extents = list(data.ty.shape)[outer : outer + int(indices.ty.shape[-1])]
+        return op.gather_nd(data, positions(bb, indices, extents, attr), outer)
+
+
+def _reduction(attr: dict[str, Any]) -> str:
+    """How updates are combined, by Relax's name."""
+    how = attr.get("reduction", b"none")
+    how = how.decode() if isinstance(how, bytes) else how
+    if how not in _REDUCTIONS:
+        raise ValueError(f"reduction is {how!r}; accepted: {', '.join(_REDUCTIONS)}")
+    return _REDUCTIONS[how]
+
+
+class ScatterElements(tvm_onnx.OnnxOpConverter):
+    """Elements written, or combined, along one axis; by its first name Scatter."""
+
+    @classmethod
+    def _impl_v9(cls, bb, inputs, attr, params):
+        data, axis = inputs[0], attr.get("axis", 0) % len(inputs[0].ty.shape)
+        checked = positions(bb, inputs[1], data.ty.shape[axis], attr)
+        return op.scatter_elements(data, checked, inputs[2], axis=axis, reduction=_reduction(attr))
+
+
+class ScatterND(tvm_onnx.OnnxOpConverter):
+    """Slices written, or combined, at places of several axes."""
+
+    @classmethod
+    def _impl_v11(cls, bb, inputs, attr, params):
+        data, indices, updates = inputs[:3]
+        extents = list(data.ty.shape)[: int(indices.ty.shape[-1])]
+        return op.scatter_nd(data, positions(bb, indices, extents, attr), updates, _reduction(attr))
+
+
+class Compress(tvm_onnx.OnnxOpConverter):
+    """The slices whose condition holds; how many is known in the run only."""
+
+    @classmethod
+    def _impl_v9(cls, bb, inputs, attr, params):
+        data, condition, axis = inputs[0], inputs[1], attr.get("axis")
+        count = tirx.Var("num_nonzero", "int64")
+        found = bb.match_cast(bb.emit(op.nonzero(condition)), relax.TensorType([1, count], "int64"))
+        if axis is None:
+            data, axis = bb.emit(op.reshape(data, (-1,))), 0
+        axis %= len(data.ty.shape)
+        chosen = positions(bb, op.reshape(found, (count,)), data.ty.shape[axis], attr, wraps=False)
+        return op.take(data, chosen, axis)
+
+
+class ReverseSequence(tvm_onnx.OnnxOpConverter):
+    """The first elements of each sequence in reverse, as many as its length says."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        batch, time = attr.get("batch_axis", 1), attr.get("time_axis", 0)
+        lengths = positions(bb, inputs[1], inputs[0].ty.shape[time] + 1, attr, wraps=False, called="length")
+        return op.reverse_sequence(inputs[0], lengths, time, batch)
+
+
+class MaxRoiPool(tvm_onnx.MaxRoiPool):
+    """The number of its image comes first in each region."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data, regions = inputs[0], inputs[1]
+        dtype = str(regions.ty.dtype)
+        number = bb.emit(op.astype(op.strided_slice(regions, [1], [0], [1]), "int64"))
+        checked = op.astype(positions(bb, number, data.ty.shape[0], attr, wraps=False), dtype)
+        boxes = op.strided_slice(regions, [1], [1], [5])
+        joined = bb.emit(op.concat([bb.emit(checked), bb.emit(boxes)], axis=1))
+        return super()._impl_v1(bb, as_inputs(data, joined), attr, params)
+
+
+CONVERTERS: dict[str, Any] = {
+    "Compress": Compress,
+    "Gather": Gather,
+    "GatherElements": GatherElements,
+    "GatherND": GatherND,
+    "MaxRoiPool": MaxRoiPool,
+    "ReverseSequence": ReverseSequence,
+    "Scatter": ScatterElements,
+    "ScatterElements": ScatterElements,
+    "ScatterND": ScatterND,
+}

@@ -1,0 +1,186 @@
+"""Pools of ONNX: one geometry of windows for all of them, so that each only says what becomes of a window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows along one axis, in elements: `count` of them start `stride` apart, the first one `before` elements in
+    front of the axis; with ceil_mode the last one ends up to `beyond` elements behind the padding."""
+
+    extent: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    count: int
+
+    @property
+    def span(self) -> int:
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def beyond(self) -> int:
+        return max(0, (self.count - 1) * self.stride + self.span - self.before - self.extent - self.after)
+
+    @property
+    def padded(self) -> np.ndarray:
+        """Elements of each window that lie in the axis or its padding."""
+        places = np.arange(self.count)[:, None] * self.stride + np.arange(self.kernel) * self.dilation
+        return (places < self.before + self.extent + self.after).sum(axis=1)
+
+
+def windows_of(attr: dict[str, Any], spatial: Sequence[int]) -> list[Windows]:
+    """The windows of a pool along each axis of its images. Raises ValueError where a window exceeds the padded axis."""
+    rank = len(spatial)
+    kernel = [int(k) for k in attr["kernel_shape"]]
+    if len(kernel) != rank:
+        raise ValueError(f"kernel_shape {kernel} for images of {rank} axes")
+    strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    pads = list(attr.get("pads", [0] * 2 * rank))
+    auto = attr.get("auto_pad", b"NOTSET")
+    auto = auto.decode() if isinstance(auto, bytes) else auto
+    ceil = bool(attr.get("ceil_mode", 0))
+    axes = zip(spatial, kernel, strides, dilations, pads[:rank], pads[rank:], strict=True)
+    return [
+        _windows(extent, taps, stride, dilation, before, after, auto, ceil)
+        for extent, taps, stride, dilation, before, after in axes
+    ]
+
+
+def _windows(
+    extent: int, kernel: int, stride: int, dilation: int, before: int, after: int, auto: str, ceil: bool
+) -> Windows:
+    span = (kernel - 1) * dilation + 1
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        count = -(-extent // stride)
+        total = max((count - 1) * stride + span - extent, 0)
+        before = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        return Windows(extent, kernel, stride, dilation, before, total - before, count)
+    if auto == "VALID":
+        before = after = 0
+    left = extent + before + after - span
+    if left < 0:
+        raise ValueError(f"a window spans {span} elements of an axis of {extent + before + after}, padding included")
+    count = (-(-left // stride) if ceil else left // stride) + 1
+    if ceil and (count - 1) * stride >= extent + before:
+        count -= 1  # No window starts in the padding behind the axis.
+    return Windows(extent, kernel, stride, dilation, before, after, count)
+
+
+def _spatial(data: relax.Expr) -> list[int]:
+    return [int(extent) for extent in data.ty.shape][2:]
+
+
+def _pooled(name: str, data: relax.Expr, windows: list[Windows], padding: list[int], **more: Any) -> relax.Expr:
+    """TVM's pool `name` over windows that are given whole."""
+    if len(windows) not in (1, 2, 3):
+        raise ValueError(f"images of {len(windows)} axes; accepted: 1 to 3")
+    pool = getattr(op.nn, f"{name}{len(windows)}d")
+    sizes, strides, dilations = ([getattr(w, part) for w in windows] for part in ("kernel", "stride", "dilation"))
+    return pool(data, sizes, strides, padding, dilations, **more)
+
+
+def _whole_padding(windows: list[Windows]) -> list[int]:
+    """Padding before all axes, then behind them, that reaches to the end of the last windows."""
+    return [w.before for w in windows] + [w.after + w.beyond for w in windows]
+
+
+def _sums(bb: relax.BlockBuilder, data: relax.Expr, windows: list[Windows]) -> relax.Expr:
+    """The sum of each window, of zeros outside of the image."""
+    sides = [number for w in windows for number in (w.before, w.after + w.beyond)]
+    padded = bb.emit(op.nn.pad(data, [0, 0, 0, 0, *sides])) if any(sides) else data
+    means = bb.emit(_pooled("avg_pool", padded, windows, [0] * (2 * len(windows)), count_include_pad=True))
+    size = math.prod(w.kernel for w in windows)
+    return bb.emit(op.multiply(means, relax.const(float(size), str(data.ty.dtype))))
+
+
+class AveragePool(tvm_onnx.OnnxOpConverter):
+    """Means of windows; with ceil_mode the elements behind the padding never count."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data = inputs[0]
+        windows = windows_of(attr, _spatial(data))
+        counts_padding = bool(attr.get("count_include_pad", 0))
+        if not counts_padding or not any(w.beyond for w in windows):
+            padding = _whole_padding(windows)
+            return _pooled("avg_pool", data, windows, padding, count_include_pad=counts_padding)
+        counts = np.ones((1, 1, *(w.count for w in windows)))
+        for axis, w in enumerate(windows):
+            counts *= w.padded.reshape([-1 if place == axis + 2 else 1 for place in range(counts.ndim)])
+        return op.divide(_sums(bb, data, windows), relax.const(counts, str(data.ty.dtype)))
+
+
+class LpPool(tvm_onnx.OnnxOpConverter):
+    """The norm of each window."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data, p = inputs[0], float(attr.get("p", 2))
+        if p < 1:
+            raise ValueError(f"p is {p:g}; expected 1 or more")
+        windows, dtype = windows_of(attr, _spatial(data)), str(data.ty.dtype)
+        positive = bb.emit(op.abs(data))
+        powers = positive if p == 1 else bb.emit(op.power(positive, relax.const(p, dtype)))
+        total = _sums(bb, powers, windows)
+        return total if p == 1 else op.power(total, relax.const(1 / p, dtype))
+
+
+class MaxPool(tvm_onnx.OnnxOpConverter):
+    """The largest element of each window, and its index where that is asked for."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        data = inputs[0]
+        windows = windows_of(attr, _spatial(data))
+        result = bb.normalize(_pooled("max_pool", data, windows, _whole_padding(windows)))
+        if attr["tvm_custom"]["num_outputs"] == 1:
+            return result
+        places = _places(bb, data, result, windows, bool(attr.get("storage_order", 0)))
+        return relax.Tuple([result, places])
+
+
+def _places(
+    bb: relax.BlockBuilder, data: relax.Expr, result: relax.Expr, windows: list[Windows], column_major: bool
+) -> relax.Expr:
+    """The index in `data` of the largest element of each window, or of the first NaN."""
+    rank = len(windows)
+    spatial = [w.extent for w in windows]
+
+    def indices(x: te.Tensor, best: te.Tensor) -> te.Tensor:
+        taps = [te.reduce_axis((0, w.kernel), name=f"k{i}") for i, w in enumerate(windows)]
+        none = tirx.const(2**63 - 1, "int64")
+
+        def element(*at: Any) -> Any:
+            place = [at[2 + i] * w.stride + taps[i] * w.dilation - w.before for i, w in enumerate(windows)]
+            inside = tirx.all(*[tirx.all(p >= 0, p < extent) for p, extent in zip(place, spatial, strict=True)])
+            clipped = [tirx.max(tirx.min(p, extent - 1), 0) for p, extent in zip(place, spatial, strict=True)]
+            flat: Any = tirx.const(0, "int64")
+            for i in reversed(range(rank)) if column_major else range(rank):
+                flat = flat * spatial[i] + tirx.Cast("int64", place[i])
+            plane = tirx.Cast("int64", at[0]) * int(x.shape[1]) + tirx.Cast("int64", at[1])
+            flat = flat + plane * math.prod(spatial)
+            value = x[tuple([*at[:2], *clipped])]
+            hit = value.equal(best[at])
+            if "float" in str(x.dtype):
+                hit = tirx.any(hit, tirx.isnan(value))
+            return te.min(tirx.Select(tirx.all(inside, hit), flat, none), axis=taps)
+
+        return te.compute(best.shape, element, name="indices")
+
+    return bb.emit_te(indices, data, result, primfunc_name_hint="pool_indices")
+
+
+CONVERTERS: dict[str, Any] = {"AveragePool": AveragePool, "LpPool": LpPool, "MaxPool": MaxPool}

@@ -1,0 +1,131 @@
+"""TopK and NonMaxSuppression of ONNX: elements that are chosen by their values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from .versions import constant
+
+# Integers of the width of each type of floats.
+_KEYS = {"float32": "int32", "float64": "int64"}
+# What TVM sorts in place of types that it does not.
+_WIDER = {"float16": "float32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
+
+
+class TopK(tvm_onnx.OnnxOpConverter):
+    """The largest or smallest elements along an axis; NaN is larger than every number, as in onnxruntime.
+
+    TVM sorts floats by comparisons, among which a NaN leaves other elements out of order. Integers that order as the
+    floats do are sorted in their place.
+    """
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return cls._top(bb, inputs[0], int(attr["k"]), attr)
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        if not isinstance(inputs[1], tvm.ir.GenericConst):
+            raise ValueError("k has to be known before the run")
+        return cls._top(bb, inputs[0], int(inputs[1].value.numpy().reshape(-1)[0]), attr)
+
+    @classmethod
+    def _top(cls, bb: relax.BlockBuilder, data: relax.Expr, k: int, attr: dict[str, Any]) -> relax.Expr:
+        shape, dtype = [int(extent) for extent in data.ty.shape], str(data.ty.dtype)
+        axis = attr.get("axis", -1) % len(shape)
+        if not 0 <= k <= shape[axis]:
+            raise ValueError(f"k is {k}; expected 0 to {shape[axis]}, the elements along axis {axis}")
+        wanted = [k if place == axis else extent for place, extent in enumerate(shape)]
+        if 0 in wanted:
+            return relax.Tuple([_nothing(wanted, dtype), _nothing(wanted, "int64")])
+        largest = bool(attr.get("largest", 1))
+        if dtype == "uint64":
+            raise ValueError("elements of uint64; accepted: floats, and integers of up to 63 bits")
+        keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
+        if str(keys.ty.dtype) in _KEYS:
+            keys = bb.emit_te(_ordered, keys, primfunc_name_hint="order")
+        places = bb.emit(op.topk(keys, k, axis, ret_type="indices", largest=largest, dtype="int64"))
+        return relax.Tuple([bb.emit(op.gather_elements(data, places, axis)), places])
+
+
+def _nothing(shape: list[int], dtype: str) -> relax.Expr:
+    return constant(np.empty(shape), dtype)
+
+
+def _ordered(x: te.Tensor) -> te.Tensor:
+    """Integers of the order of floats: of negative ones all bits but the sign are turned over, zeros are equal."""
+    dtype = _KEYS[str(x.dtype)]
+    largest = tirx.max_value(dtype)
+    zero = tirx.const(0, dtype)
+
+    def element(*at: Any) -> Any:
+        value = x[at]
+        bits = tirx.reinterpret(dtype, value)
+        key = tirx.Select(bits < zero, tirx.bitwise_xor(bits, largest), bits)
+        key = tirx.Select(value.equal(tirx.const(0.0, x.dtype)), zero, key)
+        return tirx.Select(tirx.isnan(value), largest, key)
+
+    return te.compute(x.shape, element, name="order")
+
+
+class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
+    """Boxes in the order of their scores, without those that overlap one before them by more than the threshold."""
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        boxes, scores = inputs[0], inputs[1]
+        limits = [_limit(inputs[place]) for place in (2, 3, 4)]
+        most, overlap, least = (
+            default if limit is None else limit for limit, default in zip(limits, (0, 0.0, -np.inf), strict=True)
+        )
+        count = min(int(most), int(boxes.ty.shape[1]))
+        if count <= 0 or 0 in [int(extent) for extent in scores.ty.shape]:
+            return _nothing([0, 3], "int64")
+        if attr.get("center_point_box", 0):
+            x, y, width, height = (bb.emit(part) for part in bb.emit(op.split(boxes, 4, axis=2)))
+            half = relax.const(0.5, str(boxes.ty.dtype))
+            width, height = bb.emit(op.multiply(width, half)), bb.emit(op.multiply(height, half))
+            corners = [y - height, x - width, y + height, x + width]
+            boxes = bb.emit(op.concat([bb.emit(corner) for corner in corners], axis=2))
+        chosen = op.vision.all_class_non_max_suppression(
+            boxes,
+            _ranked(bb, scores, least),
+            constant(count),
+            # TVM drops a box from the threshold on, ONNX above it.
+            constant(np.nextafter(np.float32(overlap), np.float32(np.inf)), "float32"),
+            constant(0.0, "float32"),
+            output_format="onnx",
+        )
+        # TVM gives the result the shape of all boxes, of which it keeps fewer: how many is known in the run only.
+        kept = tirx.Var("num_selected", "int64")
+        return bb.match_cast(bb.emit(relax.TupleGetItem(bb.emit(chosen), 0)), relax.TensorType([kept, 3], "int64"))
+
+
+def _ranked(bb: relax.BlockBuilder, scores: relax.Expr, least: float) -> relax.Expr:
+    """Positive numbers that order as the scores above the least one do, 0 for the others: to TVM a score of 0 or less
+    is that of a box dropped before."""
+    dtype, boxes = str(scores.ty.dtype), int(scores.ty.shape[-1])
+    valid = bb.emit(op.greater(scores, constant(least, dtype)))
+    if least == -np.inf:
+        valid = bb.emit(op.logical_or(valid, op.equal(scores, constant(least, dtype))))
+    kept = bb.emit(op.where(valid, scores, constant(-np.inf, dtype)))
+    order = bb.emit(op.argsort(kept, axis=-1, descending=True, dtype="int64"))
+    place = bb.emit(op.astype(op.argsort(order, axis=-1, dtype="int64"), "float32"))
+    return bb.emit(op.where(valid, constant(boxes, "float32") - place, constant(0.0, "float32")))
+
+
+def _limit(value: relax.Expr | None) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, tvm.ir.GenericConst):
+        raise ValueError("the limits have to be known before the run")
+    return float(value.value.numpy().reshape(-1)[0])
+
+
+CONVERTERS: dict[str, Any] = {"NonMaxSuppression": NonMaxSuppression, "TopK": TopK}

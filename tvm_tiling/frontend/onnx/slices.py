@@ -1,0 +1,105 @@
+"""Slice and Split of ONNX: parts of a tensor, of no elements too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax import op
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+from .versions import as_inputs, constant
+
+
+def _known(value: relax.Expr | None) -> list[int] | None:
+    return None if value is None else [int(number) for number in value.value.numpy().reshape(-1)]
+
+
+def _clamped(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
+    """Start and end of a slice within an axis, as the standard clamps them; equal where the slice is empty."""
+    start, end = (place + extent if place < 0 else place for place in (start, end))
+    if step > 0:
+        first, last = min(max(start, 0), extent), min(max(end, 0), extent)
+        return first, max(first, last)
+    first, last = min(max(start, 0), extent - 1), min(max(end, -1), extent - 1)
+    if last >= first:
+        return max(first, 0), max(first, 0)
+    # In front of the first element: -1 would count from the end.
+    return first, last if last >= 0 else -extent - 1
+
+
+class Slice(tvm_onnx.Slice):
+    """Slice 1 (starts, ends and axes are attributes) and later (they are inputs)."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        axes = attr.get("axes")
+        given = (constant(attr["starts"]), constant(attr["ends"]), None if axes is None else constant(axes))
+        return cls._impl_v13(bb, as_inputs(inputs[0], *given), attr, params)
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        return cls._impl_v13(bb, inputs, attr, params)
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        data, bounds = inputs[0], inputs[1:5]
+        if not all(value is None or isinstance(value, tvm.ir.GenericConst) for value in bounds):
+            return super()._impl_v13(bb, inputs, attr, params)
+        if not isinstance(data, relax.Expr) or not isinstance(data.ty, relax.TensorType):
+            return super()._impl_v13(bb, inputs, attr, params)
+        starts, ends, axes, steps = (_known(value) for value in bounds)
+        assert starts is not None and ends is not None
+        rank = len(data.ty.shape)
+        axes = list(range(len(starts))) if axes is None else [axis % rank for axis in axes]
+        steps = [1] * len(starts) if steps is None else steps
+        if not len(starts) == len(ends) == len(axes) == len(steps) == len(set(axes)):
+            raise ValueError(f"{len(starts)} starts, {len(ends)} ends, {len(set(axes))} axes and {len(steps)} steps")
+        if 0 in steps:
+            raise ValueError("a step is 0; accepted: other numbers")
+        cut = []
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            extent = data.ty.shape[axis]
+            if not isinstance(extent, tvm.tirx.IntImm):
+                return super()._impl_v13(bb, inputs, attr, params)
+            first, last = _clamped(start, end, step, int(extent))
+            cut.append((axis, first, last, step))
+        return op.strided_slice(data, *([part[place] for part in cut] for place in range(4)))
+
+
+class Split(tvm_onnx.OnnxOpConverter):
+    """Parts along an axis: of given sizes, or as equal as possible, the last one smaller."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return cls._parts(bb, inputs[0], attr, attr.get("split"))
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        if inputs[1] is not None and not isinstance(inputs[1], tvm.ir.GenericConst):
+            raise ValueError("the sizes of the parts have to be known before the run")
+        return cls._parts(bb, inputs[0], attr, _known(inputs[1]))
+
+    @classmethod
+    def _parts(cls, bb: relax.BlockBuilder, data: relax.Expr, attr: dict, sizes: list[int] | None) -> relax.Expr:
+        shape = [int(extent) for extent in data.ty.shape]
+        axis = attr.get("axis", 0) % len(shape)
+        if sizes is None:
+            count = attr.get("num_outputs", attr["tvm_custom"]["num_outputs"])
+            size = -(-shape[axis] // count)
+            sizes = [max(0, min(size, shape[axis] - size * place)) for place in range(count)]
+        if min(sizes) < 0 or sum(sizes) != shape[axis]:
+            raise ValueError(f"parts of {sizes} elements; expected sizes from 0 that make {shape[axis]}")
+        if len(sizes) == 1:
+            return relax.Tuple([data])
+        ends = np.cumsum(sizes)
+        if min(sizes) > 0:
+            parts = bb.emit(op.split(data, [int(end) for end in ends[:-1]], axis))
+            return relax.Tuple([bb.emit(relax.TupleGetItem(parts, place)) for place in range(len(sizes))])
+        bounds = zip(ends - sizes, ends, strict=True)
+        return relax.Tuple([bb.emit(op.strided_slice(data, [axis], [int(a)], [int(b)])) for a, b in bounds])
+
+
+CONVERTERS: dict[str, Any] = {"Slice": Slice, "Split": Split}

@@ -1,0 +1,64 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved
+from ..types import is_float
+from .elementwise import elementwise, real, unary
+from .functions import expm1
+
+table = Table()
+
+
+@table("relu.default")
+def _relu(t: Translation, self: relax.Expr) -> relax.Expr:
+    return unary(t, op.nn.relu, self)
+
+
+@table("leaky_relu.default")
+def _leaky_relu(t: Translation, self: relax.Expr, negative_slope: float) -> relax.Expr:
+    return unary(t, lambda x: op.nn.leakyrelu(x, float(negative_slope)), self)
+
+
+@table("elu.default")
+def _elu(t: Translation, self: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
+    """scale * x where x is positive, else alpha * scale * (e^(input_scale * x) - 1)."""
+
+    def element(x: tirx.Expr) -> tirx.Expr:
+        below = expm1(x * real(input_scale, x)) * real(alpha * scale, x)
+        return tirx.Select(x > real(0, x), x * real(scale, x), below)
+
+    return elementwise(t, "elu", element, self)
+
+
+@table("gelu.default")
+def _gelu(t: Translation, self: relax.Expr, approximate: str) -> relax.Expr:
+    functions = {"none": op.nn.gelu, "tanh": op.nn.gelu_tanh}
+    if approximate not in functions:
+        raise Unserved(f"approximate={approximate!r}; expected 'none' or 'tanh'")
+    return unary(t, functions[approximate], self)
+
+
+@table("_softmax.default")
+def _softmax(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
+    """Along one axis; `half_to_float`: of float16, as float32, which PyTorch's record of the result says as well."""
+    return _of_rows(t, op.nn.softmax, self, dim)
+
+
+@table("_log_softmax.default")
+def _log_softmax(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
+    return _of_rows(t, op.nn.log_softmax, self, dim)
+
+
+def _of_rows(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: int) -> relax.Expr:
+    if not is_float(t.dtype):
+        raise Unserved(f"type {t.dtype}; expected a float type")
+    if t.shape:
+        return unary(t, lambda y: function(y, axis=dim), x)
+    line = t.emit(op.reshape(x, (1,)))
+    return t.emit(op.reshape(unary(t, lambda y: function(y, axis=0), line), ()))

@@ -1,0 +1,359 @@
+"""Sums, products, quotients, remainders and what else takes two numbers and gives one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as tir
+
+from ....lowering.divisors import checked_divisors
+from ..translation import Table, Translation, Unserved, Value
+from ..types import computed_in, is_float
+from .elementwise import (
+    binary,
+    elementwise,
+    in_libm,
+    is_zero,
+    kernel,
+    number,
+    operand,
+    real,
+    signed_infinity,
+    unrounded,
+)
+
+table = Table()
+
+
+# ---- sums and products ----------------------------------------------------------------------------------------------
+
+
+def _sum(t: Translation, left: Value, right: Value, alpha: float, negative: bool) -> relax.Expr:
+    """left +- alpha * right; of bools, whether any is true."""
+    if t.dtype == "bool":
+        right = t.cast(right, "bool") if alpha else t.cast(False, "bool")
+        return binary(t, op.logical_or, left, right)
+    left, right = operand(t, left, t.dtype), operand(t, right, t.dtype)
+    if alpha != 1:
+        right = t.emit(op.multiply(right, operand(t, alpha, t.dtype)))
+    return t.cast(t.emit((op.subtract if negative else op.add)(left, right)), t.dtype)
+
+
+@table("add.Tensor", "add.Scalar")
+def _add(t: Translation, self: Value, other: Value, alpha: float) -> relax.Expr:
+    return _sum(t, self, other, alpha, negative=False)
+
+
+@table("sub.Tensor", "sub.Scalar")
+def _sub(t: Translation, self: Value, other: Value, alpha: float) -> relax.Expr:
+    return _sum(t, self, other, alpha, negative=True)
+
+
+@table("rsub.Tensor", "rsub.Scalar")
+def _rsub(t: Translation, self: Value, other: Value, alpha: float) -> relax.Expr:
+    return _sum(t, other, self, alpha, negative=True)
+
+
+@table("mul.Tensor", "mul.Scalar")
+def _mul(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return unrounded(t, op.logical_and if t.dtype == "bool" else op.multiply, self, other)
+
+
+# ---- quotients and remainders ---------------------------------------------------------------------------------------
+
+
+@table("div.Tensor", "div.Scalar")
+def _div(t: Translation, self: Value, other: Value) -> relax.Expr:
+    if is_zero(other):
+        # TVM refuses a division by the number 0; this product is the same for every operand.
+        return unrounded(t, op.multiply, self, signed_infinity(other))
+    return unrounded(t, op.divide, self, other)
+
+
+@table("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(t: Translation, self: Value, other: Value, rounding_mode: str | None) -> relax.Expr:
+    if rounding_mode is None:
+        return _div(t, self, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise Unserved(f"rounding_mode={rounding_mode!r}; expected 'trunc', 'floor' or None")
+    return _quotient(t, self, other, rounding_mode)
+
+
+@table("floor_divide.default", "floor_divide.Scalar")
+def _floor_divide(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return _quotient(t, self, other, "floor")
+
+
+def _quotient(t: Translation, left: Value, right: Value, mode: str) -> relax.Expr:
+    if is_float(t.dtype):
+        return elementwise(t, f"{mode}_divide", _FLOAT_QUOTIENTS[mode], left, right)
+    return _by_integers(t, f"{mode}_divide", tirx.truncdiv if mode == "trunc" else tirx.floordiv, left, right)
+
+
+def _by_integers(t: Translation, name: str, element: Callable[..., tirx.Expr], left: Value, right: Value) -> relax.Expr:
+    """A quotient or a remainder of integers; a divisor of 0 is refused, here or in the run."""
+    if is_zero(right):
+        raise Unserved("an integer division by 0; expected another divisor")
+    return elementwise(t, name, element, left, checked_divisors(t.builder, operand(t, right, t.dtype), name))
+
+
+def _float_trunc(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+    return tirx.trunc(a / b)
+
+
+def _apart(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+    """Whether two numbers are of different signs and neither is 0."""
+    zero = real(0, a)
+    return tirx.any(tirx.all(a < zero, b > zero), tirx.all(a > zero, b < zero))
+
+
+def _float_floor(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+    """As Python's //: by the remainder, so that a quotient just below a whole number is not rounded up to it."""
+    zero, one = real(0, a), real(1, a)
+    rest = in_libm("fmod")(a, b)
+    exact = (a - rest) / b
+    exact = tirx.Select(_apart(rest, b), exact - one, exact)
+    whole = tirx.floor(exact)
+    whole = tirx.Select(exact - whole > real(0.5, a), whole + one, whole)
+    whole = tirx.Select(tirx.EQ(exact, zero), in_libm("copysign")(zero, a / b), whole)
+    return tirx.Select(tirx.EQ(b, zero), a / b, whole)
+
+
+_FLOAT_QUOTIENTS = {"trunc": _float_trunc, "floor": _float_floor}
+
+
+@table("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def _remainder(t: Translation, self: Value, other: Value) -> relax.Expr:
+    """Of the sign of the divisor."""
+    if not is_float(t.dtype):
+        return _by_integers(t, "remainder", tirx.floormod, self, other)
+
+    def element(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        rest = in_libm("fmod")(a, b)
+        return tirx.Select(_apart(rest, b), rest + b, rest)
+
+    return elementwise(t, "remainder", element, self, other)
+
+
+@table("fmod.Tensor", "fmod.Scalar")
+def _fmod(t: Translation, self: Value, other: Value) -> relax.Expr:
+    """Of the sign of the dividend."""
+    if not is_float(t.dtype):
+        return _by_integers(t, "fmod", tirx.truncmod, self, other)
+    return elementwise(t, "fmod", in_libm("fmod"), self, other)
+
+
+# ---- powers ---------------------------------------------------------------------------------------------------------
+
+# Powers that PyTorch takes as products and roots.
+_ROOTS = {
+    0.5: op.sqrt,
+    -0.5: op.rsqrt,
+    1: lambda x: op.multiply(x, relax.const(1, x.ty.dtype)),
+    2: lambda x: op.multiply(x, x),
+    3: lambda x: op.multiply(op.multiply(x, x), x),
+    -1: lambda x: op.divide(relax.const(1, x.ty.dtype), x),
+    -2: lambda x: op.divide(relax.const(1, x.ty.dtype), op.multiply(x, x)),
+}
+
+
+@table("pow.Tensor_Scalar")
+def _pow_number(t: Translation, self: Value, exponent: float) -> relax.Expr:
+    dtype = computed_in(t.dtype)
+    if exponent == 0:
+        return t.emit(op.full(relax.ShapeExpr(t.shape), t.cast(1, t.dtype), t.dtype))
+    if is_float(t.dtype) and exponent in _ROOTS:
+        return t.cast(t.emit(_ROOTS[exponent](t.cast(self, dtype))), t.dtype)
+    return _power(t, self, exponent)
+
+
+@table("pow.Scalar", "pow.Tensor_Tensor")
+def _pow(t: Translation, self: Value, exponent: Value) -> relax.Expr:
+    return _power(t, self, exponent)
+
+
+def _power(t: Translation, base: Value, exponent: Value) -> relax.Expr:
+    if is_float(t.dtype):
+        return elementwise(t, "power", in_libm("pow"), base, exponent)
+    if t.dtype == "bool":
+        return binary(t, lambda a, b: op.logical_or(a, op.logical_not(b)), base, exponent)
+    if number(exponent) and 0 <= exponent <= _LARGEST_CHAIN:
+        return _repeated(t, base, int(exponent))
+    return _whole_power(t, t.cast(base, t.dtype), t.cast(exponent, t.dtype))
+
+
+# TVM's mark of a kernel that is fused to no other: the loops of this one are not those of a TE computation.
+_ALONE = {"op_pattern": 8}
+
+# The largest exponent of integers that is written as a chain of products.
+_LARGEST_CHAIN = 16
+
+
+def _repeated(t: Translation, base: relax.Expr, exponent: int) -> relax.Expr:
+    """base * ... * base, as few products as squares need."""
+    result, square = None, t.cast(base, t.dtype)
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else t.emit(op.multiply(result, square))
+        exponent >>= 1
+        if exponent:
+            square = t.emit(op.multiply(square, square))
+    return t.emit(op.full(relax.ShapeExpr(t.shape), t.cast(1, t.dtype), t.dtype)) if result is None else result
+
+
+def _whole_power(t: Translation, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
+    """By squares, modulo 2 to the number of bits. 0 for negative exponents, but of 1 and -1."""
+    count = math.prod(t.shape)
+    flat = [t.emit(op.reshape(op.broadcast_to(x, relax.ShapeExpr(t.shape)), (count,))) for x in (base, exponent)]
+    bits = int(t.dtype.removeprefix("u").removeprefix("int"))
+    found = t.te(_by_squares, *flat, bits, primfunc_name_hint="integer_power", primfunc_attrs=_ALONE)[0]
+    found = t.emit(op.reshape(found, relax.ShapeExpr(t.shape)))
+    if "uint" in t.dtype:
+        return found
+
+    def element(b: tirx.Expr, e: tirx.Expr, power: tirx.Expr) -> tirx.Expr:
+        zero, one, minus = real(0, b), real(1, b), real(-1, b)
+        odd = tirx.EQ(tirx.bitwise_and(e, one), one)
+        inverse = tirx.Select(tirx.EQ(b, minus), tirx.Select(odd, minus, one), zero)
+        return tirx.Select(e < zero, tirx.Select(tirx.EQ(b, one), one, inverse), power)
+
+    return kernel(t, "integer_power_sign", element, base, exponent, found)
+
+
+def _by_squares(base: te.Tensor, exponent: te.Tensor, bits: int) -> list[te.Tensor]:
+    """Powers of a line of integers, and their last squares."""
+    dtype = str(base.dtype)
+
+    def body(ins: list[tirx.Buffer], outs: list[tirx.Buffer]) -> tirx.Stmt:
+        with IRBuilder() as builder:
+            b, e, power, square = (tir.buffer_proxy(buffer) for buffer in (*ins, *outs))
+            with tir.parallel(0, base.shape[0]) as i:
+                power[i] = tirx.const(1, dtype)
+                square[i] = b[i]
+                with tir.serial(0, bits) as place:
+                    used = tirx.bitwise_and(e[i] >> tirx.Cast(dtype, place), tirx.const(1, dtype))
+                    factor = tirx.Select(tirx.EQ(used, tirx.const(1, dtype)), square[i], tirx.const(1, dtype))
+                    power[i] = power[i] * factor
+                    square[i] = square[i] * square[i]
+            return builder.get()
+
+    return te.extern([base.shape, base.shape], [base, exponent], body, dtype=[dtype, dtype], name="integer_power")
+
+
+# ---- others of two operands -----------------------------------------------------------------------------------------
+
+
+@table("maximum.default")
+def _maximum(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return binary(t, op.logical_or if t.dtype == "bool" else op.maximum, self, other)
+
+
+@table("minimum.default")
+def _minimum(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return binary(t, op.logical_and if t.dtype == "bool" else op.minimum, self, other)
+
+
+@table("fmax.default")
+def _fmax(t: Translation, self: Value, other: Value) -> relax.Expr:
+    """The larger; where one is NaN, the other."""
+    if not is_float(t.dtype):
+        return _maximum(t, self, other)
+    return elementwise(t, "fmax", in_libm("fmax"), self, other)
+
+
+@table("fmin.default")
+def _fmin(t: Translation, self: Value, other: Value) -> relax.Expr:
+    """The smaller; where one is NaN, the other."""
+    if not is_float(t.dtype):
+        return _minimum(t, self, other)
+    return elementwise(t, "fmin", in_libm("fmin"), self, other)
+
+
+@table("atan2.default")
+def _atan2(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return elementwise(t, "atan2", in_libm("atan2"), self, other)
+
+
+@table("hypot.default")
+def _hypot(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return elementwise(t, "hypot", in_libm("hypot"), self, other)
+
+
+@table("copysign.Tensor", "copysign.Scalar")
+def _copysign(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return elementwise(t, "copysign", in_libm("copysign"), self, other)
+
+
+@table("nextafter.default")
+def _nextafter(t: Translation, self: Value, other: Value) -> relax.Expr:
+    if t.dtype not in ("float32", "float64"):
+        raise Unserved(f"type {t.dtype}; expected float32 or float64")
+    return elementwise(t, "nextafter", in_libm("nextafter"), self, other)
+
+
+@table("clamp.default", "clamp.Tensor")
+def _clamp(t: Translation, self: Value, min: Value, max: Value) -> relax.Expr:
+    x: Value = self
+    if min is not None:
+        x = _maximum(t, x, min)
+    if max is not None:
+        x = _minimum(t, x, max)
+    return t.cast(x, t.dtype)
+
+
+@table("hardtanh.default")
+def _hardtanh(t: Translation, self: Value, min_val: float, max_val: float) -> relax.Expr:
+    return _clamp(t, self, min_val, max_val)
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------
+
+
+@table("bitwise_and.Tensor", "bitwise_and.Scalar", "bitwise_and.Scalar_Tensor")
+def _bitwise_and(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return binary(t, op.logical_and if t.dtype == "bool" else op.bitwise_and, self, other)
+
+
+@table("bitwise_or.Tensor", "bitwise_or.Scalar", "bitwise_or.Scalar_Tensor")
+def _bitwise_or(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return binary(t, op.logical_or if t.dtype == "bool" else op.bitwise_or, self, other)
+
+
+@table("bitwise_xor.Tensor", "bitwise_xor.Scalar", "bitwise_xor.Scalar_Tensor")
+def _bitwise_xor(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return binary(t, op.logical_xor if t.dtype == "bool" else op.bitwise_xor, self, other)
+
+
+@table("bitwise_not.default")
+def _bitwise_not(t: Translation, self: relax.Expr) -> relax.Expr:
+    return t.emit((op.logical_not if t.dtype == "bool" else op.bitwise_not)(self))
+
+
+_SHIFTS = {
+    "left": ("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "bitwise_left_shift.Scalar_Tensor"),
+    "right": ("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "bitwise_right_shift.Scalar_Tensor"),
+}
+
+
+@table(*_SHIFTS["left"], "__lshift__.Tensor", "__lshift__.Scalar")
+def _left_shift(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return _shift(t, self, other, left=True)
+
+
+@table(*_SHIFTS["right"], "__rshift__.Tensor", "__rshift__.Scalar")
+def _right_shift(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return _shift(t, self, other, left=False)
+
+
+def _shift(t: Translation, value: Value, places: Value, left: bool) -> relax.Expr:
+    if is_float(t.dtype) or t.dtype == "bool":
+        raise Unserved(f"a shift of {t.dtype}; expected integers")
+
+    def element(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+        return a << b if left else a >> b
+
+    return elementwise(t, "shift", element, value, places)

@@ -1,0 +1,105 @@
+"""Comparisons, truth values, and choices by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Value, dtype_of, may_be_nan, shape_of, unequal
+from ..types import computed_in, is_float
+from .elementwise import kernel, operand, promoted
+
+table = Table()
+
+
+def _register_comparison(name: str, function: Callable[..., relax.Expr]) -> None:
+    @table(f"{name}.Tensor", f"{name}.Scalar")
+    def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
+        left, right = (operand(t, value, promoted(self, other)) for value in (self, other))
+        if dtype_of(left) == "bool":
+            left, right = t.cast(left, "uint8"), t.cast(right, "uint8")
+        return t.emit(function(left, right))
+
+
+def _but_of_nan(function: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    """A comparison that TVM takes to be true of one and the same expression, which it is not of NaN."""
+
+    def compare(left: relax.Expr, right: relax.Expr) -> relax.Expr:
+        found = function(left, right)
+        if not may_be_nan(left) or isinstance(right, tvm.ir.GenericConst):
+            return found
+        return op.logical_and(found, op.logical_not(op.isnan(left)))
+
+    return compare
+
+
+for _name, _function in {
+    "eq": _but_of_nan(op.equal),
+    "ne": unequal,
+    "lt": op.less,
+    "le": _but_of_nan(op.less_equal),
+    "gt": op.greater,
+    "ge": _but_of_nan(op.greater_equal),
+}.items():
+    _register_comparison(_name, _function)
+
+
+@table("logical_and.default")
+def _logical_and(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return t.emit(op.logical_and(t.cast(self, "bool"), t.cast(other, "bool")))
+
+
+@table("logical_or.default")
+def _logical_or(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return t.emit(op.logical_or(t.cast(self, "bool"), t.cast(other, "bool")))
+
+
+@table("logical_xor.default")
+def _logical_xor(t: Translation, self: Value, other: Value) -> relax.Expr:
+    return t.emit(op.logical_xor(t.cast(self, "bool"), t.cast(other, "bool")))
+
+
+@table("logical_not.default")
+def _logical_not(t: Translation, self: Value) -> relax.Expr:
+    return t.emit(op.logical_not(t.cast(self, "bool")))
+
+
+@table("where.self")
+def _where(t: Translation, condition: relax.Expr, self: Value, other: Value) -> relax.Expr:
+    return t.emit(op.where(t.cast(condition, "bool"), t.cast(self, t.dtype), t.cast(other, t.dtype)))
+
+
+# ---- kinds of floats ------------------------------------------------------------------------------------------------
+
+
+def _about_floats(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, of_integers: bool) -> relax.Expr:
+    """What is true of a float; of every integer, `of_integers`."""
+    dtype = dtype_of(x)
+    if not is_float(dtype):
+        return t.emit(op.full(relax.ShapeExpr(shape_of(x)), t.cast(of_integers, "bool"), "bool"))
+    return t.emit(function(t.cast(x, computed_in(dtype))))
+
+
+@table("isnan.default")
+def _isnan(t: Translation, self: relax.Expr) -> relax.Expr:
+    return _about_floats(t, op.isnan, self, False)
+
+
+@table("isinf.default")
+def _isinf(t: Translation, self: relax.Expr) -> relax.Expr:
+    return _about_floats(t, op.isinf, self, False)
+
+
+@table("signbit.default")
+def _signbit(t: Translation, self: relax.Expr) -> relax.Expr:
+    dtype = computed_in(dtype_of(self))
+    if dtype == "bool":
+        return _about_floats(t, op.isinf, self, False)
+    x = t.cast(self, dtype)
+    if not is_float(dtype):
+        return t.emit(op.less(x, t.cast(0, dtype)))
+    bits = dtype.replace("float", "int")
+    return kernel(t, "signbit", lambda a: tirx.reinterpret(bits, a) < tirx.const(0, bits), x)

@@ -1,0 +1,59 @@
+"""Convolutions of one to three axes, transposed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..types import computed_in
+from .views import reshaped
+
+table = Table()
+
+_FORWARD = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
+
+
+@table("convolution.default")
+def _convolution(
+    t: Translation,
+    input: relax.Expr,
+    weight: relax.Expr,
+    bias: Value,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    rank = len(shape_of(weight)) - 2
+    if rank not in _FORWARD:
+        raise Unserved(f"a convolution along {rank} axes; expected 1 to 3")
+    single = len(shape_of(input)) == rank + 1
+    if single:
+        input = t.emit(op.expand_dims(input, 0))
+    given = {"strides": _each(stride, rank), "padding": _each(padding, rank) * 2, "dilation": _each(dilation, rank)}
+    wide = computed_in(t.dtype)
+    if 0 in (*shape_of(input), *shape_of(weight)):
+        raise Unserved(f"input {shape_of(input)} and weight {shape_of(weight)}; expected elements")
+    if transposed:
+        # TVM's transposed convolutions are summed in the type of their operands.
+        input, weight = t.cast(input, wide), t.cast(weight, wide)
+        given["output_padding"] = _each(output_padding, rank)
+        result = t.emit(_TRANSPOSED[rank](input, weight, groups=groups, **given))
+    else:
+        out = None if dtype_of(input) == wide else wide
+        result = t.emit(_FORWARD[rank](input, weight, groups=groups, out_dtype=out, **given))
+    if bias is not None:
+        result = t.emit(op.add(result, reshaped(t, t.cast(bias, wide), [1, *shape_of(bias), *[1] * rank])))
+    result = t.cast(result, t.dtype)
+    return reshaped(t, result, t.shape) if single else result
+
+
+def _each(numbers: Sequence[int], rank: int) -> list[int]:
+    """A number for each axis; one stands for all."""
+    return [int(number) for number in (list(numbers) * rank if len(numbers) == 1 else numbers)]

@@ -1,0 +1,99 @@
+"""Tensors out of numbers, copies and changes of type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, Value, shape_of
+from ..types import is_float
+
+table = Table()
+
+
+def filled(t: Translation, value: Value) -> relax.Expr:
+    """The node's result where all elements are one number, or a tensor of one element."""
+    value = t.cast(value, t.dtype)
+    if shape_of(value):
+        value = t.emit(op.reshape(value, ()))
+    return t.emit(op.full(relax.ShapeExpr(t.shape), value, t.dtype))
+
+
+@table("full.default")
+def _full(t: Translation, size: list[int], fill_value: float, dtype: Any) -> relax.Expr:
+    return filled(t, fill_value)
+
+
+@table("full_like.default")
+def _full_like(t: Translation, self: relax.Expr, fill_value: float, dtype: Any) -> relax.Expr:
+    return filled(t, fill_value)
+
+
+@table("fill.Scalar", "fill.Tensor")
+def _fill(t: Translation, self: relax.Expr, value: Value) -> relax.Expr:
+    return filled(t, value)
+
+
+@table("scalar_tensor.default")
+def _scalar_tensor(t: Translation, s: float, dtype: Any) -> relax.Expr:
+    return t.cast(s, t.dtype)
+
+
+@table("empty.memory_format")
+def _empty(t: Translation, size: list[int], dtype: Any) -> relax.Expr:
+    """Without content, for which zeros stand."""
+    return filled(t, 0)
+
+
+@table("empty_strided.default")
+def _empty_strided(t: Translation, size: list[int], stride: list[int], dtype: Any) -> relax.Expr:
+    return filled(t, 0)
+
+
+@table("new_empty_strided.default")
+def _new_empty_strided(t: Translation, self: relax.Expr, size: list[int], stride: list[int], dtype: Any) -> relax.Expr:
+    return filled(t, 0)
+
+
+@table("arange.start_step")
+def _arange(t: Translation, start: float, end: float, step: float, dtype: Any) -> relax.Expr:
+    wide = "float64" if is_float(t.dtype) else "int64"
+
+    def sequence() -> te.Tensor:
+        first, width = tirx.const(start, wide), tirx.const(step, wide)
+        return te.compute(t.shape, lambda at: tirx.Cast(t.dtype, first + tirx.Cast(wide, at) * width), name="arange")
+
+    return t.te(sequence, primfunc_name_hint="arange")
+
+
+# ---- copies ---------------------------------------------------------------------------------------------------------
+
+
+@table("alias.default", "clone.default", "detach.default", "lift_fresh_copy.default")
+def _same(t: Translation, self: relax.Expr) -> relax.Expr:
+    return self
+
+
+@table("_to_copy.default")
+def _to_copy(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
+    return t.cast(self, t.dtype)
+
+
+@table("copy.default")
+def _copy(t: Translation, self: relax.Expr, src: relax.Expr) -> relax.Expr:
+    """`src` in the shape and type of `self`."""
+    return t.emit(op.broadcast_to(t.cast(src, t.dtype), relax.ShapeExpr(t.shape)))
+
+
+@table("native_dropout.default")
+def _native_dropout(t: Translation, input: relax.Expr, p: float, train: bool | None) -> tuple[relax.Expr, relax.Expr]:
+    if train or train is None:
+        raise Unserved("dropout while training, which is random; expected a module in eval()")
+    return input, t.emit(op.full(relax.ShapeExpr(shape_of(input)), t.cast(True, "bool"), "bool"))
+
+
+@table("_assert_tensor_metadata.default")
+def _assert_tensor_metadata(t: Translation, a: relax.Expr, size: Any, stride: Any, dtype: Any) -> None:
+    """PyTorch compared the type and shape when it exported the program; neither can change."""

@@ -1,0 +1,150 @@
+"""Functions of one number: roots, logarithms, trigonometry, rounding, signs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Value, dtype_of
+from ..types import is_float
+from .elementwise import elementwise, in_libm, real, unary
+
+table = Table()
+
+
+def _register(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
+        return unary(t, function, self)
+
+
+# Those for which TVM's and this package's lowering are exact in float32 and float64.
+for _name, _function in {
+    "acos": op.acos,
+    "acosh": op.acosh,
+    "asin": op.asin,
+    "asinh": op.asinh,
+    "atan": op.atan,
+    "cos": op.cos,
+    "erf": op.erf,
+    "exp": op.exp,
+    "log": op.log,
+    "neg": op.negative,
+    "rsqrt": op.rsqrt,
+    "sigmoid": op.sigmoid,
+    "sin": op.sin,
+    "sqrt": op.sqrt,
+    "tan": op.tan,
+}.items():
+    _register(_name, _function)
+
+
+def _register_in_libm(name: str, function: str) -> None:
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
+        return elementwise(t, name, in_libm(function), self)
+
+
+for _name, _libm in {
+    "atanh": "atanh",
+    "erfc": "erfc",
+    "exp2": "exp2",
+    "lgamma": "lgamma",
+    "log10": "log10",
+    "log2": "log2",
+}.items():
+    _register_in_libm(_name, _libm)
+
+
+def _register_by_type(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
+    """In float32 by Relax's operator, which becomes vectors; in float64, where TVM loses digits, by C's library."""
+
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
+        return elementwise(t, name, in_libm(name), self) if t.dtype == "float64" else unary(t, function, self)
+
+
+for _name, _function in {"cosh": op.cosh, "sinh": op.sinh, "tanh": op.tanh}.items():
+    _register_by_type(_name, _function)
+
+
+# ---- near 0 and near 1 ----------------------------------------------------------------------------------------------
+
+
+def expm1(x: tirx.Expr) -> tirx.Expr:
+    """e^x - 1 with all its digits near 0, where e^x is close to 1: there by tanh."""
+    if str(x.ty) == "float64":
+        return in_libm("expm1")(x)
+    one = real(1, x)
+    half = tirx.tanh(x * real(0.5, x))
+    return tirx.Select(tirx.abs(x) < one, (half + half) / (one - half), tirx.exp(x) - one)
+
+
+def log1p(x: tirx.Expr) -> tirx.Expr:
+    """log(1 + x) with all its digits near 0, where 1 + x loses those of x: there by the series of 2 artanh(x/(2+x))."""
+    if str(x.ty) == "float64":
+        return in_libm("log1p")(x)
+    ratio = x / (x + real(2, x))
+    square = ratio * ratio
+    series = real(0, x)
+    for power in range(17, 0, -2):
+        series = series * square + real(2 / power, x)
+    near = tirx.abs(x) < real(0.4, x)
+    return tirx.Select(near, ratio * series, tirx.log(x + real(1, x)))
+
+
+@table("expm1.default")
+def _expm1(t: Translation, self: relax.Expr) -> relax.Expr:
+    return elementwise(t, "expm1", expm1, self)
+
+
+@table("log1p.default")
+def _log1p(t: Translation, self: relax.Expr) -> relax.Expr:
+    return elementwise(t, "log1p", log1p, self)
+
+
+# ---- signs and whole numbers ----------------------------------------------------------------------------------------
+
+
+@table("abs.default")
+def _abs(t: Translation, self: relax.Expr) -> relax.Expr:
+    return self if "uint" in t.dtype or t.dtype == "bool" else unary(t, op.abs, self)
+
+
+@table("sign.default")
+def _sign(t: Translation, self: relax.Expr) -> relax.Expr:
+    if "uint" in t.dtype or t.dtype == "bool":
+        return t.cast(t.cast(self, "bool"), t.dtype)
+    return unary(t, op.sign, self)
+
+
+@table("reciprocal.default")
+def _reciprocal(t: Translation, self: relax.Expr) -> relax.Expr:
+    return unary(t, lambda x: op.divide(relax.const(1, dtype_of(x)), x), self)
+
+
+def _register_rounding(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
+    """Integers stay as they are."""
+
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
+        return unary(t, function, self) if is_float(dtype_of(self)) else self
+
+
+for _name, _function in {"ceil": op.ceil, "floor": op.floor, "round": op.round, "trunc": op.trunc}.items():
+    _register_rounding(_name, _function)
+
+
+@table("round.decimals")
+def _round_decimals(t: Translation, self: relax.Expr, decimals: int) -> relax.Expr:
+    """Halves to even, at a place behind the point or, if negative, before it."""
+
+    def rounded(x: Value) -> relax.Expr:
+        scale = relax.const(10.0 ** abs(decimals), dtype_of(x))
+        if decimals < 0:
+            return op.multiply(t.emit(op.round(t.emit(op.divide(x, scale)))), scale)
+        return op.divide(t.emit(op.round(t.emit(op.multiply(x, scale)))), scale)
+
+    return unary(t, rounded, self) if is_float(dtype_of(self)) else self

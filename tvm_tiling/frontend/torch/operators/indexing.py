@@ -1,0 +1,168 @@
+"""Reads at places that tensors name.
+
+Index expressions count negative places from the end, which is written out here; gathers and selections take none, as in
+PyTorch. Places that are known before the run are checked now, all others are left to Relax's operators as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from tvm import relax
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from .views import expanded, permuted, reshaped
+
+table = Table()
+
+
+@dataclass(frozen=True)
+class Places:
+    """The index tensors of an index expression: `axes` that they index in ascending order, `tensors` of whole numbers
+    from 0 on, `shape` of what they broadcast to, and whether the axes follow each other."""
+
+    axes: tuple[int, ...]
+    tensors: tuple[relax.Expr, ...]
+    shape: tuple[int, ...]
+    adjacent: bool
+
+    def front(self, rank: int) -> list[int]:
+        """The order of axes that puts the indexed ones in front."""
+        return [*self.axes, *(axis for axis in range(rank) if axis not in self.axes)]
+
+    def result_order(self, rank: int) -> list[int]:
+        """The order of axes that takes (index axes, other axes) to where PyTorch has them: index axes stay in front
+        unless the indexed axes follow each other."""
+        count, others = len(self.shape), rank - len(self.axes)
+        before = self.axes[0] if self.adjacent else 0
+        own = list(range(count))
+        rest = list(range(count, count + others))
+        return rest[:before] + own + rest[before:]
+
+
+def wrapped(t: Translation, index: relax.Expr, extent: int, what: str) -> relax.Expr:
+    """Places from 0 on, negative ones counted from the end of an axis of `extent` elements."""
+    known = t.content(index)
+    if known is not None:
+        places = checked(known.long(), -extent, extent, what)
+        return t.constant(torch.where(places < 0, places + extent, places))
+    index = t.cast(index, "int64")
+    moved = t.emit(op.add(index, relax.const(extent, "int64")))
+    return t.emit(op.where(t.emit(op.less(index, relax.const(0, "int64"))), moved, index))
+
+
+def checked(places: torch.Tensor, low: int, high: int, what: str) -> torch.Tensor:
+    """`places`, all of which lie in [low, high); else Unserved."""
+    outside = places[(places < low) | (places >= high)]
+    if outside.numel():
+        raise Unserved(f"{what} {int(outside.reshape(-1)[0])}; expected {low} to {high - 1}")
+    return places
+
+
+def from_start(t: Translation, index: relax.Expr, extent: int) -> relax.Expr:
+    """Places of an operator that takes none below 0."""
+    known = t.content(index)
+    if known is not None:
+        checked(known, 0, extent, "index")
+    return t.cast(index, "int64")
+
+
+def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Places:
+    """The index tensors of an index expression on `data`; None stands for a whole axis. Masks have to be known."""
+    shape = shape_of(data)
+    given: list[tuple[int, relax.Expr]] = []
+    axis = 0
+    for index in indices:
+        if index is None:
+            axis += 1
+            continue
+        if dtype_of(index) not in ("bool", "uint8"):
+            given.append((axis, wrapped(t, index, shape[axis], "index")))
+            axis += 1
+            continue
+        mask = t.content(index)
+        if mask is None:
+            raise Unserved("a mask whose count of elements is not known before the run; expected indices, or where()")
+        for found in mask.bool().nonzero(as_tuple=True) if mask.ndim else ():
+            given.append((axis, t.constant(found)))
+            axis += 1
+        if not mask.ndim:
+            raise Unserved("a mask without axes; expected one with the axes that it indexes")
+    if not given:
+        return Places((), (), (), True)
+    axes = tuple(place for place, _ in given)
+    tensors = tuple(tensor for _, tensor in given)
+    # As PyTorch has it, None between two tensors sets them apart.
+    adjacent = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    together = torch.broadcast_shapes(*(shape_of(tensor) for tensor in tensors))
+    return Places(axes, tensors, tuple(together), adjacent)
+
+
+@table("index.Tensor", "_unsafe_index.Tensor")
+def _index(t: Translation, self: relax.Expr, indices: Sequence[Value]) -> relax.Expr:
+    places = places_of(t, self, indices)
+    if not places.axes:
+        return self
+    if len(places.axes) == 1:
+        return t.emit(op.take(self, places.tensors[0], axis=places.axes[0]))
+    rank = len(shape_of(self))
+    front = permuted(t, self, places.front(rank))
+    read = t.emit(op.index_tensor(front, relax.Tuple(list(places.tensors))))
+    return permuted(t, read, places.result_order(rank))
+
+
+@table("index_select.default")
+def _index_select(t: Translation, self: relax.Expr, dim: int, index: relax.Expr) -> relax.Expr:
+    if not shape_of(self):
+        from_start(t, index, 1)
+        return self
+    index = reshaped(t, index, [prod(shape_of(index))])
+    return t.emit(op.take(self, from_start(t, index, shape_of(self)[dim]), axis=dim % len(shape_of(self))))
+
+
+@table("gather.default")
+def _gather(t: Translation, self: relax.Expr, dim: int, index: relax.Expr, sparse_grad: bool) -> relax.Expr:
+    if not shape_of(self):
+        self = reshaped(t, self, [1])
+    own = shape_of(self)
+    lined = reshaped(t, index, shape_of(index) or (1,))
+    places = from_start(t, lined, own[dim])
+    return reshaped(t, t.emit(op.gather_elements(self, places, dim % len(own))), t.shape)
+
+
+@table("take.default")
+def _take(t: Translation, self: relax.Expr, index: relax.Expr) -> relax.Expr:
+    count = prod(shape_of(self))
+    return t.emit(op.take(reshaped(t, self, [count]), wrapped(t, index, count, "index"), axis=0))
+
+
+@table("embedding.default")
+def _embedding(
+    t: Translation,
+    weight: relax.Expr,
+    indices: relax.Expr,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> relax.Expr:
+    # The last three concern gradients alone.
+    return t.emit(op.take(weight, from_start(t, indices, shape_of(weight)[0]), axis=0))
+
+
+@table("masked_scatter.default")
+def _masked_scatter(t: Translation, self: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
+    """Where the mask holds, the next element of `source`."""
+    shape, count = t.shape, prod(shape_of(source))
+    chosen = reshaped(t, expanded(t, mask, shape), [prod(shape)])
+    seen = t.emit(op.cumsum(t.cast(chosen, "int64"), 0, "int64"))
+    places = t.emit(op.subtract(seen, relax.const(1, "int64")))
+    places = t.emit(op.where(chosen, places, relax.const(0, "int64")))
+    if not count:
+        raise Unserved("a source without elements; expected one for each place of the mask")
+    taken = t.emit(op.take(reshaped(t, source, [count]), places, axis=0))
+    data = expanded(t, self, shape)
+    return t.emit(op.where(reshaped(t, chosen, shape), reshaped(t, taken, shape), data))

@@ -1,0 +1,214 @@
+"""Norms over channels, groups and last axes. They are computed in float32 for 16-bit floats, whatever their parameters'
+type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+
+import torch
+from tvm import relax
+from tvm.relax import op
+
+from ..translation import Missing, Table, Translation, Unserved, Value, shape_of
+from ..types import DTYPES, computed_in
+from .views import expanded, reshaped
+
+table = Table()
+
+
+def _filled(t: Translation, number: float, shape: Sequence[int], dtype: str) -> relax.Constant:
+    return t.constant(torch.full(tuple(shape), number, dtype=DTYPES[dtype]))
+
+
+def _parameter(t: Translation, value: Value, number: float, shape: Sequence[int], dtype: str) -> relax.Expr:
+    """A norm's parameter in the type it is computed in, `number` where there is none."""
+    return _filled(t, number, shape, dtype) if value is None else t.cast(value, dtype)
+
+
+@table("_native_batch_norm_legit_no_training.default")
+def _batch_norm(
+    t: Translation,
+    input: relax.Expr,
+    weight: Value,
+    bias: Value,
+    running_mean: relax.Expr,
+    running_var: relax.Expr,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
+    # The momentum concerns training.
+    wide = computed_in(t.dtype)
+    channels = [shape_of(input)[1]]
+    scale, shift = _parameter(t, weight, 1, channels, wide), _parameter(t, bias, 0, channels, wide)
+    mean, variance = t.cast(running_mean, wide), t.cast(running_var, wide)
+    # The fields of a call's tuple are read from a variable, where simplify finds the call.
+    both = t.emit(op.nn.batch_norm(t.cast(input, wide), scale, shift, mean, variance, 1, eps, training=False))
+    result = t.emit(relax.TupleGetItem(both, 0))
+    return [t.cast(result, t.dtype), Missing("the mean of a batch"), Missing("the deviation of a batch")]
+
+
+@table("_native_batch_norm_legit.no_stats")
+def _batch_norm_by_input(
+    t: Translation, input: relax.Expr, weight: Value, bias: Value, training: bool, momentum: float, eps: float
+) -> list[Value]:
+    """With the mean and variance of the input itself."""
+    wide = computed_in(t.dtype)
+    shape = shape_of(input)
+    data = t.cast(input, wide)
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    result = _normal(t, data, axes, eps)
+    along = [1, shape[1], *[1] * (len(shape) - 2)]
+    return [
+        t.cast(_affine(t, result, weight, bias, along), t.dtype),
+        Missing("the mean of a batch"),
+        Missing("the deviation of a batch"),
+    ]
+
+
+def _normal(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float) -> relax.Expr:
+    """Mean 0 and variance 1 along `axes`."""
+    dtype = str(data.ty.dtype)
+    mean = t.emit(op.mean(data, list(axes), keepdims=True))
+    away = t.emit(op.subtract(data, mean))
+    variance = t.emit(op.mean(t.emit(op.multiply(away, away)), list(axes), keepdims=True))
+    inverse = t.emit(op.rsqrt(t.emit(op.add(variance, t.cast(eps, dtype)))))
+    return t.emit(op.multiply(away, inverse))
+
+
+def _rows(t: Translation, data: relax.Expr, weight: Value, bias: Value, axes: Sequence[int], eps: float) -> relax.Expr:
+    """Mean 0 and variance 1 along the last axes, then scale and shift by parameters of these axes."""
+    dtype = str(data.ty.dtype)
+    along = shape_of(data)[axes[0] :]
+    if dtype != "float32":  # TVM's operator has no float64
+        return _affine(t, _normal(t, data, axes, eps), weight, bias, along)
+    scale, shift = _parameter(t, weight, 1, along, dtype), _parameter(t, bias, 0, along, dtype)
+    return t.emit(op.nn.layer_norm(data, scale, shift, list(axes), eps))
+
+
+def _affine(t: Translation, data: relax.Expr, weight: Value, bias: Value, along: Sequence[int]) -> relax.Expr:
+    dtype = str(data.ty.dtype)
+    if weight is not None:
+        data = t.emit(op.multiply(data, reshaped(t, t.cast(weight, dtype), along)))
+    if bias is not None:
+        data = t.emit(op.add(data, reshaped(t, t.cast(bias, dtype), along)))
+    return data
+
+
+@table("instance_norm.default")
+def _instance_norm(
+    t: Translation,
+    input: relax.Expr,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> relax.Expr:
+    shape = shape_of(input)
+    wide = computed_in(t.dtype)
+    data = t.cast(input, wide)
+    along = [1, shape[1], *[1] * (len(shape) - 2)]
+    if use_input_stats:
+        planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])
+        result = reshaped(t, _rows(t, planes, None, None, [-1], eps), shape)
+        return t.cast(_affine(t, result, weight, bias, along), t.dtype)
+    parameters = [_parameter(t, value, number, [shape[1]], wide) for value, number in ((weight, 1), (bias, 0))]
+    statistics = [t.cast(value, wide) for value in (running_mean, running_var)]
+    both = t.emit(op.nn.batch_norm(data, *parameters, *statistics, 1, eps, training=False))
+    return t.cast(t.emit(relax.TupleGetItem(both, 0)), t.dtype)
+
+
+@table("native_layer_norm.default")
+def _layer_norm(
+    t: Translation,
+    input: relax.Expr,
+    normalized_shape: Sequence[int],
+    weight: Value,
+    bias: Value,
+    eps: float,
+) -> list[Value]:
+    wide = computed_in(t.dtype)
+    axes = list(range(-len(normalized_shape), 0))
+    result = _rows(t, t.cast(input, wide), weight, bias, axes, eps)
+    return [t.cast(result, t.dtype), Missing("the mean of a row"), Missing("the deviation of a row")]
+
+
+@table("native_group_norm.default")
+def _group_norm(
+    t: Translation,
+    input: relax.Expr,
+    weight: Value,
+    bias: Value,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+) -> list[Value]:
+    # The sizes are those of the input's axes.
+    wide = computed_in(t.dtype)
+    shape = shape_of(input)
+    data = t.cast(input, wide)
+    if len(shape) > 2 and wide == "float32":
+        scale, shift = _parameter(t, weight, 1, [C], wide), _parameter(t, bias, 0, [C], wide)
+        result = t.emit(op.nn.group_norm(data, scale, shift, group, 1, list(range(2, len(shape))), eps))
+    else:
+        rows = reshaped(t, data, [N * group, prod(shape[1:]) // group])
+        plain = reshaped(t, _rows(t, rows, None, None, [-1], eps), shape)
+        result = _affine(t, plain, weight, bias, [1, C, *[1] * (len(shape) - 2)])
+    return [t.cast(result, t.dtype), Missing("the mean of a group"), Missing("the deviation of a group")]
+
+
+# ---- bags -----------------------------------------------------------------------------------------------------------
+
+
+@table("_embedding_bag.default", "_embedding_bag_forward_only.default")
+def _embedding_bag(
+    t: Translation,
+    weight: relax.Expr,
+    indices: relax.Expr,
+    offsets: relax.Expr,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Value,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> list[Value]:
+    """Sums (mode 0), means (1) or largest elements (2) of rows, bag by bag."""
+    starts = t.content(offsets)
+    if starts is None:
+        raise Unserved("bags whose offsets are not known before the run; expected constant offsets")
+    count = shape_of(indices)[0]
+    bounds = starts.tolist() if include_last_offset else [*starts.tolist(), count]
+    sizes = [end - start for start, end in pairwise(bounds)]
+    longest = max(sizes)
+    places = torch.tensor([[min(start + k, count - 1) for k in range(longest)] for start in bounds[:-1]])
+    held = torch.tensor([[k < size for k in range(longest)] for size in sizes])
+    chosen = t.emit(op.take(indices, t.constant(places), axis=0))
+    counted: relax.Expr = t.constant(held)
+    if padding_idx >= 0:
+        other = t.emit(op.not_equal(chosen, t.cast(padding_idx, str(indices.ty.dtype))))
+        counted = t.emit(op.logical_and(counted, other))
+    wide = computed_in(t.dtype)
+    rows = t.cast(t.emit(op.take(weight, t.cast(chosen, "int64"), axis=0)), wide)
+    if per_sample_weights is not None:
+        factors = t.emit(op.take(t.cast(per_sample_weights, wide), t.constant(places), axis=0))
+        rows = t.emit(op.multiply(rows, t.emit(op.expand_dims(factors, 2))))
+    counted = t.emit(op.expand_dims(counted, 2))
+    rest = t.cast(float("-inf") if mode == 2 else 0.0, wide)
+    rows = t.emit(op.where(counted, rows, rest))
+    number = t.emit(op.sum(t.cast(counted, wide), 1))
+    result = t.emit((op.max if mode == 2 else op.sum)(rows, 1))
+    one, zero = t.cast(1.0, wide), t.cast(0.0, wide)
+    if mode == 1:
+        result = t.emit(op.divide(result, t.emit(op.maximum(number, one))))
+    if mode == 2:
+        filled = expanded(t, t.emit(op.greater(number, zero)), shape_of(result))
+        result = t.emit(op.where(filled, result, zero))
+    return [t.cast(result, t.dtype), *(Missing(what) for what in ("bags of rows", "sizes of bags", "largest places"))]

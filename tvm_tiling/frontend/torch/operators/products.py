@@ -1,0 +1,279 @@
+"""Matrix multiplications and what is made of them.
+
+Products of 16-bit floats are summed in float32 and rounded once; integers keep their type and wrap, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, prod, sqrt
+from typing import Any
+
+import torch
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..types import DTYPES, computed_in, is_float
+from .views import expanded, permuted, reshaped
+
+table = Table()
+
+
+def product(t: Translation, left: relax.Expr, right: relax.Expr, dtype: str) -> relax.Expr:
+    """left @ right for operands of one type, summed and returned in `dtype`."""
+    if shape_of(left)[-1] == 0:
+        shape = relax.op.matmul(left, right)
+        return t.emit(op.zeros(t.builder.normalize(shape).ty.shape, dtype))
+    narrow = dtype_of(left) != dtype
+    return t.emit(op.matmul(left, right, out_dtype=dtype if narrow else None))
+
+
+def turned(t: Translation, matrix: relax.Expr) -> relax.Expr:
+    """The last two axes exchanged."""
+    rank = len(shape_of(matrix))
+    return permuted(t, matrix, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def _plain(t: Translation, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    return t.cast(product(t, left, right, computed_in(t.dtype)), t.dtype)
+
+
+@table("mm.default")
+def _mm(t: Translation, self: relax.Expr, mat2: relax.Expr) -> relax.Expr:
+    return _plain(t, self, mat2)
+
+
+@table("bmm.default")
+def _bmm(t: Translation, self: relax.Expr, mat2: relax.Expr) -> relax.Expr:
+    return _plain(t, self, mat2)
+
+
+@table("matmul.default")
+def _matmul(t: Translation, self: relax.Expr, other: relax.Expr) -> relax.Expr:
+    return _plain(t, self, other)
+
+
+@table("mv.default")
+def _mv(t: Translation, self: relax.Expr, vec: relax.Expr) -> relax.Expr:
+    return _plain(t, self, vec)
+
+
+@table("dot.default", "vdot.default")
+def _dot(t: Translation, self: relax.Expr, tensor: Value = None, other: Value = None) -> relax.Expr:
+    count = shape_of(self)[0]
+    left = reshaped(t, self, [1, count])
+    right = reshaped(t, other if tensor is None else tensor, [count, 1])
+    return reshaped(t, _plain(t, left, right), ())
+
+
+@table("linear.default")
+def _linear(t: Translation, input: relax.Expr, weight: relax.Expr, bias: Value) -> relax.Expr:
+    wide = computed_in(t.dtype)
+    columns = turned(t, weight) if len(shape_of(weight)) > 1 else weight
+    result = product(t, input, columns, wide)
+    if bias is not None:
+        result = t.emit(op.add(result, t.cast(bias, wide)))
+    return t.cast(result, t.dtype)
+
+
+def _added(
+    t: Translation, start: relax.Expr, left: relax.Expr, right: relax.Expr, beta: float, alpha: float
+) -> relax.Expr:
+    """beta * start + alpha * left @ right; with beta 0 `start` counts for nothing, NaN or not."""
+    wide = computed_in(t.dtype)
+    if not is_float(wide) and not all(float(factor).is_integer() for factor in (alpha, beta)):
+        raise Unserved(f"alpha={alpha}, beta={beta} with {wide}; expected whole numbers")
+    result = product(t, left, right, wide)
+    if alpha != 1:
+        result = t.emit(op.multiply(result, t.cast(alpha, wide)))
+    if beta != 0:
+        start = t.cast(start, wide)
+        if beta != 1:
+            start = t.emit(op.multiply(start, t.cast(beta, wide)))
+        result = t.emit(op.add(result, start))
+    return t.cast(result, t.dtype)
+
+
+@table("addmm.default")
+def _addmm(
+    t: Translation, self: relax.Expr, mat1: relax.Expr, mat2: relax.Expr, beta: float, alpha: float
+) -> relax.Expr:
+    return _added(t, self, mat1, mat2, beta, alpha)
+
+
+@table("addmv.default")
+def _addmv(t: Translation, self: relax.Expr, mat: relax.Expr, vec: relax.Expr, beta: float, alpha: float) -> relax.Expr:
+    return _added(t, self, mat, vec, beta, alpha)
+
+
+@table("baddbmm.default")
+def _baddbmm(
+    t: Translation, self: relax.Expr, batch1: relax.Expr, batch2: relax.Expr, beta: float, alpha: float
+) -> relax.Expr:
+    return _added(t, self, batch1, batch2, beta, alpha)
+
+
+@table("addbmm.default")
+def _addbmm(
+    t: Translation, self: relax.Expr, batch1: relax.Expr, batch2: relax.Expr, beta: float, alpha: float
+) -> relax.Expr:
+    # The sum over the batch is one product along batch and depth.
+    count, rows, depth = shape_of(batch1)
+    left = reshaped(t, permuted(t, batch1, [1, 0, 2]), [rows, count * depth])
+    right = reshaped(t, batch2, [count * depth, shape_of(batch2)[2]])
+    return _added(t, self, left, right, beta, alpha)
+
+
+@table("_trilinear.default")
+def _trilinear(
+    t: Translation,
+    i1: relax.Expr,
+    i2: relax.Expr,
+    i3: relax.Expr,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int,
+) -> relax.Expr:
+    # `unroll_dim` says how PyTorch walks the loops.
+    wide = computed_in(t.dtype)
+    spread = []
+    for operand, places in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        axes = iter(shape_of(operand))
+        rank = len(shape_of(operand)) + len(places)
+        spread.append(reshaped(t, t.cast(operand, wide), [1 if a in places else next(axes) for a in range(rank)]))
+    first = t.emit(op.multiply(spread[0], spread[1]))
+    result = t.emit(op.multiply(first, spread[2]))
+    return t.cast(t.emit(op.sum(result, list(sumdim))) if sumdim else result, t.dtype)
+
+
+# ---- attention ------------------------------------------------------------------------------------------------------
+
+
+@table("scaled_dot_product_attention.default")
+def _attention(
+    t: Translation,
+    query: relax.Expr,
+    key: relax.Expr,
+    value: relax.Expr,
+    attn_mask: Value,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> relax.Expr:
+    """softmax(query @ key^T * scale + mask) @ value; rows without any key give zeros."""
+    if dropout_p:
+        raise Unserved(f"dropout_p={dropout_p}; expected 0, attention without random choices")
+    wide = computed_in(t.dtype)
+    query, key, value = (t.cast(operand, wide) for operand in (query, key, value))
+    if enable_gqa:
+        key, value = (_heads(t, operand, shape_of(query)[-3]) for operand in (key, value))
+    rows, depth = shape_of(query)[-2:]
+    keys = shape_of(key)[-2]
+    factor = 1 / sqrt(depth) if scale is None else scale
+    scores = product(t, query, turned(t, key), wide)
+    scores = t.emit(op.multiply(scores, t.cast(factor, wide)))
+    mask = attn_mask
+    if is_causal:
+        mask = t.constant(torch.ones(rows, keys, dtype=torch.bool).tril())
+    if mask is None:
+        weights = t.emit(op.nn.softmax(scores, -1))
+    else:
+        scores = t.emit(op.add(scores, _added_mask(t, mask, wide)))
+        weights = t.emit(op.nn.softmax(scores, -1))
+        if not is_causal:
+            weights = _zero_rows(t, scores, weights)
+    return t.cast(product(t, weights, value, wide), t.dtype)
+
+
+def _heads(t: Translation, operand: relax.Expr, count: int) -> relax.Expr:
+    """Each head as often as several heads of queries share it."""
+    *outer, heads, rows, depth = shape_of(operand)
+    if heads == count:
+        return operand
+    apart = reshaped(t, operand, [*outer, heads, 1, rows, depth])
+    copied = expanded(t, apart, [*outer, heads, count // heads, rows, depth])
+    return reshaped(t, copied, [*outer, count, rows, depth])
+
+
+def _added_mask(t: Translation, mask: relax.Expr, dtype: str) -> relax.Expr:
+    """A mask as what is added to scores: 0 where a mask of bool holds, else minus infinity."""
+    if dtype_of(mask) != "bool":
+        return t.cast(mask, dtype)
+    known = t.content(mask)
+    if known is not None:
+        return t.constant(torch.zeros(known.shape, dtype=DTYPES[dtype]).masked_fill(~known, -inf))
+    return t.emit(op.where(mask, t.cast(0.0, dtype), t.cast(-inf, dtype)))
+
+
+def _zero_rows(t: Translation, scores: relax.Expr, weights: relax.Expr) -> relax.Expr:
+    """0 for the weights of rows all of whose scores are minus infinity."""
+    dtype = dtype_of(scores)
+    best = t.emit(op.max(scores, -1, keepdims=True))
+    masked = t.emit(op.equal(best, t.cast(-inf, dtype)))
+    return t.emit(op.where(masked, t.cast(0.0, dtype), weights))
+
+
+# ---- distances ------------------------------------------------------------------------------------------------------
+
+
+@table("_cdist_forward.default")
+def _cdist(t: Translation, x1: relax.Expr, x2: relax.Expr, p: float, compute_mode: int | None) -> relax.Expr:
+    # `compute_mode` says by which formula PyTorch computes them.
+    *batch, rows, columns = t.shape
+    depth = shape_of(x1)[-1]
+    left = reshaped(t, expanded(t, x1, [*batch, rows, depth]), [prod(batch), rows, depth])
+    right = reshaped(t, expanded(t, x2, [*batch, columns, depth]), [prod(batch), columns, depth])
+    return reshaped(t, _distances(t, left, right, p, (prod(batch), rows, columns), lambda b, i, j: (i, j)), t.shape)
+
+
+@table("_pdist_forward.default")
+def _pdist(t: Translation, self: relax.Expr, p: float) -> relax.Expr:
+    rows, depth = shape_of(self)
+    first, second = (t.constant(places.contiguous()) for places in torch.triu_indices(rows, rows, 1))
+    left, right = (t.emit(op.take(self, places, axis=0)) for places in (first, second))
+    pairs = t.shape[0]
+    left, right = (reshaped(t, operand, [1, pairs, depth]) for operand in (left, right))
+    return reshaped(t, _distances(t, left, right, p, (1, pairs), lambda b, i: (i, i)), t.shape)
+
+
+def _distances(
+    t: Translation,
+    left: relax.Expr,
+    right: relax.Expr,
+    p: float,
+    shape: tuple[int, ...],
+    pair: Callable[..., tuple[Any, Any]],
+) -> relax.Expr:
+    """p-norms of differences between rows of two tensors (batch, rows, depth); `pair` says which rows."""
+    dtype, depth = dtype_of(left), shape_of(left)[-1]
+    if dtype not in ("float32", "float64"):
+        raise Unserved(f"distances of {dtype}; expected float32 or float64")
+    if depth == 0:
+        return t.emit(op.zeros(shape, dtype))
+    number = lambda value: tirx.const(value, dtype)  # noqa: E731
+
+    def term(value: Any) -> Any:
+        if p == 0:
+            return tirx.Select(value == number(0.0), number(0.0), number(1.0))
+        if p in (1, inf):
+            return value
+        return value * value if p == 2 else tirx.power(value, number(p))
+
+    def total(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, depth), name="k")
+
+        def element(*at: Any) -> Any:
+            i, j = pair(*at)
+            value = term(tirx.abs(x[at[0], i, k] - y[at[0], j, k]))
+            return te.max(value, axis=k) if p == inf else te.sum(value, axis=k)
+
+        return te.compute(shape, element, name="distance")
+
+    summed = t.te(total, left, right, primfunc_name_hint="distance")
+    if p in (0, 1, inf):
+        return summed
+    return t.emit(op.sqrt(summed) if p == 2 else op.power(summed, t.cast(1 / p, dtype)))

@@ -1,0 +1,255 @@
+"""Sums, means, extremes and truth values over axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import relax
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..types import computed_in
+
+table = Table()
+
+
+def reduced_axes(x: relax.Expr, dim: int | Sequence[int] | None) -> list[int]:
+    """The axes that `dim` names: all for None and for an empty list; none of a tensor without axes."""
+    rank = len(shape_of(x))
+    if not rank:
+        return []
+    if dim is None or (not isinstance(dim, int) and not dim):
+        return list(range(rank))
+    return sorted({axis % rank for axis in ([dim] if isinstance(dim, int) else dim)})
+
+
+def over(
+    t: Translation,
+    function: Callable[..., relax.Expr],
+    x: relax.Expr,
+    axes: Sequence[int],
+    keepdim: bool,
+    nothing: Value,
+) -> relax.Expr:
+    """`function` of a tensor over axes, in x's own type; `nothing`: its value where there are no elements.
+
+    Unserved where no value is defined for that.
+    """
+    shape = shape_of(x)
+    if 0 in shape:
+        kept = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
+        kept = kept if keepdim else [extent for axis, extent in enumerate(shape) if axis not in axes]
+        if nothing is None and 0 not in kept:
+            raise Unserved(f"a tensor of shape {shape}; expected one with elements")
+        return t.emit(op.full(relax.ShapeExpr(kept), t.cast(nothing or 0, dtype_of(x)), dtype_of(x)))
+    if not axes:
+        return x
+    return t.emit(function(x, axis=list(axes), keepdims=keepdim))
+
+
+def widened(t: Translation, x: relax.Expr, dtype: str) -> relax.Expr:
+    """A tensor in the type in which PyTorch adds up what becomes of type `dtype`."""
+    return t.cast(x, computed_in(dtype))
+
+
+@table("sum.dim_IntList")
+def _sum(t: Translation, self: relax.Expr, dim: list[int] | None, keepdim: bool, dtype: Any) -> relax.Expr:
+    x = widened(t, self, t.dtype)
+    return t.cast(over(t, op.sum, x, reduced_axes(x, dim), keepdim, 0), t.dtype)
+
+
+@table("sum.default")
+def _sum_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
+    return _sum(t, self, None, False, dtype)
+
+
+@table("mean.dim")
+def _mean(t: Translation, self: relax.Expr, dim: list[int] | None, keepdim: bool, dtype: Any) -> relax.Expr:
+    x = widened(t, self, t.dtype)
+    return t.cast(over(t, op.mean, x, reduced_axes(x, dim), keepdim, math.nan), t.dtype)
+
+
+@table("mean.default")
+def _mean_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
+    return _mean(t, self, None, False, dtype)
+
+
+@table("prod.dim_int")
+def _prod(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool, dtype: Any) -> relax.Expr:
+    x = widened(t, self, t.dtype)
+    return t.cast(over(t, op.prod, x, reduced_axes(x, dim), keepdim, 1), t.dtype)
+
+
+@table("prod.default")
+def _prod_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
+    return _prod(t, self, None, False, dtype)
+
+
+# ---- variance -------------------------------------------------------------------------------------------------------
+
+
+def _variance(
+    t: Translation, x: relax.Expr, dim: Any, correction: float | None, keepdim: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    """The sum of squared distances to the mean over the number of elements less `correction`; and the mean."""
+    axes = reduced_axes(x, dim)
+    x = widened(t, x, t.dtype)
+    dtype, count = dtype_of(x), math.prod(shape_of(x)[axis] for axis in axes)
+    mean = over(t, op.mean, x, axes, True, math.nan)
+    away = t.emit(op.subtract(x, mean))
+    total = over(t, op.sum, t.emit(op.multiply(away, away)), axes, keepdim, 0)
+    divisor = max(0.0, count - (1 if correction is None else correction))
+    share = t.cast(1 / divisor if divisor else math.inf, dtype)
+    variance = t.emit(op.multiply(total, share))
+    mean = t.emit(op.reshape(mean, relax.ShapeExpr(t.shape)))
+    return t.cast(variance, t.dtype), t.cast(mean, t.dtype)
+
+
+@table("var.correction")
+def _var(t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool) -> relax.Expr:
+    return _variance(t, self, dim, correction, keepdim)[0]
+
+
+@table("var.dim")
+def _var_unbiased(t: Translation, self: relax.Expr, dim: Any, unbiased: bool, keepdim: bool) -> relax.Expr:
+    return _variance(t, self, dim, int(unbiased), keepdim)[0]
+
+
+@table("var_mean.correction")
+def _var_mean(
+    t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    return _variance(t, self, dim, correction, keepdim)
+
+
+@table("linalg_vector_norm.default")
+def _vector_norm(
+    t: Translation,
+    self: relax.Expr,
+    ord: float,
+    dim: Any,
+    keepdim: bool,
+    dtype: Any,
+) -> relax.Expr:
+    """(sum of |x|^ord)^(1/ord); of infinite ord the extreme of |x|, of 0 the number of elements that are not 0."""
+    x = widened(t, self, t.dtype)
+    kind, axes = dtype_of(x), reduced_axes(x, dim)
+    size = t.emit(op.abs(x))
+    if ord == math.inf:
+        result = over(t, op.max, size, axes, keepdim, None)
+    elif ord == -math.inf:
+        result = over(t, op.min, size, axes, keepdim, None)
+    elif ord == 0:
+        result = over(t, op.sum, t.cast(t.cast(x, "bool"), kind), axes, keepdim, 0)
+    elif ord == 1:
+        result = over(t, op.sum, size, axes, keepdim, 0)
+    elif ord == 2:
+        result = t.emit(op.sqrt(over(t, op.sum, t.emit(op.multiply(x, x)), axes, keepdim, 0)))
+    else:
+        powers = t.emit(op.power(size, t.cast(float(ord), kind)))
+        total = over(t, op.sum, powers, axes, keepdim, 0)
+        result = t.emit(op.power(total, t.cast(1 / ord, kind)))
+    return t.cast(result, t.dtype)
+
+
+# ---- extremes -------------------------------------------------------------------------------------------------------
+
+
+def _ordered(t: Translation, x: relax.Expr) -> relax.Expr:
+    """A tensor in a type whose elements TVM compares: bools as bytes, 16-bit floats as float32."""
+    return t.cast(x, "uint8" if dtype_of(x) == "bool" else computed_in(dtype_of(x)))
+
+
+def _extreme(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: Any, keepdim: bool) -> relax.Expr:
+    """NaN where there is one."""
+    found = over(t, function, _ordered(t, x), reduced_axes(x, dim), keepdim, None)
+    return t.cast(found, dtype_of(x))
+
+
+def _place(
+    t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: int | None, keepdim: bool
+) -> relax.Expr:
+    """The first place of the extreme or, if there is one, of a NaN; with all axes, in the order of the elements."""
+    shape = shape_of(x)
+    if 0 in shape:
+        raise Unserved(f"a tensor of shape {shape}; expected one with elements")
+    data = _ordered(t, x)
+    if dim is None or not shape:
+        data = t.emit(op.reshape(data, (math.prod(shape),)))
+        found = t.emit(function(data, axis=0, keepdims=False))
+        kept = (1,) * len(shape) if keepdim else ()
+        return t.emit(op.reshape(found, kept))
+    return t.emit(function(data, axis=dim % len(shape), keepdims=keepdim))
+
+
+@table("amax.default")
+def _amax(t: Translation, self: relax.Expr, dim: list[int], keepdim: bool) -> relax.Expr:
+    return _extreme(t, op.max, self, dim, keepdim)
+
+
+@table("amin.default")
+def _amin(t: Translation, self: relax.Expr, dim: list[int], keepdim: bool) -> relax.Expr:
+    return _extreme(t, op.min, self, dim, keepdim)
+
+
+@table("max.default")
+def _max(t: Translation, self: relax.Expr) -> relax.Expr:
+    return _extreme(t, op.max, self, None, False)
+
+
+@table("min.default")
+def _min(t: Translation, self: relax.Expr) -> relax.Expr:
+    return _extreme(t, op.min, self, None, False)
+
+
+@table("max.dim")
+def _max_dim(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> tuple[relax.Expr, relax.Expr]:
+    return _extreme(t, op.max, self, dim, keepdim), _place(t, op.argmax, self, dim, keepdim)
+
+
+@table("min.dim")
+def _min_dim(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> tuple[relax.Expr, relax.Expr]:
+    return _extreme(t, op.min, self, dim, keepdim), _place(t, op.argmin, self, dim, keepdim)
+
+
+@table("argmax.default")
+def _argmax(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
+    return _place(t, op.argmax, self, dim, keepdim)
+
+
+@table("argmin.default")
+def _argmin(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
+    return _place(t, op.argmin, self, dim, keepdim)
+
+
+# ---- truth values ---------------------------------------------------------------------------------------------------
+
+
+def _truth(
+    t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: Any, keepdim: bool, nothing: bool
+) -> relax.Expr:
+    """`function`, max for any and min for all, of whether elements are not 0."""
+    data = t.cast(t.cast(x, "bool"), "uint8")
+    return t.cast(over(t, function, data, reduced_axes(x, dim), keepdim, nothing), t.dtype)
+
+
+@table("any.default")
+def _any(t: Translation, self: relax.Expr) -> relax.Expr:
+    return _truth(t, op.max, self, None, False, False)
+
+
+@table("any.dim", "any.dims")
+def _any_dim(t: Translation, self: relax.Expr, dim: Any, keepdim: bool) -> relax.Expr:
+    return _truth(t, op.max, self, dim, keepdim, False)
+
+
+@table("all.default")
+def _all(t: Translation, self: relax.Expr) -> relax.Expr:
+    return _truth(t, op.min, self, None, False, True)
+
+
+@table("all.dim", "all.dims")
+def _all_dim(t: Translation, self: relax.Expr, dim: Any, keepdim: bool) -> relax.Expr:
+    return _truth(t, op.min, self, dim, keepdim, True)

@@ -1,0 +1,82 @@
+"""Sorted tensors, and what is read out of them.
+
+TVM's sort compares floats, and NaN, of which no comparison is true, leaves it without an order. Here keys are compared:
+integers that stand in the order that PyTorch defines, NaN above all, 0 and -0 equal.
+"""
+
+from __future__ import annotations
+
+from tvm import relax, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, dtype_of, shape_of
+from ..types import computed_in, is_float
+from .elementwise import kernel
+
+table = Table()
+
+
+def _keys(t: Translation, x: relax.Expr, descending: bool) -> relax.Expr:
+    """Integers whose ascending order is the order of x."""
+    dtype = computed_in(dtype_of(x))
+    x = t.cast(x, dtype)
+    if is_float(dtype):
+        bits = dtype.replace("float", "int")
+        largest = tirx.max_value(bits)
+
+        def key(a: tirx.Expr) -> tirx.Expr:
+            zero = tirx.const(0, bits)
+            found = tirx.reinterpret(bits, a)
+            found = tirx.Select(found < zero, tirx.bitwise_xor(found, largest), found)
+            found = tirx.Select(tirx.EQ(a, tirx.const(0.0, dtype)), zero, found)
+            return tirx.Select(tirx.isnan(a), largest, found)
+
+        x = kernel(t, "sort_keys", key, x)
+    elif dtype in ("uint64", "uint32", "uint16"):
+        raise Unserved(f"type {dtype}; expected signed integers, uint8 or floats")
+    elif dtype not in ("int32", "int64"):
+        x = t.cast(x, "int32")
+    return t.emit(op.bitwise_not(x)) if descending else x
+
+
+def order(t: Translation, x: relax.Expr, dim: int, descending: bool) -> relax.Expr:
+    """The places along an axis in the order of the elements; of equal ones the first comes first."""
+    return t.emit(op.argsort(_keys(t, x, descending), axis=dim % len(shape_of(x)), descending=False, dtype="int64"))
+
+
+def _sorted(t: Translation, x: relax.Expr, dim: int, descending: bool) -> tuple[relax.Expr, relax.Expr]:
+    shape = shape_of(x)
+    if not shape or 0 in shape:
+        return x, t.emit(op.full(relax.ShapeExpr(shape), t.cast(0, "int64"), "int64"))
+    places = order(t, x, dim, descending)
+    return t.emit(op.gather_elements(x, places, dim % len(shape))), places
+
+
+@table("sort.default")
+def _sort(t: Translation, self: relax.Expr, dim: int, descending: bool) -> tuple[relax.Expr, relax.Expr]:
+    return _sorted(t, self, dim, descending)
+
+
+@table("sort.stable")
+def _sort_stable(
+    t: Translation, self: relax.Expr, stable: bool | None, dim: int, descending: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    """Equal elements keep their order whether that is asked for or not."""
+    return _sorted(t, self, dim, descending)
+
+
+@table("topk.default")
+def _topk(
+    t: Translation,
+    self: relax.Expr,
+    k: int,
+    dim: int,
+    largest: bool,
+    sorted: bool,
+) -> tuple[relax.Expr, relax.Expr]:
+    """The first k elements in order, be order asked for or not."""
+    values, places = _sorted(t, self, dim, largest)
+    if not t.shape:
+        return values, places
+    first = [t.emit(op.strided_slice(x, [dim % len(t.shape)], [0], [k])) for x in (values, places)]
+    return first[0], first[1]

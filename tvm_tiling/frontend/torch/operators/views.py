@@ -1,0 +1,371 @@
+"""Moves without a change: other shapes, orders of axes, parts, and several tensors beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ..translation import Table, Translation, Unserved, shape_of
+
+table = Table()
+
+
+@table("view.default", "_unsafe_view.default", "_reshape_alias.default")
+def _view(t: Translation, self: relax.Expr, size: Sequence[int], stride: Any = None) -> relax.Expr:
+    return reshaped(t, self, t.shape)
+
+
+def reshaped(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
+    """The elements in order in another shape."""
+    return value if shape_of(value) == tuple(shape) else t.emit(op.reshape(value, tuple(shape)))
+
+
+@table("unsqueeze.default")
+def _unsqueeze(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
+    return t.emit(op.expand_dims(self, dim))
+
+
+@table("squeeze.default", "squeeze.dim", "squeeze.dims")
+def _squeeze(t: Translation, self: relax.Expr, dim: Any = None) -> relax.Expr:
+    # Axes of more than one element stay where they are; the record knows which.
+    return reshaped(t, self, t.shape)
+
+
+@table("permute.default")
+def _permute(t: Translation, self: relax.Expr, dims: Sequence[int]) -> relax.Expr:
+    return permuted(t, self, dims)
+
+
+def permuted(t: Translation, value: relax.Expr, order: Sequence[int]) -> relax.Expr:
+    """The axes in another order."""
+    rank = len(shape_of(value))
+    order = [axis % rank for axis in order]
+    return value if order == list(range(rank)) else t.emit(op.permute_dims(value, order))
+
+
+@table("transpose.int")
+def _transpose(t: Translation, self: relax.Expr, dim0: int, dim1: int) -> relax.Expr:
+    order = list(range(len(shape_of(self))))
+    if order:
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+    return permuted(t, self, order)
+
+
+@table("t.default")
+def _t(t: Translation, self: relax.Expr) -> relax.Expr:
+    return permuted(t, self, range(len(shape_of(self)))[::-1])
+
+
+@table("expand.default")
+def _expand(t: Translation, self: relax.Expr, size: Sequence[int], implicit: bool) -> relax.Expr:
+    return expanded(t, self, t.shape)
+
+
+def expanded(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
+    """The elements repeated along axes of one element, and along new ones in front."""
+    return value if shape_of(value) == tuple(shape) else t.emit(op.broadcast_to(value, tuple(shape)))
+
+
+@table("repeat.default")
+def _repeat(t: Translation, self: relax.Expr, repeats: Sequence[int]) -> relax.Expr:
+    # Copies as an axis of their own in front of each axis: a broadcast between two reshapes.
+    own = shape_of(self)
+    whole = (1,) * (len(repeats) - len(own)) + own
+    apart = reshaped(t, self, [extent for size in whole for extent in (1, size)])
+    copied = expanded(t, apart, [extent for pair in zip(repeats, whole, strict=True) for extent in pair])
+    return reshaped(t, copied, t.shape)
+
+
+@table("cat.default")
+def _cat(t: Translation, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
+    return joined(t, [t.cast(tensor, t.dtype) for tensor in tensors], dim)
+
+
+def joined(t: Translation, tensors: Sequence[relax.Expr], axis: int) -> relax.Expr:
+    """Tensors of one type behind each other along an axis; those without elements add nothing."""
+    filled = [tensor for tensor in tensors if 0 not in shape_of(tensor)]
+    if len(filled) == 1:
+        return filled[0]
+    return t.emit(op.concat(filled, axis % len(shape_of(filled[0]))))
+
+
+@table("stack.default")
+def _stack(t: Translation, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
+    place = dim % len(t.shape)
+    return joined(t, [t.emit(op.expand_dims(t.cast(tensor, t.dtype), place)) for tensor in tensors], place)
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def part(t: Translation, value: relax.Expr, axis: int, start: int, end: int, step: int = 1) -> relax.Expr:
+    """Elements `start` to `end` of an axis, both within it, every `step`-th; something must be left."""
+    shape = shape_of(value)
+    axis %= len(shape)
+    if (start, step) == (0, 1) and end >= shape[axis]:
+        return value
+    return t.emit(op.strided_slice(value, [axis], [start], [end], [step]))
+
+
+def bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
+    """A slice's bounds as places within an axis: negative ones count from its end, others are limited to it."""
+    first, last, _ = slice(start, end).indices(extent)
+    return first, max(first, last)
+
+
+@table("slice.Tensor")
+def _slice(t: Translation, self: relax.Expr, dim: int, start: int | None, end: int | None, step: int) -> relax.Expr:
+    return part(t, self, dim, *bounds(shape_of(self)[dim], start, end), step)
+
+
+@table("narrow.default")
+def _narrow(t: Translation, self: relax.Expr, dim: int, start: int, length: int) -> relax.Expr:
+    first = start % shape_of(self)[dim] if start < 0 else start
+    return part(t, self, dim, first, first + length)
+
+
+@table("select.int")
+def _select(t: Translation, self: relax.Expr, dim: int, index: int) -> relax.Expr:
+    place = index % shape_of(self)[dim]
+    return reshaped(t, part(t, self, dim, place, place + 1), t.shape)
+
+
+@table("split_with_sizes.default")
+def _split_with_sizes(t: Translation, self: relax.Expr, split_sizes: Sequence[int], dim: int) -> list[relax.Expr]:
+    ends = np.cumsum(split_sizes).tolist()
+    pairs = zip(ends, split_sizes, strict=True)
+    return [_filled_part(t, self, dim, end - size, end) for end, size in pairs]
+
+
+def _filled_part(t: Translation, value: relax.Expr, axis: int, start: int, end: int) -> relax.Expr:
+    """As `part`, also of nothing."""
+    shape = list(shape_of(value))
+    shape[axis] = end - start
+    if 0 in shape:
+        return t.emit(op.zeros(tuple(shape), value.ty.dtype))
+    return part(t, value, axis, start, end)
+
+
+@table("split.Tensor")
+def _split(t: Translation, self: relax.Expr, split_size: int, dim: int) -> list[relax.Expr]:
+    extent = shape_of(self)[dim]
+    if extent == 0:
+        return [self]
+    return [_filled_part(t, self, dim, at, min(at + split_size, extent)) for at in range(0, extent, split_size)]
+
+
+@table("chunk.default")
+def _chunk(t: Translation, self: relax.Expr, chunks: int, dim: int) -> list[relax.Expr]:
+    return _split(t, self, -(-shape_of(self)[dim] // chunks), dim)
+
+
+@table("unbind.int")
+def _unbind(t: Translation, self: relax.Expr, dim: int) -> list[relax.Expr]:
+    shape = list(shape_of(self))
+    extent = shape.pop(dim)
+    return [reshaped(t, _filled_part(t, self, dim, at, at + 1), shape) for at in range(extent)]
+
+
+# ---- other orders ---------------------------------------------------------------------------------------------------
+
+
+@table("flip.default")
+def _flip(t: Translation, self: relax.Expr, dims: Sequence[int]) -> relax.Expr:
+    shape = shape_of(self)
+    for axis in dims if shape else ():
+        self = t.emit(op.flip(self, axis % len(shape)))
+    return self
+
+
+@table("roll.default")
+def _roll(t: Translation, self: relax.Expr, shifts: Sequence[int], dims: Sequence[int]) -> relax.Expr:
+    if not dims:
+        return reshaped(t, _rolled(t, reshaped(t, self, [prod(t.shape)]), shifts[0], 0), t.shape)
+    for shift, axis in zip(shifts, dims, strict=True):
+        self = _rolled(t, self, shift, axis)
+    return self
+
+
+def _rolled(t: Translation, value: relax.Expr, shift: int, axis: int) -> relax.Expr:
+    if not shape_of(value):
+        return value
+    extent = shape_of(value)[axis]
+    cut = -shift % extent
+    return joined(t, [part(t, value, axis, cut, extent), part(t, value, axis, 0, cut)], axis) if cut else value
+
+
+@table("diagonal.default", "diagonal_copy.default")
+def _diagonal(t: Translation, self: relax.Expr, offset: int, dim1: int, dim2: int) -> relax.Expr:
+    rank = len(shape_of(self))
+    rows, columns = dim1 % rank, dim2 % rank
+    shape = t.shape
+
+    def diagonal(x: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            outer, place = iter(at[:-1]), at[-1]
+            named = {rows: place + max(-offset, 0), columns: place + max(offset, 0)}
+            return x[tuple(named[axis] if axis in named else next(outer) for axis in range(rank))]
+
+        return te.compute(shape, element, name="diagonal")
+
+    return t.te(diagonal, self, primfunc_name_hint="diagonal")
+
+
+@table("unfold.default")
+def _unfold(t: Translation, self: relax.Expr, dimension: int, size: int, step: int) -> relax.Expr:
+    """Windows along an axis, the elements of each along a new last axis."""
+    own, shape = shape_of(self), t.shape
+    if not own:
+        return reshaped(t, self, shape)
+    axis = dimension % len(own)
+
+    def windows(x: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            return x[tuple(at[a] * step + at[-1] if a == axis else at[a] for a in range(len(own)))]
+
+        return te.compute(shape, element, name="windows")
+
+    return t.te(windows, self, primfunc_name_hint="windows")
+
+
+@table("as_strided.default", "as_strided_copy.default")
+def _as_strided(
+    t: Translation, self: relax.Expr, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
+) -> relax.Expr:
+    places = _storage_places(t, size, stride, storage_offset)
+    flat = reshaped(t, self, [prod(shape_of(self))])
+    return t.emit(op.take(flat, t.constant(torch.from_numpy(places)), axis=0))
+
+
+@table("as_strided_scatter.default")
+def _as_strided_scatter(
+    t: Translation,
+    self: relax.Expr,
+    src: relax.Expr,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None,
+) -> relax.Expr:
+    places = _storage_places(t, size, stride, storage_offset)
+    count = prod(t.shape)
+    if len(np.unique(places)) != places.size:
+        raise Unserved("writes to one element several times; expected strides that keep elements apart")
+    both = joined(t, [reshaped(t, self, [count]), reshaped(t, t.cast(src, t.dtype), [places.size])], 0)
+    origin = np.arange(count)
+    origin[places.reshape(-1)] = count + np.arange(places.size)
+    return t.emit(op.take(both, t.constant(torch.from_numpy(origin.reshape(t.shape))), axis=0))
+
+
+def _storage_places(t: Translation, size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:
+    """For each element of a view of storage, the place among the first operand's elements in order."""
+    viewed = t.operands[0]
+    own = _offsets(tuple(map(int, viewed.shape)), viewed.stride(), int(viewed.storage_offset())).reshape(-1)
+    start = int(viewed.storage_offset()) if offset is None else offset
+    wanted = _offsets(tuple(size), stride, start)
+    last = max(int(own.max(initial=0)), int(wanted.max(initial=0)))
+    places = np.full(last + 1, -1, "int64")
+    places[own] = np.arange(own.size)
+    found = places[wanted]
+    if (found < 0).any():
+        raise Unserved("a view of storage outside of its operand; expected elements of the operand")
+    return found
+
+
+def _offsets(shape: Sequence[int], strides: Sequence[int], start: int) -> np.ndarray:
+    """Of each element of a tensor, its place in storage."""
+    total = np.full(shape, start, "int64")
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        lined = np.arange(extent, dtype="int64") * int(stride)
+        total += lined.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return total
+
+
+# ---- a part written into a copy --------------------------------------------------------------------------------------
+
+
+@table("slice_scatter.default")
+def _slice_scatter(
+    t: Translation, self: relax.Expr, src: relax.Expr, dim: int, start: int | None, end: int | None, step: int
+) -> relax.Expr:
+    rank = len(t.shape)
+    axis = dim % rank
+    first, last = bounds(t.shape[axis], start, end)
+    if 0 in shape_of(src):
+        return self
+    if step == 1:
+        before, behind = _filled_part(t, self, axis, 0, first), _filled_part(t, self, axis, last, t.shape[axis])
+        return joined(t, [before, t.cast(src, t.dtype), behind], axis)
+
+    def place(*at: Any) -> tuple[Any, tuple[Any, ...]]:
+        moved = at[axis] - first
+        inside = tirx.all(moved >= 0, at[axis] < last, tirx.floormod(moved, step) == 0)
+        return inside, tuple(tirx.floordiv(moved, step) if a == axis else at[a] for a in range(rank))
+
+    return _written(t, self, src, place)
+
+
+@table("select_scatter.default")
+def _select_scatter(t: Translation, self: relax.Expr, src: relax.Expr, dim: int, index: int) -> relax.Expr:
+    axis = dim % len(t.shape)
+    place = index % t.shape[axis]
+    one = t.emit(op.expand_dims(t.cast(src, t.dtype), axis))
+    before, behind = _filled_part(t, self, axis, 0, place), _filled_part(t, self, axis, place + 1, t.shape[axis])
+    return joined(t, [before, one, behind], axis)
+
+
+@table("diagonal_scatter.default")
+def _diagonal_scatter(
+    t: Translation, self: relax.Expr, src: relax.Expr, offset: int, dim1: int, dim2: int
+) -> relax.Expr:
+    rank = len(t.shape)
+    rows, columns = dim1 % rank, dim2 % rank
+    if 0 in shape_of(src):
+        return self
+
+    def place(*at: Any) -> tuple[Any, tuple[Any, ...]]:
+        outer = [at[a] for a in range(rank) if a not in (rows, columns)]
+        return at[columns] - at[rows] == offset, (*outer, at[rows] - max(-offset, 0))
+
+    return _written(t, self, src, place)
+
+
+def _written(t: Translation, value: relax.Expr, source: relax.Expr, place: Any) -> relax.Expr:
+    """`value` with elements of `source` where `place` of the axes says (whether, where in `source`)."""
+
+    def write(x: te.Tensor, new: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            inside, where = place(*at)
+            return tirx.if_then_else(inside, new[where], x[at])
+
+        return te.compute(x.shape, element, name="write")
+
+    return t.te(write, value, t.cast(source, t.dtype), primfunc_name_hint="write")
+
+
+# ---- blocks of pixels ------------------------------------------------------------------------------------------------
+
+
+@table("pixel_shuffle.default")
+def _pixel_shuffle(t: Translation, self: relax.Expr, upscale_factor: int) -> relax.Expr:
+    *outer, channels, height, width = shape_of(self)
+    factor = upscale_factor
+    apart = reshaped(t, self, [*outer, channels // factor**2, factor, factor, height, width])
+    first = len(outer)
+    order = [*range(first + 1), first + 3, first + 1, first + 4, first + 2]
+    return reshaped(t, permuted(t, apart, order), t.shape)
+
+
+@table("pixel_unshuffle.default")
+def _pixel_unshuffle(t: Translation, self: relax.Expr, downscale_factor: int) -> relax.Expr:
+    *outer, channels, height, width = shape_of(self)
+    factor = downscale_factor
+    apart = reshaped(t, self, [*outer, channels, height // factor, factor, width // factor, factor])
+    first = len(outer)
+    order = [*range(first + 1), first + 2, first + 4, first + 1, first + 3]
+    return reshaped(t, permuted(t, apart, order), t.shape)

@@ -1,0 +1,45 @@
+"""How many operators functions become when every call is replaced by what it calls, counted without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class NestedTooDeeply(ValueError):
+    """A function calls itself, or functions call each other too deeply."""
+
+
+def count_written_out(
+    root: K, parts: Callable[[K], tuple[int, Iterable[K]]], counts: dict[K, int], deepest: int
+) -> int:
+    """The operators of function `root`, those of the functions that it calls included. NestedTooDeeply.
+
+    `parts` gives a function's own operators that are no calls, and the functions that it calls, each as often as it
+    does. `counts` keeps what is known of each function. At most `deepest` functions call each other.
+    """
+    if root in counts:
+        return counts[root]
+    path: dict[K, tuple[Iterator[K], int, list[K]]] = {}
+
+    def enter(function: K) -> None:
+        own, called = parts(function)
+        kept = list(called)
+        path[function] = iter(dict.fromkeys(kept)), own, kept
+
+    enter(root)
+    while path:
+        function, (left, own, called) = next(reversed(path.items()))
+        inner = next((other for other in left if other not in counts), None)
+        if inner is None:
+            counts[function] = own + sum(counts[other] for other in called)
+            del path[function]
+        elif inner in path:
+            raise NestedTooDeeply("a function calls itself; recursion is not served")
+        elif len(path) >= deepest:
+            raise NestedTooDeeply(f"functions call each other more than {deepest} deep; recursion is not served")
+        else:
+            enter(inner)
+    return counts[root]

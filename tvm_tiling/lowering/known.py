@@ -1,0 +1,58 @@
+"""What is known of the values in a PrimFunc before it runs: the ranges of its variables, and what depends on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, sym, tirx
+from tvm.ir import Range, TensorLoad
+
+
+class Known:
+    """What is known of a function's variables: the range of each, and which of them data decides."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self.analyzer = sym.Analyzer()
+        self._decided: set[tirx.Var] = set()  # by data
+        known: dict[tirx.Var, Range | None] = {}
+
+        def ranged(variable: tirx.Var, extent: Range) -> None:
+            fixed = isinstance(extent.min, tirx.IntImm) and isinstance(extent.extent, tirx.IntImm)
+            same = variable not in known or known[variable] == extent
+            known[variable] = extent if fixed and same and int(extent.extent) > 0 else None
+            if self.from_data(extent.min) or self.from_data(extent.extent):
+                self._decided.add(variable)
+
+        def valued(variable: tirx.Var, value: Any) -> None:
+            if self.from_data(value):
+                self._decided.add(variable)
+
+        def block(realize: s_tir.SBlockRealize) -> None:
+            for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+                ranged(axis.var, axis.dom)
+                valued(axis.var, value)
+
+        # Before what is inside: a loop's variable before the blocks that it drives.
+        visits = (
+            (tirx.For, lambda loop: ranged(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))),
+            (s_tir.SBlockRealize, block),
+            (tirx.Bind, lambda bind: valued(bind.var, bind.value)),
+            (tirx.Let, lambda let: valued(let.var, let.value)),
+        )
+        tvm_ffi.structural_walk(func.body, visits, order="pre")
+        for variable, extent in known.items():
+            if extent is not None and variable not in self._decided:
+                self.analyzer.bind(variable, extent)
+
+    def from_data(self, expr: Any) -> bool:
+        """Whether the value of `expr` depends on what a tensor holds."""
+        found: list[Any] = []
+        tvm_ffi.structural_walk(
+            expr,
+            (
+                (TensorLoad, found.append),
+                (tirx.Var, lambda variable: found.append(variable) if variable in self._decided else None),
+            ),
+        )
+        return bool(found)

@@ -1,0 +1,73 @@
+"""Tensors of other libraries, and nested lists, as NumPy arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import WorkloadError
+
+ACCEPTED = "expected a NumPy array, or a dense tensor in this computer's main memory"
+# Types that NumPy gets from ml_dtypes, and those of the same size under which their memory can be shared.
+SHARED_AS = {"bfloat16": np.dtype("int16")}
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The NumPy type of TVM's name; TypeError where there is none."""
+    return np.dtype(getattr(ml_dtypes, name)) if name in SHARED_AS else np.dtype(name)
+
+
+def as_array(value: Any, what: str) -> np.ndarray:
+    """`value` as an array that shares its memory where it can: a NumPy array, a number, nested lists, a tensor of
+    PyTorch (also one with a gradient, or of bfloat16), or anything else with DLPack.
+
+    Raises WorkloadError, beginning with `what`, for lists whose rows differ in length and for tensors that are sparse,
+    quantised, without memory or in the memory of another device.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    torch = sys.modules.get("torch")  # loaded already if `value` is one of its tensors
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_torch(torch, value, what)
+    try:
+        return np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError, OverflowError) as error:
+        reason = "its rows differ in length" if isinstance(value, list | tuple) else str(error).splitlines()[0]
+        raise WorkloadError(f"{what} is not an array: {reason}; {ACCEPTED}") from None
+
+
+def _of_torch(torch: Any, value: Any, what: str) -> np.ndarray:
+    tensor = value.detach()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "nested" if tensor.is_nested else "quantised" if tensor.is_quantized else "sparse"
+        raise WorkloadError(f"{what} is a {kind} tensor; {ACCEPTED}")
+    if tensor.device.type != "cpu":
+        raise WorkloadError(f"{what} is a tensor on device {str(tensor.device)!r}; {ACCEPTED}")
+    try:
+        return torch_array(tensor)
+    except (RuntimeError, TypeError) as error:
+        raise WorkloadError(f"{what} is not an array: {str(error).splitlines()[0]}; {ACCEPTED}") from None
+
+
+def torch_array(tensor: Any) -> np.ndarray:
+    """A dense CPU tensor of PyTorch, without gradient, as an array that shares its memory."""
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name in SHARED_AS:
+        return tensor.view(getattr(sys.modules["torch"], SHARED_AS[name].name)).numpy().view(numpy_type(name))
+    array: np.ndarray = tensor.numpy()
+    return array
+
+
+def torch_tensor(array: np.ndarray) -> Any:
+    """The array as a tensor of PyTorch that shares its memory."""
+    import torch
+
+    name = array.dtype.name
+    if name in SHARED_AS:
+        return torch.from_numpy(array.view(SHARED_AS[name])).view(getattr(torch, name))
+    return torch.from_numpy(array)

@@ -1,0 +1,92 @@
+"""No run of a model under way while the process forks, and none when it ends.
+
+A forked child has all memory of its parent and one of its threads. A lock that another thread held, in TVM's memory
+pools for instance, stays locked in the child for ever. And when a process ends, Python stops daemon threads where they
+come back from TVM, by unwinding frames of C++ that do not allow it: the process ends with SIGABRT. So runs that begin
+meanwhile wait at a gate, and a fork or the end waits until those under way are over. An open gate costs a run nothing:
+to close it is to put other functions in the place of those that begin one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LONGEST = 10.0  # seconds to wait for runs and compilations that are under way
+STEP = 0.0005
+
+_FOLDER = str(Path(__file__).parent) + os.sep
+_entrances: list[tuple[type, str, Callable[..., Any]]] = []
+_one = threading.RLock()  # only one thread forks or ends the process
+_opened = threading.Event()
+_opened.set()
+_holder = 0  # the thread that closed the gate, which passes
+
+
+def entrance(owner: type, name: str) -> None:
+    """Have threads wait in the method `name` of a class while the gate is closed."""
+    _entrances.append((owner, name, getattr(owner, name)))
+
+
+def _behind_gate(method: Callable[..., Any]) -> Callable[..., Any]:
+    def entered(*args: Any) -> Any:
+        _wait_at_the_gate()
+        return method(*args)
+
+    return entered
+
+
+def _wait_at_the_gate() -> None:
+    while threading.get_ident() != _holder and not _opened.is_set():
+        _opened.wait()
+
+
+def _close() -> None:
+    """Let no run begin, and wait for those of other threads."""
+    global _holder, _opened
+    _one.acquire()
+    _holder, _opened = threading.get_ident(), threading.Event()
+    for owner, name, method in _entrances:
+        setattr(owner, name, _behind_gate(method))
+    until = time.monotonic() + LONGEST
+    while _others_are_inside() and time.monotonic() < until:
+        time.sleep(STEP)
+
+
+def _open() -> None:
+    for owner, name, method in _entrances:
+        setattr(owner, name, method)
+    _opened.set()
+    _one.release()
+
+
+def _open_in_child() -> None:
+    global _one, _opened
+    for owner, name, method in _entrances:
+        setattr(owner, name, method)
+    # Of the parent's threads none is here that would wait for these, or give them back.
+    _one, _opened = threading.RLock(), threading.Event()
+    _opened.set()
+
+
+def _others_are_inside() -> bool:
+    """Whether another thread is in a function of this folder, and not at the gate."""
+    own = threading.get_ident()
+    for thread, top in sys._current_frames().items():
+        frame = None if thread == own else top
+        while frame is not None and frame.f_code is not _wait_at_the_gate.__code__:
+            if frame.f_code.co_filename.startswith(_FOLDER):
+                return True
+            frame = frame.f_back
+    return False
+
+
+atexit.register(_close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_close, after_in_parent=_open, after_in_child=_open_in_child)

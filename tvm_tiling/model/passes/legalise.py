@@ -1,0 +1,49 @@
+"""Operators of Relax as TIR: TVM's LegalizeOps, but for extremes of floats, for positions that tensors hold and for
+integers that are divided or shifted.
+
+In every function that comes of it, and in those that a frontend wrote, accesses stay inside of their buffers, and
+arithmetic of integers is defined for all values.
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from ...errors import ModelFormatError
+from ...lowering.bounded import bounded
+from ...lowering.integers import defined
+from ...refusal import refused
+from . import boxes, extremes, functions, integers, positions
+
+_LEGALISED = {
+    **extremes.LEGALISED,
+    **functions.LEGALISED,
+    **positions.LEGALISED,
+    **boxes.LEGALISED,
+    **integers.LEGALISED,
+}
+
+
+def legalised(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with its operators as PrimFuncs. ModelFormatError names constants that are no positions, or no divisors."""
+    try:
+        positions.refuse_impossible(mod)
+        mod = relax.transform.LegalizeOps(_LEGALISED)(mod)
+    except ModelFormatError as error:
+        raise refused(error) from None
+    updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for variable, func in mod.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            exact = variable.name_hint.startswith(extremes.ROW_SUMS)
+            plain = tvm_ffi.structural_map(func, (tirx.AttrStmt, _without_scope))
+            kept = defined(plain if exact else extremes.with_nan_kept(plain))
+            checked = kept.attrs is not None and positions.CHECKED_HERE in kept.attrs
+            updated.update_func(variable, kept if checked else bounded(kept))
+    return updated
+
+
+def _without_scope(statement: tirx.AttrStmt) -> tirx.Stmt:
+    """TVM's builder marks a sequence of statements so, and its code generator warns of every mark."""
+    return statement.body if statement.attr_key == "pragma_scope" else statement

@@ -1,0 +1,187 @@
+"""What a graph of torch.compile does to memory: inputs that it changes, outputs that share memory with each other.
+
+Kernels write every output into memory of its own. Where PyTorch would return an input, or a view of one, or several
+views of one intermediate result, the caller may change one and read the other; so views are made anew, by the strides
+that PyTorch recorded, of the input or of the intermediate result, which becomes an output of the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..errors import UnsupportedOperator
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A tensor that the kernels give: their output of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """The input of this number, itself."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class View:
+    """A part of another tensor's memory. `offset`: elements from the first one of `base`."""
+
+    base: Computed | Given
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A value that is no tensor."""
+
+    value: Any
+
+
+Output: TypeAlias = Computed | Given | View | Plain
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """`results`: the nodes of the graph that the kernels compute. `returned`: what the graph returns, made of them."""
+
+    results: tuple[torch.fx.Node, ...]
+    returned: tuple[Output, ...]
+
+    def made(self, computed: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """What the graph returns for these inputs, from what the kernels gave."""
+
+        def tensor(output: Output) -> Any:
+            if isinstance(output, Computed):
+                return computed[output.number]
+            if isinstance(output, Given):
+                return inputs[output.number]
+            if isinstance(output, View):
+                base = tensor(output.base)
+                return base.as_strided(output.shape, output.strides, base.storage_offset() + output.offset)
+            return output.value
+
+        return tuple(map(tensor, self.returned))
+
+
+def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
+    """What `graph` returns for inputs of these shapes, types and strides, found by a run without data.
+
+    Raises UnsupportedOperator where it changes an input or an attribute of the graph, or returns a view that cannot be
+    made anew.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        held = dict(graph.named_parameters()) | dict(graph.named_buffers())
+        before = [_version(value) for value in (*fakes, *held.values())]
+        recorded = _Recorded(graph)
+        try:
+            returned = recorded.run(*fakes)
+        finally:
+            torch.clear_autocast_cache()  # of weights without content
+        after = [_version(value) for value in (*fakes, *held.values())]
+    if changed := [name for name, old, new in zip([*_names(graph), *held], before, after, strict=True) if old != new]:
+        raise UnsupportedOperator(f"the graph changes {', '.join(map(repr, changed))} in place")
+    finder = _Finder(graph, fakes, recorded.values)
+    outputs = tuple(map(finder.found, returned))
+    return Outputs(tuple(finder.results), outputs)
+
+
+def _names(graph: torch.fx.GraphModule) -> list[str]:
+    return [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _version(value: Any) -> int:
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
+class _Recorded(torch.fx.Interpreter):
+    """Runs a graph and keeps the value of every node."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__(graph, garbage_collect_values=False)
+        self.values: dict[torch.fx.Node, Any] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        self.values[n] = value
+        return value
+
+
+class _Finder:
+    """Where outputs come from."""
+
+    def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], values: dict[torch.fx.Node, Any]) -> None:
+        self._inputs = inputs
+        self._given = {_memory(value): number for number, value in reversed(list(enumerate(inputs))) if _memory(value)}
+        # The first node whose value lies in some memory made it.
+        self._makers: dict[int, torch.fx.Node] = {}
+        for node, value in values.items():
+            if node.op not in ("placeholder", "output") and (place := _memory(value)):
+                self._makers.setdefault(place, node)
+        self._values = values
+        returned = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+        self._nodes = iter(returned)  # type: ignore[arg-type]
+        self._uses: dict[int, set[int]] = {}
+        for node in returned:  # type: ignore[union-attr]
+            if isinstance(node, torch.fx.Node) and (place := _memory(values[node])):
+                self._uses.setdefault(place, set()).add(id(values[node]))
+        self.results: list[torch.fx.Node] = []
+
+    def found(self, value: Any) -> Output:
+        """How the next output, which has this value, is made."""
+        node = next(self._nodes)
+        if not isinstance(value, torch.Tensor):
+            return Plain(value)
+        for number, given in enumerate(self._inputs):
+            if given is value:
+                return Given(number)
+        place = _memory(value)
+        if place in self._given:
+            number = self._given[place]
+            return _view(value, self._inputs[number], Given(number))
+        maker = self._makers.get(place)
+        if maker is not None and maker.op == "get_attr":
+            raise UnsupportedOperator(
+                f"output {str(node)!r} shares memory with attribute {maker.target!r} of the graph"
+            )
+        if len(self._uses.get(place, ())) < 2:
+            return self._computed(node)
+        if maker is None:
+            raise UnsupportedOperator(f"output {str(node)!r} shares memory with no tensor of the graph")
+        base = self._values[maker]
+        if base is value:
+            return self._computed(maker)
+        if not base.is_contiguous() or base.numel() * base.element_size() != base.untyped_storage().nbytes():
+            raise UnsupportedOperator(
+                f"output {str(node)!r} shares memory with {maker.name!r}, which is not contiguous"
+            )
+        return _view(value, base, self._computed(maker))
+
+    def _computed(self, node: torch.fx.Node) -> Computed:
+        if node not in self.results:
+            self.results.append(node)
+        return Computed(self.results.index(node))
+
+
+def _view(value: torch.Tensor, of: torch.Tensor, base: Computed | Given) -> View:
+    if value.dtype != of.dtype or value.is_conj() != of.is_conj() or value.is_neg() != of.is_neg():
+        raise UnsupportedOperator("an output is a view of another type than what it is a view of")
+    return View(base, tuple(value.shape), tuple(value.stride()), int(value.storage_offset() - of.storage_offset()))
+
+
+def _memory(value: Any) -> int:
+    """What is equal for tensors that share memory; 0 for what is no dense tensor."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return 0
+    return int(value.untyped_storage()._cdata)

@@ -1,0 +1,72 @@
+"""Plain values out of text that nobody vouches for: JSON and TOML, refused by one kind of error whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any, NoReturn
+
+from .errors import TilingError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_INTEGER = 2**63  # as TOML has it; JSON names no bound, and numbers beyond it are used nowhere
+
+
+class TextError(TilingError, ValueError):
+    """A text is not JSON or TOML, is nested too deeply, or holds a number that is none."""
+
+
+def plain_json(text: Any) -> Any:
+    """The values of a JSON text, a string or UTF-8 bytes. TextError for anything else, and for NaN and Infinity."""
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_int=_integer, parse_float=_finite)
+    except TextError:
+        raise
+    except RecursionError:
+        raise TextError("the JSON is nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise TextError(f"not JSON: {' '.join(str(error).split())[:200]}") from None
+
+
+def plain_toml(text: str) -> dict[str, Any]:
+    """The table of a TOML text. TextError for anything else."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise TextError("the TOML is nested too deeply") from None
+    except tomllib.TOMLDecodeError as error:
+        raise TextError(f"not TOML: {error}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise TextError(f"not TOML: {error}") from None
+    left: list[Any] = [table]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, int) and not -MOST_INTEGER <= value < MOST_INTEGER:
+            raise TextError("not TOML: an integer of more than 64 bits")
+    return table
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or not -MOST_INTEGER <= int(digits) < 2 * MOST_INTEGER:
+        raise TextError(f"{digits[:40]} is an integer of more than 64 bits")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise TextError(f"{text[:40]} is beyond floating-point numbers of 64 bits")
+    return value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise TextError(f"{name} is not a number")

@@ -1,0 +1,51 @@
+"""Errors that kernels raise: a value in a tensor that is no position in another tensor, or no divisor.
+
+A kernel cannot build a sentence. Where it meets such a value it calls the function registered here, which raises the
+error in the thread that runs the model.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+
+from .errors import ModelFormatError, TilingError, WorkloadError
+
+REFUSE = "tvm_tiling.refuse_index"
+REFUSE_ZERO = "tvm_tiling.refuse_zero"
+
+for _kind in (ModelFormatError, WorkloadError):
+    tvm_ffi.register_error(_kind.__name__, _kind)  # or they leave a kernel, or a pass of TVM, as a RuntimeError
+
+
+def sentence(operator: str, called: str, value: int, low: int, high: int, at: tuple[int, ...]) -> str:
+    """What is said of a `value`, an index or what else it is `called`, at the place `at` of its tensor; `low` to `high`
+    are accepted."""
+    expected = f"{low} to {high}" if low <= high else "none, as the axis has no elements"
+    return f"{operator}: {called} {value}{_place(at)} is out of range; expected {expected}"
+
+
+def zero_sentence(operator: str, at: tuple[int, ...]) -> str:
+    """What is said of an integer division whose divisors hold a zero at the place `at`."""
+    return f"{operator}: integer division by zero{_place(at)}; expected divisors other than 0"
+
+
+def _place(at: tuple[int, ...]) -> str:
+    return f" at [{', '.join(map(str, at))}]" if at else ""
+
+
+@tvm_ffi.register_global_func(REFUSE, override=True)
+def _refuse(operator: str, called: str, value: int, low: int, high: int, *at: int) -> None:
+    raise WorkloadError(sentence(operator, called, value, low, high, at))
+
+
+@tvm_ffi.register_global_func(REFUSE_ZERO, override=True)
+def _refuse_zero(operator: str, *at: int) -> None:
+    raise WorkloadError(zero_sentence(operator, at))
+
+
+def refused(error: Exception) -> TilingError:
+    """What a kernel, the virtual machine or a pass of TVM raised as one sentence, without the frames of TVM."""
+    if isinstance(error, TilingError):
+        return type(error)(str(error))
+    said = next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")
+    return WorkloadError(f"the run failed: {said}")

@@ -1,0 +1,131 @@
+"""Temporary folders. Those that killed processes left are removed by the next process that makes one.
+
+A process holds a lock on each of its folders. The system releases the lock when the process ends, however it
+ended, and not before all forks that share it have ended. So a folder without a lock is abandoned, whatever its age;
+process numbers, which are reused and differ between containers, decide nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "tvm-tiling-"
+_NAME = re.compile(rf"{PREFIX}\d+-[a-z0-9_]{{8}}")  # as tempfile makes them of prefix and process number
+_PIECE = re.compile(r"\d{6}")
+_FILE = re.compile(r"[\w-]+\.(o|so|c|vsim)")  # objects, libraries, sources of C, simulated programs
+_MOST_ENTRIES = 20_000  # of the system's folder that are looked at: some 10 ms
+_REMOVING_SECONDS = 0.1  # after which the folders that are left are the next process's
+_uses = itertools.count()
+
+
+class TemporaryFolder:
+    """A new folder at `path` among the system's temporary ones, locked until `close` removes it.
+
+    It is for folders that `piece` makes, objects, libraries and programs: with a file of another kind in it, it stays
+    after a kill. The first one of a process removes what killed processes left. Raises OSError if no folder can be
+    made there.
+    """
+
+    def __init__(self) -> None:
+        self._pieces = 0
+        self._process = os.getpid()
+        if next(_uses) == 0:
+            with contextlib.suppress(OSError):
+                remove_abandoned(Path(tempfile.gettempdir()))
+        while not self._made():
+            pass
+
+    def _made(self) -> bool:
+        """Make and lock the folder; False if another process took it for abandoned before it was locked."""
+        self._lock = -1
+        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{self._process}-"))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                with contextlib.suppress(OSError):  # not all file systems have locks
+                    fcntl.flock(self._lock, fcntl.LOCK_EX)
+                if self.path.exists():
+                    return True
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return False
+
+    def piece(self) -> Path:
+        """Make a new folder within. Not to be called from two threads at once."""
+        self._pieces += 1
+        found = self.path / f"{self._pieces:06}"
+        found.mkdir()
+        return found
+
+    def close(self) -> None:
+        """Remove the folder with all that is in it. In a fork of the process that made it, leave it to that one."""
+        try:
+            if self._process == os.getpid():
+                shutil.rmtree(self.path, ignore_errors=True)
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder, which is removed with all that is in it when the context is left. Raises OSError if none can be
+    made."""
+    with contextlib.closing(TemporaryFolder()) as folder:
+        yield folder.path
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the folders of this user's processes that ended without removing them.
+
+    Nothing else is touched: no folder of a live process, none that is named or filled otherwise, nothing behind a link.
+    In a long list of entries, or with many folders to remove, it stops early and leaves the rest to the next process.
+    """
+    until = time.monotonic() + _REMOVING_SECONDS
+    for path in _own_in(parent):
+        with contextlib.suppress(OSError):
+            _remove_unlocked(path)
+        if time.monotonic() > until:
+            return
+
+
+def _own_in(parent: Path) -> list[Path]:
+    """Folders of this user that are named as those of this package."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in itertools.islice(entries, _MOST_ENTRIES):
+            if entry.name.startswith(PREFIX) and _NAME.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                        found.append(Path(entry.path))
+    return found
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a folder that is filled as those of this package. OSError if a process has its lock."""
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.scandir(path) as entries:
+            ours = all(_is_ours(entry) for entry in entries)
+        if ours:
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    return (_PIECE if is_folder else _FILE).fullmatch(entry.name) is not None
