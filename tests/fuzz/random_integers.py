@@ -1,9 +1,8 @@
-"""Random chains of integer arithmetic on values at the edges of their types: zero divisors, the lowest number, shifts
-too far.
+"""Random chains of integer arithmetic on values at the edges of their types: sums that wrap around, zero divisors, the
+lowest number, shifts too far.
 
 NumPy judges: a chain that divides by zero has to be refused by one sentence, when it is compiled if the divisors are
-constants, else in its run. Every other gives NumPy's results. Sums and products are left out: where they overflow
-within one kernel, TVM and LLVM may reason as if they did not.
+constants, else in its run. Every other gives NumPy's results, which keep the lowest bits of what is too large.
 """
 
 from __future__ import annotations
@@ -28,18 +27,55 @@ def _towards_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
-REFERENCES: dict[str, Callable[..., np.ndarray]] = {
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "divide": _towards_zero,
-    "floor_divide": np.floor_divide,
-    "mod": np.fmod,
-    "floor_mod": np.remainder,
-    "left_shift": np.left_shift,
-    "right_shift": np.right_shift,
+Function = Callable[..., Any]
+
+# Of NumPy, of Relax.
+BINARY: dict[str, tuple[Function, Function]] = {
+    "add": (np.add, relax.op.add),
+    "subtract": (np.subtract, relax.op.subtract),
+    "multiply": (np.multiply, relax.op.multiply),
+    "bitwise_and": (np.bitwise_and, relax.op.bitwise_and),
+    "bitwise_or": (np.bitwise_or, relax.op.bitwise_or),
+    "bitwise_xor": (np.bitwise_xor, relax.op.bitwise_xor),
+    "maximum": (np.maximum, relax.op.maximum),
+    "minimum": (np.minimum, relax.op.minimum),
+    "divide": (_towards_zero, relax.op.divide),
+    "floor_divide": (np.floor_divide, relax.op.floor_divide),
+    "mod": (np.fmod, relax.op.mod),
+    "floor_mod": (np.remainder, relax.op.floor_mod),
+    "left_shift": (np.left_shift, relax.op.left_shift),
+    "right_shift": (np.right_shift, relax.op.right_shift),
+}
+
+
+def _chosen(name: str) -> tuple[Function, Function]:
+    """One operand where the comparison `name` holds, the other where it does not."""
+    compared, in_relax = getattr(np, name), getattr(relax.op, name)
+    return (
+        lambda a, b: np.where(compared(a, b), b, a),
+        lambda a, b: relax.op.where(in_relax(a, b), b, a),
+    )
+
+
+def _there_and_back(dtype: str) -> tuple[Function, Function]:
+    return (
+        lambda a: a.astype(dtype).astype(a.dtype),
+        lambda a: relax.op.astype(relax.op.astype(a, dtype), str(a.ty.dtype)),
+    )
+
+
+for _name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+    BINARY[_name] = _chosen(_name)
+
+UNARY: dict[str, tuple[Function, Function]] = {
+    "negative": (np.negative, relax.op.negative),
+    "abs": (np.abs, relax.op.abs),
+    "relu": (lambda a: np.maximum(a, np.zeros_like(a)), relax.op.nn.relu),
+    "square": (np.square, relax.op.square),
+    "sum": (lambda a: np.sum(a, -1, a.dtype, keepdims=True), lambda a: relax.op.sum(a, -1, keepdims=True)),
+    "prod": (lambda a: np.prod(a, -1, a.dtype, keepdims=True), lambda a: relax.op.prod(a, -1, keepdims=True)),
+    "cumsum": (lambda a: np.cumsum(a, -1, a.dtype), lambda a: relax.op.cumsum(a, -1)),
+    **{f"through {dtype}": _there_and_back(dtype) for dtype in DTYPES},
 }
 DIVISIONS = ("divide", "floor_divide", "mod", "floor_mod")
 
@@ -82,13 +118,17 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Step:
-    """The value so far, and another operand, by one operator; in which order."""
+    """The value so far by one operator, with another operand if it takes two; in which order."""
 
     name: str
     leaf: int
     is_behind: bool  # the leaf is the second operand
 
-    def apply(self, function: Callable[..., Any], value: Any, leaves: list[Any]) -> Any:
+    def apply(self, which: int, value: Any, leaves: list[Any]) -> Any:
+        """By NumPy (0) or by Relax (1)."""
+        if self.name in UNARY:
+            return UNARY[self.name][which](value)
+        function = BINARY[self.name][which]
         return function(value, leaves[self.leaf]) if self.is_behind else function(leaves[self.leaf], value)
 
 
@@ -99,8 +139,8 @@ def _expected(steps: list[Step], leaves: list[np.ndarray]) -> np.ndarray | None:
         if step.name in DIVISIONS and not (leaves[step.leaf] if step.is_behind else value).all():
             return None
         with np.errstate(all="ignore"):
-            value = step.apply(REFERENCES[step.name], value, leaves)
-    return np.asarray(value)
+            value = np.asarray(step.apply(0, value, leaves))
+    return value
 
 
 def _model(steps: list[Step], leaves: list[Leaf], constants: dict[int, np.ndarray]) -> tvm.IRModule:
@@ -115,21 +155,21 @@ def _model(steps: list[Step], leaves: list[Leaf], constants: dict[int, np.ndarra
         with builder.dataflow():
             value = operands[0]
             for step in steps:
-                value = builder.emit(step.apply(getattr(relax.op, step.name), value, operands))
+                value = builder.emit(step.apply(1, value, operands))
             output = builder.emit_output(value)
         builder.emit_func_output(output)
     return builder.get()
 
 
 def random_integers(rng: random.Random) -> Case:
-    """A chain of up to four operators."""
+    """A chain of up to six operators."""
     dtype = rng.choice(DTYPES)
     shape = tuple(rng.choice((1, 2, 3, 7, 33)) for _ in range(rng.randint(1, 2)))
     shapes = [shape] + [rng.choice((shape, shape[-1:], (), tuple(1 for _ in shape))) for _ in range(3)]
     leaves = [Leaf(s, dtype, place > 0 and rng.random() < 0.4, rng.random() < 0.15) for place, s in enumerate(shapes)]
-    names = [*REFERENCES, *DIVISIONS]  # twice as often
+    names = [*BINARY, *UNARY, "add", "subtract", "multiply"]  # these twice as often
     steps = []
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(rng.randint(1, 6)):
         name = rng.choice(names)
         steps.append(Step(name, rng.randrange(4), rng.random() < 0.7))
     constants = {place: leaf.drawn(rng) for place, leaf in enumerate(leaves) if leaf.is_constant}

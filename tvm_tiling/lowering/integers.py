@@ -5,7 +5,8 @@ nor shifts by negative numbers of places or by as many as there are bits. Here t
 and leaves no remainder; such shifts give 0, and to the right -1 of negative numbers. Quotient and remainder by 0 are 0:
 a net under the kernels whose divisors nobody has checked (divisors.py).
 
-Addresses are left alone, but for those that data decides; so is what is proved to be defined.
+Sums and products wrap around (wrapping.py). Addresses are left alone, but for those that data decides; so is what is
+proved to be defined.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tvm.ir.expr import TensorRegion
 from tvm.ir.prim.expr import LShift, RShift
 
 from .known import Known
+from .wrapping import hidden, wrapping
 
 Expr: TypeAlias = tirx.Expr
 
@@ -32,7 +34,8 @@ _OPAQUE = 8
 
 
 def defined(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with divisions and shifts of integers that are defined whatever values they meet."""
+    """`func` with arithmetic of integers that is defined whatever values it meets."""
+    func = wrapping(func)  # first: what is known of a divisor has to hold
     found: list[Expr] = []
     tvm_ffi.structural_walk(func.body, ((*_DIVISIONS, *_SHIFTS), found.append))
     if not any(_is_integer(expr) for expr in found):
@@ -53,7 +56,7 @@ def shifted(shift: type, value: Expr, places: Expr) -> Expr:
     if shift is RShift and signed:
         return value >> tirx.Select(outside, tirx.const(bits - 1, dtype), places)
     inside = tirx.Select(outside, zero, places)
-    return tirx.Select(outside, zero, value << inside if shift is LShift else value >> inside)
+    return tirx.Select(outside, zero, hidden(value << inside) if shift is LShift else value >> inside)
 
 
 def _is_integer(expr: Expr) -> bool:
@@ -120,5 +123,5 @@ class _Defined(Known):
             return expr
         bound = self.analyzer.const_int_bound(expr.b)
         if bound.min_value >= 0 and bound.max_value < _bits(str(expr.ty)):
-            return expr
+            return hidden(expr) if isinstance(expr, LShift) else expr
         return shifted(type(expr), expr.a, expr.b)

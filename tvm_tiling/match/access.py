@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +11,8 @@ from typing import TypeAlias
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
+
+from ..lowering.wrapping import limits
 
 Index: TypeAlias = tirx.Expr | int
 
@@ -119,21 +120,22 @@ def multiplied(term: tirx.Expr) -> tirx.Mul | None:
 
 # Bits of a floating type's significand and exponent.
 _FLOATING = {"float64": (53, 11), "float32": (24, 8), "float16": (11, 5), "bfloat16": (8, 8)}
-_WHOLE = re.compile(r"(u?)int(\d+)")
 
 
 def _keeps_values(narrow: str, wide: str) -> bool:
     """Whether every value of type `narrow` is one of type `wide`."""
     if narrow in _FLOATING and wide in _FLOATING:
         return all(a <= b for a, b in zip(_FLOATING[narrow], _FLOATING[wide], strict=True))
-    source, target = _WHOLE.fullmatch("uint1" if narrow == "bool" else narrow), _WHOLE.fullmatch(wide)
+    source, target = _limits(narrow), _limits(wide)
     if source is None:
         return narrow == wide
-    # Bits of the magnitude.
-    bits = int(source[2]) - (not source[1])
-    if target is None:
-        return wide in _FLOATING and bits <= _FLOATING[wide][0]
-    return bits <= int(target[2]) - (not target[1]) and (bool(source[1]) or not target[1])
+    if wide in _FLOATING:
+        return source[1] <= 1 << _FLOATING[wide][0]
+    return target is not None and target[0] <= source[0] and source[1] <= target[1]
+
+
+def _limits(dtype: str) -> tuple[int, int] | None:
+    return (0, 1) if dtype == "bool" else limits(dtype)
 
 
 def _holds_products(left: str, right: str, wide: str) -> bool:
@@ -143,59 +145,13 @@ def _holds_products(left: str, right: str, wide: str) -> bool:
             return False
         (digits, powers), (others, other_powers) = _FLOATING[left], _FLOATING[right]
         return digits + others <= _FLOATING[wide][0] and max(powers, other_powers) + 1 <= _FLOATING[wide][1]
-    one, other, room = _range(left), _range(right), _range(wide)
+    one, other, room = _limits(left), _limits(right), _limits(wide)
     if one is None or other is None:
         return False
     products = [a * b for a in one for b in other]
     if wide in _FLOATING:
         return max(abs(p) for p in products) <= 1 << _FLOATING[wide][0]
     return room is not None and room[0] <= min(products) and max(products) <= room[1]
-
-
-def _range(kind: str) -> tuple[int, int] | None:
-    """The least and the largest value of a type of whole numbers; None of others."""
-    found = _WHOLE.fullmatch("uint1" if kind == "bool" else kind)
-    if found is None:
-        return None
-    bits = int(found[2])
-    return (0, (1 << bits) - 1) if found[1] else (-(1 << bits - 1), (1 << bits - 1) - 1)
-
-
-def as_computed(value: tirx.Expr) -> tirx.Expr:
-    """`value` without what TVM's simplifier gets wrong of whole numbers once stages that were apart are one expression.
-
-    A conversion to a type that cannot hold the value it takes for one that keeps it, so that it drops the maximum of 0
-    and a uint16 converted to int16; here it becomes a change of type of the same bits, but for the outermost one. A
-    constant subtracted from an unsigned 0 it refuses; here its signed negative is taken.
-    """
-    if isinstance(value, tirx.Cast):
-        inner = as_computed(value.value)
-        return value if inner.same_as(value.value) else tirx.Cast(str(value.ty), inner)
-    return tvm_ffi.structural_map(value, ((tirx.Cast, tirx.Sub), _as_computed))
-
-
-def _as_computed(expr: tirx.Cast | tirx.Sub) -> tirx.Expr:
-    target = str(expr.ty)
-    if isinstance(expr, tirx.Cast):
-        return _wrapped(expr) if _wraps(expr) else expr
-    if not target.startswith("uint") or not isinstance(expr.a, tirx.IntImm) or int(expr.a) != 0:
-        return expr
-    signed = target[1:]
-    return tirx.reinterpret(target, tirx.const(0, signed) - tirx.reinterpret(signed, expr.b))
-
-
-def _wraps(cast: tirx.Cast) -> bool:
-    source, target = str(cast.value.ty), str(cast.ty)
-    whole = _WHOLE.fullmatch(source) is not None and _WHOLE.fullmatch(target) is not None
-    return whole and not _keeps_values(source, target)
-
-
-def _wrapped(cast: tirx.Cast) -> tirx.Expr:
-    source, target = str(cast.value.ty), str(cast.ty)
-    signed, unsigned = target.removeprefix("u"), f"u{target.removeprefix('u')}"
-    if source in (signed, unsigned):
-        return tirx.reinterpret(target, cast.value)
-    return tirx.reinterpret(target, tirx.Cast(signed if target == unsigned else unsigned, cast.value))
 
 
 def address(load: TensorLoad) -> tirx.Expr:

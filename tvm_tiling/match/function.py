@@ -10,7 +10,8 @@ from tvm.ir import TensorLoad
 from tvm.te.tensor import Operation
 
 from ..errors import UnsupportedOperator
-from .access import as_computed, loads, multiplied
+from ..lowering.wrapping import wrapping
+from .access import loads, multiplied
 from .blocks import why_in_place
 from .truth import with_logic
 
@@ -37,7 +38,7 @@ class SumOfProducts:
 
 def sum_of_products(func: tirx.PrimFunc, name: str) -> SumOfProducts:
     """The sum of products that `func` computes; UnsupportedOperator says which condition is not met."""
-    func = with_logic(func)
+    func = wrapping(with_logic(func))
     why = why_in_place(func)
     if why is not None:
         raise refuse(name, why)
@@ -138,4 +139,4 @@ def _factors(name: str, block: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr]:
     product = multiplied(rest[0]) if len(rest) == 1 else None
     if product is None or any(load.source.same_as(store.buffer) for load in loads(product)):
         raise refuse(name, f"block {block.name_hint!r} is not a sum of products that their type holds")
-    return as_computed(product.a), as_computed(product.b)
+    return product.a, product.b

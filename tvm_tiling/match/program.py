@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 
 from ..lowering.vector_math import with_vector_math
 from ..workload import ACCUMULATOR
-from .access import Index, as_computed, bind, substitute
+from .access import Index, bind, substitute
 from .function import refuse
 
 Value: TypeAlias = Callable[[tirx.Expr], tirx.Expr]
@@ -139,7 +139,7 @@ def _fused_epilogue(
     }
     mapping.update((v.var, tirx.IntImm("int32", 0)) for v in epilogue.iter_vars if v.var not in mapping)
     indices = tuple(substitute(i, mapping) for i in last.indices)
-    stored = as_computed(last.value)
+    stored = last.value
 
     def value(accumulator: tirx.Expr) -> tirx.Expr:
         done = tvm_ffi.structural_map(

@@ -16,7 +16,8 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import Call, TensorLoad
 
 from ..errors import UnsupportedOperator
-from .access import address, as_computed, loads, substitute
+from ..lowering.wrapping import wrapping
+from .access import address, loads, substitute
 from .blocks import why_in_place
 from .evaluate import shortest
 
@@ -78,7 +79,7 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
     why = why_in_place(func)
     if why is not None:
         raise UnsupportedOperator(f"{name}: {why}; accepted: plain blocks")
-    sch = s_tir.Schedule(tvm.IRModule({name: func.with_attr("global_symbol", name)}), debug_mask="none")
+    sch = s_tir.Schedule(tvm.IRModule({name: wrapping(func).with_attr("global_symbol", name)}), debug_mask="none")
     sch.work_on(name)
     try:
         root = sch.get_sblock("root")
@@ -212,8 +213,7 @@ def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffe
         # A store addresses its buffer as a load would.
         at = address(tirx.BufferLoad(store.buffer, list(store.indices)))
         init = inits.get(store.buffer)
-        value = as_computed(store.value)
-        parts = [None if e is None else _flattened(e, flat) for e in (at, value, init)]
+        parts = [None if e is None else _flattened(e, flat) for e in (at, store.value, init)]
         writes.append(Write(flat[store.buffer], *parts))
     stage = Stage(
         block.name_hint,

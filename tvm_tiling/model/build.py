@@ -25,6 +25,7 @@ from tvm.relax import vm_build
 
 from ..lowering.bounded import bounded
 from ..lowering.integers import defined
+from ..lowering.wrapping import wrapping
 from ..temporary import temporary_folder
 from .library import Library
 from .link import link
@@ -56,7 +57,8 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     # The two halves of relax.build, which compiles all PrimFuncs as one in between.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {
-        v.name_hint: f if v.name_hint in scheduled else defined(bounded(f))  # sorts and shape functions, which TVM adds
+        # What is not scheduled are sorts and shape functions, which TVM adds.
+        v.name_hint: wrapping(f, scheduled=True) if v.name_hint in scheduled else defined(bounded(f))
         for v, f in left.functions.items()
         if isinstance(f, tirx.PrimFunc)
     }

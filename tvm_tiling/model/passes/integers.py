@@ -1,4 +1,4 @@
-"""Divisions and shifts of integers, as TIR for which no value ends a process.
+"""Divisions, shifts and comparisons of integers, as TIR for which no value ends a process or is mistaken.
 
 Divisors that are constants are checked here, computed ones by a kernel in the run (lowering/divisors.py). What else has
 no defined result gets one in every PrimFunc (lowering/integers.py).
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
 from tvm import relax
 
 from ...errors import ModelFormatError
@@ -38,6 +39,25 @@ def _shift(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     return _by_tvm(builder, call, places)
 
 
+def _comparison(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
+    operands = [builder.emit(operand) if _is_lowest(builder, operand) else operand for operand in call.args]
+    return call.op.get_attr("FLegalize")(builder, relax.Call(call.op, operands, call.attrs, call.ty_args))
+
+
+def _is_lowest(builder: relax.BlockBuilder, operand: relax.Expr) -> bool:
+    """Whether this is the lowest number of int32: TVM holds that no number equals it, and compares with a tensor."""
+    value = constant_value(builder, operand)
+    return value is not None and not value.ndim and value.dtype == "int32" and value == np.iinfo("int32").min
+
+
+def _negative(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
+    dtype = str(call.args[0].ty.dtype)
+    if not dtype.startswith("uint"):
+        return call.op.get_attr("FLegalize")(builder, call)
+    difference = builder.normalize(relax.op.subtract(relax.const(0, dtype), call.args[0]))  # TVM multiplies by -1
+    return difference.op.get_attr("FLegalize")(builder, difference)
+
+
 def _power(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     dtype = str(call.args[0].ty.dtype)
     if is_integer(dtype):
@@ -48,5 +68,10 @@ def _power(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
 LEGALISED: dict[str, Legalise] = {
     **{f"relax.{name}": _division for name in ("divide", "floor_divide", "floor_mod", "mod")},
     **{f"relax.{name}": _shift for name in ("left_shift", "right_shift")},
+    **{
+        f"relax.{name}": _comparison
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    },
+    "relax.negative": _negative,
     "relax.power": _power,
 }

@@ -1,0 +1,153 @@
+"""Sums, differences, products and narrower copies of integers, which keep the lowest bits of what is too large.
+
+TVM simplifies int32 and int64 as if no value left its type (min(x + 1, x) becomes x), and LLVM is told so of every sum
+of 32 bits or more. Both hold for addresses only. A value that may leave its type is therefore computed in twice the
+bits, of which its own are kept; LLVM makes one instruction of that. What TVM knows of the wide value's range it would
+take for the narrow one's too: two complements hide it.
+
+Left alone are addresses, but for those that data decides, what is proved to fit, and the updates of a reduction
+(`C[i] += a * b`) until their function is scheduled, since schedules know them by their form.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+from tvm.ir.expr import TensorRegion
+from tvm.ir.prim.expr import BitwiseNot
+
+from .known import Known
+
+Expr: TypeAlias = tirx.Expr
+
+_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul)
+_WIDEST_BITS = 64  # of a tensor's elements
+
+
+def wrapping(func: tirx.PrimFunc, scheduled: bool = False) -> tirx.PrimFunc:
+    """`func` with arithmetic of integers that wraps around; `scheduled`: also where it updates a reduction."""
+    if not _has_integers(func):
+        return func
+    wrapped = _Wrapped(func)
+    everywhere = tvm_ffi.structural_map(func, ((_ARITHMETIC, wrapped.arithmetic), (tirx.Cast, wrapped.cast)))
+    return everywhere if scheduled else tvm_ffi.structural_map(everywhere, (tirx.BufferStore, _with_plain_update))
+
+
+def hidden(value: Expr) -> Expr:
+    """`value`, of which TVM knows nothing but its type."""
+    return tirx.bitwise_not(tirx.bitwise_not(value))
+
+
+def limits(dtype: str) -> tuple[int, int] | None:
+    """The lowest and the highest number of a type of integers; None for other types."""
+    bits = dtype.removeprefix("u").removeprefix("int")
+    if not bits.isdigit() or dtype.startswith("float"):
+        return None
+    return (0, 2 ** int(bits) - 1) if dtype.startswith("u") else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
+
+
+def _has_integers(func: tirx.PrimFunc) -> bool:
+    """Whether any tensor of integers is read or written: all other integers are addresses."""
+    found: list[str] = []
+    visits = (
+        (TensorLoad, lambda load: found.append(str(load.ty))),
+        (tirx.BufferStore, lambda store: found.append(str(store.value.ty))),
+    )
+    tvm_ffi.structural_walk(func.body, visits)
+    return any(limits(dtype) is not None for dtype in set(found))
+
+
+def _with_plain_update(store: tirx.BufferStore) -> tirx.BufferStore:
+    """`store`, whose value wraps around, with the plain sum or product of a reduction's update, and of its factors."""
+    value = _plain(store.value)
+    if not isinstance(value, (tirx.Add, tirx.Mul)):
+        return store
+    for own, term in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(own, TensorLoad) and own.source.same_as(store.buffer):
+            plain = _plain_product(term)
+            operands = (own, plain) if own is value.a else (plain, own)
+            return tirx.BufferStore(store.buffer, type(value)(*operands), list(store.indices))
+    return store
+
+
+def _plain_product(term: Expr) -> Expr:
+    product = _plain(term)
+    if isinstance(product, tirx.Mul):
+        return tirx.Mul(_plain_product(product.a), _plain_product(product.b))
+    return term
+
+
+def _plain(value: Expr) -> Expr:
+    """The operation that wraps around in `value`, as it was written; others as they are."""
+    operation = _behind_complements(value.value) if isinstance(value, tirx.Cast) else None
+    if isinstance(operation, _ARITHMETIC) and all(isinstance(o, tirx.Cast) for o in (operation.a, operation.b)):
+        return type(operation)(operation.a.value, operation.b.value)
+    return value
+
+
+def _behind_complements(value: Expr) -> Expr | None:
+    return value.a.a if isinstance(value, BitwiseNot) and isinstance(value.a, BitwiseNot) else None
+
+
+class _Wrapped(Known):
+    """The operations of one function."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        super().__init__(func)
+        self._left: set[Expr] = set()
+
+        def address(*expressions: Any) -> None:
+            for expression in expressions:
+                tvm_ffi.structural_walk(expression, ((*_ARITHMETIC, tirx.Cast), self._left.add))
+
+        def region(accessed: TensorRegion) -> None:
+            for along in accessed.region:
+                address(along.min, along.extent)
+
+        visits = (
+            (TensorLoad, lambda load: address(*load.indices)),
+            (tirx.BufferStore, lambda store: address(*store.indices)),
+            (TensorRegion, region),
+            (s_tir.SBlockRealize, lambda realize: address(*realize.iter_values)),
+            (tirx.For, lambda loop: address(loop.min, loop.extent)),
+        )
+        tvm_ffi.structural_walk(func.body, visits)
+        self._left = {expr for expr in self._left if not self.from_data(expr)}
+        tvm_ffi.structural_walk(func.body, (tirx.Cast, self._leave_hidden))
+
+    def _leave_hidden(self, cast: tirx.Cast) -> None:
+        """What has been made to wrap around before."""
+        wide = _behind_complements(cast.value)
+        if wide is not None:
+            self._left.update((cast, wide))
+
+    def _fits(self, value: Expr, dtype: str) -> bool:
+        """Whether `value`, in as many bits as it takes, is known to lie within `dtype`."""
+        bound = self.analyzer.const_int_bound(value)
+        if bound.min_value == bound.NEG_INF or bound.max_value == bound.POS_INF:
+            return not self.from_data(value)  # open sizes are taken to fit, as in addresses
+        lowest, highest = limits(dtype) or (0, 0)
+        return lowest <= bound.min_value and bound.max_value <= highest
+
+    def arithmetic(self, expr: Any) -> Expr:
+        dtype = str(expr.ty)
+        ends = limits(dtype)
+        if ends is None or expr in self._left or self._fits(expr, dtype):
+            return expr
+        bits = ends[1].bit_length() + (ends[0] < 0)
+        if bits > _WIDEST_BITS:
+            return expr  # made here before
+        # Differences of numbers without a sign have one, their products fill twice the bits.
+        wide = f"{'int' if ends[0] or isinstance(expr, tirx.Sub) else 'uint'}{2 * bits}"
+        return tirx.Cast(dtype, hidden(type(expr)(tirx.Cast(wide, expr.a), tirx.Cast(wide, expr.b))))
+
+    def cast(self, expr: Any) -> Expr:
+        source, target = limits(str(expr.value.ty)), limits(str(expr.ty))
+        if source is None or target is None or (target[0] <= source[0] and source[1] <= target[1]):
+            return expr
+        if expr in self._left or self._fits(expr.value, str(expr.ty)):
+            return expr
+        return hidden(tirx.Cast(str(expr.ty), hidden(expr.value)))  # the type's bounds would be cut by the other's
