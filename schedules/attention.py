@@ -26,6 +26,7 @@ from ..hardware.description import Cpu
 from ..lowering.nest import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
+from ..lowering.registers import small_buffer
 from ..lowering.staged_func import write_stages
 from ..lowering.vector_statement import Resolve, resolved
 from ..match.attention import AttentionProgram, Operand, attention_of
@@ -204,7 +205,7 @@ class AttentionNest:
 
         tiling = ElementwiseTiling(lanes=self.tiling.lanes, tasks=1, predicted_seconds=0.0)
         nest = RowNest(program.rows, tiling, resolve, program.kept)
-        nest.small = [(flat, T.alloc_buffer(tuple(flat.shape), str(flat.dtype))) for flat in nest.kept_rows]
+        nest.small = [(flat, small_buffer(tuple(flat.shape), str(flat.dtype))) for flat in nest.kept_rows]
         with T.serial(tirx.const(0, "int64"), tirx.const(rows, "int64")) as row:
             at: dict[tirx.Var, Expr] = {}
             rest: Expr = tirx.Cast("int64", batch * s.rows + i0) + row

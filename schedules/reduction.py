@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.vector.elementwise import decide_elementwise
 from ..hardware.description import Cpu
+from ..lowering.registers import small_buffer
 from ..lowering.staged_func import work_of, write_stages
 from ..lowering.vector_statement import Resolve
 from ..match.row_buffer import fits_a_strip
@@ -40,7 +40,7 @@ def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc:
 
     def emit(resolve: Resolve) -> None:
         shared = [b for b in program.kept if not any(b.same_as(o) for local in own for o in local)]
-        real = [(b, T.alloc_buffer(tuple(b.shape), str(b.dtype))) for b in shared]
+        real = [(b, small_buffer(tuple(b.shape), str(b.dtype))) for b in shared]
 
         def everywhere(load: TensorLoad) -> tirx.Expr:
             found = next((actual for flat, actual in real if load.source.same_as(flat)), None)

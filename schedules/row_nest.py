@@ -18,7 +18,7 @@ from ..decide.vector.elementwise import ElementwiseTiling, shared_axis
 from ..decide.vector.reduction import ALONG_VECTORS, strip_vectors
 from ..lowering.lane_total import lane_total
 from ..lowering.nest import share
-from ..lowering.registers import register
+from ..lowering.registers import register, small_buffer
 from ..lowering.vector_statement import Resolve, compute, constant, loop, on_last_task, resolved
 from ..match.access import variables
 from ..match.loop_axes import fused, stride
@@ -79,7 +79,7 @@ class RowNest:
         units = [extent if v is not axis else -(-extent // strip) for v, extent in self.rows]
         shared = shared_axis(units, tasks) if units else -1
         with T.parallel(0, tasks) if tasks > 1 else T.serial(0, 1) as task:
-            self.small = [(flat, T.alloc_buffer(tuple(flat.shape), str(flat.dtype))) for flat in self.kept_rows]
+            self.small = [(flat, small_buffer(tuple(flat.shape), str(flat.dtype))) for flat in self.kept_rows]
             place: Place = {}
             with ExitStack() as stack:
                 if not units:
@@ -285,7 +285,7 @@ class RowNest:
 
     def reduce(self, window: Window, place: Place, strip: Strip) -> None:
         stage = window.stage
-        if strip.axis is None and self.can_split(stage):
+        if strip.axis is None and not window.bounds and self.can_split(stage):
             for number, write in enumerate(stage.writes):
                 self.along(stage, number, place)
                 self.store_kept(write, place, strip)

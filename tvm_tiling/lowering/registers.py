@@ -13,7 +13,19 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 def register(lanes: int, dtype: str) -> tirx.Var:
     """A buffer of one vector."""
-    return T.alloc_buffer((lanes,), dtype, scope="global")
+    return small_buffer((lanes,), dtype)
+
+
+def small_buffer(shape: tuple[tirx.Expr | int, ...], dtype: str) -> tirx.Var:
+    """A buffer of the function's own.
+
+    One of truth values is written once as a scalar, a store that LLVM drops: TVM makes buffers of vectors of those that
+    only vectors of one length are stored in, and then takes truth values for numbers of 8 bits and fails.
+    """
+    buffer = T.alloc_buffer(shape, dtype, scope="global")
+    if dtype == "bool":
+        T.buffer_store(buffer, tirx.const(False, "bool"), [tirx.const(0, "int32")] * len(shape))
+    return buffer
 
 
 def registers(count: int, lanes: int, dtype: str) -> list[tirx.Var]:

@@ -41,6 +41,7 @@ _LOG = (
 )
 _TANH_NEAR = 0.625
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 # Integers of the size of what is read.
 _WORDS = {
     "float32": "int32",
@@ -171,23 +172,34 @@ def _apart(expr: Expr) -> Expr:
     in the place of the name and simplifies it, again for each name that follows and in each of those passes: a tile of
     GELUs took half a minute to compile. So each value gets the bits of something that is read anyway, none of which
     are kept (an `and` with zero, which LLVM drops and TVM does not look into).
+
+    Of a vector that is compared with one number it cannot say between which bounds it lies, whether it is read or not.
     """
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(expr, (TensorLoad, loads.append))
-    load = next((load for load in loads if str(load.ty) in _WORDS), None)
-    if load is None:
+    if not loads:
         return expr
-    read = tirx.Cast("int32", tirx.reinterpret(_WORDS[str(load.ty)], load))
-    nothing = read & _whole(0)
+    load = next((load for load in loads if str(load.ty) in _WORDS), None)
+    read = None if load is None else tirx.Cast("int32", tirx.reinterpret(_WORDS[str(load.ty)], load))
 
     def named(let: tirx.Let) -> Expr:
         kind = str(let.value.ty)
-        if _reads(let.value) or kind not in ("float32", "int32"):
+        if kind not in ("float32", "int32"):
             return let
-        kept = tirx.reinterpret("int32", let.value) | nothing
-        return tirx.Let(let.var, tirx.reinterpret(kind, kept), let.body)
+        bits = tirx.reinterpret("int32", let.value)
+        if read is not None and not _reads(let.value):
+            bits = bits | (read & _whole(0))
+        elif not _compares(let.value):
+            return let
+        return tirx.Let(let.var, tirx.reinterpret(kind, bits), let.body)
 
     return tvm_ffi.structural_map(expr, (tirx.Let, named))
+
+
+def _compares(expr: Expr) -> bool:
+    found: list[Expr] = []
+    tvm_ffi.structural_walk(expr, (_COMPARISONS, found.append))
+    return bool(found)
 
 
 def _reads(expr: Expr) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Call
+from tvm.ir.prim.expr import BitwiseXor
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     tirx.Add: np.add,
@@ -68,27 +69,43 @@ def conditional(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr] | Non
 
 
 def shortest(expr: tirx.Expr, analyzer: sym.Analyzer | None = None) -> tirx.Expr:
-    """`expr` simplified by TVM, itself where that fails: constants of unsigned types must not fall below 0 there."""
+    """`expr` simplified by TVM, itself where that fails: constants must not exceed their type there."""
     try:
         value = (analyzer or sym.Analyzer()).simplify(expr)
-        folded = tvm_ffi.structural_map(value, (Call, _bits_of_constant))
-    except RuntimeError:
+        folded = tvm_ffi.structural_map(value, ((Call, tirx.Cast), _converted_constant))
+    except (RuntimeError, ValueError):
         return expr
     return value if folded.same_as(value) else shortest(folded, analyzer)
 
 
-def _bits_of_constant(call: Call) -> tirx.Expr:
-    """The constant that a whole number is whose type is changed, of which TVM's code generator knows no 0."""
-    if getattr(call.op, "name", "") != "tirx.reinterpret" or not isinstance(call.args[0], tirx.IntImm):
-        return call
-    kind = str(call.ty)
-    if "int" not in kind or "x" in kind:
-        return call
+def _converted_constant(expr: Call | tirx.Cast) -> tirx.Expr:
+    """The constant that conversions and changes of type make of another one, which TVM itself does not work out."""
+    value = _bits_of_constant(expr)
+    return tirx.const(value, str(expr.ty)) if value is not None and value < 1 << 63 else expr
+
+
+def _bits_of_constant(expr: tirx.Expr) -> int | None:
+    """What `expr` makes of a constant, modulo its type's range; None where it is of none, or of several lanes."""
+    kind = str(expr.ty)
+    if "x" in kind or not (kind == "bool" or "int" in kind):
+        return None
+    if isinstance(expr, tirx.IntImm):
+        return int(expr)
+    if isinstance(expr, BitwiseXor) and isinstance(expr.b, tirx.IntImm) and int(expr.b) == 0:
+        return _bits_of_constant(expr.a)
+    changes = isinstance(expr, tirx.Cast) or getattr(getattr(expr, "op", None), "name", "") == "tirx.reinterpret"
+    if not changes or kind == "bool":
+        return None
+    source = expr.value if isinstance(expr, tirx.Cast) else expr.args[0]
+    value = _bits_of_constant(source)
+    return None if value is None else _within(value, kind)
+
+
+def _within(value: int, kind: str) -> int:
+    """`value` modulo the range of a type of whole numbers."""
     bits = int(kind.removeprefix("u").removeprefix("int"))
-    value = int(call.args[0]) % (1 << bits)
-    if not kind.startswith("u") and value >= 1 << bits - 1:
-        value -= 1 << bits
-    return tirx.const(value, kind) if value < 1 << 63 else call
+    value %= 1 << bits
+    return value - (1 << bits) if not kind.startswith("u") and value >= 1 << bits - 1 else value
 
 
 def assuming(expr: tirx.Expr, condition: tirx.Expr, holds: bool) -> tirx.Expr:
