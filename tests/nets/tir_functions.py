@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 from choices import Choices
 from tvm import te, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import Call
 
 SIZES = (3, 1, 2, 5, 7, 8, 9, 16, 17, 33)
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -137,7 +137,8 @@ def _read(d: Drawn, axes: Sequence[tuple[Expr, int]], kind: str, rank: int, plai
 
 def _is_read(value: Expr) -> bool:
     """Whether a value is an element of an input as it lies."""
-    return isinstance(value, TensorLoad) and isinstance(value.source.op, te.PlaceholderOp)
+    loads = isinstance(value, Call) and value.op.name == "te.tensor_load"
+    return loads and isinstance(value.args[0].op, te.PlaceholderOp)
 
 
 def _cast(d: Drawn, value: Expr, kind: str) -> Expr:

@@ -94,6 +94,25 @@ def test_so_many_products_of_integers_that_int32_may_wrap():
     check(func, arrays, "200000 products of int8 may exceed int32, and are summed in float32")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_epilogue_that_leaves_nothing_of_the_sum(dtype):
+    """On an axis of one element the condition is known, and TVM makes zeros of what it has multiplied by zero."""
+    a, b = te.placeholder((M, K), "int8", "A"), te.placeholder((K, 1), "int8", "B")
+    scale = te.placeholder((1,), dtype, "scale")
+    k = te.reduce_axis((0, K), "k")
+    c = te.compute((M, 1), lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), k), "C")
+    zero = tirx.const(0, dtype)
+    out = te.compute((M, 1), lambda i, j: c[i, j].astype(dtype) * tirx.if_then_else(j >= 1, scale[j - 1], zero), "out")
+    func = te.create_prim_func([a, b, scale, out])
+    with pytest.raises(UnsupportedOperator, match="does not depend on it"):
+        tt.tiling_schedule(func)
+    scheduled = schedule_other(func, "main", this_cpu())
+    tensors = [tvm.runtime.tensor(numbers("int8", shape, 1)) for shape in ((M, K), (K, 1))]
+    tensors += [tvm.runtime.empty((1,), dtype), tvm.runtime.empty((M, 1), dtype)]
+    tvm.compile(tvm.IRModule({"main": scheduled}), target=tt.llvm_target())["main"](*tensors)
+    assert not tensors[-1]._create_view((2 if dtype == "float32" else 1, M), "uint16").numpy().any()
+
+
 @T.prim_func(s_tir=True)
 def starts_at_one(A: T.Buffer((9, 11)), B: T.Buffer((11, 17)), C: T.Buffer((9, 17))):
     for i, j, k in T.grid(9, 17, 11):

@@ -12,7 +12,8 @@ from tvm.ir import TensorLoad
 
 from ..lowering.vector_math import with_vector_math
 from ..workload import ACCUMULATOR
-from .access import Index, bind, substitute
+from .access import Index, bind, loads, substitute
+from .evaluate import shortest
 from .function import refuse
 
 Value: TypeAlias = Callable[[tirx.Expr], tirx.Expr]
@@ -107,6 +108,13 @@ def write_back(
     return out, indices, value
 
 
+def _check_use(name: str, epilogue: s_tir.SBlock, stored: tirx.Expr, produced: tirx.Buffer) -> None:
+    """Raise UnsupportedOperator where `stored` turns out not to use the sum, so that TVM would fold it."""
+    still = {v.var: tirx.const(0, str(v.var.ty)) for v in epilogue.iter_vars if int(v.dom.extent) == 1}
+    if still and not any(load.source.same_as(produced) for load in loads(shortest(substitute(stored, still)))):
+        raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not depend on it")
+
+
 def _fused_epilogue(
     name: str, block: s_tir.SBlock, epilogue: s_tir.SBlock
 ) -> tuple[tirx.Buffer, tuple[tirx.Expr, ...], Value]:
@@ -115,16 +123,10 @@ def _fused_epilogue(
     last = epilogue.body
     if not isinstance(last, tirx.BufferStore):
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product is not element-wise")
-    loads: list[TensorLoad] = []
-
-    def note(load: TensorLoad) -> None:
-        if load.source.same_as(produced):
-            loads.append(load)
-
-    tvm_ffi.structural_walk(last.value, (TensorLoad, note))
-    read = loads[0].indices
+    reads = [load for load in loads(last.value) if load.source.same_as(produced)]
+    read = reads[0].indices
     own = {v.var for v in epilogue.iter_vars if int(v.dom.extent) > 1}
-    one_place = all(tvm_ffi.structural_equal(x, y) for load in loads for x, y in zip(load.indices, read, strict=True))
+    one_place = all(tvm_ffi.structural_equal(x, y) for load in reads for x, y in zip(load.indices, read, strict=True))
     if not one_place or not own <= {i for i in read if isinstance(i, tirx.Var)}:
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not read it element by element")
     extents = {v.var: int(v.dom.extent) for v in (*block.iter_vars, *epilogue.iter_vars)}
@@ -140,6 +142,7 @@ def _fused_epilogue(
     mapping.update((v.var, tirx.IntImm("int32", 0)) for v in epilogue.iter_vars if v.var not in mapping)
     indices = tuple(substitute(i, mapping) for i in last.indices)
     stored = last.value
+    _check_use(name, epilogue, stored, produced)
 
     def value(accumulator: tirx.Expr) -> tirx.Expr:
         done = tvm_ffi.structural_map(

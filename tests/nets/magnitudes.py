@@ -1,0 +1,130 @@
+"""How large what a function computes may become on the way: the scale of its rounding errors, and what overflows.
+
+Every value is replaced by a bound of its magnitude, in float64: sums and differences by sums, whatever the signs. A
+bound of infinity says that the value may be undefined: integers of 32 and more bits that leave their range, which LLVM
+takes for impossible, and floats that overflow, which depends on the order of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import te, tirx
+from tvm.ir import Call
+
+from tvm_tiling.match.access import substitute
+from tvm_tiling.match.evaluate import conditional
+
+Expr = tirx.Expr
+
+KIND = "float64"
+LARGEST = {"float16": 65504.0, "float32": 3.4e38, "bfloat16": 3.3e38, "float64": 1e300}
+UNDEFINED = 1e300  # from here on
+
+
+def magnitudes(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[list[te.Tensor], list[te.Tensor]]:
+    """Inputs and outputs of the function that computes the bounds; it reads magnitudes of the inputs, as float64."""
+    given = [te.placeholder(tuple(t.shape), KIND, t.op.name) for t in inputs]
+    known = list(zip(inputs, given, strict=True))
+
+    def of(tensor: te.Tensor) -> te.Tensor:
+        found = next((bound for original, bound in known if original.same_as(tensor)), None)
+        if found is None:
+            found = _stage(tensor, [(source, of(source)) for source in tensor.op.input_tensors])
+            known.append((tensor, found))
+        return found
+
+    return given, [of(tensor) for tensor in outputs]
+
+
+def magnitude_of(array: np.ndarray) -> np.ndarray:
+    """What the function of bounds reads for an input; infinities and NaN are what they are, and count for nothing."""
+    return np.nan_to_num(np.abs(array.astype(np.float64)), nan=0.0, posinf=0.0)
+
+
+def _stage(tensor: te.Tensor, sources: list[tuple[te.Tensor, te.Tensor]]) -> te.Tensor:
+    body, axes = tensor.op.body[0], [axis.var for axis in tensor.op.axis]
+
+    def value(*at: Expr) -> Expr:
+        place = dict(zip(axes, at, strict=True))
+        if not isinstance(body, tirx.Reduce):
+            return _bound(substitute(body, place), sources)
+        summed = [te.reduce_axis((0, int(r.dom.extent)), r.var.name) for r in body.axis]
+        place.update((old.var, new.var) for old, new in zip(body.axis, summed, strict=True))
+        term = _bound(substitute(body.source[0], place), sources)
+        total = te.sum if isinstance(body.combiner.result[0], tirx.Add) else te.max
+        return total(term, axis=summed)
+
+    bound = te.compute(tuple(tensor.shape), value, tensor.op.name)
+    if not isinstance(body, tirx.Reduce):
+        return bound
+    kind = str(tensor.dtype)
+    return te.compute(tuple(tensor.shape), lambda *at: _within(bound(*at), kind), tensor.op.name)
+
+
+def _bound(expr: Expr, sources: list[tuple[te.Tensor, te.Tensor]]) -> Expr:
+    """A bound of the magnitude of `expr`."""
+
+    def of(part: Expr) -> Expr:
+        return _bound(part, sources)
+
+    kind = str(expr.ty)
+    branches = conditional(expr)
+    if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
+        return tirx.const(min(abs(float(expr.value)), UNDEFINED), KIND)
+    if isinstance(expr, Call) and expr.op.name == "te.tensor_load":
+        tensor, *at = expr.args
+        return next(bound for source, bound in sources if tensor.same_as(source))(*at)
+    if isinstance(expr, tirx.Select) and branches is not None:
+        return tirx.Max(of(branches[1]), of(branches[2]))
+    if branches is not None:
+        return tirx.if_then_else(branches[0], of(branches[1]), of(branches[2]))
+    if isinstance(expr, tirx.Cast):
+        may_be_negative = kind.startswith("uint") and str(expr.value.ty).startswith("int")
+        return _within(of(expr.value) + _real(2.0**64 if may_be_negative else 0.0), kind, wraps=True)
+    if isinstance(expr, (tirx.Add, tirx.Sub)):
+        below = isinstance(expr, tirx.Sub) and kind.startswith("uint")  # perhaps below 0
+        return _within(of(expr.a) + of(expr.b) + _real(2.0**64 if below else 0.0), kind)
+    if isinstance(expr, tirx.Mul):
+        a, b = of(expr.a), of(expr.b)
+        undefined = tirx.Or(a >= _real(UNDEFINED), b >= _real(UNDEFINED))
+        return _within(tirx.Select(undefined, _real(UNDEFINED), a * b), kind)
+    if isinstance(expr, (tirx.Max, tirx.Min)):
+        return tirx.Max(of(expr.a), of(expr.b))
+    # Divisions by constants, functions that grow no faster than their argument, truth values.
+    parts = [of(part) for part in _parts(expr)]
+    total = _real(1.0)
+    for part in parts:
+        total = total + part
+    return _within(total, "float64" if kind == "bool" else kind)
+
+
+def _parts(expr: Expr) -> list[Expr]:
+    if hasattr(expr, "args"):
+        return list(expr.args)
+    return [getattr(expr, name) for name in ("a", "b") if hasattr(expr, name)]
+
+
+def _within(bound: Expr, kind: str, wraps: bool = False) -> Expr:
+    """`bound` of a value of a type: undefined where it may overflow, or what the type holds where it wraps."""
+    if kind == "bool":
+        most, wraps = 1.0, True
+    elif kind in LARGEST:
+        most = LARGEST[kind]
+    else:
+        bits = int(kind.removeprefix("u").removeprefix("int"))
+        most = 2.0 ** (bits if kind.startswith("u") else bits - 1)
+        wraps = wraps or bits < 32
+    beyond = _real(most if wraps and kind not in LARGEST else UNDEFINED)
+    inside = tirx.Select(bound > _real(most), beyond, bound)
+    return tirx.Select(bound >= _real(UNDEFINED), _real(UNDEFINED), inside)
+
+
+def _real(value: float) -> Expr:
+    return tirx.const(value, KIND)
+
+
+def holds(array: np.ndarray) -> np.ndarray:
+    """Where bounds say that the value is defined."""
+    return array < UNDEFINED
