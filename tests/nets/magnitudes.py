@@ -2,7 +2,8 @@
 
 Every value is replaced by a bound of its magnitude, in float64: sums and differences by sums, whatever the signs. A
 bound of infinity says that the value may be undefined: integers of 32 and more bits that leave their range, which LLVM
-takes for impossible, and floats that overflow, which depends on the order of a sum.
+takes for impossible, and floats that overflow, which depends on the order of a sum. No bound is 0, whose product with
+infinity is NaN, and none occurs twice in an expression, which would grow exponentially.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from tvm_tiling.match.evaluate import conditional
 Expr = tirx.Expr
 
 KIND = "float64"
-LARGEST = {"float16": 65504.0, "float32": 3.4e38, "bfloat16": 3.3e38, "float64": 1e300}
-UNDEFINED = 1e300  # from here on
+LARGEST = {"float16": 65504.0, "float32": 3.4e38, "bfloat16": 3.3e38}
+LEAST = 1e-30
+NARROW = ("bool", "int8", "uint8", "int16", "uint16")  # integers that wrap
 
 
 def magnitudes(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tuple[list[te.Tensor], list[te.Tensor]]:
@@ -40,7 +42,7 @@ def magnitudes(inputs: Sequence[te.Tensor], outputs: Sequence[te.Tensor]) -> tup
 
 def magnitude_of(array: np.ndarray) -> np.ndarray:
     """What the function of bounds reads for an input; infinities and NaN are what they are, and count for nothing."""
-    return np.nan_to_num(np.abs(array.astype(np.float64)), nan=0.0, posinf=0.0)
+    return np.maximum(np.nan_to_num(np.abs(array.astype(np.float64)), nan=0.0, posinf=0.0), LEAST)
 
 
 def _stage(tensor: te.Tensor, sources: list[tuple[te.Tensor, te.Tensor]]) -> te.Tensor:
@@ -72,7 +74,7 @@ def _bound(expr: Expr, sources: list[tuple[te.Tensor, te.Tensor]]) -> Expr:
     kind = str(expr.ty)
     branches = conditional(expr)
     if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
-        return tirx.const(min(abs(float(expr.value)), UNDEFINED), KIND)
+        return _real(max(abs(float(expr.value)), LEAST))
     if isinstance(expr, Call) and expr.op.name == "te.tensor_load":
         tensor, *at = expr.args
         return next(bound for source, bound in sources if tensor.same_as(source))(*at)
@@ -81,44 +83,43 @@ def _bound(expr: Expr, sources: list[tuple[te.Tensor, te.Tensor]]) -> Expr:
     if branches is not None:
         return tirx.if_then_else(branches[0], of(branches[1]), of(branches[2]))
     if isinstance(expr, tirx.Cast):
-        may_be_negative = kind.startswith("uint") and str(expr.value.ty).startswith("int")
-        return _within(of(expr.value) + _real(2.0**64 if may_be_negative else 0.0), kind, wraps=True)
+        may_wrap = kind in NARROW or (kind.startswith("uint") and str(expr.value.ty).startswith("int"))
+        return _any(of(expr.value), kind) if may_wrap else _within(of(expr.value), kind)
     if isinstance(expr, (tirx.Add, tirx.Sub)):
+        total = of(expr.a) + of(expr.b)
         below = isinstance(expr, tirx.Sub) and kind.startswith("uint")  # perhaps below 0
-        return _within(of(expr.a) + of(expr.b) + _real(2.0**64 if below else 0.0), kind)
+        return _within(total + _real(2.0**64 if below else LEAST), kind)
     if isinstance(expr, tirx.Mul):
-        a, b = of(expr.a), of(expr.b)
-        undefined = tirx.Or(a >= _real(UNDEFINED), b >= _real(UNDEFINED))
-        return _within(tirx.Select(undefined, _real(UNDEFINED), a * b), kind)
+        return _within(of(expr.a) * of(expr.b), kind)
     if isinstance(expr, (tirx.Max, tirx.Min)):
         return tirx.Max(of(expr.a), of(expr.b))
     # Divisions by constants, functions that grow no faster than their argument, truth values.
-    parts = [of(part) for part in _parts(expr)]
     total = _real(1.0)
-    for part in parts:
-        total = total + part
-    return _within(total, "float64" if kind == "bool" else kind)
+    for part in expr.args if isinstance(expr, Call) else [getattr(expr, name) for name in "ab" if hasattr(expr, name)]:
+        total = total + of(part)
+    return _within(total, kind)
 
 
-def _parts(expr: Expr) -> list[Expr]:
-    if hasattr(expr, "args"):
-        return list(expr.args)
-    return [getattr(expr, name) for name in ("a", "b") if hasattr(expr, name)]
+def _within(bound: Expr, kind: str) -> Expr:
+    """`bound` of a computed value of a type: infinite where it may overflow, any that the type holds where it wraps."""
+    if kind in NARROW:
+        return _any(bound, kind)
+    if kind == "float64":
+        return bound
+    scale = _real(1.7e308 / (LARGEST[kind] if kind in LARGEST else _most(kind)))
+    return bound * scale / scale
 
 
-def _within(bound: Expr, kind: str, wraps: bool = False) -> Expr:
-    """`bound` of a value of a type: undefined where it may overflow, or what the type holds where it wraps."""
+def _any(bound: Expr, kind: str) -> Expr:
+    """The largest magnitude of a type of whole numbers; infinite where `bound` is."""
+    return _real(_most(kind)) + bound * _real(1e-305)
+
+
+def _most(kind: str) -> float:
     if kind == "bool":
-        most, wraps = 1.0, True
-    elif kind in LARGEST:
-        most = LARGEST[kind]
-    else:
-        bits = int(kind.removeprefix("u").removeprefix("int"))
-        most = 2.0 ** (bits if kind.startswith("u") else bits - 1)
-        wraps = wraps or bits < 32
-    beyond = _real(most if wraps and kind not in LARGEST else UNDEFINED)
-    inside = tirx.Select(bound > _real(most), beyond, bound)
-    return tirx.Select(bound >= _real(UNDEFINED), _real(UNDEFINED), inside)
+        return 1.0
+    bits = int(kind.removeprefix("u").removeprefix("int"))
+    return 2.0 ** (bits if kind.startswith("u") else bits - 1)
 
 
 def _real(value: float) -> Expr:
@@ -127,4 +128,4 @@ def _real(value: float) -> Expr:
 
 def holds(array: np.ndarray) -> np.ndarray:
     """Where bounds say that the value is defined."""
-    return array < UNDEFINED
+    return np.isfinite(array)

@@ -71,6 +71,16 @@ def test_sums_of_conversions_of_what_turns_out_to_be_a_constant(kind, low):
     np.testing.assert_allclose(result([a, out], array), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint16"])
+def test_sums_of_unsigned_differences_that_turn_out_to_be_below_zero(kind):
+    """The element behind the last whole vector is 0, of which 3 are taken."""
+    a, k = te.placeholder((17,), kind, "a"), te.reduce_axis((0, 17), "k")
+    difference = tirx.if_then_else(k.var < 16, a[k], tirx.const(0, kind)) - tirx.const(3, kind)
+    out = te.compute((), lambda: te.sum(difference * tirx.const(2, kind), k), "out")
+    array = np.arange(17).astype(kind)
+    np.testing.assert_array_equal(result([a, out], array), 2 * (array[:16].sum() - 3 * 17) % 2 ** (8 * array.itemsize))
+
+
 @pytest.mark.parametrize("columns", [8, 16, 21])
 def test_sums_compared_with_a_number(columns):
     """Registers of truth values."""
