@@ -146,6 +146,8 @@ class _Wrapped(Known):
 
     def cast(self, expr: Any) -> Expr:
         source, target = limits(str(expr.value.ty)), limits(str(expr.ty))
+        if source is not None and str(expr.ty) == "bool":
+            return tirx.NE(expr.value, tirx.const(0, str(expr.value.ty)))  # TVM has no bool of other constants
         if source is None or target is None or (target[0] <= source[0] and source[1] <= target[1]):
             return expr
         if expr in self._left or self._fits(expr.value, str(expr.ty)):

@@ -25,6 +25,7 @@ from tvm.relax import vm_build
 
 from ..lowering.bounded import bounded
 from ..lowering.integers import defined
+from ..lowering.sizes import with_checked_sizes, with_safe_sizes
 from ..lowering.wrapping import wrapping
 from ..temporary import temporary_folder
 from .library import Library
@@ -57,8 +58,7 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     # The two halves of relax.build, which compiles all PrimFuncs as one in between.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {
-        # What is not scheduled are sorts and shape functions, which TVM adds.
-        v.name_hint: wrapping(f, scheduled=True) if v.name_hint in scheduled else defined(bounded(f))
+        v.name_hint: wrapping(with_safe_sizes(f), scheduled=True) if v.name_hint in scheduled else _checked(f)
         for v, f in left.functions.items()
         if isinstance(f, tirx.PrimFunc)
     }
@@ -72,6 +72,13 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
             raise OSError(
                 f"what is compiled cannot be put into {folder}: {error.strerror}; accepted: {OTHER_FOLDER}"
             ) from None
+
+
+def _checked(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """What TVM adds to a module, sorts and functions that compute sizes, without what may end the process."""
+    if func.attrs and func.attrs.get("tirx.is_host_func"):
+        func = with_checked_sizes(func)
+    return defined(bounded(with_safe_sizes(func)))
 
 
 class Kernels:
