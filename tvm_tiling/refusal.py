@@ -6,6 +6,10 @@ error in the thread that runs the model.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import tvm_ffi
 
 from .errors import ModelFormatError, TilingError, WorkloadError
@@ -49,3 +53,17 @@ def refused(error: Exception) -> TilingError:
         return type(error)(str(error))
     said = next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")
     return WorkloadError(f"the run failed: {said}")
+
+
+@contextmanager
+def blocks_closed(builder: Any) -> Iterator[None]:
+    """Close what an error leaves open of a function that a relax.BlockBuilder builds; TVM warns of it on stderr."""
+    try:
+        yield
+    except BaseException:
+        while True:
+            try:
+                builder._end_block()
+            except RuntimeError:  # none is open
+                break
+        raise

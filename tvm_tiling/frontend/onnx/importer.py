@@ -13,6 +13,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ...errors import ModelFormatError, TilingError, UnsupportedOperator
+from ...refusal import blocks_closed
 from ..imported import first_line
 from .graph import OnnxGraph, node_name, static_shape
 from .operators import CONVERTERS
@@ -70,7 +71,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def module(self) -> tvm.IRModule:
         """The graph as a module with the function "main"."""
-        return self.from_onnx(self._prepared.graph, self._prepared.opset)
+        with blocks_closed(self.bb):
+            return self.from_onnx(self._prepared.graph, self._prepared.opset)
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for name, value in self._prepared.constants().items():

@@ -23,6 +23,7 @@ from torch.fx.node import map_arg
 from tvm import relax
 
 from ...errors import UnsupportedOperator
+from ...refusal import blocks_closed
 from ..imported import first_line
 from .types import DTYPES, NAMES, cast_through, computed_in, is_float
 
@@ -206,7 +207,7 @@ def translated(program: torch.export.ExportedProgram, converters: Mapping[str, C
     for (node, _), parameter in zip(inputs, parameters, strict=True):
         translation.values[node] = parameter
     refused: UnsupportedOperator | None = None
-    with builder.function("main", parameters):
+    with blocks_closed(builder), builder.function("main", parameters):
         with builder.dataflow():
             tensors: list[relax.Expr] = []
             try:

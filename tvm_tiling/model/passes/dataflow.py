@@ -14,6 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from ...errors import UnsupportedOperator
+from ...refusal import blocks_closed
 
 Expr: TypeAlias = relax.Expr
 # What becomes of a bound value, its operands replaced already; None leaves it as it is.
@@ -59,7 +60,8 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite, name: str = "main") -> tvm.IRM
                 rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
     for variable in relax.analysis.free_vars(func.body.body):
         rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
-    with builder.function(name, list(func.params), attrs=dict(func.attrs) if func.attrs else None):
+    attributes = dict(func.attrs) if func.attrs else None
+    with blocks_closed(builder), builder.function(name, list(func.params), attrs=attributes):
         with builder.dataflow():
             for block in func.body.blocks:
                 for binding in block.bindings:
