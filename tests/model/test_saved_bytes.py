@@ -137,3 +137,21 @@ def test_a_description_with_a_wrong_number_of_cores_is_refused(value, tmp_path):
     with pytest.raises(tt.ModelFormatError, match="its description is damaged") as refused:
         tt.load(tmp_path / "other.tar")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("bit", [0, 6])
+@pytest.mark.parametrize("place", [0, 1 << 20, -1])
+def test_a_bit_of_the_weights_that_changed_is_refused(place, bit, tmp_path):
+    """Which no shape tells: the model would run, and be wrong."""
+    path = tmp_path / "model.tar"
+    tt.compile(Network((1, 600)).module(lambda net, x: relax.op.matmul(x, net.c(600, 512))), cache=False).save(path)
+    tt.load(path)
+    with tarfile.open(path) as archive:
+        member = archive.getmember("constants.bin")
+    assert member.size > 1 << 20
+    content = bytearray(path.read_bytes())
+    content[member.offset_data + place % member.size] ^= 1 << bit
+    path.write_bytes(content)
+    with pytest.raises(tt.ModelFormatError, match=r"constants\.bin is damaged \(its checksum is \d+") as refused:
+        tt.load(path)
+    assert "\n" not in str(refused.value)
