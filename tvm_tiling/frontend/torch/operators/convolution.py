@@ -9,6 +9,7 @@ from tvm.relax import op
 
 from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
 from ..types import computed_in
+from .padding import padded
 from .views import reshaped
 
 table = Table()
@@ -36,15 +37,24 @@ def _convolution(
     single = len(shape_of(input)) == rank + 1
     if single:
         input = t.emit(op.expand_dims(input, 0))
-    given = {"strides": _each(stride, rank), "padding": _each(padding, rank) * 2, "dilation": _each(dilation, rank)}
+    before, strides = _each(padding, rank), _each(stride, rank)
+    given = {"strides": strides, "padding": before * 2, "dilation": _each(dilation, rank)}
     wide = computed_in(t.dtype)
     if 0 in (*shape_of(input), *shape_of(weight)):
         raise Unserved(f"input {shape_of(input)} and weight {shape_of(weight)}; expected elements")
     if transposed:
         # TVM's transposed convolutions are summed in the type of their operands.
         input, weight = t.cast(input, wide), t.cast(weight, wide)
-        given["output_padding"] = _each(output_padding, rank)
+        wanted = _each(output_padding, rank)
+        # TVM's output padding is less than the stride. More of it is first less cut off at the end, then zeros.
+        taken = [min(p, o) if o >= s else 0 for p, o, s in zip(before, wanted, strides, strict=True)]
+        left = [o - cut for o, cut in zip(wanted, taken, strict=True)]
+        zeros = [o if o >= s else 0 for o, s in zip(left, strides, strict=True)]
+        given["padding"] = [*before, *(p - cut for p, cut in zip(before, taken, strict=True))]
+        given["output_padding"] = [o - zero for o, zero in zip(left, zeros, strict=True)]
         result = t.emit(_TRANSPOSED[rank](input, weight, groups=groups, **given))
+        if any(zeros):
+            result = padded(t, result, [(0, 0), (0, 0), *((0, zero) for zero in zeros)])
     else:
         out = None if dtype_of(input) == wide else wide
         result = t.emit(_FORWARD[rank](input, weight, groups=groups, out_dtype=out, **given))
