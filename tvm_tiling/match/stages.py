@@ -20,6 +20,7 @@ from ..lowering.wrapping import wrapping
 from .access import address, loads, substitute
 from .blocks import why_in_place
 from .evaluate import shortest
+from .floats import simplified_around
 
 Axis = tuple[tirx.Var, int]  # its variable and extent; it starts at 0
 
@@ -275,7 +276,7 @@ def _from_start(value: tirx.Expr, writes: Sequence[Write]) -> tirx.Expr:
 
 
 def simplify(stage: Stage) -> Stage:
-    """The stage with addresses and conditions in their shortest form."""
+    """The stage with addresses and conditions in their shortest form; arithmetic of floats stays as it is."""
     analyzer = sym.Analyzer()
     for variable, extent in (*stage.axes, *stage.reduced):
         zero, size = (tirx.const(value, str(variable.ty)) for value in (0, extent))
@@ -285,7 +286,10 @@ def simplify(stage: Stage) -> Stage:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
 
     def of(expr: tirx.Expr | None) -> tirx.Expr | None:
-        return None if expr is None else shortest(tvm_ffi.structural_map(expr, (TensorLoad, shorter)), analyzer)
+        if expr is None:
+            return None
+        loaded = tvm_ffi.structural_map(expr, (TensorLoad, shorter))
+        return simplified_around(loaded, lambda hidden: shortest(hidden, analyzer))
 
     writes = tuple(Write(w.buffer, analyzer.simplify(w.at), of(w.value), of(w.init)) for w in stage.writes)
     return replace(stage, writes=writes)

@@ -27,6 +27,7 @@ from ..lowering.bounded import bounded
 from ..lowering.integers import defined
 from ..lowering.sizes import with_checked_sizes, with_safe_sizes
 from ..lowering.wrapping import wrapping
+from ..match.floats import exact
 from ..temporary import temporary_folder
 from .library import Library
 from .link import link
@@ -149,8 +150,9 @@ def _objects(
 
 
 def _compiled(group: dict[str, tirx.PrimFunc], target: tvm.target.Target) -> tvm.runtime.Module:
+    functions = {name: exact(func) for name, func in group.items()}
     with tvm.transform.PassContext(opt_level=3):
-        return tvm.tirx.build(tvm.IRModule(group), target=target)
+        return tvm.tirx.build(tvm.IRModule(functions), target=target)
 
 
 def _each_group(

@@ -1,7 +1,8 @@
-"""Divisions, shifts and comparisons of integers, as TIR for which no value ends a process or is mistaken.
+"""Divisions, shifts and comparisons of integers that no value breaks; products and quotients with a number 0, as TIR.
 
 Divisors that are constants are checked here, computed ones by a kernel in the run (lowering/divisors.py). What else has
-no defined result gets one in every PrimFunc (lowering/integers.py).
+no defined result gets one in every PrimFunc (lowering/integers.py). Of floats a number 0 becomes a tensor that holds
+it: TIR refuses to divide by the number, and takes 0 * x and 0 / x for 0 where x is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -19,16 +20,25 @@ from ...lowering.divisors import checked_divisors, is_integer
 Legalise: TypeAlias = Callable[[relax.BlockBuilder, Any], relax.Expr]
 
 
-def _by_tvm(builder: relax.BlockBuilder, call: Any, right: relax.Expr) -> relax.Expr:
-    return call.op.get_attr("FLegalize")(builder, relax.Call(call.op, [call.args[0], right], call.attrs, call.ty_args))
+def _by_tvm(builder: relax.BlockBuilder, call: Any, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    return call.op.get_attr("FLegalize")(builder, relax.Call(call.op, [left, right], call.attrs, call.ty_args))
+
+
+def _without_zero(builder: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr:
+    """A number 0 as a tensor that holds it; anything else as it is."""
+    value = constant_value(builder, operand)
+    return builder.emit(operand) if value is not None and not value.ndim and value == 0 else operand
 
 
 def _division(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     divisors = checked_divisors(builder, call.args[1], call.op.name.removeprefix("relax."))
-    value = constant_value(builder, divisors)
-    if value is not None and not value.ndim and value == 0:
-        divisors = builder.emit(divisors)  # of floats: TIR refuses that number, and divides by a tensor that holds it
-    return _by_tvm(builder, call, divisors)
+    return _by_tvm(builder, call, _without_zero(builder, call.args[0]), _without_zero(builder, divisors))
+
+
+def _product(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
+    if is_integer(str(call.args[0].ty.dtype)):
+        return _by_tvm(builder, call, *call.args)
+    return _by_tvm(builder, call, *(_without_zero(builder, operand) for operand in call.args))
 
 
 def _shift(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
@@ -36,12 +46,12 @@ def _shift(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     value = constant_value(builder, places)
     if value is not None and not value.ndim and not 0 <= int(value) < 8 * value.itemsize:
         places = builder.emit(places)  # TIR has no shift by that number; one by a tensor is made defined
-    return _by_tvm(builder, call, places)
+    return _by_tvm(builder, call, call.args[0], places)
 
 
 def _comparison(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     operands = [builder.emit(operand) if _is_lowest(builder, operand) else operand for operand in call.args]
-    return call.op.get_attr("FLegalize")(builder, relax.Call(call.op, operands, call.attrs, call.ty_args))
+    return _by_tvm(builder, call, *operands)
 
 
 def _is_lowest(builder: relax.BlockBuilder, operand: relax.Expr) -> bool:
@@ -62,7 +72,7 @@ def _power(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
     dtype = str(call.args[0].ty.dtype)
     if is_integer(dtype):
         raise ModelFormatError(f"power: operands are {dtype}; expected floats, which astype makes of integers")
-    return _by_tvm(builder, call, call.args[1])
+    return _by_tvm(builder, call, *call.args)
 
 
 LEGALISED: dict[str, Legalise] = {
@@ -73,5 +83,6 @@ LEGALISED: dict[str, Legalise] = {
         for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
     },
     "relax.negative": _negative,
+    "relax.multiply": _product,
     "relax.power": _power,
 }
