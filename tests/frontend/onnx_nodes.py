@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import signal
 import warnings
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
+from apart import apart
 from default_build import run as run_default
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
@@ -22,6 +21,7 @@ from tvm_tiling.frontend.onnx.values import VALUE_INPUTS
 from tvm_tiling.model.compile import compile_model
 
 FLOAT = onnx.TensorProto.FLOAT
+SECONDS = 60  # of processor time, for one case
 # Results that are random, and operators of training.
 NOT_INFERENCE = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
@@ -93,33 +93,20 @@ def _decides(case, name: str) -> bool:
     return any(place < len(node.input) and node.input[place] == name for place in VALUE_INPUTS.get(node.op_type, ()))
 
 
-def outcome(case, run: Run, *, params: bool = False, seconds: int = 60) -> str:
-    """ "ok", or what went wrong, in a process of its own: a crash counts as a failure and ends nothing else."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        # Of processor time: the process may be paused.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        try:
-            check(case, run, params=params)
-            said = "ok"
-        except TilingError as error:
-            said = f"refused: {error}"
-        except AssertionError as error:
-            said = f"wrong: {' | '.join(str(error).split(chr(10))[:6])}"
-        except BaseException as error:
-            said = f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}"
-        os.write(writer, said.encode()[:4000])
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
-    status = os.waitpid(child, 0)[1]
-    return said or f"crash: signal {status & 127}"
+def judged(case, run: Run, *, params: bool = False) -> str:
+    """ "ok", "refused: <sentence>" or "wrong: <difference>"."""
+    try:
+        check(case, run, params=params)
+    except TilingError as error:
+        return f"refused: {error}"
+    except AssertionError as error:
+        return f"wrong: {' | '.join(str(error).splitlines()[:6])}"
+    return "ok"
+
+
+def outcome(case, run: Run, *, params: bool = False) -> str:
+    """What `judged` says, in a process of its own."""
+    return apart(lambda: judged(case, run, params=params), SECONDS)
 
 
 def outcomes(names: list[str], run: Run) -> dict[str, str]:
@@ -135,7 +122,7 @@ def outcomes(names: list[str], run: Run) -> dict[str, str]:
 
 def cause(said: str) -> str:
     """What kind of outcome it is, for counting."""
-    if said.startswith(("ok", "crash")):
+    if said.startswith(("ok", "crash", "slow")):
         return said
     if not said.startswith("refused"):
         return "wrong result" if said.startswith("wrong") else "error that is no refusal"

@@ -97,7 +97,8 @@ def where(g: Graph) -> Node:
 
 def clip(g: Graph) -> Node:
     x = g.pick(g.one_of(("f", "i")))
-    low, high = (g.constant(np.array(number, x.array.dtype)) for number in (g.number(-2, 0), g.number(1, 3)))
+    least = 0 if x.array.dtype.kind == "u" else -2
+    low, high = (g.constant(np.array(number, x.array.dtype)) for number in (g.number(least, 0), g.number(1, 3)))
     return Node("Clip", [x, low if g.chance(0.8) else None, high], exact=True)
 
 
@@ -238,10 +239,11 @@ def sliced(g: Graph) -> Node:
 
 def padded(g: Graph) -> Node:
     x = g.pick(g.one_of(("f", "f", "i")), ranks=(1, 2, 3, 4), least=3)
-    mode = g.one_of(("constant", "constant", "edge", "reflect", "wrap"))
+    mode = g.one_of(("constant", "constant", "edge", "reflect", *(("wrap",) if g.opset >= 19 else ())))
     low = -1 if mode == "constant" and g.chance(0.2) else 0
     pads = g.constant(g.numbers(2 * len(x.shape), low, 2), "int64")
-    value = g.constant(np.array(g.number(-3, 3), x.array.dtype)) if mode == "constant" and g.chance(0.5) else None
+    number = g.number(0 if x.array.dtype.kind == "u" else -3, 3)
+    value = g.constant(np.array(number, x.array.dtype)) if mode == "constant" and g.chance(0.5) else None
     return Node("Pad", [x, pads] if value is None else [x, pads, value], {"mode": mode}, exact=True)
 
 

@@ -9,9 +9,7 @@ shrunk to the nodes that it takes, and printed.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import signal
 import sys
 import time
 import warnings
@@ -24,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import onnx
+from apart import apart
 from onnx import helper, numpy_helper
 from onnx_draws import DRAWS
 from onnx_generator import random_model
@@ -39,7 +38,7 @@ SECONDS = 120  # of processor time, for one graph
 # attributes of its nodes are float32.
 ERROR = {"float64": 1e-6, "float32": 2e-4, "float16": 3e-2}
 STEP = 2.0**-18  # by which inputs are moved, to see what rounding may change
-BAD = ("wrong", "error", "crash", "slow")
+BAD = ("wrong", "error", "crash", "slow", "raised")
 
 
 def moved(model: onnx.ModelProto, given: Arrays, seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -104,40 +103,13 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
         found = difference(result, want, [variant[place] for variant in variants])
         if found:
             try:
-                reference = by_reference(model, given)
-                agrees = not difference(result, reference[place], [variant[place] for variant in variants])
+                alone, needed = only(model, given, model.graph.output[place])
+                (reference,) = by_reference(alone, needed)
+                agrees = not difference(result, reference, [variant[place] for variant in variants])
             except Exception:
                 agrees = False
             return f"{'onnxruntime' if agrees else 'wrong'}: {name}: {found}"
     return "right"
-
-
-# ---- a process for each ----------------------------------------------------------------------------------------------
-
-
-def apart(work: object, seconds: int = SECONDS) -> str:
-    """What `work()` returns, in a process of its own; how that ended where it did not return."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        try:
-            said = work()  # type: ignore[operator]
-        except BaseException as error:
-            said = f"net: {type(error).__name__}: {error}"
-        os.write(writer, said.encode()[:60000])
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode(errors="replace")
-    status = os.waitpid(child, 0)[1]
-    if said:
-        return said
-    return f"slow: more than {seconds} s" if status & 127 == signal.SIGPROF else f"crash: signal {status & 127}"
 
 
 def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -146,11 +118,14 @@ def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def outcome(seed: int) -> str:
-    """What becomes of the graph of a seed; "undrawn" where onnxruntime ends the process that draws it."""
-    said = apart(lambda: judged(*drawn(seed)))
-    if said.startswith(("crash", "slow")) and apart(lambda: str(len(drawn(seed)))).startswith(("crash", "slow")):
-        return "undrawn"
-    return said
+    """What becomes of the graph of a seed; "unjudged" where onnxruntime ends the process."""
+    ended = ("crash", "slow")
+    said = apart(lambda: judged(*drawn(seed)), SECONDS)
+    if not said.startswith(ended):
+        return said
+    is_drawn = not apart(lambda: str(len(drawn(seed))), SECONDS).startswith(ended)
+    is_run = not apart(lambda: str(len(by_package(*drawn(seed)))), SECONDS).startswith(ended)
+    return "unjudged" if is_run or not is_drawn else said
 
 
 # ---- shrinking -------------------------------------------------------------------------------------------------------
@@ -176,6 +151,17 @@ def _needed(model: onnx.ModelProto, given: Arrays) -> tuple[onnx.ModelProto, dic
     )
     made = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
     return made, {name: array for name, array in given.items() if name in wanted}
+
+
+def only(
+    model: onnx.ModelProto, given: Arrays, output: onnx.ValueInfoProto
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The model with one of its outputs, and what that takes."""
+    alone = onnx.ModelProto()
+    alone.CopyFrom(model)
+    del alone.graph.output[:]
+    alone.graph.output.append(output)
+    return _needed(alone, given)
 
 
 def _infos(arrays: Arrays) -> list[onnx.ValueInfoProto]:
@@ -205,7 +191,7 @@ def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.Model
     kind = said.split(":")[0]
 
     def fails(model: onnx.ModelProto, given: Arrays) -> bool:
-        return apart(lambda: judged(model, given)).startswith(kind)
+        return apart(lambda: judged(model, given), SECONDS).startswith(kind)
 
     every = onnx.ModelProto()
     every.CopyFrom(model)
@@ -218,12 +204,9 @@ def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.Model
         if fails(*single):
             return single
     for output in list(model.graph.output):
-        alone = onnx.ModelProto()
-        alone.CopyFrom(model)
-        del alone.graph.output[:]
-        alone.graph.output.append(output)
-        if fails(*_needed(alone, given)):
-            model, given = _needed(alone, given)
+        alone = only(model, given, output)
+        if fails(*alone):
+            model, given = alone
             break
     for node in list(model.graph.node):
         cut = onnx.ModelProto()
@@ -269,9 +252,9 @@ def run(first: int, count: int, show: bool = True, shrink: bool = True) -> Count
         counts[kind] += 1
         if kind == "refused":
             sentences[sentence(said)] += 1
-        if kind in (*BAD, "net", "onnxruntime"):
+        if kind in (*BAD, "onnxruntime"):
             print(f"seed {seed}: {said[:400]}", flush=True)
-        if kind in BAD and shrink:
+        if kind in BAD and kind != "raised" and shrink:
             print(apart(lambda seed=seed, said=said: told(*shrunk(*drawn(seed), said)), 20 * SECONDS), flush=True)
     if show:
         listed = ", ".join(f"{name} {number}" for name, number in counts.most_common())

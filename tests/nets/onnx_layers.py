@@ -82,7 +82,8 @@ def transposed(g: Graph) -> Node:
         attributes["output_padding"] = [g.number(0, stride - 1) for stride in strides]
     elif g.chance(0.3):
         spatial = zip(x.shape[2:], strides, strict=True)
-        attributes["output_shape"] = [extent * stride + g.number(-1, 1) for extent, stride in spatial]
+        # The onnx package's inference, and so onnxruntime, takes a smaller result for one of fewer axes.
+        attributes["output_shape"] = [max(extent, extent * stride + g.number(-1, 1)) for extent, stride in spatial]
     inputs = [x, weights(g, x, x.shape[1], outputs, *attributes["kernel_shape"])]
     return Node("ConvTranspose", [*inputs, *([weights(g, x, outputs)] if g.chance(0.5) else [])], attributes)
 
@@ -99,6 +100,10 @@ def pool(g: Graph) -> Node | None:
         attributes.pop("dilations", None)
     if name == "LpPool":
         attributes["p"] = g.number(1, 3)
+        if "auto_pad" in attributes:
+            # onnxruntime pads for kernels without dilations, and by negative numbers where strides are larger.
+            attributes.pop("dilations", None)
+            attributes.pop("strides", None)
     if (name != "LpPool" or g.opset >= 18) and "auto_pad" not in attributes and g.chance(0.4):
         attributes["ceil_mode"] = 1
     places = name == "MaxPool" and x.exact and not np.isnan(x.array).any() and g.chance(0.3)
@@ -123,6 +128,8 @@ def norm(g: Graph) -> Node | None:
     if name == "InstanceNormalization":
         return Node(name, [x, scale, shift], {"epsilon": 1e-2})
     if name == "LRN":
+        if not np.isfinite(x.array).all():
+            return None  # onnxruntime keeps a NaN for the channels behind it
         return Node(name, [x], {"size": g.one_of((1, 2, 3, 5)), "alpha": 0.1, "beta": 0.5})
     if name == "GroupNormalization" and g.opset >= 21:
         groups = g.one_of([d for d in range(1, channels + 1) if channels % d == 0] or [1])

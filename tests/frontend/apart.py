@@ -1,0 +1,40 @@
+"""Work in a process of its own, so that a case that ends its process is a failure and costs no other case."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+
+def apart(work: Callable[[], str], seconds: int) -> str:
+    """What `work` returns, or how its process ended.
+
+    "raised: ..." for an error that it raised, "slow: ..." after so many seconds of processor time, "crash: ..." where
+    its process ended otherwise.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        # Of processor time: the process may be paused.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        try:
+            said = work()
+        except BaseException as error:  # whatever it is, the caller is told
+            said = f"raised: {type(error).__name__}: {error}"
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(said.encode(errors="replace"))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    status = os.waitpid(child, 0)[1]
+    if said:
+        return said
+    if status & 127 == signal.SIGPROF:
+        return f"slow: more than {seconds} s"
+    return f"crash: signal {status & 127}"
