@@ -52,6 +52,10 @@ CASES = {
     "tile": ("Tile", (2, 4), {"r": np.array([0, 2])}, {}),
     "sum": ("ReduceSum", (2, 0, 3), {"a": np.array([1])}, {}),
     "product": ("ReduceProd", (2, 0, 3), {"a": np.array([1])}, {}),
+    "einsum over nothing": ("Einsum", (2, 0), {"w": floats(0, 3)}, {"equation": "ij,jk->ik"}),
+    "einsum of batches over nothing": ("Einsum", (2, 3, 0), {"w": floats(2, 0, 4)}, {"equation": "bij,bjk->bik"}),
+    "einsum to one": ("Einsum", (2, 0), {"w": floats(0)}, {"equation": "ij,j->"}),
+    "conv of no channels": ("Conv", (2, 0, 5, 5), {"w": floats(3, 0, 3, 3)}, {}),
     "resize": ("Upsample", (0, 1, 4, 4), {"s": np.array([1, 1, 2, 2], "float32")}, {}),
 }
 

@@ -1,8 +1,8 @@
 """Operators of Relax as TIR: TVM's LegalizeOps, but for extremes of floats, for positions that tensors hold and for
 integers that are divided or shifted.
 
-In every function that comes of it, and in those that a frontend wrote, accesses stay inside of their buffers, and
-arithmetic of integers is defined for all values.
+In every function that comes of it, and in those that a frontend wrote, accesses stay inside of their buffers,
+arithmetic of integers is defined for all values, and reductions of no elements have a result.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from ...errors import ModelFormatError
 from ...lowering.bounded import bounded
 from ...lowering.integers import defined
+from ...lowering.no_terms import started
 from ...refusal import refused
 from . import boxes, extremes, functions, integers, positions
 
@@ -38,7 +39,7 @@ def legalised(mod: tvm.IRModule) -> tvm.IRModule:
         if isinstance(func, tirx.PrimFunc):
             exact = variable.name_hint.startswith(extremes.ROW_SUMS)
             plain = tvm_ffi.structural_map(func, (tirx.AttrStmt, _without_scope))
-            kept = defined(plain if exact else extremes.with_nan_kept(plain))
+            kept = defined(started(plain if exact else extremes.with_nan_kept(plain)))
             checked = kept.attrs is not None and positions.CHECKED_HERE in kept.attrs
             updated.update_func(variable, kept if checked else bounded(kept))
     return updated

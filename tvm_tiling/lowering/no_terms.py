@@ -1,0 +1,56 @@
+"""Reductions of no elements, which give what a reduction starts from.
+
+TVM sets the result in the first step of a reduction. One that has no step leaves it as its memory was before.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+
+def started(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with its reductions of no elements as the values that they start from."""
+    return tvm_ffi.structural_map(func, (tirx.For, _loop))
+
+
+def _loop(loop: tirx.For) -> tirx.Stmt:
+    """What a loop of no steps leaves of the block that it reduces; other loops as they are."""
+    if not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) > 0:
+        return loop
+    inner = loop.body
+    while isinstance(inner, tirx.For):
+        inner = inner.body
+    if not isinstance(inner, s_tir.SBlockRealize) or inner.block.init is None:
+        return loop
+    axes = list(zip(inner.block.iter_vars, inner.iter_values, strict=True))
+    kept = [(axis, value) for axis, value in axes if axis.iter_type != tirx.IterVar.CommReduce]
+    read = [value for _, value in kept] + [inner.predicate]
+    if _uses(read, loop.loop_var):
+        return loop
+    block = inner.block
+    start = s_tir.SBlock(
+        [axis for axis, _ in kept],
+        [],
+        block.writes,
+        block.name_hint,
+        block.init,
+        annotations=block.annotations,
+        alloc_buffers=block.alloc_buffers,
+    )
+    result: tirx.Stmt = s_tir.SBlockRealize([value for _, value in kept], inner.predicate, start)
+    walks, step = [], loop.body
+    while isinstance(step, tirx.For):
+        walks.append(step)
+        step = step.body
+    for walk in reversed(walks):
+        if _uses(read, walk.loop_var):
+            result = tirx.For(walk.loop_var, walk.min, walk.extent, walk.kind, result)
+    return result
+
+
+def _uses(expressions: list, variable: tirx.Var) -> bool:
+    found: list[tirx.Var] = []
+    for expression in expressions:
+        tvm_ffi.structural_walk(expression, (tirx.Var, found.append))
+    return any(other.same_as(variable) for other in found)
