@@ -136,6 +136,11 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             return [result]
         if node.op_type not in _OPEN_ANYWAY and _is_open(result) and (unknown := self._unknown_values(node)):
             raise self._value_refusal(node, unknown)
+        if isinstance(result.ty, relax.TensorType) and result.ty.shape is None:
+            raise UnsupportedOperator(
+                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): "
+                "the shape of its result follows from sizes that are not known before the run"
+            )
         if not isinstance(result, relax.Tuple) and isinstance(result.ty, relax.TupleType):
             return [self.bb.emit(relax.TupleGetItem(result, place)) for place in range(len(result.ty.fields))]
         results = list(result) if isinstance(result, relax.Tuple) else [result]
@@ -156,6 +161,12 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         if unknown := self._unknown_values(node):
             return self._value_refusal(node, unknown)
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
+        open_inputs = [name for name in node.input if name in self._nodes and _is_open(self._nodes[name])]
+        if isinstance(error, TypeError) and open_inputs:
+            # An extent that is not known is no number.
+            return UnsupportedOperator(
+                f"{where} is not served for the shape of {open_inputs[0]!r}, which is not known before the run"
+            )
         return UnsupportedOperator(f"{where} is not served in this form: {first_line(error)}")
 
     def _unknown_values(self, node: onnx.NodeProto) -> list[str]:

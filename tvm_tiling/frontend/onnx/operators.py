@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from . import versions as onnx_versions
 from .activations import CONVERTERS as ACTIVATIONS
 from .arithmetic import CONVERTERS as ARITHMETIC
+from .einsum import CONVERTERS as EINSUM
 from .indexing import CONVERTERS as INDEXING
 from .indexing import positions
 from .norms import CONVERTERS as NORMS
@@ -224,7 +225,10 @@ class Size(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return constant(math.prod(shape_of(inputs[0])))
+        extents = list(inputs[0].ty.shape)
+        if all(isinstance(extent, tirx.IntImm) for extent in extents):
+            return constant(math.prod(int(extent) for extent in extents))
+        return op.prod(bb.emit(op.shape_to_tensor(bb.emit(op.shape_of(inputs[0])))))
 
 
 class TensorScatter(tvm_onnx.OnnxOpConverter):
@@ -274,6 +278,7 @@ CONVERTERS: dict[str, Any] = {
     "Upsample": onnx_versions.Upsample,
     **ACTIVATIONS,
     **ARITHMETIC,
+    **EINSUM,
     **INDEXING,
     **NORMS,
     **POOLS,

@@ -37,9 +37,9 @@ class TopK(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _top(cls, bb: relax.BlockBuilder, data: relax.Expr, k: int, attr: dict[str, Any]) -> relax.Expr:
-        shape, dtype = [int(extent) for extent in data.ty.shape], str(data.ty.dtype)
+        shape, dtype = list(data.ty.shape), str(data.ty.dtype)
         axis = attr.get("axis", -1) % len(shape)
-        if not 0 <= k <= shape[axis]:
+        if not 0 <= k <= int(shape[axis]):
             raise ValueError(f"k is {k}; expected 0 to {shape[axis]}, the elements along axis {axis}")
         wanted = [k if place == axis else extent for place, extent in enumerate(shape)]
         if 0 in wanted:

@@ -84,14 +84,14 @@ class Split(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _parts(cls, bb: relax.BlockBuilder, data: relax.Expr, attr: dict, sizes: list[int] | None) -> relax.Expr:
-        shape = [int(extent) for extent in data.ty.shape]
-        axis = attr.get("axis", 0) % len(shape)
+        axis = attr.get("axis", 0) % len(data.ty.shape)
+        extent = int(data.ty.shape[axis])
         if sizes is None:
             count = attr.get("num_outputs", attr["tvm_custom"]["num_outputs"])
-            size = -(-shape[axis] // count)
-            sizes = [max(0, min(size, shape[axis] - size * place)) for place in range(count)]
-        if min(sizes) < 0 or sum(sizes) != shape[axis]:
-            raise ValueError(f"parts of {sizes} elements; expected sizes from 0 that make {shape[axis]}")
+            size = -(-extent // count)
+            sizes = [max(0, min(size, extent - size * place)) for place in range(count)]
+        if min(sizes) < 0 or sum(sizes) != extent:
+            raise ValueError(f"parts of {sizes} elements; expected sizes from 0 that make {extent}")
         if len(sizes) == 1:
             return relax.Tuple([data])
         ends = np.cumsum(sizes)

@@ -17,6 +17,7 @@ from ...lowering.integers import defined
 from ...lowering.no_terms import started
 from ...refusal import refused
 from . import boxes, extremes, functions, integers, positions
+from .open_extents import refuse_unproved
 
 _LEGALISED = {
     **extremes.LEGALISED,
@@ -28,7 +29,9 @@ _LEGALISED = {
 
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with its operators as PrimFuncs. ModelFormatError names constants that are no positions, or no divisors."""
+    """`mod` with its operators as PrimFuncs. ModelFormatError names constants that are no positions, or no divisors;
+    UnsupportedOperator an operator whose shapes are not known to fit."""
+    refuse_unproved(mod)
     try:
         positions.refuse_impossible(mod)
         mod = relax.transform.LegalizeOps(_LEGALISED)(mod)

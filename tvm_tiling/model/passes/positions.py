@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import relax, sym, te, tirx, topi
 
 from ...errors import ModelFormatError
 from ...lowering.positions import checked_positions
@@ -89,6 +89,7 @@ def _gather_elements(builder: Builder, call: Any) -> relax.Expr:
 def _gather_nd(builder: Builder, call: Any) -> relax.Expr:
     data, indices = call.args
     outer, axes = int(call.attrs.batch_dims), _columns(indices)
+    _require_smaller("gather_nd", _extents(indices)[:outer], _extents(data)[:outer])
     checked = checked_positions(builder, indices, _extents(data)[outer : outer + axes], "gather_nd")
 
     def gather(source: te.Tensor, places: te.Tensor) -> te.Tensor:
@@ -264,12 +265,13 @@ def _columns(indices: relax.Expr) -> int:
 
 
 def _require_smaller(operator: str, shape: Sequence[Any], of: Sequence[Any], but: int | None = None) -> None:
-    """ModelFormatError where a tensor of `shape` has more elements than one of shape `of` along a dimension, or along
-    one that is not `but`."""
+    """ModelFormatError where a tensor of `shape` has, or may have, more elements than one of shape `of` along a
+    dimension, or along one that is not `but`."""
     if len(shape) != len(of):
         raise _refuse(operator, f"indices of {len(shape)} dimensions; expected {len(of)}")
     for place, (own, most) in enumerate(zip(shape, of, strict=True)):
-        if place != but and isinstance(own, int) and isinstance(most, int) and own > most:
+        fixed = isinstance(own, int) and isinstance(most, int)
+        if place != but and (own > most if fixed else not sym.Analyzer().can_prove_equal(own, most)):
             raise _refuse(operator, f"{own} indices along dimension {place}; expected at most {most}")
 
 

@@ -1,0 +1,98 @@
+"""ONNX operators behind those whose result has a shape that data decides: right, or refused in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_judge import check, model_of
+
+from tvm_tiling.errors import TilingError
+from tvm_tiling.model.compile import compile_model
+
+
+def floats(*shape):
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype("float32")
+
+
+GIVEN = {"x": floats(4, 2, 3), "c": np.array([True, False, True])}
+TWO = {"l": np.array([0, 2]), "z": np.zeros((1, 2, 3), "int64")}
+
+
+def behind(*nodes, constants=None, given=GIVEN, kind="float32", opset=18):
+    """A model of nodes behind a Compress of the last axis, whose result is `n`; each is (operator, inputs, more)."""
+    made = [helper.make_node("Compress", ["x", "c"], ["n"], axis=2)]
+    for place, (operator, inputs, more) in enumerate(nodes):
+        output = "y" if place == len(nodes) - 1 else f"b{place}"
+        made.append(helper.make_node(operator, inputs.split(","), output.split(","), **more))
+    return model_of(made, given, {"y": kind}, constants, opset)
+
+
+# By name: nodes, and constants.
+SERVED = {
+    "matmul": ([("Transpose", "n", {"perm": [2, 0, 1]}), ("MatMul", "b0,w", {})], {"w": floats(2, 5)}),
+    "matmul with itself": ([("Transpose", "n", {"perm": [0, 2, 1]}), ("MatMul", "n,b0", {})], {}),
+    "einsum": ([("Einsum", "n,w", {"equation": "abc,bd->acd"})], {"w": floats(2, 5)}),
+    "einsum with itself": ([("Einsum", "n,n", {"equation": "abc,abc->ab"})], {}),
+    "where": ([("IsNaN", "n", {}), ("Where", "b0,n,w", {})], {"w": floats(2, 1)}),
+    "prelu": ([("PRelu", "n,w", {})], {"w": floats(2, 1)}),
+    "reshape": ([("Reshape", "n,s", {})], {"s": np.array([-1, 8])}),
+    "gather": ([("Gather", "n,l", {"axis": 0})], {"l": np.array([3, 0])}),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_shapes_that_are_proved_to_fit_are_served(name):
+    nodes, constants = SERVED[name]
+    check(behind(*nodes, constants=constants), GIVEN)
+
+
+def test_parts_sizes_and_largest_elements_along_fixed_axes():
+    split = [helper.make_node("Split", ["n"], ["y", "z"], axis=0, num_outputs=3)]
+    top = [helper.make_node("TopK", ["n", "k"], ["y", "z"], axis=0)]
+    compress = helper.make_node("Compress", ["x", "c"], ["n"], axis=2)
+    # Parts of 2, 2 and nothing are two outputs here.
+    split[0].output.append("w")
+    kinds = {"y": "float32", "z": "float32", "w": "float32"}
+    check(model_of([compress, *split], GIVEN, kinds), GIVEN)
+    check(model_of([compress, *top], GIVEN, {"y": "float32", "z": "int64"}, {"k": np.array([2])}), GIVEN)
+    check(behind(("Size", "n", {}), kind="int64"), GIVEN)
+
+
+REFUSED = {
+    "matmul": ([("MatMul", "n,w", {})], {"w": floats(3, 2)}),
+    "einsum": ([("Einsum", "n,w", {"equation": "abc,cd->abd"})], {"w": floats(3, 2)}),
+    "gather elements": ([("GatherElements", "n,z", {"axis": 0})], TWO),
+    "scatter elements": ([("ScatterElements", "n,z,u", {"axis": 0})], {**TWO, "u": floats(1, 2, 3)}),
+    "reshape": ([("Reshape", "n,s", {})], {"s": np.array([4, 3, 2])}),
+    "reshape to a multiple": ([("Reshape", "n,s", {})], {"s": np.array([-1, 3])}),
+    "prelu": ([("PRelu", "n,w", {})], {"w": floats(3)}),
+    "batch norm": (
+        [("Transpose", "n", {"perm": [0, 2, 1]}), ("BatchNormalization", "b0,w,w,w,w", {})],
+        {"w": floats(3)},
+    ),
+    "less": ([("Less", "n,w", {})], {"w": floats(3)}),
+    "gru": ([("GRU", "n,w,r", {"hidden_size": 1})], {"w": floats(1, 3, 3), "r": floats(1, 3, 1)}),
+    "concat": ([("Concat", "n,w", {"axis": 0})], {"w": floats(1, 2, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_shapes_that_may_not_fit_are_refused(name):
+    nodes, constants = REFUSED[name]
+    with pytest.raises(TilingError) as refused:
+        compile_model(behind(*nodes, constants=constants, kind="bool" if name == "less" else "float32"), cache=False)
+    said = str(refused.value)
+    assert "\n" not in said and "TVM does not lower" not in said and "int()" not in said
+    assert "num_nonzero" in said or "not known before the run" in said
+
+
+def test_two_sizes_of_one_name_are_not_taken_for_one():
+    """Each Compress counts its own elements."""
+    given = {**GIVEN, "d": np.ones(3, bool)}
+    second = helper.make_node("Compress", ["x", "d"], ["m"], axis=2)
+    for operator, more in (("Add", {}), ("Concat", {"axis": 0}), ("Einsum", {"equation": "abc,abc->ab"})):
+        model = behind((operator, "n,m", more), given=given)
+        model.graph.node.insert(0, second)
+        with pytest.raises(TilingError, match=r"not known before the run|num_nonzero"):
+            compile_model(model, cache=False)
