@@ -285,6 +285,7 @@ class RowNest:
 
     def reduce(self, window: Window, place: Place, strip: Strip) -> None:
         stage = window.stage
+        # Vectors along a reduced axis would reach over the border that bounds the window.
         if strip.axis is None and not window.bounds and self.can_split(stage):
             for number, write in enumerate(stage.writes):
                 self.along(stage, number, place)

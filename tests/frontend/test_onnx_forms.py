@@ -377,6 +377,35 @@ def test_non_max_suppression_followed_by_others():
     check(model_of(nodes, given, FLOAT, constants), given)
 
 
+# ---- windows and places ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(("kernel", "strides"), [([4, 4], [2, 2]), ([33, 4], [40, 3])])
+def test_pools_of_a_window_that_exceeds_the_image_with_ceil_mode(operator, kernel, strides):
+    given = {"x": floats(1, 1, 3, 3) if kernel[0] == 4 else floats(1, 2, 30, 3)}
+    counted = {"count_include_pad": 1} if operator == "AveragePool" else {}
+    model = model_of([node(operator, "x", kernel_shape=kernel, strides=strides, ceil_mode=1, **counted)], given, FLOAT)
+    check(model, given)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("pads", [[0, 0, 1, 1], [2, 1, 0, 0]])
+def test_a_pool_of_one_window_over_a_border(operator, pads):
+    """The image is followed by other numbers, which are no part of the window."""
+    given = {"x": floats(1, 1, 3, 37)}
+    nodes = [node(operator, "x", "a", kernel_shape=[4, 38], pads=pads, strides=[9, 9]), node("Neg", "a")]
+    check(model_of(nodes, given, FLOAT), given)
+
+
+@pytest.mark.parametrize("shape", [[2, 3, 1, 2], [2, 3, 4, 1]])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_with_aligned_corners_beside_an_axis_of_one(shape, mode):
+    given, scales = {"x": floats(*shape)}, [1, 1, *(1 if extent == 1 else 1.5 for extent in shape[2:])]
+    operator = node("Resize", "x,,s", mode=mode, coordinate_transformation_mode="align_corners")
+    check(model_of([operator], given, FLOAT, {"s": np.array(scales, "float32")}), given)
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 
@@ -387,6 +416,26 @@ def test_dimensions_that_are_no_sizes_are_refused(shape):
         dim.dim_value = extent
     with pytest.raises(ModelFormatError, match=r"a dimension of input 'x' .* is out of range: .*; expected 0 to "):
         compile_model(model, cache=False)
+
+
+@pytest.mark.parametrize(
+    ("equation", "words"),
+    [
+        ("ij,jk->ijm", "letters in the result that its terms have"),
+        ("ij,jk->ii", "letters in the result that its terms have, each once"),
+        ("ij,jk->...", "letters in the result that its terms have"),
+        ("ij,jk,k->i", "has 3 terms; expected 2"),
+        ("ijl,jk->i", "term 'ijl' is of an input of 2 axes"),
+        ("i,jk->i", "term 'i' is of an input of 2 axes"),
+        ("ij,ik->jk", "'i' is 2 and 3"),
+        ("i1,jk->i", "expected letters, commas"),
+        ("i->j->k,jk", "expected letters, commas"),
+    ],
+)
+def test_equations_that_are_none_are_refused(equation, words):
+    given = {"x": floats(2, 3), "w": floats(3, 4)}
+    with pytest.raises(UnsupportedOperator, match=words):
+        compile_model(model_of([node("Einsum", "x,w", equation=equation)], given, FLOAT), cache=False)
 
 
 def test_recursive_functions_are_refused():

@@ -71,11 +71,11 @@ def _windows(
     if auto == "VALID":
         before = after = 0
     left = extent + before + after - span
-    if left < 0:
-        raise ValueError(f"a window spans {span} elements of an axis of {extent + before + after}, padding included")
     count = (-(-left // stride) if ceil else left // stride) + 1
     if ceil and (count - 1) * stride >= extent + before:
         count -= 1  # No window starts in the padding behind the axis.
+    if count < 1:
+        raise ValueError(f"a window spans {span} elements of an axis of {extent + before + after}, padding included")
     return Windows(extent, kernel, stride, dilation, before, after, count)
 
 

@@ -116,8 +116,9 @@ def _tvm_agrees(shape: list[int], changed: list[Axis], place: str, mode: str, gi
     plain = not given.get("antialias", 0) and not given.get("exclude_outside", 0)
     images = len(shape) == 4 and {axis.index for axis in changed} <= {2, 3}
     exact = all(abs(axis.scale * axis.before - axis.after) < 1e-4 for axis in changed)
-    # TVM divides by the distance of the first to the last pixel where corners are aligned.
-    apart = place != "align_corners" or all(axis.after > 1 for axis in changed)
+    # TVM divides by the distance of the first to the last pixel where corners are aligned, of axes that stay too.
+    after = {**dict(enumerate(shape)), **{axis.index: axis.after for axis in changed}}
+    apart = place != "align_corners" or all(after[axis] > 1 for axis in (2, 3) if axis in after)
     return plain and images and exact and apart and place in _SHARED_PLACES and mode in _SHARED_MODES
 
 
