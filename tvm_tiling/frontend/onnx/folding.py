@@ -12,10 +12,12 @@ from onnx.reference import ReferenceEvaluator
 
 from ...limits import Limits
 from .branches import take_branches
+from .corrected import correct_shapes
 from .graph import OnnxGraph, attributes, node_name, static_shape
 from .shapes import all_known, inferred_types
 
 _ROUNDS_WITHOUT_VALUES = 3
+_CORRECTIONS = 64  # rounds: each corrects what follows from no other wrong shape
 _ITEM_BYTES = {
     kind: onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
     for kind in onnx.TensorProto.DataType.values()
@@ -111,9 +113,9 @@ def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfo
     """
     rounds, with_values = 0, False
     while True:
-        types = inferred_types(graph)
+        types = _types(graph)
         if with_values:
-            types = inferred_types(graph, types)
+            types = _types(graph, types)
         _refuse_sizes(graph, types, budget)
         rounds += 1
         changed = _fold_once(graph, types, budget) or take_branches(graph)
@@ -121,6 +123,16 @@ def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfo
             return types
         # What constants alone decide is known, and bounded, before shapes are computed from shapes.
         with_values = with_values or not changed or rounds >= _ROUNDS_WITHOUT_VALUES
+
+
+def _types(graph: OnnxGraph, known: dict[str, onnx.ValueInfoProto] | None = None) -> dict[str, onnx.ValueInfoProto]:
+    """What is inferred of every tensor, wrong shapes corrected."""
+    types = inferred_types(graph, known)
+    for _ in range(_CORRECTIONS):
+        if not correct_shapes(graph, types):
+            break
+        types = inferred_types(graph, known)
+    return types
 
 
 def _refuse_sizes(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: Budget) -> None:
@@ -186,7 +198,7 @@ def _known_values(
     if node.op_type == "Constant":
         return [_constant_value(node)]
     if node.op_type in ("Shape", "Size"):
-        return _shape_values(node, types)
+        return _shape_values(graph, node, types)
     if node.op_type not in CHEAP or any(name and name not in constants for name in node.input):
         return None
     if _makes_only_outputs(graph, node) or _divides_by_zero(node, constants):
@@ -232,11 +244,14 @@ def _constant_value(node: onnx.NodeProto) -> np.ndarray:
     return np.array(given.get("value_string", given.get("value_strings")), dtype=object)
 
 
-def _shape_values(node: onnx.NodeProto, types: dict[str, onnx.ValueInfoProto]) -> list[np.ndarray] | None:
+def _shape_values(
+    graph: OnnxGraph, node: onnx.NodeProto, types: dict[str, onnx.ValueInfoProto]
+) -> list[np.ndarray] | None:
     value = types.get(node.input[0])
     shape = static_shape(value) if value is not None else None
     if shape is None:
         return None
+    graph.relied[node.input[0]] = shape
     if node.op_type == "Size":
         return [np.array(math.prod(shape), np.int64)]
     given = attributes(node)

@@ -102,10 +102,23 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             results = self._results(node)
             for name, value in zip(node.output, results, strict=False):
                 self._nodes[name] = value
+                self._require_relied(node, name, value)
         for value in graph.output:
             made = self._nodes[value.name]
             if isinstance(made, relax.ShapeExpr) or isinstance(made.ty, relax.ShapeType):
                 self._nodes[value.name] = self.bb.emit(relax.op.shape_to_tensor(made))
+
+    def _require_relied(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
+        """ModelFormatError where a tensor has another shape than the one that constants were computed from."""
+        expected = self._prepared.relied.get(name)
+        if expected is None or not isinstance(value.ty, relax.TensorType) or _is_open(value):
+            return
+        shape = tuple(int(extent) for extent in value.ty.shape)
+        if shape != expected:
+            raise ModelFormatError(
+                f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): {name!r} is of shape {shape}; "
+                f"expected {expected}, as is declared or inferred for it"
+            )
 
     def _branch(self, node: onnx.NodeProto) -> None:
         given = self._parse_attr(node.attribute)

@@ -71,6 +71,9 @@ def settle_values(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto]) -> bo
         if value is not None:
             constant = graph.fresh_name(f"{name}_declared")
             graph.add_constant(constant, np.asarray(value, np.int64))
+            if shapes[0] is not None:
+                graph.relied[node.input[0]] = shapes[0]
+            graph.relied.update(zip(node.output, shapes[1:], strict=True))
             node.input[place] = constant
             settled = True
     return settled

@@ -1,0 +1,67 @@
+"""Constants that follow from shapes: of the shapes that tensors have, not of those that inference or a file gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from onnx_judge import by_package, check, model_of
+
+from tvm_tiling.errors import ModelFormatError
+from tvm_tiling.model.compile import compile_model
+
+GIVEN = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 3)).astype("float32")}
+WEIGHTS = {"w": np.random.default_rng(1).normal(size=(2, 3, 3, 3)).astype("float32")}
+
+# By name: operator, attributes; the onnx package infers another shape for each.
+MISJUDGED = {
+    "pool": ("AveragePool", {"kernel_shape": [1, 1], "strides": [3, 3], "ceil_mode": 1}),
+    "norm": ("LpPool", {"kernel_shape": [1, 1], "strides": [3, 3], "ceil_mode": 1}),
+    "window beyond the image": ("MaxPool", {"kernel_shape": [5, 4], "strides": [2, 2], "ceil_mode": 1}),
+    "small output": ("ConvTranspose", {"output_shape": [2, 2]}),
+    "same": ("ConvTranspose", {"auto_pad": "SAME_LOWER", "strides": [3, 3], "output_padding": [1, 2]}),
+}
+
+
+@pytest.mark.parametrize("behind", [["Shape"], ["Relu", "Shape"], ["Flatten", "Shape"], ["Size"]])
+@pytest.mark.parametrize("name", MISJUDGED)
+def test_sizes_of_what_is_inferred_wrongly(name, behind):
+    operator, attributes = MISJUDGED[name]
+    inputs = ["x", "w"] if operator == "ConvTranspose" else ["x"]
+    nodes = [helper.make_node(operator, inputs, ["b0"], **attributes)]
+    for place, kind in enumerate(behind):
+        nodes.append(helper.make_node(kind, [f"b{place}"], [f"b{place + 1}"]))
+    constants = WEIGHTS if operator == "ConvTranspose" else {}
+    model = model_of(
+        [*nodes, helper.make_node("Identity", [f"b{len(behind)}"], ["y"])], GIVEN, {"y": "int64"}, constants
+    )
+    model.opset_import[0].version = 19
+    check(model, GIVEN)
+
+
+def test_wrong_shapes_behind_one_another():
+    """Each shrinks what the next one reads, and the result takes its shape from the last."""
+    pools = [
+        helper.make_node("AveragePool", [f"p{i}"], [f"p{i + 1}"], kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1)
+        for i in range(3)
+    ]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["p0"]),
+        *pools,
+        helper.make_node("Shape", ["p3"], ["s"]),
+        helper.make_node("Expand", ["one", "s"], ["y"]),
+    ]
+    given = {"x": np.ones((1, 1, 17, 18), "float32")}
+    check(model_of(nodes, given, {"y": "float32"}, {"one": np.ones(1, "float32")}, 19), given)
+
+
+def test_a_shape_that_a_file_declares_wrongly_is_refused():
+    nodes = [helper.make_node("Mul", ["x", "x"], ["a"]), helper.make_node("Shape", ["a"], ["y"])]
+    model = model_of(nodes, GIVEN, {"y": "int64"})
+    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 2, 4, 30]))
+    with pytest.raises(
+        ModelFormatError, match=r"'a' is of shape \(1, 2, 4, 3\); expected \(1, 2, 4, 30\), as is declared"
+    ):
+        compile_model(model, cache=False)
+    model.graph.value_info[0].type.tensor_type.shape.dim[3].dim_value = 3
+    np.testing.assert_array_equal(by_package(model, GIVEN)[0], [1, 2, 4, 3])

@@ -1,0 +1,80 @@
+"""Shapes that the onnx package infers otherwise than the standard has them.
+
+It counts windows of a pool that start in the padding behind the image, takes ConvTranspose with an output_shape smaller
+than its image for a tensor of fewer axes, and adds output_padding to what SAME asks for. What is declared for a tensor
+it takes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from .graph import OnnxGraph, attributes, static_shape
+from .pools import windows_of
+
+_POOLS = frozenset(["AveragePool", "LpPool", "MaxPool"])
+
+
+def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> bool:
+    """Declare shapes where `types` has others; whether there were any. What follows from these has to be inferred."""
+    corrected: set[str] = set()
+    shapes = {name: static_shape(value) for name, value in types.items()}
+    shapes.update((tensor.name, tuple(tensor.dims)) for tensor in graph.graph.initializer)
+    for node in graph.graph.node:
+        if corrected.intersection(node.input):
+            corrected.update(node.output)
+            continue
+        shape = _shape(node, shapes)
+        if shape is None or shapes.get(node.output[0]) == shape:
+            continue
+        for name in filter(None, node.output):
+            _declare(graph, name, shape, types)
+            corrected.add(name)
+    return bool(corrected)
+
+
+def _shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    """The shape of a node's result, where it is one of these operators on a tensor of known shape."""
+    if node.op_type not in _POOLS and node.op_type != "ConvTranspose":
+        return None
+    known = [shapes.get(name) for name in node.input[:2]]
+    if not known or any(shape is None or len(shape) < 3 for shape in known):
+        return None
+    given = attributes(node)
+    data = known[0]
+    assert data is not None
+    if node.op_type in _POOLS:
+        try:
+            return (*data[:2], *(window.count for window in windows_of(given, data[2:])))
+        except (KeyError, ValueError):  # the converter says what is wrong
+            return None
+    weights = known[1]
+    assert weights is not None
+    spatial = _transposed(given, data[2:])
+    return None if spatial is None else (data[0], weights[1] * given.get("group", 1), *spatial)
+
+
+def _transposed(given: Mapping[str, Any], spatial: Sequence[int]) -> list[int] | None:
+    """The extents of a ConvTranspose's images where its attributes state them."""
+    if "output_shape" in given:
+        stated = list(given["output_shape"])[-len(spatial) :]
+        return stated if len(stated) == len(spatial) else None
+    strides = given.get("strides", [1] * len(spatial))
+    if given.get("auto_pad", "NOTSET") not in ("SAME_UPPER", "SAME_LOWER") or len(strides) != len(spatial):
+        return None
+    return [extent * stride for extent, stride in zip(spatial, strides, strict=True)]
+
+
+def _declare(graph: OnnxGraph, name: str, shape: tuple[int, ...], types: Mapping[str, onnx.ValueInfoProto]) -> None:
+    known = types.get(name)
+    kind = known.type.tensor_type.elem_type if known is not None else onnx.TensorProto.UNDEFINED
+    described = onnx.helper.make_tensor_value_info(name, kind, shape)
+    for values in (graph.graph.output, graph.graph.value_info):
+        for value in values:
+            if value.name == name:
+                value.CopyFrom(described)
+                return
+    graph.graph.value_info.append(described)
