@@ -70,6 +70,13 @@ def test_nothing(name):
     check(model, given)
 
 
+@pytest.mark.parametrize(("shape", "k"), [((3, 4), 0), ((0, 4), 2), ((4, 0), 0)])
+def test_the_largest_of_nothing(shape, k):
+    given = {"x": floats(*shape)}
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"])
+    check(model_of([node], given, {**FLOAT, "i": "int64"}, {"k": np.array([k])}), given)
+
+
 @pytest.mark.parametrize(("steps", "batch"), [(0, 2), (4, 0)])
 @pytest.mark.parametrize(("operator", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 def test_recurrent_layers_of_no_steps_or_rows(operator, gates, steps, batch):

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 from onnx_judge import by_package, check, model_of
 
 from tvm_tiling.errors import ModelFormatError
+from tvm_tiling.frontend.onnx import folding
 from tvm_tiling.model.compile import compile_model
 
 GIVEN = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 3)).astype("float32")}
@@ -53,6 +54,46 @@ def test_wrong_shapes_behind_one_another():
     ]
     given = {"x": np.ones((1, 1, 17, 18), "float32")}
     check(model_of(nodes, given, {"y": "float32"}, {"one": np.ones(1, "float32")}, 19), given)
+
+
+@pytest.mark.parametrize("kind", ["Neg", "Div", "Where", "pool"])
+def test_a_chain_of_shapes_that_decide_one_another_is_inferred_a_few_times(kind, monkeypatch):
+    nodes = []
+    for i in range(40):
+        data = f"t{i}"
+        if kind == "pool":
+            nodes.append(
+                helper.make_node("AveragePool", [data], [f"p{i}"], kernel_shape=[1, 1], strides=[1, 1], ceil_mode=1)
+            )
+            data = f"p{i}"
+        nodes.append(helper.make_node("Shape", [data], [f"s{i}"]))
+        nodes += {
+            "Neg": [helper.make_node("Neg", [f"s{i}"], [f"u{i}"]), helper.make_node("Neg", [f"u{i}"], [f"v{i}"])],
+            "Div": [helper.make_node("Div", [f"s{i}", "one"], [f"v{i}"])],
+            "Where": [helper.make_node("Where", ["yes", f"s{i}", "one"], [f"v{i}"])],
+            "pool": [helper.make_node("Abs", [f"s{i}"], [f"v{i}"])],
+        }[kind]
+        nodes.append(helper.make_node("Reshape", [data, f"v{i}"], [f"t{i + 1}"]))
+    nodes.append(helper.make_node("Shape", ["t40"], ["y"]))
+    model = model_of(nodes, {"t0": GIVEN["x"]}, {"y": "int64"}, {"one": np.array(1), "yes": np.array(True)}, 19)
+    times = []
+    infer = folding.inferred_types
+    monkeypatch.setattr(folding, "inferred_types", lambda *given: times.append(1) or infer(*given))
+    np.testing.assert_array_equal(by_package(model, {"t0": GIVEN["x"]})[0], [1, 2, 4, 3])
+    assert len(times) < 8
+
+
+def test_what_is_inferred_wrongly_within_a_chain_of_shapes():
+    """The shape of a pool's image is known from a constant that was made in the same walk."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Neg", ["s"], ["n"]),
+        helper.make_node("Abs", ["n"], ["a"]),
+        helper.make_node("Reshape", ["x", "a"], ["r"]),
+        helper.make_node("AveragePool", ["r"], ["p"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1),
+        helper.make_node("Shape", ["p"], ["y"]),
+    ]
+    check(model_of(nodes, GIVEN, {"y": "int64"}, opset=19), GIVEN)
 
 
 def test_a_shape_that_a_file_declares_wrongly_is_refused():

@@ -27,7 +27,7 @@ def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -
         if corrected.intersection(node.input):
             corrected.update(node.output)
             continue
-        shape = _shape(node, shapes)
+        shape = standard_shape(node, shapes)
         if shape is None or shapes.get(node.output[0]) == shape:
             continue
         for name in filter(None, node.output):
@@ -36,7 +36,7 @@ def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -
     return bool(corrected)
 
 
-def _shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> tuple[int, ...] | None:
+def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> tuple[int, ...] | None:
     """The shape of a node's result, where it is one of these operators on a tensor of known shape."""
     if node.op_type not in _POOLS and node.op_type != "ConvTranspose":
         return None

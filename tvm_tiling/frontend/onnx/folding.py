@@ -12,8 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 from ...limits import Limits
 from .branches import take_branches
-from .corrected import correct_shapes
-from .graph import OnnxGraph, attributes, node_name, static_shape
+from .corrected import correct_shapes, standard_shape
+from .graph import SMALL_BYTES, OnnxGraph, attributes, node_name, static_shape
 from .shapes import all_known, inferred_types
 
 _ROUNDS_WITHOUT_VALUES = 3
@@ -152,16 +152,19 @@ def _refuse_sizes(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budge
 def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: Budget) -> bool:
     """One walk over the nodes; whether anything was to be done."""
     constants, kept, changed = graph.constants(), [], False
+    fresh = _Fresh(graph, types)
     outputs = {value.name for value in graph.graph.output}
     for node in graph.graph.node:
-        values = _known_values(graph, node, constants, types, budget)
+        values = _known_values(graph, node, constants, fresh.types, budget)
         if values is None:
             kept.append(node)
+            fresh.infer(node, constants)
             continue
         changed = True
         for name, value in zip(node.output, values, strict=False):
             if name:
                 constants[name] = value
+                fresh.names.add(name)
                 graph.add_constant(name, value)
     if not changed:
         return False
@@ -174,6 +177,47 @@ def _fold_once(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto], budget: 
         kept.append(onnx.helper.make_node("Identity", [inner], [name], name=f"{name}_value"))
     graph.replace_nodes(kept)
     return True
+
+
+class _Fresh:
+    """Types while the nodes are walked: what follows from constants made in the same walk is inferred node by node, so
+    that a chain of shapes that each decide the next takes one walk."""
+
+    def __init__(self, graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto]) -> None:
+        self.types = dict(types)
+        self.names: set[str] = set()  # of what became known in this walk
+        self._graph = graph
+
+    def infer(self, node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> None:
+        """Note the types of a node's results where they follow from what became known."""
+        if not self.names.intersection(node.input) or any(entry.HasField("g") for entry in node.attribute):
+            return
+        if all(name in self.types and static_shape(self.types[name]) is not None for name in node.output if name):
+            return
+        kinds, data = {}, {}
+        for name in filter(None, node.input):
+            value = constants.get(name)
+            if value is not None and value.dtype.kind not in "OSU":
+                kinds[name] = onnx.helper.make_tensor_type_proto(
+                    onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+                )
+                if value.nbytes <= SMALL_BYTES:
+                    data[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
+            elif name in self.types:
+                kinds[name] = self.types[name].type
+        shapes = {name: static_shape(onnx.ValueInfoProto(name=name, type=kind)) for name, kind in kinds.items()}
+        opsets = list(self._graph.proto.opset_import)
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._graph.opset, node.domain)
+            found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, data, opset_imports=opsets)
+        except Exception:  # what is wrong with it is said where it is converted
+            return
+        standard = standard_shape(node, shapes)
+        for name, kind in found.items():
+            if standard is not None:
+                kind = onnx.helper.make_tensor_type_proto(kind.tensor_type.elem_type, standard)
+            self.types[name] = onnx.ValueInfoProto(name=name, type=kind)
+            self.names.add(name)
 
 
 def _rename_constant(graph: OnnxGraph, old: str, new: str) -> None:

@@ -71,9 +71,8 @@ def settle_values(graph: OnnxGraph, types: dict[str, onnx.ValueInfoProto]) -> bo
         if value is not None:
             constant = graph.fresh_name(f"{name}_declared")
             graph.add_constant(constant, np.asarray(value, np.int64))
-            if shapes[0] is not None:
-                graph.relied[node.input[0]] = shapes[0]
-            graph.relied.update(zip(node.output, shapes[1:], strict=True))
+            named = zip((node.input[0], *node.output), shapes, strict=True)
+            graph.relied.update((tensor, shape) for tensor, shape in named if shape is not None)
             node.input[place] = constant
             settled = True
     return settled
