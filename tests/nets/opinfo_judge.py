@@ -25,6 +25,12 @@ TOLERANCES = {
 }
 # Those without content, of which only shape and type are compared.
 WITHOUT_CONTENT = ("empty", "new_empty", "_empty_affine")
+# Those whose last output holds places in the order of the input's elements, and the names of their arguments.
+ORDERS = {
+    "sort": ("input", "dim", "descending", "stable"),
+    "argsort": ("input", "dim", "descending", "stable"),
+    "topk": ("input", "k", "dim", "largest", "sorted"),
+}
 
 
 class Unexportable(Exception):
@@ -65,7 +71,7 @@ def _together(name: str, samples: list[Sample], expected: list[list[torch.Tensor
         return [("raw error", f"{type(error).__name__}: {error}")] * len(samples)
     outcomes, first = [], 0
     for sample, values in zip(samples, expected, strict=True):
-        said = different(name, results[first : first + len(values)], values)
+        said = different(name, results[first : first + len(values)], values, sample)
         outcomes.append(("wrong", f"{said}; sample {sample.text}") if said else ("right", ""))
         first += len(values)
     return outcomes
@@ -83,10 +89,15 @@ def _run(samples: list[Sample]) -> list[torch.Tensor]:
     return [as_tensor(value) for value in (returned if isinstance(returned, tuple | list) else (returned,))]
 
 
-def different(name: str, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str:
-    """How results differ from PyTorch's; empty where they do not."""
+def different(
+    name: str, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], sample: Sample | None = None
+) -> str:
+    """How results differ from PyTorch's; empty where they do not. `sample`: what they were computed from, without
+    which places in an order are compared as numbers."""
     if len(results) != len(expected):
         return f"{len(results)} outputs, expected {len(expected)}"
+    if sample is not None and name in ORDERS:
+        results, expected = _elements_in_order(name, sample, results, expected)
     for place, (result, value) in enumerate(zip(results, expected, strict=True)):
         found, wanted = (f"{tensor.dtype}{tuple(tensor.shape)}" for tensor in (result, value))
         if found != wanted:
@@ -99,3 +110,29 @@ def different(name: str, results: Sequence[torch.Tensor], expected: Sequence[tor
         except AssertionError as error:
             return f"output {place}: {' '.join(str(error).split())}"
     return ""
+
+
+def _elements_in_order(
+    name: str, sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+    """Outputs with the elements that the places name in place of the places: PyTorch leaves the order of equal
+    elements open, unless it is asked for a stable order, and that of all where topk is not asked to sort.
+
+    As they are where the order is stable, or the places of the results are not such places at all.
+    """
+    given = sample.arguments(ORDERS[name])
+    data, dim = given["input"], given.get("dim", -1)
+    places, wanted = results[-1], expected[-1]
+    if given.get("stable") or (places.dtype, places.shape) != (wanted.dtype, wanted.shape):
+        return results, expected
+    if data.ndim == 0 or not places.numel():
+        return results, expected
+    lines = places.sort(dim)[0]
+    outside = (places < 0).any() or (places >= data.shape[dim]).any()
+    if outside or (lines.diff(dim=dim) == 0).any():
+        return results, expected
+    both = [[*tensors[:-1], data.gather(dim, tensors[-1])] for tensors in (results, expected)]
+    if not given.get("sorted", True):
+        lined = [tensors[0].sort(dim)[1] for tensors in both]
+        both = [[t.gather(dim, order) for t in tensors] for tensors, order in zip(both, lined, strict=True)]
+    return both[0], both[1]

@@ -44,6 +44,11 @@ class Sample:
         returned = pytree.tree_leaves(self.function(*args, **kwargs))
         return [value for value in returned if isinstance(value, torch.Tensor)]
 
+    def arguments(self, names: Sequence[str]) -> dict[str, Any]:
+        """The arguments by name; `names`: those of arguments by position."""
+        args, kwargs = pytree.tree_unflatten(list(self.leaves), self.structure)
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
     def expected(self) -> list[torch.Tensor] | None:
         """What PyTorch returns without a compiler; None where it refuses the sample itself, or returns no tensor."""
         try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's test suite imports it: pip install expecttest")
 
 from opinfo_judge import different  # noqa: E402
+from torch.utils import _pytree as pytree  # noqa: E402
 from torch_opinfo import Worker, tallies  # noqa: E402
 
 
@@ -36,3 +39,27 @@ def test_a_wrong_result_is_found():
     assert "expected" in different("add", [value[None]], [value])
     assert different("add", [torch.tensor([1.0, 2.0])], [value])
     assert different("add", [value + 0.001], [value])
+
+
+def test_places_of_equal_elements_are_free_unless_the_order_is_stable():
+    from opinfo_samples import samples
+
+    data, wanted = torch.tensor([2, 1, 2]), torch.tensor([1, 0, 2])
+    sample = replaced(samples("argsort", "int64", 0, 1)[0], data, {})
+    stable = replaced(sample, data, {"stable": True})
+    swapped, wrong, twice = (torch.tensor(places) for places in ([1, 2, 0], [0, 1, 2], [1, 2, 2]))
+    assert not different("argsort", [swapped], [wanted], sample)
+    assert different("argsort", [swapped], [wanted], stable)
+    assert different("argsort", [wrong], [wanted], sample)
+    assert different("argsort", [twice], [wanted], sample)
+    assert different("argsort", [swapped.int()], [wanted], sample)
+    free = replaced(sample, data, {"k": 2, "sorted": False})
+    pair = [torch.tensor([2, 2]), torch.tensor([0, 2])]
+    assert not different("topk", [torch.tensor([2, 2]), torch.tensor([2, 0])], pair, free)
+    assert different("topk", [torch.tensor([2, 2]), torch.tensor([1, 0])], pair, free)
+
+
+def replaced(sample, tensor, options):
+    """The sample with another input and other arguments by name."""
+    leaves, structure = pytree.tree_flatten(((tensor,), options))
+    return replace(sample, leaves=tuple(leaves), structure=structure, tensors=(tensor,))
