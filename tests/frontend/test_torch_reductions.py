@@ -27,6 +27,19 @@ def test_sums_and_means_of_types():
     compare(lambda x: (x.mean(), x.mean((0, 2), keepdim=True), x.sum(-1), x.sum(dtype=torch.float64), x.prod()), X)
 
 
+def test_sums_and_products_of_bools_as_bools_are_any_and_all():
+    i = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
+    compare(
+        lambda x: (
+            x.sum(1, dtype=torch.bool),
+            x.prod(1, dtype=torch.bool),
+            (x > 0).prod(0, keepdim=True, dtype=torch.bool),
+            x.sum(dtype=torch.bool),
+        ),
+        i,
+    )
+
+
 @pytest.mark.parametrize("correction", [0, 1, 2, 0.5, 12])
 def test_variance_of_any_correction(correction):
     compare(

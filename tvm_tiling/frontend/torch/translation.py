@@ -181,7 +181,8 @@ def constant(value: torch.Tensor) -> relax.Constant:
     value = value.cpu().resolve_neg().contiguous()
     held = tvm.runtime.empty(tuple(value.shape), NAMES[value.dtype])
     if value.numel():
-        content = value.reshape(-1).view(torch.uint8)
+        # An axis of one element may have any stride, which a view as bytes refuses.
+        content = value.as_strided((value.numel(),), (1,)).view(torch.uint8)
         held._create_view((content.numel(),), "uint8").copyfrom(content.numpy())
     return relax.const(held)
 

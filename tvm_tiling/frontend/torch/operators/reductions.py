@@ -56,6 +56,8 @@ def widened(t: Translation, x: relax.Expr, dtype: str) -> relax.Expr:
 
 @table("sum.dim_IntList")
 def _sum(t: Translation, self: relax.Expr, dim: list[int] | None, keepdim: bool, dtype: Any) -> relax.Expr:
+    if t.dtype == "bool":
+        return _truth(t, op.max, self, dim, keepdim, False)
     x = widened(t, self, t.dtype)
     return t.cast(over(t, op.sum, x, reduced_axes(x, dim), keepdim, 0), t.dtype)
 
@@ -78,6 +80,8 @@ def _mean_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
 
 @table("prod.dim_int")
 def _prod(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool, dtype: Any) -> relax.Expr:
+    if t.dtype == "bool":
+        return _truth(t, op.min, self, dim, keepdim, True)
     x = widened(t, self, t.dtype)
     return t.cast(over(t, op.prod, x, reduced_axes(x, dim), keepdim, 1), t.dtype)
 

@@ -14,7 +14,8 @@ from tvm import relax
 from tvm.relax import op
 
 from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
-from ..types import computed_in, is_float
+from ..types import DTYPES, computed_in, is_float
+from .elementwise import binary
 from .indexing import from_start, places_of, wrapped
 from .views import expanded, part, permuted, reshaped
 
@@ -25,6 +26,24 @@ _REDUCTIONS = {
     **{"sum": "add", "add": "add", "prod": "mul", "multiply": "mul"},
     **{"amax": "max", "amin": "min"},
 }
+# Relax's names of the same among bools, which are written as bytes.
+_OF_BOOLS = {"add": "max", "mul": "min"}
+
+
+def _written_in(dtype: str) -> str:
+    """The type in which several writes to one element are added up or compared."""
+    return "uint8" if dtype == "bool" else computed_in(dtype)
+
+
+def _reduction(reduce: str, dtype: str) -> str:
+    """Relax's name of a reduction of elements of a type."""
+    found = _REDUCTIONS[reduce]
+    return _OF_BOOLS.get(found, found) if dtype == "bool" else found
+
+
+def _rounded(source: Value, dtype: str) -> Value:
+    """A number as the nearest one of type `dtype`; tensors as they are."""
+    return source if isinstance(source, relax.Expr) else torch.tensor(source, dtype=DTYPES[dtype]).item()
 
 
 def _elements(
@@ -90,9 +109,8 @@ def _scatter_reduced(
 def _accumulated(
     t: Translation, data: relax.Expr, dim: int, index: relax.Expr, source: Value, reduce: str
 ) -> relax.Expr:
-    if t.dtype == "bool":
-        raise Unserved("sums of bool; expected numbers")
-    return _scattered(t, data, dim, index, source, _REDUCTIONS[reduce])
+    data, source = t.cast(data, _written_in(t.dtype)), _rounded(source, t.dtype)
+    return t.cast(_scattered(t, data, dim, index, source, _reduction(reduce, t.dtype)), t.dtype)
 
 
 @table("scatter_reduce.two")
@@ -105,15 +123,13 @@ def _scatter_reduce(
     reduce: str,
     include_self: bool,
 ) -> relax.Expr:
-    if t.dtype == "bool":
-        raise Unserved("reductions of bool; expected numbers")
     kept, mean = self, reduce == "mean"
-    wide = computed_in(t.dtype)
+    wide = _written_in(t.dtype)
     data, source = t.cast(self, wide), t.cast(src, wide)
     start = _start(reduce, wide)
     if not include_self:
         data = _scattered(t, data, dim, index, start, "update")
-    result = _scattered(t, data, dim, index, source, "add" if mean else _REDUCTIONS[reduce])
+    result = _scattered(t, data, dim, index, source, "add" if mean else _reduction(reduce, t.dtype))
     if mean:
         ones = expanded(t, t.cast(1, wide), t.shape)
         if not include_self:
@@ -152,11 +168,9 @@ def _index_put(
     if masked is not None:
         return masked
     places = places_of(t, self, indices)
-    if accumulate and t.dtype == "bool":
-        raise Unserved("sums of bool; expected numbers")
     if not places.axes:
         values = expanded(t, values, shape)
-        return t.emit(op.add(self, values)) if accumulate else values
+        return _sum(t, self, values) if accumulate else values
     if 0 in places.shape:
         return self
     rank = len(shape)
@@ -171,8 +185,15 @@ def _index_put(
     ]
     index = columns[0] if len(columns) == 1 else t.emit(op.concat(columns, len(places.shape)))
     data = permuted(t, self, front)
-    result = t.emit(op.scatter_nd(data, index, values, "add" if accumulate else "update"))
-    return permuted(t, result, [front.index(axis) for axis in range(rank)])
+    if accumulate:
+        data, values = (t.cast(operand, _written_in(t.dtype)) for operand in (data, values))
+    result = t.emit(op.scatter_nd(data, index, values, _reduction("sum", t.dtype) if accumulate else "update"))
+    return permuted(t, t.cast(result, t.dtype), [front.index(axis) for axis in range(rank)])
+
+
+def _sum(t: Translation, left: relax.Expr, right: relax.Expr) -> relax.Expr:
+    """left + right; of bools, whether any is true."""
+    return binary(t, op.logical_or if t.dtype == "bool" else op.add, left, right)
 
 
 def _by_mask(
@@ -194,7 +215,7 @@ def _by_mask(
         values = reshaped(t, values, given_shape[1:])
     chosen = reshaped(t, mask, (1,) * before + own + (1,) * behind)
     if accumulate:
-        values = t.emit(op.add(data, values))
+        values = _sum(t, data, values)
     return expanded(t, t.emit(op.where(chosen, values, data)), t.shape)
 
 
@@ -205,8 +226,11 @@ def _put(t: Translation, self: relax.Expr, index: relax.Expr, source: relax.Expr
         return self
     places = wrapped(t, reshaped(t, index, [writes]), count, "index")
     flat, new = reshaped(t, self, [count]), reshaped(t, t.cast(source, t.dtype), [writes])
-    written = t.emit(op.scatter_elements(flat, places, new, 0, "add" if accumulate else "update"))
-    return reshaped(t, written, t.shape)
+    if accumulate:
+        flat, new = (t.cast(operand, _written_in(t.dtype)) for operand in (flat, new))
+    reduction = _reduction("sum", t.dtype) if accumulate else "update"
+    written = t.emit(op.scatter_elements(flat, places, new, 0, reduction))
+    return reshaped(t, t.cast(written, t.dtype), t.shape)
 
 
 @table("masked_fill.Scalar", "masked_fill.Tensor")

@@ -1,0 +1,51 @@
+"""Reads and writes at places of PyTorch programs: types and sums as PyTorch has them."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_compare import compare  # noqa: E402
+
+FLAGS = torch.tensor([True, False, True, False, False])
+PLACES = torch.tensor([0, 1, 1, 2, 4])
+MORE = torch.tensor([False, True, False, True, False])
+
+
+def put(x, indices, values):
+    return torch.ops.aten.index_put(x, indices, values, True)
+
+
+def test_sums_of_bools_at_places_are_any_and_products_all():
+    compare(
+        lambda x, i, y: (
+            x.scatter_add(0, i, y),
+            x.scatter(0, i, True, reduce="add"),
+            x.scatter(0, i, y, reduce="multiply"),
+            x.index_add(0, i, y),
+            x.put(i, y, accumulate=True),
+            put(x, [i], y),
+            put(x, [y], torch.tensor(True)),
+            *(x.scatter_reduce(0, i, y, name) for name in ("sum", "prod", "amax", "amin")),
+            *(x.scatter_reduce(0, i, y, name, include_self=False) for name in ("sum", "prod", "amax", "amin")),
+        ),
+        *(FLAGS, PLACES, MORE),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_many_sums_in_half_precision_are_rounded_once(dtype):
+    # A running sum in the type itself stops at 256 or 2048.
+    compare(
+        lambda x, i, y: (
+            x.scatter_add(0, i, y),
+            x.scatter_reduce(0, i, y, "sum"),
+            x[:, None].expand(2, 2).index_add(0, i, y[:, None].expand(-1, 2)),
+        ),
+        *(torch.zeros(2, dtype=dtype), torch.zeros(5000, dtype=torch.long), torch.ones(5000, dtype=dtype)),
+    )
+
+
+def test_a_constant_axis_of_one_element_may_have_any_stride():
+    compare(lambda x: (x.index_fill(0, torch.tensor([0]), torch.tensor(2.5)), x + torch.ones(()).expand(1)), MORE * 1.0)
