@@ -58,6 +58,18 @@ class Sample:
             return None
         return [tensor.detach().clone().contiguous() for tensor in returned] or None
 
+    def in_float64(self, like: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """What PyTorch returns for the same numbers in float64, in the types of `like`; None where it refuses them."""
+        wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in self.tensors]
+        try:
+            with torch.no_grad():
+                returned = self.call(wide)
+        except Exception:
+            return None
+        if len(returned) != len(like):
+            return None
+        return [value.to(known.dtype).contiguous() for value, known in zip(returned, like, strict=True)]
+
 
 class Batch(torch.nn.Module):
     """Several samples in one module, whose outputs stand one behind the other."""

@@ -59,6 +59,20 @@ def test_places_of_equal_elements_are_free_unless_the_order_is_stable():
     assert different("topk", [torch.tensor([2, 2]), torch.tensor([1, 0])], pair, free)
 
 
+def test_the_exact_sum_is_right_where_pytorch_rounds_at_every_step(monkeypatch):
+    import opinfo_judge
+    from opinfo_samples import samples
+
+    # 256 + 1 is 256 in bfloat16, in which PyTorch takes one term after the other.
+    data = torch.tensor([256.0, *[1.0] * 64], dtype=torch.bfloat16)
+    sample = replaced(samples("argsort", "int64", 0, 1)[0], data, {})
+    sample = replace(sample, function=lambda x: sum(x.unbind()))
+    assert sample.expected()[0].item() == 256
+    for value, outcome in ((320.0, "right"), (256.0, "right"), (290.0, "wrong")):
+        monkeypatch.setattr(opinfo_judge, "_run", lambda found, value=value: [torch.tensor(value).bfloat16()])
+        assert opinfo_judge.judged("sum", [sample])[0][0] == outcome
+
+
 def replaced(sample, tensor, options):
     """The sample with another input and other arguments by name."""
     leaves, structure = pytree.tree_flatten(((tensor,), options))
