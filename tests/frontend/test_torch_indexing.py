@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_compare import compare  # noqa: E402
+from torch_compare import compare, compiled  # noqa: E402
+
+from tvm_tiling.errors import UnsupportedOperator  # noqa: E402
 
 FLAGS = torch.tensor([True, False, True, False, False])
 PLACES = torch.tensor([0, 1, 1, 2, 4])
@@ -49,3 +51,16 @@ def test_many_sums_in_half_precision_are_rounded_once(dtype):
 
 def test_a_constant_axis_of_one_element_may_have_any_stride():
     compare(lambda x: (x.index_fill(0, torch.tensor([0]), torch.tensor(2.5)), x + torch.ones(()).expand(1)), MORE * 1.0)
+
+
+def test_take_by_a_place_without_axes():
+    compare(lambda x, i: (x.take(i[2]), x[3].take(i[0] * 0)), MORE, PLACES)
+
+
+def test_what_pytorch_cannot_decompose_is_refused(monkeypatch):
+    def decompositions():
+        raise RuntimeError("no decomposition.\nSecond line")
+
+    monkeypatch.setattr("tvm_tiling.frontend.torch.model._decompositions", decompositions)
+    with pytest.raises(UnsupportedOperator, match=r"PyTorch cannot decompose it: no decomposition$"):
+        compiled(lambda x: x + 1, MORE * 1.0)

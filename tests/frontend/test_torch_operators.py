@@ -234,6 +234,19 @@ def test_convolutions_keep_their_type(dtype):
     )
 
 
+def test_output_padding_that_dilation_allows():
+    """TVM wants it less than the stride; PyTorch, less than the stride or the dilation."""
+    compare(
+        lambda x, w: (
+            F.conv_transpose2d(x, w, stride=1, dilation=2, output_padding=1),
+            F.conv_transpose2d(x, w, w[0, :, 0, 0], stride=(3, 1), dilation=(1, 4), padding=1, output_padding=(2, 3)),
+            F.conv_transpose1d(x[..., 0], w[..., 0], padding=2, dilation=3, output_padding=2),
+            F.conv_transpose3d(x[None], w[:2, None], dilation=2, output_padding=1),
+        ),
+        *(seeded(2, 4, 5, 4), seeded(4, 2, 3, 3)),
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_largest_elements_and_their_places(dtype):
     image = torch.randint(0, 9, (2, 3, 9, 10), generator=torch.Generator().manual_seed(0)).to(dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from ...errors import ModelFormatError
+from ...errors import ModelFormatError, UnsupportedOperator
 from ..imported import ImportedModel, first_line
 from .operators import CONVERTERS
 from .shapes import input_values, refuse_open, settled
@@ -44,7 +44,12 @@ def import_program(
     Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
     naming every operator that is not served.
     """
-    return import_decomposed(decomposed(settled(program, batch, dims, where)), where=where)
+    program = settled(program, batch, dims, where)
+    try:
+        program = decomposed(program)
+    except Exception as error:
+        raise UnsupportedOperator(f"{where}: PyTorch cannot decompose it: {first_line(error)}") from error
+    return import_decomposed(program, where=where)
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -98,7 +103,7 @@ _WHOLE = (
     *("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "_upsample_lanczos2d_aa.vec"),
     *("affine_grid_generator.default", "max_unpool2d.default", "max_unpool3d.default"),
     *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
-    "instance_norm.default",
+    *("instance_norm.default", "take.default"),
 )
 
 

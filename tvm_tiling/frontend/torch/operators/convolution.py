@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tvm import relax
 from tvm.relax import op
@@ -45,16 +46,7 @@ def _convolution(
     if transposed:
         # TVM's transposed convolutions are summed in the type of their operands.
         input, weight = t.cast(input, wide), t.cast(weight, wide)
-        wanted = _each(output_padding, rank)
-        # TVM's output padding is less than the stride. More of it is first less cut off at the end, then zeros.
-        taken = [min(p, o) if o >= s else 0 for p, o, s in zip(before, wanted, strides, strict=True)]
-        left = [o - cut for o, cut in zip(wanted, taken, strict=True)]
-        zeros = [o if o >= s else 0 for o, s in zip(left, strides, strict=True)]
-        given["padding"] = [*before, *(p - cut for p, cut in zip(before, taken, strict=True))]
-        given["output_padding"] = [o - zero for o, zero in zip(left, zeros, strict=True)]
-        result = t.emit(_TRANSPOSED[rank](input, weight, groups=groups, **given))
-        if any(zeros):
-            result = padded(t, result, [(0, 0), (0, 0), *((0, zero) for zero in zeros)])
+        result = _transposed(t, input, weight, groups, _each(output_padding, rank), given)
     else:
         out = None if dtype_of(input) == wide else wide
         result = t.emit(_FORWARD[rank](input, weight, groups=groups, out_dtype=out, **given))
@@ -62,6 +54,27 @@ def _convolution(
         result = t.emit(op.add(result, reshaped(t, t.cast(bias, wide), [1, *shape_of(bias), *[1] * rank])))
     result = t.cast(result, t.dtype)
     return reshaped(t, result, t.shape) if single else result
+
+
+def _transposed(
+    t: Translation,
+    input: relax.Expr,
+    weight: relax.Expr,
+    groups: int,
+    output_padding: Sequence[int],
+    given: dict[str, Any],
+) -> relax.Expr:
+    """A transposed convolution; `given`: its strides, padding and dilation."""
+    rank = len(output_padding)
+    function = _TRANSPOSED[rank]
+    if all(more < stride for more, stride in zip(output_padding, given["strides"], strict=True)):
+        return t.emit(function(input, weight, groups=groups, output_padding=output_padding, **given))
+    # TVM takes no more than that: less is cut off behind, and beyond the last element are zeros.
+    before = given["padding"][:rank]
+    behind = [pad - more for pad, more in zip(before, output_padding, strict=True)]
+    given = {**given, "padding": [*before, *(max(pad, 0) for pad in behind)]}
+    result = t.emit(function(input, weight, groups=groups, **given))
+    return padded(t, result, [(0, 0), (0, 0), *((0, max(-pad, 0)) for pad in behind)])
 
 
 def _each(numbers: Sequence[int], rank: int) -> list[int]:
