@@ -6,9 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_compare import compare, compiled  # noqa: E402
+import torch.nn.functional as F  # noqa: E402, N812
+from torch_compare import Function, compare, compiled  # noqa: E402
 
-from tvm_tiling.errors import UnsupportedOperator  # noqa: E402
+import tvm_tiling  # noqa: E402
+from tvm_tiling.errors import UnsupportedOperator, WorkloadError  # noqa: E402
 
 FLAGS = torch.tensor([True, False, True, False, False])
 PLACES = torch.tensor([0, 1, 1, 2, 4])
@@ -55,6 +57,15 @@ def test_a_constant_axis_of_one_element_may_have_any_stride():
 
 def test_take_by_a_place_without_axes():
     compare(lambda x, i: (x.take(i[2]), x[3].take(i[0] * 0)), MORE, PLACES)
+
+
+def test_classes_as_one_hot_rows():
+    compare(lambda i: (F.one_hot(i, 5), F.one_hot(i.reshape(1, 5), 7).float(), F.one_hot(i[1], 5)), PLACES)
+
+
+def test_a_class_outside_of_one_hot_ends_the_run():
+    with pytest.raises(WorkloadError, match=r"one_hot: class 4 at \[4\] is out of range; expected 0 to 3"):
+        tvm_tiling.compile(torch.export.export(Function(lambda i: F.one_hot(i, 4)), (PLACES % 4,))).run(PLACES)
 
 
 def test_what_pytorch_cannot_decompose_is_refused(monkeypatch):

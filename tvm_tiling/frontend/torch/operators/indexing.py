@@ -14,6 +14,7 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
+from ....lowering.positions import checked_positions
 from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
 from .views import expanded, permuted, reshaped
 
@@ -151,6 +152,17 @@ def _embedding(
 ) -> relax.Expr:
     # The last three concern gradients alone.
     return t.emit(op.take(weight, from_start(t, indices, shape_of(weight)[0]), axis=0))
+
+
+@table("one_hot.default")
+def _one_hot(t: Translation, self: relax.Expr, num_classes: int) -> relax.Expr:
+    """A last axis that holds 1 at the class's place, else 0."""
+    count = t.shape[-1]
+    classes = from_start(t, self, count)
+    if t.content(self) is None:
+        classes = checked_positions(t.builder, classes, count, "one_hot", wraps=False, called="class")
+    column = t.emit(op.expand_dims(classes, len(t.shape) - 1))
+    return t.cast(t.emit(op.equal(column, t.constant(torch.arange(count)))), t.dtype)
 
 
 @table("masked_scatter.default")
