@@ -359,6 +359,22 @@ def test_grid_sample_of_volumes_and_grids():
     )
 
 
+def test_nearest_places_are_not_folded_into_a_product():
+    """With one neighbour the sum looks like a product; folding reflected places into it kept TVM busy for minutes."""
+    from tvm_tiling.match.function import sum_of_products
+
+    program = torch.export.export(
+        module_of(lambda x, g: F.grid_sample(x, g, "nearest", "reflection", True)),
+        (seeded(2, 3, 5, 5), seeded(2, 5, 5, 2)),
+    )
+    module = load_model(program).module
+    functions = [f for v, f in module.functions.items() if v.name_hint.startswith("grid_sample")]
+    assert functions
+    for function in functions:
+        with pytest.raises(UnsupportedOperator, match="gives places that the product reads at"):
+            sum_of_products(function, "grid_sample")
+
+
 def test_grid_sample_reads_nothing_outside_of_the_image():
     big = torch.tensor([torch.nan, torch.inf, -torch.inf, 1e30, -1e30, 3e9, 1e10, -1e10])
     grid = torch.stack([big, big.flip(0)], -1).reshape(1, 2, 4, 2)

@@ -102,6 +102,8 @@ def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
     if len(reductions) != 1:
         raise refuse(name, f"it holds {len(reductions)} reductions, one is needed")
     product = reductions[0]
+    if (hint := _giver_of_places(sch, product, blocks)) is not None:
+        raise refuse(name, f"block {hint!r} gives places that the product reads at")
     outputs = {sch.get(b).name_hint for b in sch.get_output_blocks(sch.get_sblock("root"))}
     for block in blocks:
         hint = sch.get(block).name_hint
@@ -114,6 +116,20 @@ def _fold_blocks(sch: s_tir.Schedule, name: str) -> s_tir.schedule.SBlockRV:
     if len(outputs) != 1 or len(sch.get_consumers(product)) > 1:
         raise refuse(name, f"it has {max(len(outputs), 2)} outputs, one is needed")
     return product
+
+
+def _giver_of_places(
+    sch: s_tir.Schedule, product: s_tir.schedule.SBlockRV, blocks: list[s_tir.schedule.SBlockRV]
+) -> str | None:
+    """The block whose result is an index in the product, if any: folded into it, the arithmetic of coordinates can keep
+    TVM's simplifier busy for minutes and more."""
+    writers = {region.source: sch.get(b).name_hint for b in blocks for region in sch.get(b).writes}
+    store = sch.get(product).body
+    for load in loads(store.value) if isinstance(store, tirx.BufferStore) else ():
+        for inner in (inner for index in load.indices for inner in loads(index)):
+            if inner.source in writers:
+                return writers[inner.source]
+    return None
 
 
 def _static_extents(name: str, block: s_tir.SBlock) -> dict[tirx.Var, int]:
