@@ -20,6 +20,7 @@ from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..lowering.prim_func import ScheduledOperator
+from ..lowering.wrapping import as_written
 from ..match import ConvProgram, GemmProgram, match
 from ..match.recurrent import recurrence_of
 from . import (
@@ -44,6 +45,7 @@ def schedule_for_accelerator(
 
     HardwareError for a machine without an engine for it or for its types, UnsupportedOperator for what no rule serves.
     """
+    func = as_written(func)
     options = options or Options()
     mode, form = options.mode, options.form
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
@@ -59,7 +61,7 @@ def schedule_for_accelerator(
         return accel_elementwise.apply(func, name, hardware)
     if accel_window.serves(func):
         return accel_window.apply(func, name, hardware)
-    program = match(func, name, may_swap=False, keep_taps=hardware.near_tile is None)
+    program = match(func, name, may_swap=False, keep_taps=hardware.near_tile is None, wraps=False)
     if hardware.w_fold is not None and (isinstance(program, ConvProgram) or hardware.near_tile is None):
         known = known_tiling(program.workload, hardware, options, Surroundings())
         assert isinstance(known, ConvTiling | None)

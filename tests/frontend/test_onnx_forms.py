@@ -377,6 +377,19 @@ def test_non_max_suppression_followed_by_others():
     check(model_of(nodes, given, FLOAT, constants), given)
 
 
+@pytest.mark.parametrize("operator", ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Sum", "SumSquare"])
+def test_reductions_of_no_axes_are_taken_of_each_element(operator):
+    given = {"x": np.abs(floats(3, 4)) if operator == "LogSum" else floats(3, 4)}
+    check(model_of([node(f"Reduce{operator}", "x", noop_with_empty_axes=1)], given, FLOAT), given)
+
+
+@pytest.mark.parametrize("operator", ["L1", "SumSquare"])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_reductions_of_integers(operator, opset):
+    given = {"x": np.arange(-6, 6).reshape(3, 4).astype("int64")}
+    check(model_of([node(f"Reduce{operator}", "x")], given, {"y": "int64"}, opset=opset), given)
+
+
 # ---- windows and places ----------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,11 @@ def wrapping(func: tirx.PrimFunc, scheduled: bool = False) -> tirx.PrimFunc:
     return everywhere if scheduled else tvm_ffi.structural_map(everywhere, (tirx.BufferStore, _with_plain_update))
 
 
+def as_written(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with the arithmetic that wrapping() has made: for machines whose integers wrap around by themselves."""
+    return tvm_ffi.structural_map(func, ((BitwiseNot, _without_complements), (tirx.Cast, _narrowed)))
+
+
 def hidden(value: Expr) -> Expr:
     """`value`, of which TVM knows nothing but its type."""
     return tirx.bitwise_not(tirx.bitwise_not(value))
@@ -86,6 +91,21 @@ def _plain(value: Expr) -> Expr:
     if isinstance(operation, _ARITHMETIC) and all(isinstance(o, tirx.Cast) for o in (operation.a, operation.b)):
         return type(operation)(operation.a.value, operation.b.value)
     return value
+
+
+def _without_complements(complement: BitwiseNot) -> Expr:
+    return complement.a.a if isinstance(complement.a, BitwiseNot) else complement
+
+
+def _narrowed(cast: tirx.Cast) -> Expr:
+    """A sum, difference or product that is computed in wider integers for its lowest bits alone, in its own."""
+    operation, dtype = cast.value, str(cast.ty)
+    if limits(dtype) is None or not isinstance(operation, _ARITHMETIC) or limits(str(operation.ty)) is None:
+        return cast
+    operands = (operation.a, operation.b)
+    if not all(isinstance(operand, tirx.Cast) and str(operand.value.ty) == dtype for operand in operands):
+        return cast
+    return type(operation)(*(operand.value for operand in operands))
 
 
 def _behind_complements(value: Expr) -> Expr | None:

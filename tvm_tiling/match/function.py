@@ -36,9 +36,12 @@ class SumOfProducts:
         return str(self.block.body.buffer.dtype)
 
 
-def sum_of_products(func: tirx.PrimFunc, name: str) -> SumOfProducts:
-    """The sum of products that `func` computes; UnsupportedOperator says which condition is not met."""
-    func = wrapping(with_logic(func))
+def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True) -> SumOfProducts:
+    """The sum of products that `func` computes; UnsupportedOperator says which condition is not met.
+
+    `wraps`: integers are written so that they wrap around in TVM's hands (lowering/wrapping.py).
+    """
+    func = wrapping(with_logic(func)) if wraps else with_logic(func)
     why = why_in_place(func)
     if why is not None:
         raise refuse(name, why)

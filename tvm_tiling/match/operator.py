@@ -11,15 +11,15 @@ from .gemm import GemmProgram, gemm_of
 
 
 def match(
-    func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True, keep_taps: bool = False
+    func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True, keep_taps: bool = False, wraps: bool = True
 ) -> GemmProgram | ConvProgram:
     """The convolution or matrix product in `func`; UnsupportedOperator says which condition is not met.
 
     A convolution that says no more than a matrix product (one tap, stride 1, no padding, one group; or windows that
     do not overlap and lie one behind the other) is one, provided that its operands can be read as matrices. `may_swap`
-    as in match_gemm. `keep_taps`: what is written over taps stays a convolution even so.
+    as in match_gemm, `wraps` as in sum_of_products. `keep_taps`: what is written over taps stays a convolution even so.
     """
-    found = sum_of_products(func, name)
+    found = sum_of_products(func, name, wraps=wraps)
     try:
         conv = conv_of(found)
     except UnsupportedOperator:

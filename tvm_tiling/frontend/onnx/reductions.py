@@ -101,10 +101,12 @@ class ReduceMin(_Extreme):
 
 
 class _Reduction(tvm_onnx.OnnxOpConverter):
-    """A reduction of floats; integers that it does not serve are reduced as float64 and cut to their type."""
+    """A reduction of floats. Integers are reduced as float64 and cut to their type, but where `has_integers`."""
+
+    has_integers = False
 
     @classmethod
-    def _of_floats(cls, bb: relax.BlockBuilder, data: relax.Expr, axes: list[int]) -> relax.Expr:
+    def _values(cls, bb: relax.BlockBuilder, data: relax.Expr, axes: list[int]) -> relax.Expr:
         """The reduction with its axes kept."""
         raise NotImplementedError
 
@@ -115,15 +117,15 @@ class _Reduction(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v18(cls, bb, inputs, attr, params):
         axes = _constant_axes(inputs[1])
-        if not axes and attr.get("noop_with_empty_axes", 0):
-            return inputs[0]
+        if not axes and attr.get("noop_with_empty_axes", 0):  # each element by itself
+            return cls._reduced(bb, bb.emit(op.expand_dims(inputs[0], 0)), {"keepdims": 0}, [0])
         return cls._reduced(bb, inputs[0], attr, axes)
 
     @classmethod
     def _reduced(cls, bb: relax.BlockBuilder, data: relax.Expr, attr: dict, axes: list[int]) -> relax.Expr:
         dtype, reduced = str(data.ty.dtype), axes or list(range(data.ty.ndim))
-        floats = data if "float" in dtype else bb.emit(op.astype(data, "float64"))
-        result = bb.emit(cls._of_floats(bb, floats, reduced))
+        floats = data if "float" in dtype or cls.has_integers else bb.emit(op.astype(data, "float64"))
+        result = bb.emit(cls._values(bb, floats, reduced))
         if not attr.get("keepdims", 1):
             result = bb.emit(op.squeeze(result, reduced))
         return result if floats is data else op.astype(result, dtype)
@@ -131,19 +133,35 @@ class _Reduction(tvm_onnx.OnnxOpConverter):
 
 class ReduceMean(_Reduction):
     @classmethod
-    def _of_floats(cls, bb, data, axes):
+    def _values(cls, bb, data, axes):
         return op.mean(data, axes, keepdims=True)
+
+
+class ReduceL1(_Reduction):
+    has_integers = True
+
+    @classmethod
+    def _values(cls, bb, data, axes):
+        return op.sum(bb.emit(op.abs(data)), axes, keepdims=True)
+
+
+class ReduceSumSquare(_Reduction):
+    has_integers = True
+
+    @classmethod
+    def _values(cls, bb, data, axes):
+        return op.sum(bb.emit(op.multiply(data, data)), axes, keepdims=True)
 
 
 class ReduceL2(_Reduction):
     @classmethod
-    def _of_floats(cls, bb, data, axes):
+    def _values(cls, bb, data, axes):
         return op.sqrt(bb.emit(op.sum(bb.emit(op.multiply(data, data)), axes, keepdims=True)))
 
 
 class ReduceLogSum(_Reduction):
     @classmethod
-    def _of_floats(cls, bb, data, axes):
+    def _values(cls, bb, data, axes):
         return op.log(bb.emit(op.sum(data, axes, keepdims=True)))
 
 
@@ -151,17 +169,19 @@ class ReduceLogSumExp(_Reduction):
     """log(sum(exp(x))), computed less the largest element, where that is finite."""
 
     @classmethod
-    def _of_floats(cls, bb, data, axes):
+    def _values(cls, bb, data, axes):
         largest = bb.emit(op.max(data, axes, True))
         away = bb.emit(op.where(op.isfinite(largest), largest, relax.const(0.0, str(data.ty.dtype))))
         return op.log(bb.emit(op.sum(op.exp(data - away), axes, True))) + away
 
 
 CONVERTERS: dict[str, Any] = {
+    "ReduceL1": ReduceL1,
     "ReduceL2": ReduceL2,
     "ReduceLogSum": ReduceLogSum,
     "ReduceLogSumExp": ReduceLogSumExp,
     "ReduceMax": ReduceMax,
     "ReduceMean": ReduceMean,
     "ReduceMin": ReduceMin,
+    "ReduceSumSquare": ReduceSumSquare,
 }

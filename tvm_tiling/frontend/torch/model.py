@@ -103,7 +103,7 @@ _WHOLE = (
     *("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "_upsample_lanczos2d_aa.vec"),
     *("affine_grid_generator.default", "max_unpool2d.default", "max_unpool3d.default"),
     *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
-    *("instance_norm.default", "take.default", "one_hot.default"),
+    *("instance_norm.default", "take.default", "one_hot.default", "linspace.default"),
 )
 
 
