@@ -117,7 +117,7 @@ def foreign_type(func: tirx.PrimFunc, hardware: Hardware) -> tuple[str, str] | N
     """The first element-wise block of `func` that computes with a type that the machine's vector engine has not, and
     that type; None where there is none."""
     known = Machine(hardware).vector.dtypes
-    for block in _blocks(func) if known else ():
+    for block in _blocks(as_written(func)) if known else ():
         if isinstance(block.body, tirx.BufferStore) and not _reduces(block):
             for dtype in (*_types(block.body.value), str(block.body.buffer.dtype)):
                 if dtype not in known:

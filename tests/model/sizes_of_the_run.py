@@ -16,8 +16,6 @@ CASES = {
     "remainder": lambda p: op.full((N % M, 3), relax.const(2.0), "float32"),
     "truncated": lambda p: op.full((tirx.truncdiv(N, M),), relax.const(2.0), "float32"),
     "quotient of a quotient": lambda p: op.zeros((N // (N // M), 3), "float32"),
-    "reshape": lambda p: op.add(op.reshape(p, (N // M, M)), relax.const(1, "int64")),
-    "sum": lambda p: op.sum(op.reshape(p, (N // M, M)), axis=1),
     "slice": lambda p: op.strided_slice(p, [0], [0], [N], [M]),
 }
 

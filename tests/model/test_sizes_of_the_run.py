@@ -17,8 +17,6 @@ SHAPES = {
     "remainder": [0, 3],
     "truncated": [4],
     "quotient of a quotient": [3, 3],
-    "reshape": [4, 3],
-    "sum": [4],
     "slice": [4],
 }
 

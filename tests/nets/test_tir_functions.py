@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from check_function import check
+from check_function import NotBuilt, check
 from choices import Choices, smaller
 from tvm import te, tirx
 from tvm_tiling.schedules.other import schedule_other
@@ -16,8 +16,14 @@ from tvm_tiling.schedule import this_cpu
 
 @pytest.mark.parametrize("number", range(4))
 def test_random_functions(number):
-    results, _ = check([], f"20 {number}")
-    assert results["right"] >= 1
+    for attempt in range(10):
+        try:
+            results, _ = check([], f"20 {number} {attempt}")
+        except NotBuilt:  # nothing to compare with
+            continue
+        assert results["right"] >= 1
+        return
+    pytest.fail("TVM builds none of ten functions")
 
 
 def test_failures_are_made_smaller():

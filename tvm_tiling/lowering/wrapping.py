@@ -38,7 +38,12 @@ def wrapping(func: tirx.PrimFunc, scheduled: bool = False) -> tirx.PrimFunc:
 
 def as_written(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` with the arithmetic that wrapping() has made: for machines whose integers wrap around by themselves."""
-    return tvm_ffi.structural_map(func, ((BitwiseNot, _without_complements), (tirx.Cast, _narrowed)))
+    return tvm_ffi.structural_map(func, _PLAIN)
+
+
+def plain_value(value: Expr) -> Expr:
+    """The same of an expression."""
+    return tvm_ffi.structural_map(value, _PLAIN)
 
 
 def hidden(value: Expr) -> Expr:
@@ -106,6 +111,9 @@ def _narrowed(cast: tirx.Cast) -> Expr:
     if not all(isinstance(operand, tirx.Cast) and str(operand.value.ty) == dtype for operand in operands):
         return cast
     return type(operation)(*(operand.value for operand in operands))
+
+
+_PLAIN = ((BitwiseNot, _without_complements), (tirx.Cast, _narrowed))
 
 
 def _behind_complements(value: Expr) -> Expr | None:

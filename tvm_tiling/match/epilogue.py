@@ -6,6 +6,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..decide.epilogue import BIAS, CLIP, NONE, OTHER, RELU, RESIDUAL, named
+from ..lowering.wrapping import plain_value
 from .access import variables
 from .conv import ConvProgram
 from .gemm import GemmProgram
@@ -18,7 +19,7 @@ def epilogue_of(program: GemmProgram | ConvProgram) -> str:
     if program.out_dtype != program.workload.acc_dtype:
         return OTHER
     total = tirx.Var("sum", program.out_dtype)
-    value, steps = program.value(total), list[str]()
+    value, steps = plain_value(program.value(total)), list[str]()
     while not value.same_as(total):
         found = _last_step(value, total, program)
         if found is None:
