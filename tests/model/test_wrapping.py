@@ -142,3 +142,12 @@ def test_what_wraps_around_already_stays(dtype):
     once = wrapping(_function(dtype, lambda x: (x * x - x).astype("int16")))
     assert tvm_ffi.structural_equal(wrapping(once), once)
     assert "~~" in str(once)
+
+
+@pytest.mark.parametrize("dtype", ("int8", "int32"))
+def test_products_keep_the_form_that_schedules_know(dtype):
+    a, b = (te.placeholder((4, 4), dtype, name=name) for name in "ab")
+    k = te.reduce_axis((0, 4), "k")
+    product = te.compute((4, 4), lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), k))
+    func = te.create_prim_func([a, b, product])
+    assert tvm_ffi.structural_equal(wrapping(func), func)

@@ -75,12 +75,10 @@ def _with_plain_update(store: tirx.BufferStore) -> tirx.BufferStore:
     value = _plain(store.value)
     if not isinstance(value, (tirx.Add, tirx.Mul)):
         return store
-    for own, term in ((value.a, value.b), (value.b, value.a)):
-        if isinstance(own, TensorLoad) and own.source.same_as(store.buffer):
-            plain = _plain_product(term)
-            operands = (own, plain) if own is value.a else (plain, own)
-            return tirx.BufferStore(store.buffer, type(value)(*operands), list(store.indices))
-    return store
+    operands = (value.a, value.b)
+    if not any(isinstance(operand, TensorLoad) and operand.source.same_as(store.buffer) for operand in operands):
+        return store
+    return tirx.BufferStore(store.buffer, type(value)(*map(_plain_product, operands)), list(store.indices))
 
 
 def _plain_product(term: Expr) -> Expr:
