@@ -14,9 +14,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import tvm_ffi
-from tvm import s_tir, tirx
-from tvm.ir import TensorLoad
-from tvm.ir.expr import TensorRegion
+from tvm import tirx
 from tvm.ir.prim.expr import LShift, RShift
 
 from .known import Known
@@ -72,27 +70,10 @@ class _Defined(Known):
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         super().__init__(func)
-        self._addresses: set[Expr] = set()
-
-        def address(*expressions: Any) -> None:
-            for expression in expressions:
-                tvm_ffi.structural_walk(expression, ((*_DIVISIONS, *_SHIFTS), self._addresses.add))
-
-        def region(accessed: TensorRegion) -> None:
-            for along in accessed.region:
-                address(along.min, along.extent)
-
-        visits = (
-            (TensorLoad, lambda load: address(*load.indices)),
-            (tirx.BufferStore, lambda store: address(*store.indices)),
-            (TensorRegion, region),
-            (s_tir.SBlockRealize, lambda realize: address(*realize.iter_values)),
-            (tirx.For, lambda loop: address(loop.min, loop.extent)),
-        )
-        tvm_ffi.structural_walk(func.body, visits)
+        self._addresses = self.addresses((*_DIVISIONS, *_SHIFTS))
 
     def _stays(self, expr: Expr) -> bool:
-        return not _is_integer(expr) or (expr in self._addresses and not self.from_data(expr))
+        return not _is_integer(expr) or expr in self._addresses
 
     def division(self, expr: Any) -> Expr:
         dividend, divisor = expr.a, expr.b

@@ -7,6 +7,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import Range, TensorLoad
+from tvm.ir.expr import TensorRegion
 
 
 class Known:
@@ -14,6 +15,7 @@ class Known:
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self.analyzer = sym.Analyzer()
+        self._body = func.body
         self._decided: set[tirx.Var] = set()  # by data
         known: dict[tirx.Var, Range | None] = {}
 
@@ -56,3 +58,25 @@ class Known:
             ),
         )
         return bool(found)
+
+    def addresses(self, kinds: tuple[type, ...]) -> set[Any]:
+        """The expressions of these kinds in indices and extents, but for those that data decides."""
+        found: set[Any] = set()
+
+        def address(*expressions: Any) -> None:
+            for expression in expressions:
+                tvm_ffi.structural_walk(expression, (kinds, found.add))
+
+        def region(accessed: TensorRegion) -> None:
+            for along in accessed.region:
+                address(along.min, along.extent)
+
+        visits = (
+            (TensorLoad, lambda load: address(*load.indices)),
+            (tirx.BufferStore, lambda store: address(*store.indices)),
+            (TensorRegion, region),
+            (s_tir.SBlockRealize, lambda realize: address(*realize.iter_values)),
+            (tirx.For, lambda loop: address(loop.min, loop.extent)),
+        )
+        tvm_ffi.structural_walk(self._body, visits)
+        return {expr for expr in found if not self.from_data(expr)}

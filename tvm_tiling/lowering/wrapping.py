@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad
-from tvm.ir.expr import TensorRegion
 from tvm.ir.prim.expr import BitwiseNot
 
 from .known import Known
@@ -123,25 +122,7 @@ class _Wrapped(Known):
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         super().__init__(func)
-        self._left: set[Expr] = set()
-
-        def address(*expressions: Any) -> None:
-            for expression in expressions:
-                tvm_ffi.structural_walk(expression, ((*_ARITHMETIC, tirx.Cast), self._left.add))
-
-        def region(accessed: TensorRegion) -> None:
-            for along in accessed.region:
-                address(along.min, along.extent)
-
-        visits = (
-            (TensorLoad, lambda load: address(*load.indices)),
-            (tirx.BufferStore, lambda store: address(*store.indices)),
-            (TensorRegion, region),
-            (s_tir.SBlockRealize, lambda realize: address(*realize.iter_values)),
-            (tirx.For, lambda loop: address(loop.min, loop.extent)),
-        )
-        tvm_ffi.structural_walk(func.body, visits)
-        self._left = {expr for expr in self._left if not self.from_data(expr)}
+        self._left = self.addresses((*_ARITHMETIC, tirx.Cast))
         tvm_ffi.structural_walk(func.body, (tirx.Cast, self._leave_hidden))
 
     def _leave_hidden(self, cast: tirx.Cast) -> None:
