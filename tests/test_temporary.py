@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -287,3 +288,37 @@ def test_an_error_of_the_lock_is_none_of_the_folder(temporary, monkeypatch):
     with temporary_folder() as folder:
         assert folder.is_dir()
     assert [path.name for path in temporary.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_interrupt_of_the_removal_comes_after_it(times, temporary, monkeypatch):
+    """Ctrl-C between two files of a folder that is being removed: all are removed, then it is raised."""
+    interrupts, unlink = iter(range(times)), os.unlink
+
+    def interrupted(path, **options):
+        unlink(path, **options)
+        for _ in interrupts:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.shutil.os, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt), temporary_folder() as folder:
+        for name in "abcde":
+            (folder / f"{name}.o").touch()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_folder_that_nobody_holds_is_removed(temporary):
+    """An interrupt before its owner could close it leaves it to the collector."""
+    TemporaryFolder()
+    gc.collect()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_name_that_is_taken_is_left_alone(temporary, monkeypatch):
+    names = iter(["00000000", "00000000", "11111111"])
+    monkeypatch.setattr(module.secrets, "token_hex", lambda size: next(names))
+    with temporary_folder() as taken:
+        (taken / "a.o").touch()
+        with temporary_folder() as folder:
+            assert folder.name.endswith("11111111")
+        assert [path.name for path in taken.iterdir()] == ["a.o"]

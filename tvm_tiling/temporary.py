@@ -12,14 +12,16 @@ import fcntl
 import itertools
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "tvm-tiling-"
-_NAME = re.compile(rf"{PREFIX}\d+-[a-z0-9_]{{8}}")  # as tempfile makes them of prefix and process number
+_NAME = re.compile(rf"{PREFIX}\d+-[a-z0-9_]{{8}}")  # prefix, process number and chance
 _PIECE = re.compile(r"\d{6}")
 _FILE = re.compile(r"[\w-]+\.(o|so|c|vsim)")  # objects, libraries, sources of C, simulated programs
 _MOST_ENTRIES = 20_000  # of the system's folder that are looked at: some 10 ms
@@ -37,7 +39,6 @@ class TemporaryFolder:
 
     def __init__(self) -> None:
         self._pieces = 0
-        self._process = os.getpid()
         if next(_uses) == 0:
             with contextlib.suppress(OSError):
                 remove_abandoned(Path(tempfile.gettempdir()))
@@ -45,19 +46,27 @@ class TemporaryFolder:
             pass
 
     def _made(self) -> bool:
-        """Make and lock the folder; False if another process took it for abandoned before it was locked."""
-        self._lock = -1
-        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{self._process}-"))
+        """Make and lock the folder; False if another process took it for abandoned before it was locked, or has one of
+        that name.
+
+        Ctrl-C may come at any time, so its removal is settled before the folder is there.
+        """
+        self.path = Path(tempfile.gettempdir()) / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        held = contextlib.ExitStack()
+        held.callback(_remove, self.path, os.getpid())
+        self._release = weakref.finalize(self, held.close)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-                with contextlib.suppress(OSError):  # not all file systems have locks
-                    fcntl.flock(self._lock, fcntl.LOCK_EX)
-                if self.path.exists():
-                    return True
-        except BaseException:
-            self.close()
-            raise
+            self.path.mkdir(mode=0o700)
+        except FileExistsError:
+            held.pop_all()
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, lock)
+            with contextlib.suppress(OSError):  # not all file systems have locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.path.exists():
+                return True
         self.close()
         return False
 
@@ -70,13 +79,7 @@ class TemporaryFolder:
 
     def close(self) -> None:
         """Remove the folder with all that is in it. In a fork of the process that made it, leave it to that one."""
-        try:
-            if self._process == os.getpid():
-                shutil.rmtree(self.path, ignore_errors=True)
-        finally:
-            if self._lock >= 0:
-                os.close(self._lock)
-                self._lock = -1
+        self._release()
 
 
 @contextlib.contextmanager
@@ -85,6 +88,17 @@ def temporary_folder() -> Iterator[Path]:
     made."""
     with contextlib.closing(TemporaryFolder()) as folder:
         yield folder.path
+
+
+def _remove(path: Path, process: int) -> None:
+    """Remove a folder of this process, to the end if Ctrl-C comes meanwhile, which is raised then."""
+    if process != os.getpid():
+        return
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except BaseException:
+        _remove(path, process)
+        raise
 
 
 def remove_abandoned(parent: Path) -> None:
