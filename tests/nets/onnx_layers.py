@@ -98,12 +98,12 @@ def pool(g: Graph) -> Node | None:
         attributes["count_include_pad"] = g.number(0, 1)
     if (name == "AveragePool" and g.opset < 19) or (name == "LpPool" and g.opset < 18):
         attributes.pop("dilations", None)
+    if "auto_pad" in attributes:
+        attributes.pop("dilations", None)  # onnxruntime pads for kernels without them
     if name == "LpPool":
         attributes["p"] = g.number(1, 3)
         if "auto_pad" in attributes:
-            # onnxruntime pads for kernels without dilations, and by negative numbers where strides are larger.
-            attributes.pop("dilations", None)
-            attributes.pop("strides", None)
+            attributes.pop("strides", None)  # onnxruntime pads by negative numbers where they are larger than kernels
     if (name != "LpPool" or g.opset >= 18) and "auto_pad" not in attributes and g.chance(0.4):
         attributes["ceil_mode"] = 1
     places = name == "MaxPool" and x.exact and not np.isnan(x.array).any() and g.chance(0.3)
@@ -158,19 +158,26 @@ def resized(g: Graph) -> Node:
         sizes = g.constant([*outer, *g.numbers(len(spatial), 1, 9)], "int64")
         return Node("Resize", [x, None, None, sizes], attributes, exact=mode == "nearest")
     scales = g.constant([1, 1, *(g.one_of((0.5, 1.0, 2.0, 3.0, 1.5)) for _ in spatial)], "float32")
+    if where == "align_corners" and (scales.array[2:] * spatial % 1).any():
+        # The standard takes the exact length for the result's, onnxruntime the whole number below it.
+        attributes["coordinate_transformation_mode"] = "half_pixel"
     return Node("Resize", [x, None, scales], attributes, exact=mode == "nearest")
 
 
-def grid_sample(g: Graph) -> Node:
+def grid_sample(g: Graph) -> Node | None:
     x = g.pick("f", ranks=(4,), least=1)
+    if not np.isfinite(x.array).all():
+        return None  # a weight that rounding makes 0 or not decides whether an infinity is seen
     grid = g.rng.uniform(-1.5, 1.5, (x.shape[0], g.number(1, 3), g.number(1, 4), 2)).astype(x.array.dtype)
     names = ("linear", "nearest", "cubic") if g.opset >= 20 else ("bilinear", "nearest", "bicubic")
     attributes = {"mode": g.one_of(names), "padding_mode": g.one_of(("zeros", "border", "reflection"))}
     return Node("GridSample", [x, g.input(grid)], {**attributes, "align_corners": g.number(0, 1)})
 
 
-def roi_align(g: Graph) -> Node:
+def roi_align(g: Graph) -> Node | None:
     x, count = g.pick("f", ranks=(4,), least=1), g.number(1, 3)
+    if not np.isfinite(x.array).all():
+        return None  # onnxruntime multiplies what is outside of an image by 0
     scale = g.one_of((1.0, 0.5, 0.25))
     corners = np.sort(g.rng.uniform(0, 8 / scale, (count, 2, 2)), axis=1).reshape(count, 4)
     batch = g.constant(g.numbers(count, 0, x.shape[0] - 1), "int64")
