@@ -1,4 +1,4 @@
-"""Errors that kernels raise: a value in a tensor that is no position in another tensor, or no divisor.
+"""Errors that kernels raise: a value in a tensor that is no position in another tensor, or no divisor; no such size.
 
 A kernel cannot build a sentence. Where it meets such a value it calls the function registered here, which raises the
 error in the thread that runs the model.
@@ -16,6 +16,7 @@ from .errors import ModelFormatError, TilingError, WorkloadError
 
 REFUSE = "tvm_tiling.refuse_index"
 REFUSE_ZERO = "tvm_tiling.refuse_zero"
+REFUSE_SIZE = "tvm_tiling.refuse_size"
 
 for _kind in (ModelFormatError, WorkloadError):
     tvm_ffi.register_error(_kind.__name__, _kind)  # or they leave a kernel, or a pass of TVM, as a RuntimeError
@@ -47,11 +48,18 @@ def _refuse_zero(operator: str, *at: int) -> None:
     raise WorkloadError(zero_sentence(operator, at))
 
 
+@tvm_ffi.register_global_func(REFUSE_SIZE, override=True)
+def _refuse_size(named: str) -> None:
+    raise WorkloadError(f"{named}: it is computed in the run and too large; expected tensors that memory can hold")
+
+
 def refused(error: Exception) -> TilingError:
     """What a kernel, the virtual machine or a pass of TVM raised as one sentence, without the frames of TVM."""
     if isinstance(error, TilingError):
         return type(error)(str(error))
     said = next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")
+    if said == "std::bad_alloc":
+        said = "there is no memory for a tensor whose size is computed in the run; expected sizes that are not negative"
     return WorkloadError(f"the run failed: {said}")
 
 

@@ -1,4 +1,4 @@
-"""Runs models whose sizes are quotients of sizes that the data decides; prints a line of JSON for each."""
+"""Runs models that compute sizes of sizes that the data decides; prints a line of JSON for each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ import tvm_tiling as tt
 
 op = relax.op
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+L = N - 4 * M  # 0 where there are four times as many
 CASES = {
     "zeros": lambda p: op.zeros((N // M, 3), "float32"),
     "remainder": lambda p: op.full((N % M, 3), relax.const(2.0), "float32"),
     "truncated": lambda p: op.full((tirx.truncdiv(N, M),), relax.const(2.0), "float32"),
     "quotient of a quotient": lambda p: op.zeros((N // (N // M), 3), "float32"),
+    # With none of M 81 * 2**64 bytes, and 81 * 2**64 elements, so 0 in 64 bits.
+    "bytes": lambda p: op.zeros((L * N * N * N * 2**54,), "float32"),
+    "elements": lambda p: op.full((L * N * N * N * 2**56,), relax.const(2.0), "float32"),
+    "bytes of several axes": lambda p: op.zeros((L * N, L * N * 2**26, L * 2**26), "float32"),
+    "bytes on the way": lambda p: op.sum(op.exp(op.zeros((L * N * N * N * 2**54,), "float32"))),
+    "negative": lambda p: op.zeros((M - 3,), "float32"),
     "slice": lambda p: op.strided_slice(p, [0], [0], [N], [M]),
 }
 

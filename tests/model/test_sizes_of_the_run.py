@@ -1,4 +1,5 @@
-"""Sizes that the data decides, divided by one another: a divisor of 0 ends the run with a sentence, not the process."""
+"""Sizes computed of what the data decides: a divisor of 0, what no memory holds and what is negative end the run with a
+sentence, not the process."""
 
 from __future__ import annotations
 
@@ -18,6 +19,21 @@ SHAPES = {
     "truncated": [4],
     "quotient of a quotient": [3, 3],
     "slice": [4],
+    "bytes": [0],
+    "elements": [0],
+    "bytes of several axes": [0, 0, 0],
+    "bytes on the way": [],
+    "negative": [0],
+}
+LARGE = (
+    "WorkloadError: a size in the model: it is computed in the run and too large; expected tensors that memory can hold"
+)
+NEGATIVE = (
+    "WorkloadError: the run failed: there is no memory for a tensor whose size is computed in the run; expected sizes "
+    "that are not negative"
+)
+SENTENCES = {name: LARGE if name.startswith(("bytes", "elements")) else SAID for name in SHAPES} | {
+    "negative": NEGATIVE
 }
 
 
@@ -31,5 +47,5 @@ def found():
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_size_by_zero_is_refused(found, name):
-    assert found[name] == {"name": name, "shape": SHAPES[name], "said": SAID, "again": SHAPES[name]}
+def test_a_size_that_is_none_is_refused(found, name):
+    assert found[name] == {"name": name, "shape": SHAPES[name], "said": SENTENCES[name], "again": SHAPES[name]}

@@ -1,28 +1,33 @@
-"""Dimensions that are quotients: of sizes that are known in the run, the divisor among them, which may then be 0.
+"""Dimensions that are computed in the run: quotients, whose divisor may be 0, and products, which may leave int64.
 
-The functions that compute the sizes of a graph refuse such a divisor. A kernel meets those sizes again, as extents of
-its loops and shapes of its buffers, some of which it computes before anything is checked; there a divisor of 0 is 1.
+The functions that compute the sizes of a graph refuse both. A kernel meets those sizes again, as extents of its loops
+and shapes of its buffers, some of which it computes before anything is checked; there a divisor of 0 is 1. The bytes
+of a tensor are computed by TVM, in 64 bits, so that a tensor of too many may be given the memory of a few: a kernel
+refuses it before it reads or writes there.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeAlias
 
 import tvm_ffi
-from tvm import tirx
+from tvm import DataType, s_tir, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..refusal import REFUSE_ZERO
+from ..refusal import REFUSE_SIZE, REFUSE_ZERO
 
 Expr: TypeAlias = tirx.Expr
 
 _DIVISIONS = (tirx.Div, tirx.FloorDiv, tirx.Mod, tirx.FloorMod)
 NAMED = "a size in the model"  # in the error
+MOST = 2.0**47  # elements of an axis, bytes of a tensor: what a process can address
 
 
 def with_safe_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, a kernel, which divides sizes by none that is 0."""
+    """`func`, a kernel, which divides sizes by none that is 0 and refuses tensors of more than MOST bytes."""
+    func = _with_addressable_tensors(func)
     if not any(_is_by_size(expr) for expr in _divisions(func)):
         return func
 
@@ -36,7 +41,7 @@ def with_safe_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_checked_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func`, which computes sizes, with an end of the run ahead of a division by 0."""
+    """`func`, which computes sizes, with an end of the run ahead of a division by 0 and of a size beyond MOST."""
     checks: list[tirx.Stmt] = []
     divisors: list[Expr] = []
     for expr in _divisions(func.body):
@@ -46,7 +51,53 @@ def with_checked_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
         divisors.append(divisor)
         is_zero = tirx.EQ(divisor, tirx.const(0, str(divisor.ty)))
         checks.append(tirx.IfThenElse(is_zero, tirx.Evaluate(T.call_packed(REFUSE_ZERO, NAMED)), None))
+    sizes: list[Expr] = []
+    tvm_ffi.structural_walk(func.body, ((tirx.BufferStore, lambda store: sizes.append(store.value)),))
+    computed = [size for size in sizes if _is_integer(size) and not isinstance(size, tirx.IntImm | TensorLoad)]
+    checks.extend(_refused(tirx.abs(_as_real(size)) > MOST) for size in computed)
     return func.with_body(tirx.SeqStmt([*checks, func.body])) if checks else func
+
+
+def _with_addressable_tensors(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    given = [parameter for parameter in func.params if hasattr(parameter, "shape")]
+    known = set(func.params).union(*(_variables(tensor.shape) for tensor in given))
+    checks = []
+    for tensor in [*given, *_allocated(func)]:
+        if not all(isinstance(extent, tirx.IntImm) for extent in tensor.shape) and _variables(tensor.shape) <= known:
+            elements = functools.reduce(tirx.Mul, map(_as_real, tensor.shape))
+            checks.append(_refused(elements * float(DataType(tensor.dtype).itemsize) > MOST))
+    return func.with_body(tirx.SeqStmt([*checks, func.body])) if checks else func
+
+
+def _allocated(func: tirx.PrimFunc) -> list[tirx.Buffer]:
+    found: list[tirx.Buffer] = []
+    visits = (
+        (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)),
+        (tirx.AllocBuffer, lambda statement: found.append(statement.buffer)),
+    )
+    tvm_ffi.structural_walk(func.body, visits)
+    return found
+
+
+def _variables(part: Any) -> set[tirx.Var]:
+    found: set[tirx.Var] = set()
+    tvm_ffi.structural_walk(part, ((tirx.Var, found.add),))
+    return found
+
+
+def _refused(condition: Expr) -> tirx.Stmt:
+    return tirx.IfThenElse(condition, tirx.Evaluate(T.call_packed(REFUSE_SIZE, NAMED)), None)
+
+
+def _as_real(size: Expr) -> Expr:
+    """About the value that a size has where nothing leaves its type."""
+    if isinstance(size, tirx.Add | tirx.Sub | tirx.Mul | tirx.Max | tirx.Min):
+        return type(size)(_as_real(size.a), _as_real(size.b))
+    return tirx.Cast("float64", size)
+
+
+def _is_integer(expr: Expr) -> bool:
+    return str(expr.ty) in ("int32", "int64")
 
 
 def _divisions(part: Any) -> list[Any]:
@@ -54,7 +105,7 @@ def _divisions(part: Any) -> list[Any]:
     found: list[Any] = []
 
     def note(expr: Any) -> None:
-        if str(expr.ty) in ("int32", "int64"):
+        if _is_integer(expr):
             found.append(expr)
 
     tvm_ffi.structural_walk(part, (_DIVISIONS, note))
@@ -64,6 +115,5 @@ def _divisions(part: Any) -> list[Any]:
 def _is_by_size(division: Any) -> bool:
     """Whether the divisor is made of variables, and no tensor is read for it."""
     loads: list[TensorLoad] = []
-    names: list[tirx.Var] = []
-    tvm_ffi.structural_walk(division.b, ((TensorLoad, loads.append), (tirx.Var, names.append)))
-    return bool(names) and not loads
+    tvm_ffi.structural_walk(division.b, ((TensorLoad, loads.append),))
+    return bool(_variables(division.b)) and not loads

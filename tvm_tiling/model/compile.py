@@ -191,6 +191,12 @@ def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
         raise UnsupportedOperator(
             f"the model cannot be compiled: TVM does not lower one of its operators: {why}"
         ) from error
+    except ValueError as error:
+        if "exceeds range of int" not in str(error):  # as TVM says of a number that it computes of a model's sizes
+            raise
+        raise UnsupportedOperator(
+            "the model cannot be compiled: a size that it computes, or a product of sizes, does not fit in its integers"
+        ) from error
 
 
 def _part(
