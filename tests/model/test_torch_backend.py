@@ -17,7 +17,7 @@ from tvm_tiling.model.torch_backend import backend  # noqa: E402
 
 STRICT = {"fallback": False}
 # Before PyTorch 2.5 each instance of a class has a graph of its own, which holds its parameters.
-GRAPHS_ARE_SHARED = getattr(torch._dynamo.config, "inline_inbuilt_nn_modules", False)
+GRAPHS_ARE_SHARED = getattr(torch._dynamo.config, "inline_inbuilt_nn_modules", True)
 
 
 class Net(torch.nn.Module):
