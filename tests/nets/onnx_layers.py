@@ -146,9 +146,11 @@ def mean_variance(g: Graph) -> Node:
     return Node("MeanVarianceNormalization", [g.pick("f", ranks=(4,), least=2)])
 
 
-def resized(g: Graph) -> Node:
+def resized(g: Graph) -> Node | None:
     x = g.pick("f", ranks=(4,) if g.chance(0.8) else (3, 5), least=1)
     mode = g.one_of(("nearest", "linear", "linear", "cubic"))
+    if mode != "nearest" and not np.isfinite(x.array).all():
+        return None  # an infinity of weight 0 is seen or not
     where = g.one_of(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))
     attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": where}
     if mode == "nearest":
