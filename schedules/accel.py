@@ -9,19 +9,18 @@ from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
 from ..decide.conv.tiling import ConvTiling
-from ..decide.cuts.cut import Surroundings
-from ..decide.gemm.partition import decide_partition
-from ..decide.known import known_tiling
+from ..decide.known import tiling_for
 from ..decide.levels.gemm import has_levels
 from ..decide.options import Options
-from ..decide.rnn.column_product import refuse_shape
+from ..decide.rnn.column_product import ColumnTiling
+from ..decide.surroundings import Surroundings
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..lowering.prim_func import ScheduledOperator
 from ..lowering.wrapping import as_written
-from ..match import ConvProgram, GemmProgram, match
+from ..match import ConvProgram, match
 from ..match.recurrent import recurrence_of
 from . import (
     accel_column,
@@ -47,7 +46,7 @@ def schedule_for_accelerator(
     """
     func = as_written(func)
     options = options or Options()
-    mode, form = options.mode, options.form
+    form = options.form
     forms = (None, "wfold") if hardware.w_fold is not None else (None,)
     if form not in forms:
         raise HardwareError(f"form = {form!r} on {hardware.name}; accepted: {', '.join(map(repr, forms))}")
@@ -62,29 +61,20 @@ def schedule_for_accelerator(
     if accel_window.serves(func):
         return accel_window.apply(func, name, hardware)
     program = match(func, name, may_swap=False, keep_taps=hardware.near_tile is None, wraps=False)
-    if hardware.w_fold is not None and (isinstance(program, ConvProgram) or hardware.near_tile is None):
-        known = known_tiling(program.workload, hardware, options, Surroundings())
-        assert isinstance(known, ConvTiling | None)
-        return accel_wfold.apply(program, hardware, mode=mode, tiling=known)
-    if hardware.near_tile is None:
-        refuse_shape(program.workload, hardware)
-        if mode != "best":
-            raise HardwareError(
-                f"mode = {mode!r} on {hardware.name}, which takes products by columns; accepted: 'best'"
-            )
-        assert isinstance(program, GemmProgram)  # refuse_shape has refused others
-        return accel_column.apply(program, hardware)
-    if not has_levels(hardware):
-        known = known_tiling(program.workload, hardware, options, Surroundings())
-        assert isinstance(known, GemmTiling | None)
-        if isinstance(program, ConvProgram):
-            return accel_conv.apply(program, hardware, mode=mode, tiling=known)
-        return accel_gemm.apply(program, hardware, known or decide_partition(program.workload, hardware, mode=mode))
-    if mode != "best":
-        raise HardwareError(f"mode = {mode!r} on {hardware.name}, which has several levels; accepted: 'best'")
+    folds = hardware.w_fold is not None and isinstance(program, ConvProgram)
+    if hardware.near_tile is not None and has_levels(hardware) and not folds:
+        rule = accel_levels_conv if isinstance(program, ConvProgram) else accel_levels
+        return rule.apply(program, hardware, options)
+    tiling = tiling_for(program.workload, hardware, options, Surroundings())
+    if isinstance(tiling, ConvTiling):
+        return accel_wfold.apply(program, hardware, tiling)
     if isinstance(program, ConvProgram):
-        return accel_levels_conv.apply(program, hardware, options)
-    return accel_levels.apply(program, hardware, options)
+        assert isinstance(tiling, GemmTiling)
+        return accel_conv.apply(program, hardware, tiling)
+    if isinstance(tiling, ColumnTiling):
+        return accel_column.apply(program, tiling)
+    assert isinstance(tiling, GemmTiling)
+    return accel_gemm.apply(program, hardware, tiling)
 
 
 def _sums(func: tirx.PrimFunc) -> bool:

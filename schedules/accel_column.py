@@ -17,18 +17,16 @@ from typing import Any, cast
 
 from tvm import s_tir
 
-from ..decide.rnn.column_product import ColumnTiling, decide_column
-from ..hardware.description import Hardware
+from ..decide.rnn.column_product import ColumnTiling
 from ..lowering.accel.moves import Block, below, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from .accel_product import SUMS, ProductOnChip
 
 
-def apply(program: GemmProgram, hardware: Hardware) -> ScheduledOperator:
-    """The product cut for `hardware.column`, as TIR with its blocks given to engines. HardwareError where the engine
-    does not take it, UnsupportedOperator for operands that are computed or of types that it has not."""
-    tiling = decide_column(program.workload, hardware)
+def apply(program: GemmProgram, tiling: ColumnTiling) -> ScheduledOperator:
+    """The product cut as `tiling` says, as TIR with its blocks given to engines. UnsupportedOperator for operands that
+    are computed or of types that the column engine has not."""
     sch = ColumnSchedule(program, tiling).write()
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(cast(Any, tiling), main)

@@ -16,10 +16,8 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir
 
-from ..decide.conv.blocks import conv_blocks
 from ..decide.conv.cut import ConvBlocks
-from ..decide.cuts.partition import ConvPartition
-from ..decide.gemm.partition import Mode, decide_partition
+from ..decide.near_tile import with_blocks
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
@@ -31,14 +29,12 @@ from ..match import ConvProgram
 from .accel_product import sum_types
 
 
-def apply(
-    program: ConvProgram, hardware: Hardware, *, mode: Mode = "best", tiling: GemmTiling | None = None
-) -> ScheduledOperator:
-    """The convolution cut for `hardware.near_tile`, as TIR with its blocks given to engines. In mode "seed" the order
-    of the outer loops is that of the formulas as printed; mode "best" takes the blocks of least estimated time. With
-    `tiling`, of a cut that is known, they are its own.
+def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling) -> ScheduledOperator:
+    """The convolution cut as `tiling` says, as TIR with its blocks given to engines; where it has no blocks, with those
+    of least estimated time on `hardware.near_tile`.
 
-    UnsupportedOperator for transposed convolutions, operands that are computed or of types that the engine has not.
+    HardwareError where no block fits, UnsupportedOperator for transposed convolutions, operands that are computed or of
+    types that the engine has not.
     """
     workload = program.workload
     if workload.transposed:
@@ -46,13 +42,8 @@ def apply(
             f"{program.name}: a transposed convolution; accepted on accelerators: plain ones, such as that of the "
             "input with zeros between its points"
         )
-    tiling = tiling or decide_partition(workload, hardware, mode=mode)
-    sums = sum_types(hardware)
-    if isinstance(tiling, ConvPartition):
-        blocks = tiling.blocks
-    else:
-        blocks = conv_blocks(workload, hardware, order=tiling.outer_order if mode == "seed" else None)
-    sch = ConvSchedule(program, plain_form(workload), blocks, sums).write()
+    tiling = with_blocks(tiling, workload, hardware)
+    sch = ConvSchedule(program, plain_form(workload), tiling.blocks, sum_types(hardware)).write()
     return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
 
 

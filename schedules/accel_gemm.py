@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
-from ..decide.gemm.chunks import ProductChunks, product_chunks
-from ..decide.gemm.partition import decide_partition
-from ..decide.gemm.traffic import product_on
-from ..decide.tiling import GemmTiling
+from ..decide.near_tile import with_chunks
+from ..decide.tiling import GemmTiling, ProductChunks
 from ..hardware.description import Hardware
 from ..lowering.accel.backward import backward
 from ..lowering.accel.moves import Block, LoopRV, below, last_loops, on_engine, tiled
@@ -29,13 +27,15 @@ from ..match.access import loads
 from .accel_product import ProductOnChip, sum_types
 
 
-def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling | None = None) -> ScheduledOperator:
-    """The product cut as decided for `hardware.near_tile`, or as `tiling` says, as TIR with blocks given to engines.
+def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling) -> ScheduledOperator:
+    """The product cut as `tiling` says, as TIR with blocks given to engines; where it has no chunks, with those that
+    its partitions have on `hardware.near_tile`.
 
     UnsupportedOperator for operands that are computed or of types that the matrix engine has not.
     """
-    tiling = tiling or decide_partition(program.workload, hardware)
-    chunks = product_chunks(product_on(program.workload, hardware), tiling, hardware)
+    tiling = with_chunks(tiling, program.workload, hardware)
+    chunks = tiling.chunks
+    assert chunks is not None
     schedule = ProductSchedule(program, tiling, chunks, sum_types(hardware))
     main = schedule.write().mod[program.name]
     if chunks.backward:

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from tvm import s_tir, tirx
 
-from ..decide.cuts.cut import Surroundings
-from ..decide.known import known_tiling
-from ..decide.levels.gemm import LevelsTiling, decide_levels
+from ..decide.known import tiling_for
+from ..decide.levels.gemm import LevelsTiling
 from ..decide.options import Options
+from ..decide.surroundings import Surroundings
 from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..lowering.accel.moves import Block, LoopRV, below, on_engine, tiled
@@ -65,11 +65,9 @@ def decided(
 def _cut(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int, options: Options | None
 ) -> LevelsTiling:
-    known = options and known_tiling(workload, hardware, options, Surroundings(behind=behind))
-    if known is None:
-        return decide_levels(workload, hardware, behind=behind)
-    assert isinstance(known, LevelsTiling)
-    return known
+    tiling = tiling_for(workload, hardware, options or Options(), Surroundings(behind=behind))
+    assert isinstance(tiling, LevelsTiling)
+    return tiling
 
 
 def bytes_of(block: s_tir.SBlock, sums: tirx.Buffer) -> int:

@@ -22,7 +22,7 @@ from tvm import s_tir
 
 from ..decide.conv.stride_fold import StrideFold
 from ..decide.conv.tiling import ConvTiling
-from ..decide.fold.wfold import Mode, decide_wfold, product_as_convolution
+from ..decide.fold.wfold import product_as_convolution
 from ..decide.gemm.traffic import ceil_div
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
@@ -46,20 +46,16 @@ from .accel_product import SUMS
 PIECES = 8  # blocks of rows of an image, so that loads, products and stores overlap
 
 
-def apply(
-    program: ConvProgram | GemmProgram, hardware: Hardware, *, mode: Mode = "best", tiling: ConvTiling | None = None
-) -> ScheduledOperator:
-    """The operator cut for `hardware.w_fold`, or as `tiling` says, as TIR with its blocks given to engines; `mode` as
-    decide_wfold.
+def apply(program: ConvProgram | GemmProgram, hardware: Hardware, tiling: ConvTiling) -> ScheduledOperator:
+    """The operator cut as `tiling` says, as TIR with its blocks given to the engines of `hardware.w_fold`.
 
-    UnsupportedOperator for what the engine does not serve, operands that are computed, and types that it has not.
+    UnsupportedOperator for operands that are computed, and types that the engine has not.
     """
     operands: Operands
     if isinstance(program, ConvProgram):
         workload, operands = program.workload, ConvOperands(program)
     else:
         workload, operands = product_as_convolution(program.workload), ProductOperands(program)
-    tiling = tiling or decide_wfold(workload, hardware, mode=mode)
     fold = StrideFold(workload)
     unit = hardware.w_fold
     assert unit is not None  # decide_wfold has refused such a machine

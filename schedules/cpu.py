@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from tvm import tirx
 
-from ..decide.conv.cpu import Source, as_product, decide_conv_on_cpu
+from ..decide.conv.cpu import Source, as_product
 from ..decide.conv.tiling import ConvTiling
-from ..decide.cuts.cut import Surroundings, cut_of
-from ..decide.gemm.cpu import decide_on_cpu
+from ..decide.cuts.cut import cut_of
 from ..decide.gemm.dot_engine import DotEngine, dot_engine
-from ..decide.known import known_tiling
+from ..decide.known import tiling_for
 from ..decide.options import OneCut, Options
+from ..decide.surroundings import Surroundings
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Cpu, Hardware
@@ -33,16 +33,7 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
             # One column: the other operand is the large one, and a vector needs no layout.
             return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
     around = around_product(program, ahead)
-    tiling = known_tiling(program.workload, hardware, options, around, epilogue_of(program)) or decide_on_cpu(
-        program.workload,
-        hardware,
-        form=options.form,
-        microkernel=options.microkernel,
-        packing=around.packing,
-        plain_a=around.plain_a,
-        plain_b=around.plain_b,
-        accumulates_in_output=around.accumulates,
-    )
+    tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, GemmTiling)
     return write_product(program, tiling, dot_engine(program.workload, cpu))
 
@@ -87,15 +78,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
     # Matched again as a product only where the convolution is one.
     product = _product_of(program, options) if as_product(program.workload) is not None else None
     around = around_conv(program, product is not None, options)
-    tiling = known_tiling(program.workload, hardware, options, around, epilogue_of(program)) or decide_conv_on_cpu(
-        program.workload,
-        hardware,
-        form=options.form,
-        packing=around.packing,
-        source=around.source,
-        winograd=options.winograd,
-        tolerance=options.tolerance,
-    )
+    tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, ConvTiling)
     if tiling.form == "gemm":
         assert product is not None and tiling.product is not None
@@ -136,6 +119,7 @@ def around_product(program: GemmProgram, ahead: bool) -> Surroundings:
         plain_a=program.a.buffer is not None,
         plain_b=program.b.buffer is not None,
         accumulates=program.out_dtype == program.workload.acc_dtype,
+        exchanged=program.swapped,
     )
 
 

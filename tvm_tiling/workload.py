@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .errors import WorkloadError, nearest
@@ -126,6 +126,22 @@ class GemmWorkload(_SumOfProducts):
     def bytes(self) -> int:
         """Bytes of A, B and C, each once."""
         return self.batch * ((self.m * self.k + self.k * self.n) * self.d_s + self.m * self.n * self.d_acc)
+
+    def exchanged(self) -> GemmWorkload:
+        """The same multiplication with its operands exchanged: the transposed C is B transposed times A transposed."""
+        row_a = self.n == 1 and self.ldb == 1 and not self.trans_b  # a column, as a row of adjacent elements
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            trans_a=not self.trans_b and not row_a,
+            trans_b=not self.trans_a,
+            lda=None if row_a else self.ldb,
+            ldb=self.lda,
+            ldc=None,
+            memory_a=self.memory_b,
+            memory_b=self.memory_a,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The operator's name and every field, as plain values for JSON."""

@@ -165,7 +165,7 @@ def _product_cuts(
         load_a, load_b = found.load_counts(m, n, k, order)
         cut = replace(
             usual, partition_m=m, partition_n=n, partition_k=k, outer_order=order, split_k=k < size.k,
-            need_acc_buffer=k < size.k, load_a=load_a, load_b=load_b, tile_m=m, tile_n=n,
+            need_acc_buffer=k < size.k, load_a=load_a, load_b=load_b, tile_m=m, tile_n=n, chunks=None,
         )  # fmt: skip
         yield cut, apply(program, hardware, cut).main
 

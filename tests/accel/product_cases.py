@@ -38,7 +38,7 @@ class Case:
         """What the schedule of `tiling`, or of the decision, takes."""
         w = self.workload
         func = prim_func_of(product(w.m, w.n, w.k, w.dtype))
-        scheduled = accel_gemm.apply(match_gemm(func, may_swap=False), self.hardware, tiling)
+        scheduled = accel_gemm.apply(match_gemm(func, may_swap=False), self.hardware, tiling or self.decision)
         return simulate(record(scheduled.main, self.hardware))
 
     def bytes_decided(self) -> tuple[int, int]:
@@ -135,4 +135,5 @@ def _cut(p: Product, d: tt.GemmTiling, rows: int, columns: int, depth: int, orde
         split_k=depth < p.k,
         load_a=load_a,
         load_b=load_b,
+        chunks=None,
     )

@@ -81,12 +81,12 @@ def test_an_edited_schedule_is_another_program_of_the_same_results(operator, edi
 
 def test_another_decision_is_another_program_of_the_same_results():
     matched = match(prim_func_of(product(300, 1500, 200, "int8")), "main")
-    decided = apply(matched, VTA)
-    flipped = replace(decided.tiling, outer_order={"mn": "nm", "nm": "mn"}[decided.tiling.outer_order])
-    smaller = replace(decided.tiling, partition_m=64, partition_n=64, tile_m=16, tile_n=16)
+    decided = tt.decide(matched.workload, VTA)
+    flipped = replace(decided, outer_order={"mn": "nm", "nm": "mn"}[decided.outer_order], chunks=None)
+    smaller = replace(decided, partition_m=64, partition_n=64, tile_m=16, tile_n=16, chunks=None)
     found = [
         program_and_cycles(tvm.IRModule({"main": apply(matched, VTA, tiling).main}))
-        for tiling in (decided.tiling, flipped, smaller)
+        for tiling in (decided, flipped, smaller)
     ]
     assert len({program.instructions.tobytes() for program, _, _ in found}) == 3
     assert len({cycles for _, cycles, _ in found}) == 3

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.cuts.cut import Cut, Surroundings, cut_of, tiling_of
+from tvm_tiling.decide.cuts.cut import Cut, cut_of, tiling_of
 from tvm_tiling.decide.cuts.gemm import BlockedCuts
 from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import DatabaseError, HardwareError
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

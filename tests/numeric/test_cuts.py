@@ -12,8 +12,9 @@ from products import Guarded
 
 import tvm_tiling as tt
 from tvm_tiling.accel.workload_program import plain_operator
-from tvm_tiling.decide.cuts.cut import Cut, Surroundings, cut_of
+from tvm_tiling.decide.cuts.cut import Cut, cut_of
 from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
+from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, packed_operator, schedule_operator
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

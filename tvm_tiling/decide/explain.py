@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .conv.tiling import ConvTiling
 from .levels.gemm import LevelsTiling
@@ -24,6 +24,7 @@ _FOLD = ("stride_fold", "pci", "ws", "bci", "kmax", "kw_pieces")
 _LEAVING = ("aco", "co_block", "pco", "wso", "pco_whole", "pco_remainder")
 _LOOPS = ("loop_order", "block_steps")
 _COUNTS = ("steps", "reads", "weight_rows", "write_rows", "cycles", "utilisation", "predicted_seconds")
+_PROGRAM = ("chunks", "blocks")  # of an accelerator: what its program loads and multiplies
 _HEADLINE = ("mode", "feasible", "reasons", "candidates")
 
 
@@ -37,7 +38,8 @@ _SECTIONS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     GemmTiling.op: (
         ("cut", _CUT),
         ("split-K", _SPLIT),
-        ("CPU", _rest(GemmTiling, _CUT, _SPLIT, _LOADS, _HEADLINE)),
+        ("program", _PROGRAM),
+        ("CPU", _rest(GemmTiling, _CUT, _SPLIT, _LOADS, _PROGRAM, _HEADLINE)),
         ("predicted", _LOADS),
     ),
     ConvTiling.op: (
@@ -97,9 +99,14 @@ def explained(tiling: Decision) -> Iterator[Row]:
     shown = set()
     for section, names in _SECTIONS[tiling.op]:
         for name in names:
-            if getattr(tiling, name) is not None:
-                shown.add(name)
-                yield Row(section, name, _text(name, getattr(tiling, name)), tiling.why(name))
+            value = getattr(tiling, name, None)
+            if value is None:
+                continue
+            shown.add(name)
+            if name in _PROGRAM:
+                yield from _parts(section, value, tiling.why(name))
+            else:
+                yield Row(section, name, _text(name, value), tiling.why(name))
     if isinstance(tiling, ConvTiling):
         for form, seconds, why in tiling.candidates:
             yield Row("compared", form, "refused" if seconds is None else _text("predicted_seconds", seconds), why)
@@ -121,6 +128,13 @@ def explained(tiling: Decision) -> Iterator[Row]:
     for reason in tiling.reasons:
         if reason.field not in shown:
             yield Row("also", reason.field, _text(reason.field, reason.value), reason.why)
+
+
+def _parts(section: str, value: Any, why: str) -> Iterator[Row]:
+    """The fields of a record within a decision; the reason stands beside the first."""
+    for field in fields(value):
+        yield Row(section, field.name, _text(field.name, getattr(value, field.name)), why)
+        why = ""
 
 
 def headline(tiling: Decision) -> str:

@@ -1,12 +1,26 @@
-"""Decisions that are not made: those of a cut that is given, or known to a source that is asked."""
+"""The decision of an operator where it stands: a cut's that is given, or known to a source that is asked, or made."""
 
 from __future__ import annotations
 
 from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .cuts.cut import Surroundings, Tiling, tiling_of
+from .cuts.cut import Tiling, tiling_of
+from .decide import decided
 from .options import Options
+from .rnn.column_product import ColumnTiling
+from .surroundings import Surroundings
+
+
+def tiling_for(
+    workload: GemmWorkload | ConvWorkload,
+    hardware: Hardware,
+    options: Options,
+    around: Surroundings,
+    epilogue: str = "",
+) -> Tiling | ColumnTiling:
+    """The decision of a cut that is given or known, else of the formulas. `epilogue` names what is fused behind."""
+    return known_tiling(workload, hardware, options, around, epilogue) or decided(workload, hardware, options, around)
 
 
 def known_tiling(

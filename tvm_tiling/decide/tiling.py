@@ -53,13 +53,41 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
+@dataclass(frozen=True)
+class ProductChunks:
+    """Pieces of a cut, in elements, and how they take turns.
+
+    The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles.
+    `tile_m` x `tile_n` x `depth` is one instruction of the matrix engine. `versions` are how many steps of an operand
+    may be in its buffer at once. `stays` is the operand, "a" or "b", of which a step stays, with all of k, while the
+    other one passes by; "" where K is split. `backward`: its partitions are walked from the last one to the first.
+    `whole_a`, `whole_b`: the operand stays as a whole. `sums` is the memory of the sums, "acc" or "out",
+    `versions_sums` how many blocks of them take turns there.
+    """
+
+    step_m: int
+    step_n: int
+    depth: int
+    tile_m: int
+    tile_n: int
+    versions_a: int
+    versions_b: int
+    whole_a: bool
+    whole_b: bool
+    stays: str
+    backward: bool
+    sums: str
+    versions_sums: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class GemmTiling(Decision):
     """How a matrix product is cut (pages 01 and 03). Sizes in elements, `acc_bytes` in bytes.
 
     `outer_order` "mn" walks m outside n (the seed's flag 1), "nm" n outside m (flag 0); `inner_order` likewise within a
-    partition. `load_a` and `load_b` are how often each operand is read from memory. The fields after `utilisation` are
-    those of a CPU and None on other machines.
+    partition. `load_a` and `load_b` are how often each operand is read from memory. `form` and the fields after it are
+    those of a CPU and None on other machines. On an accelerator with buffers `chunks` is what its program loads and
+    multiplies at once, and in which order: the partition is the bound of it, and what its traffic is predicted from.
     """
 
     op: ClassVar[str] = "gemm"
@@ -78,6 +106,7 @@ class GemmTiling(Decision):
     load_b: int
     utilisation: float
     feasible: bool = True  # False only in mode="seed", whose literal cut may exceed a buffer
+    chunks: ProductChunks | None = None
     form: str | None = None  # "normal", "inline", "nocopy", "pack", "stream"
     mr: int | None = None  # rows of the register tile
     nr: int | None = None  # columns of the register tile: z vectors of `lanes`

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.cuts.cut import Cut, Surroundings, tiling_of
+from ..decide.cuts.cut import Cut, tiling_of
+from ..decide.surroundings import Surroundings
 from ..errors import DatabaseError, HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload

@@ -1,8 +1,10 @@
-"""The blocks of a convolution on a matrix engine as data."""
+"""The decision of a convolution on a matrix engine as data: page 01's matrix multiplication, and the blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ..tiling import GemmTiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,3 +36,14 @@ class ConvBlocks:
     bytes_a: int
     bytes_b: int
     cycles: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvPartition(GemmTiling):
+    """A convolution as its matrix multiplication, and the blocks that its schedule is written from.
+
+    The partition and its load counts are those of the matrix multiplication, which bounds what a rectangle of points
+    with its halo can do: a prediction. What is loaded and multiplied is told by `blocks`.
+    """
+
+    blocks: ConvBlocks

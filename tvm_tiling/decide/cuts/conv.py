@@ -23,10 +23,11 @@ from ..conv.cost import ConvCut
 from ..conv.cpu import ConvForms, Source, as_product
 from ..conv.tiling import ConvTiling
 from ..gemm.traffic import ceil_div
+from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling
 from .gemm import BlockedCuts, StreamCuts
 from .record import Blocks, Cut, Value
-from .rule import Surroundings, changed, fewer, halves_and_doubles, integer, integers, one_of, order, refuse_registers
+from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of, order, refuse_registers
 
 
 def conv_forms(workload: ConvWorkload, hardware: Hardware, cpu: Cpu, around: Surroundings) -> ConvForms:

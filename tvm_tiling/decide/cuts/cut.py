@@ -19,6 +19,7 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..conv.tiling import ConvTiling
 from ..levels.gemm import LevelsTiling, has_levels
 from ..options import GIVEN
+from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling
 from .conv import DirectCuts, ProductCuts, conv_forms
 from .depthwise import DepthwiseCuts
@@ -27,10 +28,10 @@ from .gemm import BlockedCuts, StreamCuts
 from .levels import LevelsCuts
 from .partition import partition_rule
 from .record import Blocks, Cut, Value
-from .rule import CutRule, Surroundings, Tiling, because
+from .rule import CutRule, Tiling, because
 from .wfold import WFoldMachineCuts
 
-__all__ = ["Blocks", "Cut", "Surroundings", "Tiling", "Value", "cut_of", "rule_for", "rules_for", "tiling_of"]
+__all__ = ["Blocks", "Cut", "Tiling", "Value", "cut_of", "rule_for", "rules_for", "tiling_of"]
 
 
 def cut_of(

@@ -22,10 +22,10 @@ from ...workload import GemmWorkload
 from ..gemm.choice import ProductChoice, StreamCut, power_of_two
 from ..gemm.cost import CpuCut
 from ..gemm.traffic import ceil_div
+from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling
 from .record import Blocks, Cut, Value
 from .rule import (
-    Surroundings,
     Undivided,
     changed,
     fewer,

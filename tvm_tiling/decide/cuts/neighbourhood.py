@@ -15,7 +15,8 @@ from types import MappingProxyType
 from ...errors import DatabaseError, HardwareError, TilingError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
-from .cut import Surroundings, Tiling, rules_for
+from ..surroundings import Surroundings
+from .cut import Tiling, rules_for
 from .features import features_of
 from .record import Cut, Value
 from .rule import CutRule

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.block_time import BlockTimes, Columns, ConvFacts
 from ..conv.blocks import blocks_at, candidates, conv_blocks
-from ..conv.cut import ConvBlocks
+from ..conv.cut import ConvBlocks, ConvPartition
 from ..gemm.partition import decide_partition, partition_tiling
 from ..gemm.traffic import Cut as Partition
 from ..gemm.traffic import Product, ceil_div, product_on
@@ -147,13 +146,6 @@ class PartitionCuts(Undivided):
 def _whole(partition: int, size: int, block: int) -> int:
     """A partition clipped to the dimension: all of it, or whole blocks."""
     return size if partition >= size else max(1, partition // block) * block
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvPartition(GemmTiling):
-    """A convolution's cut as its matrix product, with the blocks that its schedule is written from."""
-
-    blocks: ConvBlocks
 
 
 class ConvPartitionCuts(Undivided):

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeAlias, TypeVar
 
 from ...errors import DatabaseError, HardwareError
-from ..conv.cpu import Source
 from ..conv.tiling import ConvTiling
-from ..conv.winograd import TOLERANCE
 from ..levels.gemm import LevelsTiling
 from ..tiling import Decision, GemmTiling, Reason
 from .record import Cut, Value
 
 Tiling: TypeAlias = GemmTiling | ConvTiling | LevelsTiling
 _Decision = TypeVar("_Decision", bound=Decision)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What the place of an operator settles, and neither a decision nor a cut.
-
-    `ahead`: weights arrive packed. Of a product on a CPU `plain_a` and `plain_b`: the operand can be read in place;
-    `accumulates`: sums may wait in the output. Of a convolution on a CPU `source`: how its operands lie, None for dense
-    ones in the workload's layout; `winograd` and `tolerance` as in decide_conv_on_cpu. On an accelerator with levels
-    `behind`: bytes per result that the innermost one holds for what is fused behind.
-    """
-
-    ahead: bool = False
-    plain_a: bool = True
-    plain_b: bool = True
-    accumulates: bool = True
-    source: Source | None = None
-    winograd: bool = True
-    tolerance: float = TOLERANCE
-    behind: int = 0
-
-    @property
-    def packing(self) -> str:
-        """When weights are packed."""
-        return "ahead" if self.ahead else "run"
 
 
 class CutRule(Protocol):

@@ -18,11 +18,9 @@ whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
-from ..tiling import GemmTiling
+from ..tiling import GemmTiling, ProductChunks
 from .traffic import Product, ceil_div
 from .unsplit import unsplit_walk
 
@@ -30,33 +28,6 @@ MOST_CUTS = 8  # pieces of a partition along k
 MOST_VERSIONS = 16
 WORTH = 0.002  # part of the time that more instructions have to win
 EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
-
-
-@dataclass(frozen=True)
-class ProductChunks:
-    """Pieces of a cut, in elements, and how they take turns.
-
-    The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles.
-    `tile_m` x `tile_n` x `depth` is one instruction of the matrix engine. `versions` are how many steps of an operand
-    may be in its buffer at once. `stays` is the operand, "a" or "b", of which a step stays, with all of k, while the
-    other one passes by; "" where K is split. `backward`: its partitions are walked from the last one to the first.
-    `whole_a`, `whole_b`: the operand stays as a whole. `sums` is the memory of the sums, "acc" or "out",
-    `versions_sums` how many blocks of them take turns there.
-    """
-
-    step_m: int
-    step_n: int
-    depth: int
-    tile_m: int
-    tile_n: int
-    versions_a: int
-    versions_b: int
-    whole_a: bool
-    whole_b: bool
-    stays: str
-    backward: bool
-    sums: str
-    versions_sums: int
 
 
 def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...decide.cuts.cut import Surroundings, rule_for
+from ...decide.cuts.cut import rule_for
 from ...decide.cuts.features import features_of
 from ...decide.cuts.record import Cut
 from ...decide.cuts.rule import CutRule
+from ...decide.surroundings import Surroundings
 from ...errors import TilingError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload

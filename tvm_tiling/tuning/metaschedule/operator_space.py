@@ -6,8 +6,8 @@ from tvm import tirx
 
 from ...decide.conv.cpu import as_product
 from ...decide.cuts.neighbourhood import Space, neighbourhood
-from ...decide.cuts.rule import Surroundings
 from ...decide.options import Options
+from ...decide.surroundings import Surroundings
 from ...errors import UnsupportedOperator
 from ...hardware.description import Hardware
 from ...match import ConvProgram, GemmProgram, match

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ...decide.cuts.cut import Cut, Surroundings, cut_of, tiling_of
+from ...decide.cuts.cut import Cut, cut_of, tiling_of
+from ...decide.surroundings import Surroundings
 from ...errors import DatabaseError, HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
 from ...workload import GemmWorkload

@@ -6,7 +6,7 @@ import json
 import time
 
 from ...decide.cuts.cut import rules_for
-from ...decide.cuts.rule import Surroundings
+from ...decide.surroundings import Surroundings
 from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware
 from ..measuring.contest import Alone, Contest
