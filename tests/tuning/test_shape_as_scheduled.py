@@ -7,10 +7,10 @@ from shapes import CPU, VTA, conv, gemm
 from simulated_shapes import cycles
 
 from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.match import match
 from tvm_tiling.schedule import tiling_schedule
-from tvm_tiling.tuning.shapes.as_scheduled import as_scheduled
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.workload import GemmWorkload
 

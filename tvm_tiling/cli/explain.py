@@ -51,6 +51,9 @@ def command(
     form: str = typer.Option(
         "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold for page 05's machine."
     ),
+    weights: str = typer.Option(
+        "plain", help="plain, or packed: prepacked when a model is compiled (an operator's, on a CPU)."
+    ),
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
@@ -62,8 +65,10 @@ def command(
     """
     sizes = OpenSizes(batch, dim, shape)
     if len(operator) == 1 and is_model(operator[0]):
-        if (mode, prefer, form) != ("best", "utilisation", ""):
-            raise WorkloadError("--mode, --prefer and --form are for an operator; a model's are all decided as best")
+        if (mode, prefer, form, weights) != ("best", "utilisation", "", "plain"):
+            raise WorkloadError(
+                "--mode, --prefer, --form and --weights are for an operator; a model's are all decided as best"
+            )
         from .explain_model import explain
 
         explain(operator[0], hardware, sizes, as_json)
@@ -77,7 +82,7 @@ def command(
             f"prefer = {prefer!r} needs page 01's buffers, {machine.name} has none; accepted: utilisation"
         )
     start = time.perf_counter()
-    tiling = decide(workload, machine, mode=mode, prefer=prefer, form=form or None)  # type: ignore[arg-type]
+    tiling = decide(workload, machine, mode=mode, prefer=prefer, form=form or None, weights=weights)  # type: ignore[arg-type]
     seconds = time.perf_counter() - start
     if as_json:
         print_json(

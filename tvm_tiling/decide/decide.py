@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
+from .as_scheduled import asked_for
 from .conv.cpu import decide_conv_on_cpu
 from .conv.tiling import ConvTiling
 from .fold.wfold import decide_wfold, product_as_convolution
@@ -49,8 +50,10 @@ def decide(
     that are prepacked when a model is compiled, on CPUs; "plain" ones are packed while a kernel runs.
 
     A convolution on a machine with buffers is a ConvPartition: its matrix multiplication with the blocks of the
-    program; on a machine with several storage levels it is a LevelsTiling. The column engine takes matrix-vector
-    multiplications: a ColumnTiling, and recurrent layers: an RnnTiling, as on a CPU an RnnCpuTiling.
+    program; a pointwise one is decided as the matrix multiplication, points by output channels, that it is scheduled
+    as, and so is a single column on a CPU, as a single row. On a machine with several storage levels a convolution is a
+    LevelsTiling. The column engine takes matrix-vector multiplications: a ColumnTiling, and recurrent layers: an
+    RnnTiling, as on a CPU an RnnCpuTiling.
     Raises HardwareError if the machine has no unit for it or nothing fits, UnsupportedOperator for an unknown workload
     or one that the form does not support.
     """
@@ -73,11 +76,10 @@ def decide(
         _refuse(partition, machine)
     if isinstance(workload, RnnWorkload):
         return _recurrent(workload, machine, mode, form)
-    around = Surroundings(ahead=weights == "packed")
-    if machine.cpu is not None and isinstance(workload, GemmWorkload) and workload.n == 1 < workload.m:
-        workload, around = workload.exchanged(), replace(around, exchanged=True)
+    asked, ahead = asked_for(workload, machine, weights == "packed")
+    around = Surroundings(ahead=ahead, exchanged=asked != workload and machine.cpu is not None)
     given = {name: value for name, (value, _) in partition.items()}
-    return decided(workload, machine, Options(form=form, mode=mode, ahead=around.ahead), around, given)
+    return decided(asked, machine, Options(form=form, mode=mode, ahead=ahead), around, given)
 
 
 def decided(

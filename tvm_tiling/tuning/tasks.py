@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..decide.as_scheduled import asked_for
 from ..decide.cuts.neighbourhood import neighbourhood
 from ..decide.epilogue import said
 from ..errors import HardwareError, UnsupportedOperator
@@ -15,7 +16,6 @@ from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measurer
 from .outcome import ModelTuneReport, TaskReport
 from .session import Progress, Settings, Tuning
-from .shapes.as_scheduled import asked_for
 from .shapes.trials import TrialLog
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..decide.as_scheduled import asked_for
 from ..decide.cuts.neighbourhood import neighbourhood
 from ..decide.epilogue import NONE, said
 from ..errors import WorkloadError
@@ -19,7 +20,6 @@ from .outcome import ModelTuneReport, TuneReport
 from .progress import Bar
 from .search import CostModel, SearchRules
 from .session import Progress, Settings, Tuning, run
-from .shapes.as_scheduled import asked_for
 from .shapes.database import ShapeDatabase
 from .shapes.key import Workload
 from .shapes.trials import TrialLog

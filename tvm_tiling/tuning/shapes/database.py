@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ...decide.as_scheduled import as_scheduled
 from ...decide.conv.tiling import ConvTiling
 from ...decide.cuts.cut import Cut, Tiling, cut_of
 from ...decide.levels.gemm import LevelsTiling
@@ -22,7 +23,6 @@ from ...plain_text import plain_json
 from ...whole_file import whole_file
 from ..machine import Target, machine_of
 from ..measuring.measurer import Measurer
-from .as_scheduled import as_scheduled
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
 from .candidates import MOST
 from .check import CheckReport, check

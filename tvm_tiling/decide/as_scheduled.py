@@ -1,19 +1,16 @@
-"""What a machine's schedules take an operator for.
+"""What a machine's schedules take an operator for: what is decided, asked of a database, and measured in its place.
 
 On a matrix engine a pointwise convolution is a matrix product; on a CPU a product with one column is one with one row.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ...decide.conv.cpu import as_product
-from ...hardware.description import Hardware
-from ...workload import ConvWorkload, GemmWorkload
-from .key import Workload, dense_rows
+from ..hardware.description import Hardware
+from ..workload import ConvWorkload, GemmWorkload
+from .conv.cpu import as_product
 
 
-def as_scheduled(workload: Workload, hardware: Hardware) -> Workload:
+def as_scheduled(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> GemmWorkload | ConvWorkload:
     """The operator that is asked for, cut and measured where `workload` is computed on `hardware`.
 
     A matrix engine takes convolutions of one tap, without stride, border and groups, as products: points by output
@@ -29,16 +26,14 @@ def as_scheduled(workload: Workload, hardware: Hardware) -> Workload:
     return GemmWorkload(m=w.h * w.w, n=w.co, k=w.ci, dtype=w.dtype, acc_dtype=w.acc_dtype, trans_a=True, trans_b=True)
 
 
-def asked_for(workload: Workload, hardware: Hardware, ahead: bool) -> tuple[Workload, bool]:
-    """The operator that a schedule asks a source of cuts for, and whether that takes its weights packed.
+def asked_for(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool
+) -> tuple[GemmWorkload | ConvWorkload, bool]:
+    """The operator that a schedule decides, or asks a source of cuts for, and whether that takes its weights packed.
 
     A CPU's kernels store rows, so the operands of a product with one column change places; and weights that are one
     column are read as they are.
     """
     if hardware.cpu is None or not isinstance(workload, GemmWorkload) or workload.n > 1:
         return as_scheduled(workload, hardware), ahead
-    w = workload
-    if w.m == 1 or (w.lda, w.ldb, w.ldc) != dense_rows(w):
-        return w, False
-    rows = replace(w, m=1, n=w.m, trans_a=False, trans_b=not w.trans_a, lda=None, ldb=None, ldc=None)
-    return replace(rows, memory_a=w.memory_b, memory_b=w.memory_a), False
+    return (workload if workload.m == 1 else workload.exchanged()), False
