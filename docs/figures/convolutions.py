@@ -30,7 +30,7 @@ def forms() -> Drawing:
     drawing.text(20, 26, f"Predicted time of each form, {CPU.name}, float32, weights packed ahead", kind="title")
     y = 54
     for name, layer in LAYERS.items():
-        decision = tt.decide(layer, CPU)
+        decision = tt.decide(layer, CPU, weights="packed")
         assert isinstance(decision, tt.ConvTiling)
         priced = [(form, seconds) for form, seconds, _ in decision.candidates if seconds is not None]
         dearest = max(seconds for _, seconds in priced)

@@ -205,7 +205,7 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("explain", "net.onnx", "--form", "direct"), "--mode, --prefer and --form are for an operator"),
+        (("explain", "net.onnx", "--form", "direct"), "--mode, --prefer, --form and --weights are for an operator"),
         (("explain", "gemm 4 4 4", "--batch", "2"), "--batch, --dim and --shape are for models"),
         (("explain", "net.onnx", "--hardware", "neartile"), "neartile has no cpu"),
         (("explain", "compiled.tar", "--hardware", "neartile"), "compiled.tar is compiled already"),

@@ -64,6 +64,8 @@ def decide(
     if weights not in WEIGHTS:
         raise UnsupportedOperator(f"weights = {weights!r}; accepted: {', '.join(map(repr, WEIGHTS))}")
     machine = hardware if isinstance(hardware, Hardware) else _machine(hardware)
+    if weights == "packed" and machine.cpu is None:
+        raise HardwareError(f"weights = 'packed' is for CPUs, {machine.name} has no cpu; accepted: 'plain'")
     # What page 01's machine takes and others do not, with the one value that says nothing.
     partition: dict[str, tuple[object, object]] = {
         "prefer": (prefer, "utilisation"),
