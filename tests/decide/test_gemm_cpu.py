@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import statistics
 import time
 from dataclasses import fields, replace
@@ -346,3 +348,31 @@ def test_forms_that_bytes_cannot_take(form):
 def test_a_machine_without_a_cpu():
     with pytest.raises(HardwareError, match=r"neartile has no cpu; accepted: "):
         decide_on_cpu(GemmWorkload(m=8, n=8, k=8), Hardware.load("neartile"))
+
+
+@pytest.mark.parametrize(
+    ("batch", "count", "shares"), [(12, 8, (4, 1, 2, 1)), (3, 2, (1, 1, 2, 1)), (8, 8, (8, 1, 1, 1))]
+)
+def test_a_batch_is_shared_by_the_cheapest_factorisation(batch, count, shares):
+    """Twelve on eight cores would leave half of them idle in the second turn."""
+    hardware, workload = cores(count), GemmWorkload(m=64, n=64, k=64, batch=batch)
+    t = tt.decide(workload, hardware)
+    assert (t.threads_batch, t.threads_m, t.threads_n, t.threads_k) == shares
+    model = CpuModel(workload, hardware.cpu, dot_engine(workload, hardware.cpu))
+
+    def cycles(threads: tuple[int, ...]) -> float:
+        vectors, outside = t.nr // t.lanes, t.inner_order == "mn"
+        return model.cycles(CpuCut(threads, t.mr, vectors, t.partition_k, t.partition_n, outside, t.keep, t.pack_b))
+
+    every = [s for s in itertools.product(range(1, count + 1), repeat=3) if math.prod(s) == count and s[0] <= batch]
+    assert len(every) > 2
+    assert all(cycles(shares) <= cycles((*s, 1)) for s in every)
+
+
+@pytest.mark.parametrize("size", [256, 1024])
+def test_float64_costs_twice_float32(size):
+    single, double = (
+        tt.decide(GemmWorkload(m=size, n=size, k=size, dtype=dtype), ICE_LAKE) for dtype in ("float32", "float64")
+    )
+    assert 1.8 < double.predicted_seconds / single.predicted_seconds < 2.3
+    assert double.utilisation > 0.85

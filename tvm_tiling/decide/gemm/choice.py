@@ -114,13 +114,18 @@ class ProductChoice:
         yield 1, 1, 1, 1
         if cores == 1:
             return
-        tb = min(cores, w.batch)
-        left = cores // tb
-        for tm in _divisors(left):
-            for tn in _divisors(left // tm):
-                tk = left // (tm * tn)
-                if tm <= tiles and tn <= panels and (tk == 1 or (few and w.k >= 256 * tk)):
-                    yield tb, tm, tn, tk
+        for tb in self.batch_shares(cores):
+            left = cores // tb
+            for tm in _divisors(left):
+                for tn in _divisors(left // tm):
+                    tk = left // (tm * tn)
+                    if tm <= tiles and tn <= panels and (tk == 1 or (few and w.k >= 256 * tk)):
+                        yield tb, tm, tn, tk
+
+    def batch_shares(self, cores: int) -> list[int]:
+        """Into how many shares a batch may be cut: what divides the cores, and the batch itself; the most first."""
+        most = min(cores, self.w.batch)
+        return sorted({most, *(d for d in _divisors(cores) if d <= most)}, reverse=True)
 
     def blocks(
         self, rows: int, vectors: int, keep: int, threads: tuple[int, int, int, int], whole_k: bool
@@ -232,9 +237,9 @@ class ProductChoice:
         side = power_of_two(min(8, lanes, 24 // w.m, w.n)) if w.trans_b else max(1, min(8, 16 // w.m, w.k))
         room = max(lanes, int(self.model.l2) // 4 // (w.m * self.model.word) // lanes * lanes)
         for cores in sorted({1, self.cpu.cores}):
-            tb = min(cores, w.batch)
-            tn = cores // tb
-            yield StreamCut(tb, tn, side, min(room, self.stream_share(tn)))
+            for tb in self.batch_shares(cores):
+                tn = cores // tb
+                yield StreamCut(tb, tn, side, min(room, self.stream_share(tn)))
 
     def stream_share(self, threads: int) -> int:
         """Columns of one core, in whole vectors."""

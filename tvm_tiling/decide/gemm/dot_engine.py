@@ -19,7 +19,8 @@ OPERAND_TYPES = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
 
 @dataclass(frozen=True)
 class DotEngine:
-    """An instruction form. `group`: summed elements a lane takes at once; `speed`: multiply-adds beside a float32 lane.
+    """An instruction form. `group`: summed elements a lane takes at once; `speed`: multiply-adds of a lane beside those
+    of a float32 lane, the fewer lanes of a wider type not counted.
 
     `operand` is the type operands have in packed buffers, `offset` what is added to A on the way there.
     """
@@ -46,7 +47,7 @@ def dot_engine(workload: GemmWorkload | ConvWorkload, cpu: Cpu) -> DotEngine:
     dtype, acc = workload.dtype, workload.acc_dtype or workload.dtype
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         kind = "float64" if "float64" in (dtype, acc) else "float32"
-        return DotEngine(f"fma.{kind}", 1, kind, kind, 1.0 if kind == "float32" else 0.5)
+        return DotEngine(f"fma.{kind}", 1, kind, kind, 1.0)
     if dtype not in OPERAND_TYPES:
         raise UnsupportedOperator(f"products of {dtype} on a CPU; accepted: {', '.join(OPERAND_TYPES)}")
     if acc != "int32":
