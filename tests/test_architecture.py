@@ -174,7 +174,6 @@ KNOWN_CIRCLES = {
     "accel.program.disassembler": 3,
     "accel.report.report": 2,
     "decide.conv.tiling": 13,
-    "hardware.caches": 5,
     "model.accel.executable": 2,
     "model.accel.operator": 2,
     "tuning.measuring.runner": 3,

@@ -69,4 +69,4 @@ def levels(count: int) -> Hardware:
     """A machine with that many levels; three are the preset dla3."""
     if count == 3:
         return Hardware.load("dla3")
-    return from_toml(ENGINE + {2: TWO, 4: FOUR}[count] + ARRAY, f"{count} levels")
+    return from_toml(Hardware, ENGINE + {2: TWO, 4: FOUR}[count] + ARRAY, f"{count} levels")

@@ -174,5 +174,5 @@ def test_any_accelerator_comes_back_from_toml_and_from_a_table(tmp_path_factory,
     file.write_text(machine.to_toml())
     again = Hardware.load(file)
     assert again == machine and again.fingerprint() == machine.fingerprint()
-    assert from_dict(machine.to_dict(), "table") == machine
+    assert from_dict(Hardware, machine.to_dict(), "table") == machine
     assert hash(again) == hash(machine)

@@ -52,7 +52,7 @@ def predicted_boundary(latency: int, tolerance: float) -> int:
 
 @pytest.mark.parametrize(("latency", "rows"), [(200, 32), (700, 128), (2000, 256), (4000, 512), (9000, 1024)])
 def test_boundary_shapes_are_where_the_pipelines_fill_says(latency, rows):
-    hardware = from_toml(ENGINE.format(latency=latency), "filling")
+    hardware = from_toml(Hardware, ENGINE.format(latency=latency), "filling")
     with ShapeDatabase("sqlite://") as db:
         db.generate(target=hardware, shapes=[gemm(ROWS, 256, 64)], limit=3, candidates=1, threshold=None)
         along_m = [
@@ -131,7 +131,6 @@ def test_what_each_limit_refuses():
     assert not capacity(cut((512, 512, 512), (512, 512, 512), (512, 32, 512)), shape, hardware)
     assert not alignment(cut((256, 256, 512), (128, 128, 512), (24, 32, 32)), shape, hardware)
     assert not nesting(cut((256, 256, 512), (96, 128, 512), (32, 32, 32)), shape, hardware)
-    shallow = from_toml(
-        "\n".join([hardware.to_toml().replace('name = "dla3"', ""), "[queues]\ndepth = 4\n"]), "shallow"
-    )
+    text = "\n".join([hardware.to_toml().replace('name = "dla3"', ""), "[queues]\ndepth = 4\n"])
+    shallow = from_toml(Hardware, text, "shallow")
     assert not queue_depth(good, shape, shallow)

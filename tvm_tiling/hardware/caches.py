@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .description import Cache
+from .cpu import Cache
 from .microarchitecture import KIB, Microarchitecture
 
 LINE = 64  # bytes, where the system does not tell

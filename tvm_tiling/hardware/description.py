@@ -17,7 +17,9 @@ from ..errors import HardwareError
 from . import checks
 from .column import LATENCIES, Column
 from .cpu import Cache, Cpu
+from .detect import detect_cpu
 from .energy import Energy
+from .file import load, toml_text
 from .memory import BUFFERS, MEMORIES, Level, Memory
 from .near_tile import NearTile
 from .queues import Queues
@@ -84,8 +86,6 @@ class Hardware:
         :mod:`tvm_tiling.hardware.detect` and named in `cpu.assumed`. HardwareError where the CPU is neither x86-64
         with AVX2 and FMA nor AArch64.
         """
-        from .detect import detect_cpu
-
         cpu = detect_cpu()
         return cls(name=f"{cpu.mcpu or cpu.arch}-{cpu.cores}c", cpu=cpu)
 
@@ -95,9 +95,7 @@ class Hardware:
 
         HardwareError names the file, the table and the field, and what would be accepted.
         """
-        from .file import load
-
-        return load(name_or_path)
+        return load(cls, name_or_path)
 
     @classmethod
     def neartile(
@@ -196,8 +194,6 @@ class Hardware:
 
     def to_toml(self) -> str:
         """The description as a TOML file that :meth:`load` reads back as an equal Hardware."""
-        from .file import toml_text
-
         return toml_text(self)
 
     def fingerprint(self) -> str:

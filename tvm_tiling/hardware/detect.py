@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ..errors import HardwareError
 from .caches import read_caches, read_text
+from .cpu import Cpu
 from .cpuinfo import CpuInfo, parse_cpuinfo
-from .description import Cpu
 from .microarchitecture import APPLE_M1, AVX512, GENERIC, Microarchitecture, find_arm, find_x86
 from .usable import affinity, cpu_limit, group_by_core, whole_cpus
 

@@ -1,7 +1,8 @@
 """Machines as TOML files: one table per unit, one key per field, nothing else.
 
 The dataclasses of the units are the schema: their fields are the known keys, those without default the required
-ones, and their own checks the accepted ranges. To add a machine, write a file; to add a unit, add its dataclass.
+ones, and their own checks the accepted ranges. To add a machine, write a file; to add a unit, add its dataclass. The
+whole machine is one as well, and is passed in: this module knows no description.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import HardwareError, nearest
 from ..plain_text import TextError, plain_toml
-from .description import Hardware
 
 PRESETS = Path(__file__).parent / "presets"
 
@@ -27,27 +27,27 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
-def load(name_or_path: str | os.PathLike[str]) -> Hardware:
-    """See :meth:`Hardware.load`."""
+def load(kind: type[T], name_or_path: str | os.PathLike[str]) -> T:
+    """The machine of a preset or of a file; see :meth:`Hardware.load`."""
     name = os.fspath(name_or_path)
     is_path = not isinstance(name_or_path, str) or name.endswith(".toml") or "/" in name or os.sep in name
     if is_path:
-        return _parse(_read(Path(name)), name, default_name=Path(name).stem)
+        return _parse(kind, _read(Path(name)), name, default_name=Path(name).stem)
     if name not in preset_names():
         raise HardwareError(
             f"unknown hardware preset {name!r}: {nearest(name, preset_names())}; or a path to a TOML file"
         )
-    return _parse(_read(PRESETS / f"{name}.toml"), f"{name}.toml", default_name=name)
+    return _parse(kind, _read(PRESETS / f"{name}.toml"), f"{name}.toml", default_name=name)
 
 
-def from_toml(text: str, place: str) -> Hardware:
+def from_toml(kind: type[T], text: str, place: str) -> T:
     """The machine that TOML text describes; HardwareError names `place`, the line or the field."""
-    return _parse(text, place, default_name=place)
+    return _parse(kind, text, place, default_name=place)
 
 
-def from_dict(table: Any, place: str) -> Hardware:
+def from_dict(kind: type[T], table: Any, place: str) -> T:
     """The machine of :meth:`Hardware.to_dict`'s table; HardwareError names `place` and the field."""
-    return _build(Hardware, _without_none(table), place, "")
+    return _build(kind, _without_none(table), place, "")
 
 
 def _without_none(value: Any) -> Any:
@@ -57,8 +57,8 @@ def _without_none(value: Any) -> Any:
     return [_without_none(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def toml_text(hardware: Hardware) -> str:
-    """See :meth:`Hardware.to_toml`."""
+def toml_text(hardware: Any) -> str:
+    """The text that :func:`from_toml` reads back as an equal machine."""
     lines: list[str] = []
     _write_table(lines, "", hardware)
     return "\n".join(lines).strip() + "\n"
@@ -73,14 +73,14 @@ def _read(path: Path) -> str:
         raise HardwareError(f"{path}: byte {error.start} is not UTF-8; accepted: a TOML file") from None
 
 
-def _parse(text: str, file: str, default_name: str) -> Hardware:
+def _parse(kind: type[T], text: str, file: str, default_name: str) -> T:
     try:
         table = plain_toml(text)
     except TextError as error:
         at = re.search(r"at line (\d+)", str(error))
         line = int(at.group(1)) if at else text.count("\n") + 1
         raise HardwareError(f"{file}:{line}: {error}") from None
-    return _build(Hardware, {"name": default_name, **table}, file, "")
+    return _build(kind, {"name": default_name, **table}, file, "")
 
 
 def _build(kind: type[T], table: Any, file: str, where: str) -> T:

@@ -117,7 +117,7 @@ class _Reader:
         if self.line == len(self.lines):
             raise self._error(".machine without .end")
         try:
-            self.hardware = from_toml("\n".join(self.lines[start : self.line]), "machine")
+            self.hardware = from_toml(Hardware, "\n".join(self.lines[start : self.line]), "machine")
         except HardwareError as error:
             raise self._error(str(error)) from None
         self.line += 1

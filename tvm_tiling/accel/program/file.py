@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...errors import HardwareError, ProgramError
+from ...hardware.description import Hardware
 from ...hardware.file import from_dict
 from ...plain_text import plain_json
 from ...whole_file import whole_file
@@ -114,7 +115,7 @@ def _parse(start: bytes, content: memoryview) -> Program:
     if place != len(content):
         raise ProgramError(f"{len(content) - place} bytes behind the last constant, accepted: none")
     return Program(
-        hardware=from_dict(header["hardware"], "hardware"),
+        hardware=from_dict(Hardware, header["hardware"], "hardware"),
         queues=tuple(_listed(header, "queues")),
         instructions=np.frombuffer(content[length:], dtype=INSTRUCTION, count=count),
         constants=constants,

@@ -110,6 +110,6 @@ def refusal(wanted: Fingerprint, own: Hardware) -> str:
 @functools.lru_cache(maxsize=16)
 def _hardware(text: str) -> Hardware:
     try:
-        return from_toml(text, "a session's question")
+        return from_toml(Hardware, text, "a session's question")
     except HardwareError as error:
         raise DatabaseError(f"no question of a session: {error}") from None
