@@ -173,7 +173,6 @@ def test_no_circles():
 KNOWN_CIRCLES = {
     "accel.program.disassembler": 3,
     "accel.report.report": 2,
-    "decide.conv.tiling": 13,
     "model.accel.executable": 2,
     "model.accel.operator": 2,
     "tuning.measuring.runner": 3,

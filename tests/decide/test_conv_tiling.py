@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from tvm_tiling.decide.conv.tiling import Candidate, ConvTiling
-from tvm_tiling.decide.explain import explained
 from tvm_tiling.decide.tiling import Reason
 
 COMPARED = (Candidate("direct", 2.5e-4, "weights from the second cache"), Candidate("wfold", None, "64 channels"))
@@ -21,12 +20,12 @@ TILING = ConvTiling(
 
 
 def test_forms_that_were_compared_are_shown_with_their_time_or_refused():
-    rows = [(row.name, row.value, row.why) for row in explained(TILING) if row.section == "compared"]
+    rows = [(row.name, row.value, row.why) for row in TILING.explained() if row.section == "compared"]
     assert rows == [("direct", "0.00025 s", "weights from the second cache"), ("wfold", "refused", "64 channels")]
 
 
 def test_only_what_belongs_to_the_machine_is_shown():
-    shown = {row.name: (row.section, row.value) for row in explained(TILING) if row.section != "compared"}
+    shown = {row.name: (row.section, row.value) for row in TILING.explained() if row.section != "compared"}
     assert shown == {
         "form": ("form", "direct"),
         "stride_fold": ("fold", "1"),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.explain import explained
 from ..decide.tiling import GemmTiling
 from ..lowering.threads import bind_workers, own_core, usable_core_count, use_all_cores
 from ..measure import Condition, Paired, Side, StopRule, paired
@@ -281,7 +280,7 @@ def print_products(results: list[Demonstration]) -> None:
 def _choices(tiling: GemmTiling) -> Iterator[tuple[str, str, str]]:
     """The choices that matter most, as far as they have reasons, each reason once."""
     told = set()
-    for row in explained(tiling):
+    for row in tiling.explained():
         if row.name in SHOWN and row.why and row.why not in told:
             told.add(row.why)
             yield row.name, row.value, row.why

@@ -12,7 +12,6 @@ from typing import Any
 import typer
 
 from ..decide.decide import decide
-from ..decide.explain import headline
 from ..errors import HardwareError, WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
@@ -96,7 +95,7 @@ def command(
         return
     print(f"{operator_line(workload)}\non {machine.name}, decided in {seconds * 1e3:.1f} ms\n")
     if sys.stdout.isatty():
-        print(headline(tiling))
+        print(tiling.headline())
         print_table(HEADINGS, decision_rows(tiling))
     else:
         print(tiling.explain())

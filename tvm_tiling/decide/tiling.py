@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple
+
+from .explain import Row, Sections, as_text, record_rows, value_text
 
 
 class Reason(NamedTuple):
@@ -17,9 +20,13 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What every decision tells of itself: its reasons, and all of it as JSON or as text. `op` names the operator."""
+    """What every decision tells of itself: its reasons, and all of it as JSON or as text.
+
+    `op` names the operator. `sections` are the fields as the text shows them, in reading order.
+    """
 
     op: ClassVar[str]
+    sections: ClassVar[Sections]
 
     mode: str = "best"
     reasons: tuple[Reason, ...] = ()
@@ -39,9 +46,33 @@ class Decision:
 
     def explain(self) -> str:
         """Every choice with its reason, predicted traffic and utilisation, as text."""
-        from .explain import explain_tiling
+        return as_text(self.headline(), self.explained())
 
-        return explain_tiling(self)
+    def headline(self) -> str:
+        """What kind of decision this is, and whether it fits."""
+        return f"{self.op} tiling, mode {self.mode}"
+
+    def explained(self) -> Iterator[Row]:
+        """Every choice in reading order: fields by their sections, those that are None or empty left out, then the
+        parts; last, in the section "also", reasons for anything else."""
+        told = set()
+        for row in (*self._own_rows(), *self._parts()):
+            told.add((row.name, row.why))
+            yield row
+        for field, value, why in self.reasons:
+            if (field, why) not in told:
+                yield Row("also", field, value_text(field, value), why)
+
+    def _own_rows(self) -> Iterator[Row]:
+        for section, names in self.sections:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and value != ():
+                    yield Row(section, name, value_text(name, value), self.why(name))
+
+    def _parts(self) -> Iterator[Row]:
+        """The rows of decisions and records within this one."""
+        return iter(())
 
 
 def _plain(value: Any) -> Any:
@@ -119,3 +150,35 @@ class GemmTiling(Decision):
     pack_a: str | None = None  # "none", "inline", "pack"
     pack_b: str | None = None  # "none", "pack" (while it runs), "ahead" (when it is compiled)
     predicted_seconds: float | None = None
+
+    sections: ClassVar[Sections] = (
+        ("cut", ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "outer_order", "inner_order")),
+        ("split-K", ("split_k", "need_acc_buffer", "acc_bytes")),
+        (
+            "CPU",
+            (
+                *("form", "mr", "nr", "lanes", "keep"),
+                *("threads_batch", "threads_m", "threads_n", "threads_k", "pack_a", "pack_b"),
+            ),
+        ),
+        ("predicted", ("load_a", "load_b", "utilisation", "predicted_seconds")),
+    )
+
+    @property
+    def program(self) -> tuple[str, Any] | None:
+        """What an accelerator's program is written from, with its name; None on other machines."""
+        return None if self.chunks is None else ("chunks", self.chunks)
+
+    def headline(self) -> str:
+        return super().headline() + ("" if self.feasible else ": DOES NOT FIT the buffers")
+
+    def _own_rows(self) -> Iterator[Row]:
+        """Where there is a program, it is what runs; the partition is then the formulas' prediction."""
+        if self.program is None:
+            yield from super()._own_rows()
+            return
+        name, record = self.program
+        yield Row("program", name, next(str(r.value) for r in self.reasons if r.field == name), self.why(name))
+        yield from record_rows("program", record)
+        for row in super()._own_rows():
+            yield row if row.section == "predicted" else row._replace(section=f"{row.section}, predicted")

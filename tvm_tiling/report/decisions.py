@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..decide.explain import explained, headline
 from ..decide.tiling import Decision
 from .figures import seconds
 from .markup import Html, join
@@ -20,7 +19,7 @@ Row = tuple[str, str, str, str]
 def decision_rows(decision: Decision) -> Iterator[Row]:
     """(part of the decision, choice, value, why) of a decision that was just made; the part stands in its first row."""
     last = ""
-    for row in explained(decision):
+    for row in decision.explained():
         yield row.section if row.section != last else "", row.name, row.value, row.why
         last = row.section
 
@@ -39,7 +38,7 @@ def kept_rows(decision: Mapping[str, Any]) -> Iterator[Row]:
 
 def decision_body(decision: Decision) -> Html:
     """A decision that was just made, on a page."""
-    return join([text(headline(decision)), table(HEADINGS, list(decision_rows(decision)))])
+    return join([text(decision.headline()), table(HEADINGS, list(decision_rows(decision)))])
 
 
 def kept_body(decision: Mapping[str, Any]) -> Html:

@@ -47,3 +47,7 @@ class ConvPartition(GemmTiling):
     """
 
     blocks: ConvBlocks
+
+    @property
+    def program(self) -> tuple[str, ConvBlocks]:
+        return "blocks", self.blocks

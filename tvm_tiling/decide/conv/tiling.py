@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from ..explain import Row, Sections, record_rows, value_text
 from ..tiling import Decision, GemmTiling
 from .winograd import WinogradTiling
 
@@ -82,3 +84,31 @@ class ConvTiling(Decision):
     pack_w: str | None = None  # "none", "run" (while it runs), "ahead" (when it is compiled)
     product: GemmTiling | None = None  # form "gemm"
     winograd: WinogradTiling | None = None  # form "winograd"
+
+    sections: ClassVar[Sections] = (
+        ("form", ("form",)),
+        ("fold", ("stride_fold", "pci", "ws", "bci", "kmax", "kw_pieces")),
+        ("output", ("aco", "co_block", "pco", "wso", "pco_whole", "pco_remainder")),
+        ("loops", ("loop_order", "block_steps")),
+        (
+            "CPU",
+            (
+                *("tile_rows", "tile_columns", "vectors", "lanes", "lanes_along", "walk_rows", "walk_columns"),
+                *("keep_rows", "block_taps", "block_run", "columns", "inner_order", "merge_taps", "pitch"),
+                *("copy_input", "threads_rows", "threads_columns", "pack_w"),
+            ),
+        ),
+        (
+            "predicted",
+            ("steps", "reads", "weight_rows", "write_rows", "cycles", "utilisation", "predicted_seconds"),
+        ),
+    )
+
+    def _parts(self) -> Iterator[Row]:
+        if self.product is not None:
+            for row in self.product.explained():
+                yield row._replace(section=f"product: {row.section}")
+        if self.winograd is not None:
+            yield from record_rows("winograd", self.winograd)
+        for form, seconds, why in self.candidates:
+            yield Row("compared", form, "refused" if seconds is None else value_text("predicted_seconds", seconds), why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS
 from ...workload import ConvWorkload, GemmWorkload
+from ..explain import Row, Sections
 from ..gemm.traffic import ceil_div, refuse_type
 from ..tiling import Decision, Reason
 from .conv import best_of, least_convolution, level_convolutions
@@ -87,6 +89,20 @@ class LevelsTiling(Decision):
     utilisation: float
     points: int = 1
     groups: int = 1
+
+    sections: ClassVar[Sections] = (
+        ("one product", ("tile_m", "tile_n", "tile_k", "tile_order", "sum_slots")),
+        ("split-K", ("split_level",)),
+        ("predicted", ("load_a", "load_b", "cycles", "utilisation")),
+    )
+
+    def _parts(self) -> Iterator[Row]:
+        if self.points > 1 or self.groups > 1:
+            for name in ("points", "groups"):
+                yield Row("convolution", name, str(getattr(self, name)), "")
+        for cut in self.levels:
+            blocks = f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}"
+            yield Row("levels", cut.reason, blocks, self.why(cut.reason))
 
     @property
     def split_k(self) -> bool:

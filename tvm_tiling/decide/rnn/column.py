@@ -7,6 +7,7 @@ powers of two is too early. Both take the pair of fewest cycles a step, then of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,6 +15,7 @@ from ...errors import HardwareError, UnsupportedOperator, nearest
 from ...hardware.column import Column
 from ...hardware.description import Hardware
 from ...workload import RnnWorkload
+from ..explain import Row, Sections
 from ..gemm.traffic import ceil_div, refuse_type
 from ..tiling import Decision, Reason
 from .adder_tree import smallest_tail
@@ -72,6 +74,18 @@ class RnnTiling(Decision):
     cycles: int
     utilisation: float
     seed_gap: float
+
+    sections: ClassVar[Sections] = (
+        ("columns", ("ep", "vp", "tail")),
+        ("threads", ("threads", "threads_needed", "engines")),
+        ("predicted", ("cycles_per_step", "row_wise_per_step", "cycles", "utilisation", "seed_gap")),
+    )
+
+    def _parts(self) -> Iterator[Row]:
+        if len(self.layers) > 1:
+            for number, cut in enumerate(self.layers, start=1):
+                why = f"{cut.cycles_per_step} cycles a step: Cx {cut.cx}, Ch {cut.ch}, latency {cut.latency}"
+                yield Row("layers", f"layer {number}", f"{cut.ep} x {cut.vp}", why)
 
 
 def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best", "seed"] = "best") -> RnnTiling:

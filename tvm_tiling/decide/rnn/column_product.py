@@ -16,6 +16,7 @@ from ...errors import HardwareError
 from ...hardware.description import ENGINES, Hardware
 from ...hardware.machine import Machine
 from ...workload import ConvWorkload, GemmWorkload
+from ..explain import Sections
 from ..gemm.traffic import ceil_div, refuse_type
 from ..tiling import Decision, Reason
 
@@ -40,6 +41,12 @@ class ColumnTiling(Decision):
     sums: int
     cycles: int
     utilisation: float
+
+    sections: ClassVar[Sections] = (
+        ("columns", ("ep", "vp")),
+        ("piece", ("rows", "columns", "versions", "vectors", "sums")),
+        ("predicted", ("cycles", "utilisation")),
+    )
 
 
 def refuse_shape(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> None:

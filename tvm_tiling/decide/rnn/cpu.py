@@ -3,12 +3,14 @@ the recurrence (page 04)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import HardwareError
 from ...hardware.description import Cpu, Hardware
 from ...workload import GemmWorkload, RnnWorkload
+from ..explain import Row, Sections
 from ..gemm.cost import ASSUMED_MHZ
 from ..gemm.cpu import decide_on_cpu
 from ..tiling import Decision, GemmTiling, Reason
@@ -40,6 +42,17 @@ class RnnCpuTiling(Decision):
     cycles_per_step: float
     utilisation: float
     predicted_seconds: float
+
+    sections: ClassVar[Sections] = (
+        ("columns", ("ep", "vp", "threads")),
+        ("predicted", ("cycles_per_step", "utilisation", "predicted_seconds")),
+    )
+
+    def _parts(self) -> Iterator[Row]:
+        for number, part in enumerate(self.layers, start=1):
+            p, r = part.product, part.recurrence
+            why = f"x part {p.form}, {p.mr} x {p.nr}; {r.threads} cores"
+            yield Row("layers", f"layer {number}", f"{r.ep} x {r.vp}", why)
 
 
 def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling:

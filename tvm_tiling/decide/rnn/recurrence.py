@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ...hardware.description import Cpu
+from ..explain import Sections
 from ..gemm.cost import ASSUMED_MHZ
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
@@ -112,6 +113,13 @@ class RecurrenceTiling(Decision):
     turning: bool
     predicted_seconds: float
     form: str = "sequence"
+
+    sections: ClassVar[Sections] = (
+        ("columns", ("form", "ep", "vp")),
+        ("register tile", ("lanes", "blocks", "rows")),
+        ("cores", ("threads", "turning")),
+        ("predicted", ("predicted_seconds",)),
+    )
 
 
 def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = None) -> RecurrenceTiling:

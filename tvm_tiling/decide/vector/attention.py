@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...hardware.description import Cpu
+from ..explain import Sections
 from ..gemm.cost import PARALLEL_START
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
@@ -66,6 +67,13 @@ class AttentionTiling(Decision):
     threads_rows: int
     predicted_seconds: float
     form: str = "fused"
+
+    sections: ClassVar[Sections] = (
+        ("block", ("form", "block_rows", "lanes")),
+        ("register tiles", ("scores", "values")),
+        ("cores", ("threads_batch", "threads_rows")),
+        ("predicted", ("predicted_seconds",)),
+    )
 
 
 def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...hardware.description import Cpu
+from ..explain import Sections
 from ..gemm.cost import LAST_CACHE, PARALLEL_START
 from ..tiling import Decision, Reason
 
@@ -47,6 +48,12 @@ class ElementwiseTiling(Decision):
     lanes: int
     tasks: int
     predicted_seconds: float
+
+    sections: ClassVar[Sections] = (
+        ("vectors", ("lanes",)),
+        ("cores", ("tasks",)),
+        ("predicted", ("predicted_seconds",)),
+    )
 
 
 def bytes_per_cycle(resident: float, cpu: Cpu) -> float:

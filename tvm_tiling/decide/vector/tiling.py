@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from ...errors import HardwareError
 from ...hardware.machine import Machine
+from ..explain import Sections
 from ..tiling import Decision, Reason
 
 ENOUGH = 128.0  # cycles that the slowest part of a tile should take
@@ -33,6 +34,11 @@ class VectorTiling(Decision):
     cycles: float
     bound: str  # the slowest part: a memory's load, the vector engine or the store
     versions: tuple[int, ...] = ()
+
+    sections: ClassVar[Sections] = (
+        ("tile", ("elements", "versions")),
+        ("predicted", ("bound", "cycles")),
+    )
 
 
 def decide_vector(

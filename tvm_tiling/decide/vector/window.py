@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from ...errors import HardwareError
 from ...hardware.machine import Machine
+from ..explain import Sections
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
 from .tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VERSIONS
@@ -51,6 +52,11 @@ class WindowTiling(Decision):
     summed: tuple[int, ...]
     cycles: float
     bound: str
+
+    sections: ClassVar[Sections] = (
+        ("tile", ("points", "summed")),
+        ("predicted", ("bound", "cycles")),
+    )
 
 
 def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:

@@ -1,0 +1,157 @@
+"""Every decision tells its choices as text and as JSON, whatever it is about."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+import tvm_tiling as tt
+from tvm_tiling.decide.cuts.cut import tiling_of
+from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.levels.vector import decide_vector_on_levels
+from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
+from tvm_tiling.decide.tiling import Decision
+from tvm_tiling.decide.vector.attention import AttentionShape, decide_attention
+from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise
+from tvm_tiling.decide.vector.tiling import decide_vector
+from tvm_tiling.decide.vector.window import Windows, decide_windows
+from tvm_tiling.hardware.machine import Machine
+
+CPU = tt.Hardware.load("zen4-server-8c")
+NEARTILE, VTA, DLA3, WFOLD, RNN = map(tt.Hardware.load, ("neartile", "vta", "dla3", "wfold16", "rnn16k"))
+PRODUCT = {"m": 512, "k": 4096, "n": 512}
+IMAGE = {"n": 1, "h": 56, "w": 56, "ci": 64, "co": 64, "kh": 3, "kw": 3, "padding": (1, 1, 1, 1)}
+LAYER = {"steps": 20, "input_size": 256, "hidden_size": 512}
+
+Maker = Callable[[], Decision]
+
+
+def product(machine: tt.Hardware, **other: object) -> Maker:
+    return lambda: tt.decide(tt.GemmWorkload(**{**PRODUCT, **other}), machine)
+
+
+def image(machine: tt.Hardware, form: str | None = None, **other: object) -> Maker:
+    return lambda: tt.decide(tt.ConvWorkload(**{**IMAGE, **other}), machine, form=form)
+
+
+def cut_image() -> Decision:
+    workload = tt.ConvWorkload(**IMAGE, dtype="int8")
+    return tiling_of(tt.cut_of(tt.decide(workload, VTA), workload, VTA), workload, VTA)
+
+
+POINTWISE = {"kh": 1, "kw": 1, "padding": (0, 0, 0, 0)}
+# For each kind of decision some that are made of real workloads, by the name that a failure shows.
+MADE: dict[str, dict[str, Maker]] = {
+    "GemmTiling": {
+        "cpu": product(CPU),
+        "transposed": product(CPU, trans_b=True, batch=3),
+        "stream": product(CPU, m=1),
+        "float16": product(CPU, dtype="float16"),
+        "packed ahead": lambda: decide_on_cpu(tt.GemmWorkload(**PRODUCT), CPU, packing="ahead"),
+        "neartile": product(NEARTILE, dtype="int8"),
+        "vta": product(VTA, dtype="int8"),
+        "convolution": image(VTA, dtype="int8"),
+        "seed": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, dtype="int8"), NEARTILE, mode="seed"),
+    },
+    "ConvPartition": {"vta": cut_image},
+    "ConvTiling": {
+        **{form: image(CPU, form) for form in ("direct", "winograd", "wfold")},
+        "gemm": image(CPU, "gemm", **POINTWISE),
+        "stride_fold": image(CPU, "stride_fold", stride=(2, 2)),
+        "depthwise": image(CPU, "depthwise", groups=64),
+        "wfold16": image(WFOLD, dtype="int8"),
+        "product": product(WFOLD, dtype="int8"),
+    },
+    "LevelsTiling": {"product": product(DLA3, dtype="int8"), "convolution": image(DLA3, dtype="int8")},
+    "ColumnTiling": {"vector": product(RNN, m=1, dtype="int16")},
+    "RnnTiling": {
+        "lstm": lambda: tt.decide(tt.RnnWorkload(cell="lstm", **LAYER, dtype="int16"), RNN),
+        "two layers": lambda: tt.decide(tt.RnnWorkload(cell="gru", layers=2, **LAYER, dtype="int16"), RNN, mode="seed"),
+    },
+    "RnnCpuTiling": {"lstm": lambda: tt.decide(tt.RnnWorkload(cell="lstm", layers=2, **LAYER), CPU)},
+    "RecurrenceTiling": {
+        "gru": lambda: decide_recurrence(Recurrence(cell="gru", steps=9, batch=2, hidden=96, order="rzn"), CPU.cpu)
+    },
+    "AttentionTiling": {
+        "heads": lambda: decide_attention(AttentionShape(batch=12, rows=384, keys=384, depth=64, width=64), CPU.cpu)
+    },
+    "ElementwiseTiling": {
+        "small": lambda: decide_elementwise(Work(bytes=8 << 10, points=1 << 10, word=4), CPU.cpu),
+        "large": lambda: decide_elementwise(Work(bytes=8 << 22, points=1 << 22, word=4, functions=1), CPU.cpu),
+    },
+    "VectorTiling": {
+        "vta": lambda: decide_vector(100_000, [("out", 4), ("a", 1)], 1, 3, Machine(VTA)),
+        "levels": lambda: decide_vector_on_levels(100_000, [("a", 1), ("b", 1)], 1, 2, Machine(DLA3)),
+    },
+    "WindowTiling": {
+        "pooling": lambda: decide_windows(
+            Windows(
+                points=(64, 28, 28),
+                summed=(3, 3),
+                steps=((1, 0, 0, 0, 0), (0, 2, 0, 1, 0), (0, 0, 2, 0, 1)),
+                d_in=1,
+                d_out=1,
+            ),
+            Machine(VTA),
+        )
+    },
+}
+HEADLINE = ("mode", "reasons", "feasible")
+EVERY = [pytest.param(kind, make, id=f"{kind}-{name}") for kind, cases in MADE.items() for name, make in cases.items()]
+
+
+def kinds(kind: type[Decision] = Decision) -> Iterator[type[Decision]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from kinds(below)
+
+
+def test_every_kind_of_decision_is_made_here():
+    package = importlib.import_module("tvm_tiling.decide")
+    for module in pkgutil.walk_packages(package.__path__, "tvm_tiling.decide."):
+        importlib.import_module(module.name)
+    ours = {kind.__name__ for kind in kinds() if kind.__module__.startswith("tvm_tiling.")}
+    assert ours == set(MADE)
+
+
+@pytest.mark.parametrize(("kind", "make"), EVERY)
+def test_every_decision_explains(kind, make):
+    found = make()
+    assert type(found).__name__ == kind
+    lines = found.explain().splitlines()
+    assert lines[0].startswith(f"{found.op} tiling, mode {found.mode}")
+    rows = [line.strip() for line in lines[1:]]
+    assert found.reasons
+    for reason in found.reasons:
+        assert any(row.startswith(f"{reason.field} ") and reason.why in row for row in rows), reason.field
+    assert "Tiling(" not in "\n".join(lines) and "Reason(" not in "\n".join(lines)
+    plain = json.loads(found.to_json())
+    assert plain == json.loads(json.dumps(found.to_dict())) and plain["op"] == found.op
+    assert set(plain) == {"op", *(field.name for field in fields(found))}
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_every_kind_declares_its_sections(kind):
+    """Beside its fields, and of its fields: each in at most one section; what stands in none is a part that has rows of
+    its own."""
+    (declared,) = (own for own in kinds() if own.__name__ == kind and own.__module__.startswith("tvm_tiling."))
+    assert "sections" in vars(declared)
+    shown = [name for _, names in declared.sections for name in names]
+    assert len(shown) == len(set(shown)) and set(shown) <= {field.name for field in fields(declared)}
+
+
+@pytest.mark.parametrize(("kind", "make"), EVERY)
+def test_no_choice_is_left_out(kind, make):
+    """Every field that is not at its default is named: by itself or, where it has parts, by theirs."""
+    found = make()
+    named = {row.name for row in found.explained()}
+    for field in fields(found):
+        value = getattr(found, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if field.name not in HEADLINE and value != field.default and not any(map(is_dataclass, parts)):
+            assert field.name in named or field.name == "candidates", field.name
