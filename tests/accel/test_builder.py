@@ -10,7 +10,8 @@ from accel_programs import MACHINE
 
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.accel.program.isa import ElementType, Flag, Function, Opcode
-from tvm_tiling.accel.program.program import STORAGE, Memory, Program, Tensor
+from tvm_tiling.accel.program.program import Program
+from tvm_tiling.accel.program.tables import STORAGE, Memory, Tensor
 from tvm_tiling.errors import HardwareError, ProgramError
 from tvm_tiling.hardware import Hardware
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.accel.program.isa import Function, Opcode
-from tvm_tiling.accel.program.program import Memory
+from tvm_tiling.accel.program.tables import Memory
 from tvm_tiling.errors import SimulationError, TilingError
 
 A = np.zeros((32, 24), np.int8)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tvm_tiling.accel.program.assembler import assemble
 from tvm_tiling.accel.program.disassembler import instruction_text
 from tvm_tiling.accel.program.isa import INSTRUCTION, LOOPS, QUEUES, ElementType, Flag, Function, Opcode
-from tvm_tiling.accel.program.program import STORAGE, Memory, Program, Region, Tensor
+from tvm_tiling.accel.program.program import Program
+from tvm_tiling.accel.program.tables import STORAGE, Memory, Region, Tensor
 from tvm_tiling.errors import ProgramError
 from tvm_tiling.hardware import Hardware
 

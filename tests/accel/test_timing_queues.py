@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.accel.program.isa import INSTRUCTION, Opcode
-from tvm_tiling.accel.program.program import Memory, Program
+from tvm_tiling.accel.program.program import Program
+from tvm_tiling.accel.program.tables import Memory
 from tvm_tiling.accel.timing import event_loop
 from tvm_tiling.accel.timing.event_loop import CAUSES, PORTS
 from tvm_tiling.accel.timing.timing import Costs, bounds, ordering, queue_busy, time_queues

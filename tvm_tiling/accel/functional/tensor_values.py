@@ -11,7 +11,8 @@ from ...errors import SimulationError, nearest
 from ..checks.access import Footprint
 from ..checks.written import WrittenBytes
 from ..program.elements import from_bfloat16, to_bfloat16
-from ..program.program import STORAGE, Program, Tensor
+from ..program.program import Program
+from ..program.tables import STORAGE, Tensor
 
 
 def place_tensors(

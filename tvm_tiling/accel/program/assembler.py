@@ -16,7 +16,8 @@ from ...hardware.description import Hardware
 from ...hardware.file import from_toml
 from ...plain_text import plain_json
 from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
-from .program import STORAGE, Memory, Program, Region, Tensor, element_type
+from .program import Program
+from .tables import STORAGE, Memory, Region, Tensor, element_type
 
 _DIRECTIVES = (".machine", ".queues", ".memory", ".tensor", ".region", ".in", ".constant")
 _FLAGS = {flag.name.lower(): flag for flag in Flag if flag.name}

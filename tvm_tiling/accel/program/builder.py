@@ -12,7 +12,8 @@ from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ..checks.access import OPERANDS, spans, uses
 from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
-from .program import STORAGE, Memory, Program, Region, Tensor, element_type
+from .program import Program
+from .tables import STORAGE, Memory, Region, Tensor, element_type
 from .tokens_from_data import place_tokens
 
 ALIGNMENT = 64  # bytes

@@ -18,15 +18,13 @@ import base64
 import json
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..checks.access import OPERANDS, uses
 from .isa import ElementType, Flag, Function, Opcode
-
-if TYPE_CHECKING:
-    from .program import Program
+from .tables import ProgramTables
 
 _LINE = 72  # bytes of a constant on a line
 _OPCODES = [op.name for op in Opcode]
@@ -35,17 +33,17 @@ _TYPES = [kind.name.lower() for kind in ElementType]
 _FLAGS = [(int(flag), flag.name.lower()) for flag in Flag if flag.name]
 
 
-def disassemble(program: Program) -> str:
-    """See :meth:`Program.disassemble`."""
+def disassemble(program: ProgramTables) -> str:
+    """See :meth:`.program.Program.disassemble`."""
     return "\n".join(_lines(program)) + "\n"
 
 
-def instruction_text(program: Program, number: int) -> str:
+def instruction_text(program: ProgramTables, number: int) -> str:
     """One instruction as a line of text, its number left out."""
     return next(_instructions(program, program.instructions[number : number + 1]))[1]
 
 
-def _lines(program: Program) -> Iterator[str]:
+def _lines(program: ProgramTables) -> Iterator[str]:
     yield f"; {len(program)} instructions for {program.hardware.name}"
     yield ".machine"
     yield program.hardware.to_toml().rstrip("\n")
@@ -72,7 +70,7 @@ def _lines(program: Program) -> Iterator[str]:
             yield base64.b64encode(content[start : start + _LINE]).decode()
 
 
-def _instructions(program: Program, instructions: np.ndarray) -> Iterator[tuple[int, str]]:
+def _instructions(program: ProgramTables, instructions: np.ndarray) -> Iterator[tuple[int, str]]:
     """Region and text of each instruction."""
     names = instructions.dtype.names or ()
     touched = np.stack([uses(instructions).of(operand) for operand in OPERANDS], axis=1).tolist()
@@ -81,7 +79,7 @@ def _instructions(program: Program, instructions: np.ndarray) -> Iterator[tuple[
         yield fields["region"], _instruction(program, fields, used)
 
 
-def _instruction(program: Program, fields: dict[str, Any], used: list[bool]) -> str:
+def _instruction(program: ProgramTables, fields: dict[str, Any], used: list[bool]) -> str:
     words = [program.queues[fields["queue"]], _OPCODES[fields["op"]]]
     if fields["function"] or fields["op"] == Opcode.ALU:
         words.append(f"function={_FUNCTIONS[fields['function']]}")

@@ -30,7 +30,7 @@ from ...hardware.file import from_dict
 from ...plain_text import plain_json
 from ...whole_file import whole_file
 from .isa import INSTRUCTION
-from .program import STORAGE, Memory, Program, Region, Tensor
+from .tables import STORAGE, Memory, ProgramTables, Region, Tensor
 
 MAGIC = b"VSIMPROG"
 VERSION = 1
@@ -39,10 +39,11 @@ _TABLES: dict[str, type] = {"memories": Memory, "tensors": Tensor, "regions": Re
 _KEYS = {"hardware", "queues", "instructions", *_TABLES}
 
 T = TypeVar("T")
+P = TypeVar("P", bound=ProgramTables)
 
 
-def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """See :meth:`Program.save`."""
+def save(program: ProgramTables, path: str | os.PathLike[str]) -> None:
+    """See :meth:`.program.Program.save`."""
     header: dict[str, Any] = {
         "hardware": program.hardware.to_dict(),
         "queues": list(program.queues),
@@ -71,8 +72,8 @@ def is_program(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def load(path: str | os.PathLike[str]) -> Program:
-    """See :meth:`Program.load`."""
+def load(kind: type[P], path: str | os.PathLike[str]) -> P:
+    """A program of the class `kind`; see :meth:`.program.Program.load`."""
     try:
         with open(path, "rb") as file:
             start = file.read(_START.size)
@@ -84,12 +85,12 @@ def load(path: str | os.PathLike[str]) -> Program:
     except OSError as error:
         raise ProgramError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        return _parse(start, content)
+        return _parse(kind, start, content)
     except (ProgramError, HardwareError) as error:
         raise ProgramError(f"{path}: {error}") from None
 
 
-def _parse(start: bytes, content: memoryview) -> Program:
+def _parse(kind: type[P], start: bytes, content: memoryview) -> P:
     if len(start) < _START.size:
         raise ProgramError("the file is cut short")
     _, version, checksum, length = _START.unpack(start)
@@ -114,7 +115,7 @@ def _parse(start: bytes, content: memoryview) -> Program:
             place += constants[tensor.name].nbytes
     if place != len(content):
         raise ProgramError(f"{len(content) - place} bytes behind the last constant, accepted: none")
-    return Program(
+    return kind(
         hardware=from_dict(Hardware, header["hardware"], "hardware"),
         queues=tuple(_listed(header, "queues")),
         instructions=np.frombuffer(content[length:], dtype=INSTRUCTION, count=count),

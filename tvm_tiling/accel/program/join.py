@@ -15,7 +15,8 @@ import numpy as np
 from ...errors import ProgramError
 from ..checks.access import OPERANDS, uses
 from .isa import INSTRUCTION, Opcode
-from .program import Memory, Program, Region, Tensor
+from .program import Program
+from .tables import Memory, Region, Tensor
 from .tokens_from_data import place_tokens
 
 ALIGNMENT = 64  # bytes, of tensors

@@ -21,7 +21,7 @@ from ...hardware.machine import Machine
 from ...match.access import substitute
 from ...match.evaluate import evaluate
 from ..program.isa import ElementType
-from ..program.program import STORAGE
+from ..program.tables import STORAGE
 from ..timing.cost import capacity as memory_bytes
 from .instances import Coupled, instances_of
 from .nest import Leaf, Loop, Nest

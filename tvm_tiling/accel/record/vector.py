@@ -17,7 +17,7 @@ from tvm.ir.prim.expr import LShift, RShift
 
 from ...hardware.machine import Machine
 from ..program.isa import ElementType, Flag, Function, Opcode
-from ..program.program import STORAGE
+from ..program.tables import STORAGE
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, constant
 from .instances import Coupled, Instances

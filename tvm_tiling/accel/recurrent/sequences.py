@@ -19,7 +19,8 @@ from ...hardware.description import Hardware
 from ...workload import RnnWorkload
 from ..program.builder import At, ProgramBuilder
 from ..program.isa import Opcode
-from ..program.program import Program, Tensor
+from ..program.program import Program
+from ..program.tables import Tensor
 from .layer import DTYPE, WIDE, FixedPoint, Layer, Room
 from .weights import row_places
 

@@ -15,7 +15,8 @@ import tvm
 from tvm import relax, s_tir, tirx
 
 from ...accel.program.join import Part, join
-from ...accel.program.program import Program, Region
+from ...accel.program.program import Program
+from ...accel.program.tables import Region
 from ...errors import HardwareError, UnsupportedOperator
 from ...frontend.imported import first_line
 from ...hardware.description import Hardware
