@@ -8,9 +8,8 @@ from pathlib import Path
 
 from ..accel.program.file import is_program
 from ..accel.program.program import Program
-from ..accel.report.report import SimReport
+from ..accel.report.report import SimReport, headline, tables
 from ..accel.report.table import Table
-from ..accel.report.text import headline, tables
 from ..decide.decide import decide
 from ..decide.tiling import Decision
 from ..errors import ProgramError

@@ -1,4 +1,5 @@
-"""What a timed program shows (pages 06 and 09): cycles, utilisation, why engines stood still, bytes, energy."""
+"""What a timed program shows (pages 06 and 09): cycles, utilisation, why engines stood still, bytes, energy. As data,
+in words and in tables."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..program.program import Program
+from ..timing.event_loop import CAUSES
 from ..timing.region_time import RegionTime, region_times
 from ..timing.timing import Timing
+from .table import Table, aligned
 from .trace import save_trace
 
 
@@ -139,6 +142,53 @@ class SimReport:
 
     def summary(self) -> str:
         """The report as text: a headline and what limits it, then engines, memories and energy as tables."""
-        from .text import summary  # which needs this class
+        lines = headline(self)
+        for table in tables(self):
+            lines += ["", *aligned(table.headings, table.rows)]
+        return "\n".join(lines)
 
-        return summary(self)
+
+def headline(report: SimReport) -> list[str]:
+    """What matters most, in three lines."""
+    time = "" if report.seconds is None else f", {report.seconds * 1e6:.6g} us"
+    moved = ", ".join(f"{name} {count}" for name, count in report.bytes.items())
+    return [
+        f"{report.hardware}: {report.cycles} cycles{time}, utilisation {report.utilisation:.1%}, "
+        f"{report.overlap:.1%} of the busy cycles overlapped",
+        f"{report.roofline:.1%} of the roofline ({report.lower_bound} cycles of {report.bound}); {report.upper_bound} "
+        "cycles in series",
+        f"{report.instructions} instructions, {report.macs} multiply-accumulates, bytes moved: {moved}",
+    ]
+
+
+def tables(report: SimReport) -> list[Table]:
+    """Engines, memories, energy, and operators where there are several."""
+    engines = [
+        (name, time.instructions, time.busy, *(time.stalls[cause] for cause in CAUSES), time.idle)
+        for name, time in report.engines.items()
+    ]
+    memories = [
+        (name, use.read, use.written, use.peak, _or_blank(use.capacity), _or_blank(use.busy))
+        for name, use in report.memories.items()
+    ]
+    waits = tuple(f"waits: {cause}" for cause in CAUSES)
+    found = [
+        Table("Engines, in cycles", ("engine", "instructions", "busy", *waits, "idle"), engines),
+        Table(
+            "Memories",
+            ("memory", "bytes read", "bytes written", "peak bytes", "capacity", "port busy"),
+            memories,
+        ),
+    ]
+    total = report.energy_pj
+    if total:
+        shares = [(name, f"{spent:.4g}", f"{spent / total:.1%}") for name, spent in report.energy.items()]
+        found.append(Table("Energy", ("energy", "pJ", "share"), [*shares, ("all", f"{total:.4g}", "100.0%")]))
+    if len(report.regions) > 1:
+        rows = [(r.name, r.workload, r.instructions, r.start, r.end, r.macs) for r in report.regions]
+        found.append(Table("Operators", ("operator", "workload", "instructions", "from", "to", "MAC"), rows))
+    return found
+
+
+def _or_blank(value: int | None) -> int | str:
+    return "" if value is None else value
