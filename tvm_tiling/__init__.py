@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from .decide.cuts.cut import Cut, cut_of
     from .decide.cuts.neighbourhood import neighbourhood
     from .model.compile import compile_model as compile
-    from .model.executable import Executable, load
+    from .model.executable import Executable
+    from .model.load import load
     from .model.run_many import run_many
     from .report.save import save_report
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
@@ -71,7 +72,7 @@ _ON_FIRST_USE = {
     "TaskReport": (".accel.recurrent.task_report", "TaskReport"),
     "cut_of": (".decide.cuts.cut", "cut_of"),
     "llvm_target": (".schedule", "llvm_target"),
-    "load": (".model.executable", "load"),
+    "load": (".model.load", "load"),
     "local_builder": (".tuning.metaschedule.local_builder", "local_builder"),
     "neighbourhood": (".decide.cuts.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),

@@ -48,8 +48,8 @@ def explain(model: str, machine: str, sizes: OpenSizes, as_json: bool) -> None:
 
 
 def _kept(path: str) -> list[Explanation]:
-    from ..model.executable import load
     from ..model.explain import Explanation
+    from ..model.load import load
 
     return [Explanation(variant.signature, variant.operators) for variant in load(path).variants]
 

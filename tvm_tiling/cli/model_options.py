@@ -72,7 +72,7 @@ def is_model(text: str) -> bool:
 
 def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
     """A saved executable, or a model, which is compiled."""
-    from ..model.executable import load
+    from ..model.load import load
 
     if not is_executable(path):
         from ..model.compile import compile_model

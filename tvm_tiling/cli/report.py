@@ -100,7 +100,7 @@ def _for_this_cpu(name: str) -> bool:
     if not is_executable(name):
         return True
     from ..model.accel.executable import AcceleratedExecutable
-    from ..model.executable import load
+    from ..model.load import load
 
     return not isinstance(load(name), AcceleratedExecutable)
 

@@ -113,7 +113,7 @@ def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
     from .model_options import arrays_of, is_executable
 
     if is_executable(path):
-        from ..model.executable import load
+        from ..model.load import load
 
         executable = load(path)
         if calibration or not isinstance(executable, AcceleratedExecutable):

@@ -28,8 +28,9 @@ from ..plain_text import plain_json
 from ..schedule import Options
 from ..whole_file import whole_file
 from .cache_folder import ASKED, SUFFIX, CacheFolder
-from .executable import Executable, load
+from .executable import Executable
 from .known_cuts import KnownCuts
+from .load import load
 from .open_sizes import Setting
 
 PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "onnx", "tflite")

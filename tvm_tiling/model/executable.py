@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..accel.program.file import is_program
-from ..accel.program.program import Program
 from . import saved
 from .pace import Pace
-from .passes.constants import Constants, places_of
-from .report import Benchmark, Memory, OperatorRecord, Report
+from .passes.constants import Constants
+from .report import Benchmark, OperatorRecord, Report
 from .signature import Signature, chosen
 from .variant import Variant
-
-MOST_CORES = 4096
 
 
 class Executable:
@@ -139,55 +135,3 @@ class Executable:
             **self._contents(),
         }
         saved.write(path, description, [variant.library for variant in self.variants], self._constants.block, further)
-
-
-def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
-    """A saved executable. It is native code, and loading it is trusting who wrote it: a file that another user owns or
-    may write to is refused, unless `digest`, its SHA-256 in hexadecimal, says that it is the one meant. The program of
-    an accelerator, which is data, gives a SimulatedExecutable.
-
-    Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
-    """
-    if is_program(path):
-        from .accel.operator import SimulatedExecutable  # which simulators, and they alone, need
-
-        return SimulatedExecutable(Program.load(path))
-    found = saved.read(path, digest)
-    known, block = found.description, found.constants
-    try:
-        cores = _cores(known["cores"])
-        constants = Constants(block, places_of(known["places"], block.nbytes))
-        variants = [
-            Variant(
-                library,
-                Signature.from_dict(plain["signature"]),
-                [OperatorRecord(**record) for record in plain["operators"]],
-                memory=Memory(**plain["memory"]),
-                constants=plain["constants"],
-                tensors=constants.tensors(plain["constants"]),
-                cores=cores,
-            )
-            for library, plain in zip(found.libraries, known["variants"], strict=True)
-        ]
-        made = {
-            "fingerprint": known["fingerprint"],
-            "cores": cores,
-            "compile_seconds": 0.0,
-        }
-        if "accelerator" not in known:
-            return Executable(variants, constants, **made)
-        from .accel.executable import AcceleratedExecutable, load_programs  # which are executables of this module
-
-        count, steps = (int(known["accelerator"].get(name, 0)) for name in ("programs", "steps"))
-        programs = load_programs(os.fspath(path), found.further, count + steps)
-        left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
-        return AcceleratedExecutable(variants[0], constants, programs[:count], left, steps=programs[count:], **made)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise saved.damaged(os.fspath(path), error) from None
-
-
-def _cores(value: Any) -> int:
-    """How many threads the kernels are run by. ValueError for what no machine has."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CORES:
-        raise ValueError(f"cores = {str(value)[:40]}")
-    return value

@@ -14,7 +14,7 @@ from ...accel.recurrent.tasks import Task, simulate_tasks
 from ...decide.rnn.column import RnnTiling, decide_rnn
 from ...hardware.description import Hardware
 from ...workload import RnnWorkload
-from .operator import SimulatedExecutable
+from .simulated import SimulatedExecutable
 
 
 class RecurrentExecutable:
