@@ -165,14 +165,7 @@ def behind(arrows: dict[str, set[str]], name: str) -> set[str]:
 
 
 def test_no_circles():
-    found = circles(arrows())
-    assert {circle[0].removeprefix("tvm_tiling."): len(circle) for circle in found} == KNOWN_CIRCLES
-
-
-# To be mended: the first module of a circle, and how many it has.
-KNOWN_CIRCLES = {
-    "tuning.measuring.runner": 3,
-}
+    assert circles(arrows()) == []
 
 
 def test_the_walk_sees_circles():

@@ -124,7 +124,7 @@ class Proportional:
 
 
 def test_generate(capsys, url, monkeypatch):
-    monkeypatch.setattr("tvm_tiling.tuning.measuring.steady.measurer_for_shapes", lambda hardware: Proportional())
+    monkeypatch.setattr("tvm_tiling.tuning.shapes.database.measurer_for_shapes", lambda hardware: Proportional())
     words = ("db", "generate", url, "--shape", "gemm 64 64 64", "--hardware", "icelake-server-2c", "--limit", "3")
     words = (*words, "--threshold", "0", "--candidates", "2")
     code, out, err = run(capsys, *words)
@@ -152,7 +152,7 @@ def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     onnx.save(model, tmp_path / "m.onnx")
-    monkeypatch.setattr("tvm_tiling.tuning.measuring.steady.measurer_for_shapes", lambda hardware: Proportional())
+    monkeypatch.setattr("tvm_tiling.tuning.shapes.database.measurer_for_shapes", lambda hardware: Proportional())
     words = ("--model", "m.onnx", "--limit", "0", "--threshold", "0", "--candidates", "1", "--ahead")
     code, _, err = run(capsys, "db", "generate", "new.db", *words)
     assert (code, err) == (0, "")

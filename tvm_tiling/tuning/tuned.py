@@ -14,7 +14,8 @@ from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .learning.costs import LearnedCosts
 from .learning.past import past_trials
-from .measuring.runner import Runner, measurer_of
+from .measurer_of import measurer_of
+from .measuring.runner import Runner
 from .measuring.template import Template
 from .outcome import ModelTuneReport, TuneReport
 from .progress import Bar
@@ -23,6 +24,7 @@ from .session import Progress, Settings, Tuning, run
 from .shapes.database import ShapeDatabase
 from .shapes.key import Workload
 from .shapes.trials import TrialLog
+from .tasks import tasks_of, tune_tasks
 
 if TYPE_CHECKING:
     from .metaschedule.cost_model import TilingCostModel
@@ -59,8 +61,6 @@ def tuned(
 
     with _opened(database) as opened, TrialLog(opened) as log:
         if operator is None:
-            from .tasks import tasks_of, tune_tasks
-
             tasks = tasks_of(model_or_op, hardware, model_options)
             with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
                 return tune_tasks(tasks, hardware, measurer, at_once, log, settings(), show)

@@ -1,4 +1,4 @@
-"""What measures for a search, by the name that users give it: "local", or "rpc://host:port/key"."""
+"""The names that users give to what measures for a search: "local", or "rpc://host:port/key" of a tracker."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...errors import TilingError
-from ...hardware.description import Hardware
 
 if TYPE_CHECKING:
     from .measurer import Measurer
-    from .template import Template
 
 Runner: TypeAlias = "str | Measurer"
 
 LOCAL = "local"
 SCHEME = "rpc://"
 _ADDRESS = re.compile(r"rpc://(?P<host>[^:/\[\]]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})/(?P<key>[\w.+-]+)")
-LOCAL_AT_ONCE = 8
-PER_WORKER = 2  # jobs that are given at a time for each worker of a tracker
 
 
 class RunnerError(TilingError):
@@ -45,24 +41,3 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{SCHEME}{host}:{self.port}/{self.key}"
-
-
-def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = None) -> tuple[Measurer, int]:
-    """What measures on `hardware`, and how many jobs it had best be given at a time; processes here are forks of
-    `template` where one is under way. RunnerError for what is no runner, or a tracker that cannot be reached or has no
-    workers."""
-    if not isinstance(runner, str):
-        return runner, LOCAL_AT_ONCE
-    if runner == LOCAL:
-        if hardware.cpu is None:
-            from .simulator import SimulatorMeasurer
-
-            return SimulatorMeasurer(), LOCAL_AT_ONCE
-        from .local import LocalBench, LocalMeasurer
-
-        return LocalMeasurer(LocalBench(template=template)), LOCAL_AT_ONCE
-    address = Address.parse(runner)
-    from ..workers.remote import RemoteMeasurer
-
-    remote = RemoteMeasurer(address, hardware)
-    return remote, PER_WORKER * remote.workers

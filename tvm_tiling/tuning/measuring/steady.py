@@ -17,7 +17,7 @@ from .contest import Alone
 from .local import LocalMeasurer
 from .measurer import Job, Measured, Measurer
 from .referee import TrialFailed
-from .runner import LOCAL, measurer_of
+from .simulator import SimulatorMeasurer
 
 ROUNDS = 3
 PAUSE = 0.25  # seconds between rounds
@@ -25,7 +25,7 @@ PAUSE = 0.25  # seconds between rounds
 
 def measurer_for_shapes(hardware: Hardware) -> Measurer:
     """What measures for a database of shapes on `hardware`: this CPU steadily, or the simulator."""
-    return measurer_of(LOCAL, hardware)[0] if hardware.cpu is None else SteadyMeasurer()
+    return SimulatorMeasurer() if hardware.cpu is None else SteadyMeasurer()
 
 
 class SteadyMeasurer:

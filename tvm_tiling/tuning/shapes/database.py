@@ -23,6 +23,7 @@ from ...plain_text import plain_json
 from ...whole_file import whole_file
 from ..machine import Target, machine_of
 from ..measuring.measurer import Measurer
+from ..measuring.steady import measurer_for_shapes
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
 from .candidates import MOST
 from .check import CheckReport, check
@@ -170,8 +171,6 @@ class ShapeDatabase:
         )
         with contextlib.ExitStack() as stack:
             if measurer is None:
-                from ..measuring.steady import measurer_for_shapes  # brings TVM
-
                 measurer = stack.enter_context(contextlib.closing(measurer_for_shapes(hardware)))
             return Generation(self.store, hardware, workloads, settings, measurer, progress).run()
 

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from ..measuring.lean_tvm import without_torch
 from ..measuring.runner import Address
+from .wire import HOLD, SERVES
 
 MOST_SESSIONS = 28  # below TVM's 32, with some to spare for sessions that were lost and are not yet gone
 Heard = Callable[["Carrier", dict[str, Any]], None]
@@ -73,8 +75,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    from ..measuring.lean_tvm import without_torch
-
     without_torch()
     address, fingerprint, sessions = Address.parse(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     lock = threading.Lock()
@@ -99,8 +99,6 @@ def _carry(
     address: Address, fingerprint: str, questions: SimpleQueue[tuple[int, str]], say: Callable[[dict[str, Any]], None]
 ) -> None:
     """One session after another, until a worker refuses or the tracker is gone."""
-    from .wire import HOLD, SERVES
-
     while True:
         try:
             session = _session(address)

@@ -14,7 +14,11 @@ import time
 from types import TracebackType
 from typing import Any
 
+from ..measuring.lean_tvm import without_torch
+from ..measuring.local import LocalBench
 from ..measuring.runner import Address, RunnerError
+from .answering import Measuring, Predicting
+from .remote import workers_at
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 60.0
@@ -62,8 +66,6 @@ class Fleet:
             raise
 
     def _wait(self, wanted: int) -> None:
-        from .remote import workers_at
-
         until = time.monotonic() + START_SECONDS
         while wanted:
             try:
@@ -117,8 +119,6 @@ def _started(function: str, *arguments: str, keep: tuple[int, ...] = ()) -> subp
 
 def _prepare() -> None:
     """End with the parent, and on SIGTERM orderly; leave Ctrl-C to the parent."""
-    from ..measuring.lean_tvm import without_torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -144,9 +144,6 @@ def tracker_main() -> None:
 def measuring_main() -> None:
     """Measure on this machine for a tracker."""
     _prepare()
-    from ..measuring.local import LocalBench
-    from .answering import Measuring
-
     address, host = Address.parse(sys.argv[1]), sys.argv[2]
     bench = LocalBench()
     bench.start()
@@ -160,8 +157,6 @@ def measuring_main() -> None:
 def predicting_main() -> None:
     """Answer by the formulas, as many workers as asked for, each a thread."""
     _prepare()
-    from .answering import Predicting
-
     address, workers, delay = Address.parse(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     _serve([address] * workers, Predicting(delay), LOOPBACK)
 
