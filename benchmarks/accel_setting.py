@@ -15,9 +15,9 @@ from typing import NamedTuple
 import tvm
 from tvm import te, tirx
 
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
-from tvm_tiling.accel.workload_program import plain_operator
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.near_tile import NearTile
 from tvm_tiling.schedule import tiling_schedule

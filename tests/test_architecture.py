@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,24 @@ ROOMS = (
 )
 # These only name what others hold, and load it when it is asked for.
 FRONT_DOORS = {"tvm_tiling", "tvm_tiling.__main__"}
+# Who imports modules of this package inside functions, and why; of a room where a name ends in a dot.
+LATE = {
+    "tvm_tiling.cli.": "a command loads what it needs, so that help and completion come at once",
+    "tvm_tiling.frontend.source": "a frontend is loaded for a model of its format; most need an extra",
+    "tvm_tiling.model.compile": "what compiles for accelerators is loaded for one; onnx is an extra",
+    "tvm_tiling.model.load": "what runs on accelerators is loaded with a file that holds such",
+    "tvm_tiling.model.relax_pipeline": "an entry point: TVM imports it whenever it is imported itself",
+    "tvm_tiling.peak": "brings TVM, which pages of what was measured do without",
+    "tvm_tiling.schedule": "rules for accelerators are loaded for one",
+    "tvm_tiling.tuning.machine": "brings TVM, which a database does without",
+    "tvm_tiling.tuning.measuring.simulator": "brings TVM, which a search imports while others think",
+    "tvm_tiling.tuning.metaschedule.lower_cuts": "an entry point: TVM imports it whenever it is imported itself",
+    "tvm_tiling.tuning.tasks": "brings TVM and the graph passes, which tuning an operator does without",
+    "tvm_tiling.tuning.tune": "takes some tenths of a second, in which the processes that measure start",
+    "tvm_tiling.tuning.tuned": "brings TVM, which tuning a workload does without",
+    "tvm_tiling.tuning.workers.carrier": "brings TVM, which the process that asks does without",
+    "tvm_tiling.tuning.workers.fleet": "brings TVM, before which a process settles what of it is left out",
+}
 WITHOUT_TVM = ("errors", "limits", "plain_text", "temporary", "whole_file", "workload", "hardware", "decide")
 
 
@@ -51,8 +70,13 @@ MODULES = modules()
 
 def imports(name: str, source: str, is_package: bool) -> Iterator[str]:
     """Dotted names that a module imports, wherever in it, relative ones resolved."""
+    return named(name, is_package, ast.walk(ast.parse(source)))
+
+
+def named(name: str, is_package: bool, nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Dotted names that those of `nodes` import that are imports of the module `name`."""
     package = name.split(".") if is_package else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -175,6 +199,66 @@ def test_the_walk_sees_circles():
     assert circles({"a": {"b"}, "b": {"a"}, "c": {"d", "a"}, "d": {"c"}}) == [["a", "b"], ["c", "d"]]
     hidden = "def f():\n    from .b import g\nif TYPE_CHECKING:\n    from .c import h"
     assert set(imports("tvm_tiling.a", hidden, False)) == {"tvm_tiling.b.g", "tvm_tiling.c.h"}
+
+
+def in_functions(source: str) -> list[ast.AST]:
+    """What stands in functions, and is executed when they are called."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)]
+    return [inner for function in found for inner in ast.walk(function)]
+
+
+def at_once(source: str) -> list[ast.AST]:
+    """What is executed when a module is imported: nothing of functions, nothing under TYPE_CHECKING."""
+    found: list[ast.AST] = []
+    left: list[ast.AST] = [ast.parse(source)]
+    while left:
+        node = left.pop()
+        found.append(node)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            left += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            left += ast.iter_child_nodes(node)
+    return found
+
+
+@functools.cache
+def late_imports(name: str) -> set[str]:
+    """Modules of this package that a module imports inside functions."""
+    nodes = in_functions(MODULES[name].read_text())
+    return {module_of(origin) for origin in named(name, is_package(name), nodes)} - {"", name}
+
+
+@functools.cache
+def loaded() -> dict[str, set[str]]:
+    """Every module, and those that are loaded as soon as it is: what it imports at once, and the packages around it."""
+    direct: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        origins = named(name, is_package(name), at_once(path.read_text()))
+        around = {name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)}
+        direct[name] = {module_of(origin) for origin in origins} - {"", name} | around
+    return {name: behind(direct, name) for name in direct}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if late_imports(name)))
+def test_imports_in_functions_have_a_reason(name):
+    """They save the time or the dependency that LATE says; one of what is loaded anyway, or where the list has no
+    reason, hides something."""
+    assert not late_imports(name) & loaded()[name], "loaded anyway: import it at the top"
+    assert name in LATE or f"{name.rpartition('.')[0]}." in LATE, "import it at the top, or say why not in LATE"
+
+
+def test_every_reason_is_needed():
+    late = {name for name in MODULES if late_imports(name)}
+    assert [entry for entry in LATE if not any(name == entry or name.startswith(entry) for name in late)] == []
+
+
+def test_the_walk_tells_late_imports():
+    source = (
+        "import a\nif TYPE_CHECKING:\n    import b\nelse:\n    import c\ndef f():\n    import d\nclass E:\n    import e"
+    )
+    assert set(named("x", False, at_once(source))) == {"a", "c", "e"}
+    assert set(named("x", False, in_functions(source))) == {"d"}
 
 
 def test_every_folder_with_code_is_installed():

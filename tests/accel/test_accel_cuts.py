@@ -10,9 +10,9 @@ import pytest
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
-from tvm_tiling.accel.workload_program import plain_operator
 from tvm_tiling.decide.cuts.cut import Cut, cut_of, tiling_of
 from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.decide.decide import decide

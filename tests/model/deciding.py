@@ -16,7 +16,7 @@ import numpy as np
 from networks import Network, conv_bn_relu, op
 
 import tvm_tiling as tt
-from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.hardware.file import preset_names
 
 WORKLOADS = (

@@ -11,7 +11,7 @@ from convs import Conv, arrays, topi_conv
 from products import Guarded
 
 import tvm_tiling as tt
-from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.decide.cuts.cut import Cut, cut_of
 from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
 from tvm_tiling.decide.surroundings import Surroundings

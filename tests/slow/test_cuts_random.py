@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose operands
 
 from test_cuts import by_numpy, operands
 
-from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_operator

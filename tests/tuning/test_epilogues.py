@@ -8,7 +8,7 @@ import tvm
 from tvm import relax, te
 
 import tvm_tiling as tt
-from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.decide.epilogue import steps_of
 from tvm_tiling.match import epilogue_of, match

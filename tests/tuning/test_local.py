@@ -91,7 +91,7 @@ def test_builds_are_removed_and_nothing_else(measurer, temporary):
 def test_the_answer_is_that_of_the_operator_written_plainly(workload, epilogue):
     import tvm
 
-    from tvm_tiling.accel.workload_program import plain_operator
+    from tvm_tiling.accel.plain_operator import plain_operator
 
     operands = Operands.random(workload, epilogue)
     result = tvm.runtime.tensor(np.zeros(operands.result_shape, workload.acc_dtype))

@@ -6,7 +6,7 @@ import pytest
 from shapes import CPU, VTA, conv, gemm
 from simulated_shapes import cycles
 
-from tvm_tiling.accel.workload_program import plain_operator
+from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.match import match

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tvm import te, tirx
-
 from ..decide.cuts.record import Cut
-from ..decide.epilogue import steps_of
-from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
-from .plain_convolution import plain_convolution
-from .plain_epilogue import behind
+from .plain_operator import plain_operator
 from .program.program import Program
+from .record.function import record
 
 
 def workload_program(
@@ -22,49 +16,4 @@ def workload_program(
 ) -> Program:
     """The program of `tiling_schedule` for a product or a convolution, cut as `cut` says where one is given.
     UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
-    from .record.function import record  # plain_operator does without: what builds for a CPU is to start quickly
-
     return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, cut=cut).mod, hardware)
-
-
-def plain_operator(workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> tirx.PrimFunc:
-    """The workload as TE writes it, and behind it the steps that `epilogue` names (decide/epilogue.py). Parameters:
-    left, right, what the steps add in their order, result. UnsupportedOperator for operands with longer rows than their
-    data, for convolutions that plain_convolution does not write, and for epilogues without a name."""
-    steps = steps_of(epilogue)
-    if isinstance(workload, ConvWorkload):
-        inputs, result = plain_convolution(workload)
-        column = -1 if workload.layout == "NHWC" else 1
-    else:
-        (inputs, result), column = _dense_product(workload), -1
-    added, stored = behind(result, steps, column)
-    func: tirx.PrimFunc = te.create_prim_func([*inputs, *added, stored])
-    return func
-
-
-def _dense_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
-    dense = (
-        workload.m if workload.trans_a else workload.k,
-        workload.k if workload.trans_b else workload.n,
-        workload.n,
-    )
-    if (workload.lda, workload.ldb, workload.ldc) != dense:
-        raise UnsupportedOperator(f"gemm: lda, ldb, ldc other than {dense} are not simulated; accepted: dense rows")
-    return plain_product(workload)
-
-
-def plain_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
-    """A and B, and C = A * B of the workload's types, transposes and batch."""
-    w = workload
-    batch = (w.batch,) if w.batch > 1 else ()
-    a = te.placeholder((*batch, *((w.k, w.m) if w.trans_a else (w.m, w.k))), w.dtype, name="A")
-    b = te.placeholder((*batch, *((w.n, w.k) if w.trans_b else (w.k, w.n))), w.dtype, name="B")
-    r = te.reduce_axis((0, w.k), name="k")
-
-    def element(*at: Any) -> Any:
-        outer, i, j = at[:-2], at[-2], at[-1]
-        of_a = (*outer, r, i) if w.trans_a else (*outer, i, r)
-        of_b = (*outer, j, r) if w.trans_b else (*outer, r, j)
-        return te.sum(a[of_a].astype(w.acc_dtype) * b[of_b].astype(w.acc_dtype), axis=r)
-
-    return [a, b], te.compute((*batch, w.m, w.n), element, name="C")

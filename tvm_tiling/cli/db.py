@@ -18,6 +18,7 @@ from ..tuning.shapes.database import ShapeDatabase
 from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
+from ..tuning.shapes.random_shapes import RandomShapes
 from .output import examples, print_json
 from .preset_option import presets
 from .table import print_table
@@ -133,7 +134,6 @@ def generate(
     as_json: bool = JSON,
 ) -> None:
     """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended."""
-    from ..tuning.shapes.random_shapes import RandomShapes
     from .db_progress import GenerationBar
     from .operator_text import parse_product
 

@@ -11,6 +11,7 @@ from ..accel.program.program import Program
 from ..accel.report.report import SimReport, headline, tables
 from ..accel.report.table import Table
 from ..decide.decide import decide
+from ..decide.rnn.column import decide_rnn
 from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
@@ -86,7 +87,6 @@ def _layers(name: str, workload: RnnWorkload, hardware: str) -> Subject:
     def record(machine: Hardware) -> Program:
         from ..accel.recurrent.layer import FixedPoint
         from ..accel.recurrent.sequences import sequence_program
-        from ..decide.rnn.column import decide_rnn
 
         return sequence_program(workload, decide_rnn(workload, machine), machine, FixedPoint())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..decide.conv.winograd import TOLERANCE
 from ..errors import HardwareError, UnsupportedOperator
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ def relax_pipeline(*, winograd: bool = True, tolerance: float | None = None) -> 
     import tvm
     from tvm import relax
 
-    from ..decide.conv.winograd import TOLERANCE
     from ..schedule import Options, hardware_of
 
     _errors_keep_their_class()

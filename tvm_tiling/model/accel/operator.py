@@ -8,9 +8,9 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
 
+from ...accel.plain_operator import plain_operator
 from ...accel.program.program import Program
 from ...accel.record.function import record
-from ...accel.workload_program import plain_operator
 from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...lowering.accel.pieces import in_pieces

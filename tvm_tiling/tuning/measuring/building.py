@@ -8,7 +8,7 @@ from pathlib import Path
 import tvm
 from tvm.support import cc
 
-from ...accel.workload_program import plain_operator
+from ...accel.plain_operator import plain_operator
 from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...schedule import Options, llvm_target, schedule_operator
