@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.tuning.measuring.measurer import Job, Measurer
-from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.entries import Entry
 from tvm_tiling.tuning.shapes.kept_cut import kept_cut

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ...decide.options import Options
+
 if TYPE_CHECKING:
     import tvm
 
@@ -73,7 +75,6 @@ def _is_annotated(func: Any) -> bool:
 def _lowered(func: Any, name: str, target: Any) -> Any:
     import tvm
 
-    from ...decide.options import Options
     from ...schedule import hardware_of, schedule_operator
     from .annotation import picked, plain, root_annotations
 
