@@ -55,10 +55,9 @@ MADE: dict[str, dict[str, Maker]] = {
         "packed ahead": lambda: decide_on_cpu(tt.GemmWorkload(**PRODUCT), CPU, packing="ahead"),
         "neartile": product(NEARTILE, dtype="int8"),
         "vta": product(VTA, dtype="int8"),
-        "convolution": image(VTA, dtype="int8"),
         "seed": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, dtype="int8"), NEARTILE, mode="seed"),
     },
-    "ConvPartition": {"vta": cut_image},
+    "ConvPartition": {"vta": image(VTA, dtype="int8"), "neartile": image(NEARTILE, dtype="int8"), "cut": cut_image},
     "ConvTiling": {
         **{form: image(CPU, form) for form in ("direct", "winograd", "wfold")},
         "gemm": image(CPU, "gemm", **POINTWISE),

@@ -54,7 +54,7 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware) 
     return replace(
         tiling,
         chunks=chunks,
-        reasons=(*tiling.reasons, Reason("chunks", f"{chunks.step_m} x {chunks.step_n} x {chunks.depth}", why)),
+        reasons=(*tiling.reasons, Reason("chunks", chunks.size, why)),
     )
 
 
@@ -68,5 +68,5 @@ def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware) 
     return ConvPartition(
         blocks=blocks,
         **own,
-        reasons=(*tiling.reasons, Reason("blocks", f"{blocks.step_m} x {blocks.rows} x {blocks.columns}", why)),
+        reasons=(*tiling.reasons, Reason("blocks", blocks.size, why)),
     )

@@ -110,6 +110,11 @@ class ProductChunks:
     sums: str
     versions_sums: int
 
+    @property
+    def size(self) -> str:
+        """Its steps of m, n and k as text."""
+        return f"{self.step_m} x {self.step_n} x {self.depth}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class GemmTiling(Decision):
@@ -178,7 +183,7 @@ class GemmTiling(Decision):
             yield from super()._own_rows()
             return
         name, record = self.program
-        yield Row("program", name, next(str(r.value) for r in self.reasons if r.field == name), self.why(name))
+        yield Row("program", name, record.size, self.why(name))
         yield from record_rows("program", record)
         for row in super()._own_rows():
             yield row if row.section == "predicted" else row._replace(section=f"{row.section}, predicted")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from ..explain import Sections
 from ..tiling import GemmTiling
 
 
@@ -37,6 +39,11 @@ class ConvBlocks:
     bytes_b: int
     cycles: float
 
+    @property
+    def size(self) -> str:
+        """Output channels, rows and columns as text."""
+        return f"{self.step_m} x {self.rows} x {self.columns}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConvPartition(GemmTiling):
@@ -47,6 +54,8 @@ class ConvPartition(GemmTiling):
     """
 
     blocks: ConvBlocks
+
+    sections: ClassVar[Sections] = GemmTiling.sections
 
     @property
     def program(self) -> tuple[str, ConvBlocks]:

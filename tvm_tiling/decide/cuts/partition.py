@@ -23,7 +23,7 @@ from ..conv.cut import ConvBlocks, ConvPartition
 from ..gemm.partition import decide_partition, partition_tiling
 from ..gemm.traffic import Cut as Partition
 from ..gemm.traffic import Product, ceil_div, product_on
-from ..tiling import Decision, GemmTiling
+from ..tiling import Decision, GemmTiling, Reason
 from .record import Blocks, Cut, Value
 from .rule import Undivided, changed, halves_and_doubles, integer, order
 
@@ -217,7 +217,7 @@ class ConvPartitionCuts(Undivided):
             "load_b": ceil_div(b.bytes_b, self.facts.product.bytes_b * self.w.groups),
             "utilisation": min(1.0, self.w.macs / self.facts.unit.macs(self.w.d_s) / b.cycles),
         }
-        return ConvPartition(blocks=b, **own)
+        return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as the cut has it"),))
 
     def cost(self, cut: Cut) -> float:
         """Estimated cycles."""
