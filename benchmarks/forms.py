@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError
-from tvm_tiling.lowering.threads import own_core
 from tvm_tiling.measure import (
     Condition,
     Side,
@@ -29,6 +28,7 @@ from tvm_tiling.measure import (
     timed,
     uncertainty,
 )
+from tvm_tiling.runtime.threads import own_core
 from tvm_tiling.workload import ConvWorkload
 
 from .operands import Operands, random_operands

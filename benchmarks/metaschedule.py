@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError
-from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
+from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.workload import GemmWorkload
 
 from .operands import GemmOperands, Operands

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tvm_tiling.lowering.threads import own_core, usable_core_count
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
+from tvm_tiling.runtime.threads import own_core, usable_core_count
 
 from .peers.onnxruntime_peer import session_options
 from .peers.tvm_operator import this_machine

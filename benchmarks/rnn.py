@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_tiling.lowering.threads import own_core
 from tvm_tiling.measure import Condition, Side, StopRule, machine_record, paired
+from tvm_tiling.runtime.threads import own_core
 
 from .models import Subject, compare, line, torch_subject
 from .peers.tvm_operator import this_machine
@@ -76,7 +76,7 @@ def subject(name: str) -> Subject:
 def together(name: str, models: int, rule: StopRule) -> dict[str, Any]:
     """Models of one kind, RUNS runs in turns: run_many() beside one after the other."""
     import tvm_tiling as tt
-    from tvm_tiling.model.pace import LEAST
+    from tvm_tiling.runtime.pace import LEAST
 
     known = subject(name)
     runs = [(tt.compile(known.model, cache=False), known.inputs) for _ in range(models)] * (RUNS // models)

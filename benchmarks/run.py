@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.errors import TilingError
-from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import (
     UNKNOWN_LAST_LEVEL,
     CacheFlush,
@@ -34,6 +33,7 @@ from tvm_tiling.peak import Peak, measure_peak
 from tvm_tiling.report.comparison import comparison_page
 from tvm_tiling.report.page import write_page
 from tvm_tiling.report.suite_result import FORMAT, VERSION, Row
+from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.whole_file import refuse_unwritable
 
 from . import spinning

@@ -24,8 +24,8 @@ from typing import Any
 import tvm_tiling as tt
 from tvm_tiling.decide.cuts.cut import Cut
 from tvm_tiling.errors import TilingError
-from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
+from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.tuning.outcome import TuneReport
 from tvm_tiling.tuning.shapes.key import workload_from_dict
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

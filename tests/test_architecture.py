@@ -23,6 +23,7 @@ ROOMS = (
     ("errors", "limits", "plain_text", "temporary", "whole_file"),
     ("workload", "hardware"),
     ("decide",),
+    ("runtime",),
     ("refusal", "match", "lowering", "measure", "peak", "target"),
     ("schedules", "schedule"),
     ("accel",),

@@ -161,7 +161,7 @@ def _register_pipeline() -> None:
     """What TVM does by itself when it is imported, by the entry point group "tvm.backends": where this package is run
     from source, or is imported after TVM."""
     if "tvm" in sys.modules:
-        importlib.import_module(".lowering.interrupt", __name__).register()
+        importlib.import_module(".runtime.interrupt", __name__).register()
         importlib.import_module(".model.relax_pipeline", __name__).register()
         importlib.import_module(".tuning.metaschedule.lower_cuts", __name__).register()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from .hardware.description import Hardware
-from .lowering.threads import usable_core_count, usable_processors
+from .runtime.threads import usable_core_count, usable_processors
 
 Run = Callable[[], object]
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .hardware.description import Cpu
-from .lowering.threads import own_core, use_all_cores
+from .runtime.threads import own_core, use_all_cores
 
 SECONDS_PER_FIGURE = 0.15
 LEAST_CALLS = 10

@@ -19,9 +19,9 @@ from .decide.options import CutSource, Options
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Hardware
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
-from .lowering.threads import use_all_cores
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
+from .runtime.threads import use_all_cores
 from .schedules.cpu import schedule_conv, schedule_product
 from .target import vsim_hardware
 

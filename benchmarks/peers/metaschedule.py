@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_tiling.lowering.threads import usable_core_count, use_all_cores
+from tvm_tiling.runtime.threads import usable_core_count, use_all_cores
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import Operands, Workload
@@ -132,7 +132,7 @@ def _runner(ms: Any) -> Any:
     def spread_out() -> None:
         import os
 
-        from tvm_tiling.lowering.threads import usable_processors, use_all_cores
+        from tvm_tiling.runtime.threads import usable_processors, use_all_cores
 
         use_all_cores()
         if hasattr(os, "sched_setaffinity"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_tiling.lowering.threads import usable_core_count
+from tvm_tiling.runtime.threads import usable_core_count
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import ConvOperands, GemmOperands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_tiling.lowering.threads import usable_core_count
+from tvm_tiling.runtime.threads import usable_core_count
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from ..operands import ConvOperands, GemmOperands

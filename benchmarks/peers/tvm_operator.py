@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.lowering.threads import use_all_cores
+from tvm_tiling.runtime.threads import use_all_cores
 from tvm_tiling.workload import ConvWorkload
 
 from ..operands import ALIGNMENT, Operands, Workload

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.lowering.threads import own_core, usable_core_count, usable_processors
 from tvm_tiling.peak import accumulators, compiled, dot_product_intrinsic, dot_product_module, fma_module
+from tvm_tiling.runtime.threads import own_core, usable_core_count, usable_processors
 
 CPU = Hardware.detect().cpu
 pytestmark = pytest.mark.skipif(CPU.arch != "x86_64", reason="reads x86 assembly")
@@ -75,7 +75,7 @@ def test_the_dot_product_loop_stays_in_registers(target):
 
 def test_tvm_uses_every_core():
     # In a process of its own: a pool that this one may already have cannot grow.
-    code = "from tvm_tiling.lowering.threads import *; print(use_all_cores(), use_all_cores(1), use_all_cores())"
+    code = "from tvm_tiling.runtime.threads import *; print(use_all_cores(), use_all_cores(1), use_all_cores())"
     unset = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
@@ -87,7 +87,7 @@ def test_a_pool_made_too_early_is_reported():
     if usable_core_count() < 2:
         pytest.skip("one core")
     code = (
-        "from tvm_tiling.lowering.threads import use_all_cores\n"
+        "from tvm_tiling.runtime.threads import use_all_cores\n"
         "import tvm, warnings; tvm.get_global_func('runtime.NumThreads')()\n"
         "warnings.simplefilter('error'); use_all_cores(2)"
     )

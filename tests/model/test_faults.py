@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import tvm_tiling as tt
 from tvm import relax
-from tvm_tiling.model.library import SHARED
+from tvm_tiling.runtime.library import SHARED
 
 def module(scale=1.0):
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((9, 24), "float32"))

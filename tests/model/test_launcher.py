@@ -12,8 +12,8 @@ from networks import Network, conv_bn_relu
 from tvm.support import cc
 
 import tvm_tiling as tt
-from tvm_tiling.lowering.threads import usable_processors
-from tvm_tiling.model.launcher import SOURCE
+from tvm_tiling.runtime.launcher import SOURCE
+from tvm_tiling.runtime.threads import usable_processors
 
 pytestmark = pytest.mark.skipif(
     cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"

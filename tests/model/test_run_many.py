@@ -14,7 +14,7 @@ from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.model import run_many as sharing
-from tvm_tiling.model.pace import AGAIN, LEAST, TIMED, Pace, next_way, note_beside
+from tvm_tiling.runtime.pace import AGAIN, LEAST, TIMED, Pace, next_way, note_beside
 
 native = pytest.mark.skipif(
     cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"

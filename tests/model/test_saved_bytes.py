@@ -21,7 +21,8 @@ import tvm_tiling as tt
 from tvm_tiling.lowering.prim_func import packed_memory
 from tvm_tiling.model import operators
 from tvm_tiling.model.build import build_functions
-from tvm_tiling.model.passes.constants import ALIGNMENT, Collection
+from tvm_tiling.model.passes.constants import Collection
+from tvm_tiling.runtime.arrays import ALIGNMENT
 
 PROGRAM = Path(__file__).with_name("saving.py")
 SECRET = b"0123456789abcdef"

@@ -19,7 +19,7 @@ import tvm_tiling as tt
 from tvm_tiling.errors import ModelFormatError, TilingError
 from tvm_tiling.model.cache import CompileCache
 from tvm_tiling.model.cache_folder import PARTIAL_SECONDS, CacheFolder, cache_limit
-from tvm_tiling.model.native_file import foreign
+from tvm_tiling.runtime.native_file import foreign
 
 X = np.ones((2, 3), "float32")
 

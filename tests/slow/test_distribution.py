@@ -34,7 +34,7 @@ print(json.dumps({
     "version": [tt.__version__, metadata.version("tvm-tiling")],
     "typed": resources.files("tvm_tiling").joinpath("py.typed").is_file(),
     "presets": len(list(resources.files("tvm_tiling.hardware.presets").glob("*.toml"))),
-    "launch": resources.files("tvm_tiling.model").joinpath("launch.c").is_file(),
+    "launch": resources.files("tvm_tiling.runtime").joinpath("launch.c").is_file(),
     "groups": sorted({entry.group for entry in entries}),
     "loaded": [entry.load() is not None for entry in entries if "torch" not in entry.group],
 }))
@@ -85,7 +85,7 @@ def installed(made, tmp_path_factory) -> Path:
 def test_wheel_has_every_module_and_what_goes_with_them(made):
     with zipfile.ZipFile(made[1]) as wheel:
         names = set(wheel.namelist())
-    expected = {"tvm_tiling/py.typed", "tvm_tiling/model/launch.c"}
+    expected = {"tvm_tiling/py.typed", "tvm_tiling/runtime/launch.c"}
     for folder, prefix in ((ROOT / "tvm_tiling", "tvm_tiling"), (ROOT / "schedules", "tvm_tiling/schedules")):
         files = [*folder.rglob("*.py"), *folder.rglob("*.toml"), *folder.rglob("*.j2"), *folder.rglob("*.css")]
         expected |= {f"{prefix}/{file.relative_to(folder)}" for file in files}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_tiling.model.launcher import SOURCE
+from tvm_tiling.runtime.launcher import SOURCE
 
 pytestmark = pytest.mark.slow
 STRESS = Path(__file__).with_name("launch_stress.c")

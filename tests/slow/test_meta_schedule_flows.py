@@ -21,8 +21,8 @@ import tvm_tiling as tt
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.decide.cuts.cut import Cut
-from tvm_tiling.lowering.threads import bind_workers, own_core
 from tvm_tiling.measure import Side, StopRule, paired
+from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.tuning.metaschedule.annotation import picked, root_annotations
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TilingError
-from ..lowering.threads import own_core, usable_core_count
 from ..measure import Condition, Paired, Side, StopRule, paired
+from ..runtime.threads import own_core, usable_core_count
 from .model_options import OpenSizes, inputs_of, is_executable, opened
 from .operator_table import print_report
 from .output import print_json, working

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..lowering.threads import own_core
 from ..measure import Paired, Side, StopRule, paired
+from ..runtime.threads import own_core
 from .bench_model import beside_onnxruntime, check, onnxruntime_run
 from .demo_rival import SLOW, Progress, few_pairs, middle_half
 from .model_options import inputs_of

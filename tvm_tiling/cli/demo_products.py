@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..decide.tiling import GemmTiling
-from ..lowering.threads import bind_workers, own_core, usable_core_count, use_all_cores
 from ..measure import Condition, Paired, Side, StopRule, paired
+from ..runtime.threads import bind_workers, own_core, usable_core_count, use_all_cores
 from .demo_rival import SLOW, DemoError, Progress, few_pairs, middle_half
 from .table import print_table
 

@@ -28,8 +28,8 @@ from ..lowering.integers import defined
 from ..lowering.sizes import with_checked_sizes, with_safe_sizes
 from ..lowering.wrapping import wrapping
 from ..match.floats import exact
+from ..runtime.library import Library
 from ..temporary import temporary_folder
-from .library import Library
 from .link import link
 from .memory_files import MemoryFiles
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import TilingError
-from .native_file import foreign_folder
+from ..runtime.native_file import foreign_folder
 
 SUFFIX = ".tar"
 ASKED = ".asked.json"

@@ -16,13 +16,13 @@ from ..frontend import ImportedModel, load_model
 from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
+from ..runtime.library import Library
 from ..schedule import Options, Target, hardware_of, llvm_target
 from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Kernels, build
 from .cache import CompileCache, model_digest
 from .executable import Executable
 from .known_cuts import KnownCuts, known_cuts
-from .library import Library
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
 from .passes.constants import Collection

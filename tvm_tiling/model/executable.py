@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.pace import Pace
 from . import saved
-from .pace import Pace
 from .passes.constants import Constants
 from .report import Benchmark, OperatorRecord, Report
 from .signature import Signature, chosen

@@ -16,8 +16,8 @@ from tvm.support import cc
 from tvm.target.codegen import llvm_get_system_triple
 
 from ..errors import TilingError
-from . import launcher
-from .library import OBJECTS, SHARED, Library, load, mapped
+from ..runtime import launcher
+from ..runtime.library import OBJECTS, SHARED, Library, load, mapped
 from .memory_files import MemoryFiles
 
 BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there

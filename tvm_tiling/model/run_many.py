@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import WorkloadError
+from ..runtime.launcher import Beside
+from ..runtime.pace import Pace, next_way, note_beside
 from .executable import Executable
-from .launcher import Beside
-from .pace import Pace, next_way, note_beside
 
 _lock = threading.Lock()  # of the threads, and of what models have for each of them
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import WorkloadError, nearest
-from .arrays import as_array
+from ..runtime.arrays import as_array
 
 if TYPE_CHECKING:
     from ..frontend import ImportedModel

@@ -26,8 +26,8 @@ import torch
 
 from ..errors import LeftToTorch, TilingError, UnsupportedOperator
 from ..frontend.torch.model import decomposed, import_decomposed
+from ..runtime.arrays import torch_array, torch_tensor
 from ..schedule import Options, hardware_of
-from .arrays import torch_array, torch_tensor
 from .build import Kernels
 from .compile import compile_imported
 from .executable import Executable

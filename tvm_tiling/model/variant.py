@@ -12,14 +12,14 @@ import numpy as np
 import tvm
 from tvm.runtime.vm import VirtualMachine
 
-from ..lowering.threads import own_core, use_all_cores
 from ..measure import interquartile_range
 from ..refusal import refused
-from .arrays import numpy_type
-from .gate import entrance
-from .handover import Inputs, Span, handed_over, spans
-from .launcher import take_over
-from .library import Library
+from ..runtime.arrays import numpy_type
+from ..runtime.gate import entrance
+from ..runtime.handover import Inputs, Span, handed_over, spans
+from ..runtime.launcher import take_over
+from ..runtime.library import Library
+from ..runtime.threads import own_core, use_all_cores
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
 

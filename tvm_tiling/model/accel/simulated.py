@@ -12,7 +12,7 @@ from ...accel.program.program import Program
 from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
 from ...errors import WorkloadError, nearest
-from ..arrays import as_array
+from ...runtime.arrays import as_array
 from .report import AcceleratorReport, accelerator_report
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-ALIGNMENT = 64  # bytes; kernels read whole vectors
+from ...runtime.arrays import ALIGNMENT
 
 
 @dataclass(frozen=True, kw_only=True)

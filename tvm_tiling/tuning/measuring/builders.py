@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...lowering.threads import usable_core_count
+from ...runtime.threads import usable_core_count
 from .child import Child, ChildFailed, ChildLost
 from .measurer import Job
 from .request import Build

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tvm
 
-from ...lowering.threads import own_core, use_all_cores
 from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
+from ...runtime.threads import own_core, use_all_cores
 from ...workload import ConvWorkload, GemmWorkload
 from .contest import HOPELESS, QUICK, THOROUGH, Alone, Contest, contest
 from .operands import Operands

@@ -19,8 +19,8 @@ from typing import Any
 import tvm_ffi
 from tvm.support import cc
 
-from ..lowering.threads import usable_processors
 from ..temporary import temporary_folder
+from .threads import usable_processors
 
 SOURCE = Path(__file__).with_name("launch.c")
 

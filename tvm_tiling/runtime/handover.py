@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import tvm
 
-from .arrays import SHARED_AS, numpy_type
-from .passes.constants import ALIGNMENT
+from .arrays import ALIGNMENT, SHARED_AS, numpy_type
 
 Span = tuple[int, int]  # first and last address, the latter exclusive
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import WorkloadError
 
+ALIGNMENT = 64  # bytes; kernels read whole vectors
 ACCEPTED = "expected a NumPy array, or a dense tensor in this computer's main memory"
 # Types that NumPy gets from ml_dtypes, and those of the same size under which their memory can be shared.
 SHARED_AS = {"bfloat16": np.dtype("int16")}

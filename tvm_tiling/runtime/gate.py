@@ -10,6 +10,7 @@ to close it is to put other functions in the place of those that begin one.
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
 import threading
@@ -21,7 +22,7 @@ from typing import Any
 LONGEST = 10.0  # seconds to wait for runs and compilations that are under way
 STEP = 0.0005
 
-_FOLDER = str(Path(__file__).parent) + os.sep
+_folders: set[str] = set()  # of the classes that have entrances
 _entrances: list[tuple[type, str, Callable[..., Any]]] = []
 _one = threading.RLock()  # only one thread forks or ends the process
 _opened = threading.Event()
@@ -32,6 +33,7 @@ _holder = 0  # the thread that closed the gate, which passes
 def entrance(owner: type, name: str) -> None:
     """Have threads wait in the method `name` of a class while the gate is closed."""
     _entrances.append((owner, name, getattr(owner, name)))
+    _folders.add(str(Path(inspect.getfile(owner)).parent) + os.sep)
 
 
 def _behind_gate(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,12 +78,12 @@ def _open_in_child() -> None:
 
 
 def _others_are_inside() -> bool:
-    """Whether another thread is in a function of this folder, and not at the gate."""
-    own = threading.get_ident()
+    """Whether another thread is in a function of a folder with an entrance, and not at the gate."""
+    own, folders = threading.get_ident(), tuple(_folders)
     for thread, top in sys._current_frames().items():
         frame = None if thread == own else top
         while frame is not None and frame.f_code is not _wait_at_the_gate.__code__:
-            if frame.f_code.co_filename.startswith(_FOLDER):
+            if frame.f_code.co_filename.startswith(folders):
                 return True
             frame = frame.f_back
     return False
