@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .model.load import load
     from .model.run_many import run_many
     from .report.save import save_report
+    from .runtime.threads import use_all_cores
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
     from .tuning.metaschedule.cost_model import TilingCostModel
     from .tuning.metaschedule.local_builder import local_builder
@@ -86,6 +87,7 @@ _ON_FIRST_USE = {
     "space_generator": (".tuning.metaschedule.space_generator", "space_generator"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
     "tune": (".tuning.tune", "tune"),
+    "use_all_cores": (".runtime.threads", "use_all_cores"),
 }
 
 __all__ = [
@@ -145,6 +147,7 @@ __all__ = [
     "space_generator",
     "tiling_schedule",
     "tune",
+    "use_all_cores",
 ]
 
 

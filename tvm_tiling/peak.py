@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .hardware.description import Cpu
-from .runtime.threads import own_core, use_all_cores
+from .runtime.threads import own_core, set_pool
 
 SECONDS_PER_FIGURE = 0.15
 LEAST_CALLS = 10
@@ -219,7 +219,7 @@ def measure_peak(cpu: Cpu, target: Any) -> Peak:
 
     Bandwidth counts bytes read plus bytes written, without the reads that a cache makes to fill a written line.
     """
-    cores = use_all_cores(cpu.cores)
+    cores = set_pool(cpu.cores)
     lanes, chains = cpu.lanes(4), accumulators(cpu)
     flops = [
         _arithmetic(fma_module(lanes, chains, n), target, "float32", lanes, chains, n, per_lane=2) for n in (1, cores)

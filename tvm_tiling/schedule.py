@@ -21,7 +21,7 @@ from .hardware.description import Hardware
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
-from .runtime.threads import use_all_cores
+from .runtime import first_kernel
 from .schedules.cpu import schedule_conv, schedule_product
 from .target import vsim_hardware
 
@@ -69,18 +69,32 @@ def hardware_of(target: Target) -> Hardware:
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:
-    """This CPU (or `hardware`) as a TVM target, with all its cores; the thread pool is set to use them."""
+    """This CPU (or `hardware`) as a TVM target, with all its cores. TVM's thread pool is set when the first kernel that
+    was compiled for it is loaded; use_all_cores sets it at once."""
     cpu = (hardware or this_cpu()).cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name if hardware else 'this machine'} has no cpu to compile for")
-    if hardware is None or hardware == this_cpu():
-        use_all_cores(cpu.cores)
     options: dict[str, Any] = {"kind": "llvm", "num-cores": cpu.cores}
     if cpu.mcpu:
         options["mcpu"] = cpu.mcpu
     else:
         options["mattr"] = [f"+{feature}" for feature in cpu.features]
     return tvm.target.Target(options)
+
+
+def _is_for_this_cpu(target: tvm.target.Target) -> bool:
+    """Whether kernels of this target were compiled for llvm_target(); never before that was asked for."""
+    if not this_cpu.cache_info().currsize or this_cpu().cpu is None:
+        return False
+    own = llvm_target().attrs
+    return all(_plain(target.attrs.get(name)) == _plain(own.get(name)) for name in ("mcpu", "mattr"))
+
+
+def _plain(attribute: Any) -> str | list[str] | None:
+    return attribute if attribute is None or isinstance(attribute, str) else sorted(map(str, attribute))
+
+
+first_kernel.register(_is_for_this_cpu)
 
 
 def tiling_schedule(

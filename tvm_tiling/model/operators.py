@@ -23,6 +23,7 @@ from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
 from ..match.recurrent import recurrence_of
+from ..runtime.threads import set_pool
 from ..schedule import Options, llvm_target, schedule_for_weights
 from ..schedules.other import decide_other
 from ..schedules.rnn import schedule_recurrence
@@ -176,6 +177,8 @@ def _with_packed(
     }
     libraries = build_functions(functions, llvm_target(hardware), hardware.cpu.cores if hardware.cpu else 1)
     packing = {name: library[name] for library in libraries for name in functions if library.implements_function(name)}
+
+    set_pool()
 
     # A function whose parameters change needs a variable of its own, which knows their types.
     renewed: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}

@@ -19,7 +19,7 @@ from ..runtime.gate import entrance
 from ..runtime.handover import Inputs, Span, handed_over, spans
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
-from ..runtime.threads import own_core, use_all_cores
+from ..runtime.threads import own_core, set_pool
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
 
@@ -88,7 +88,7 @@ class Variant:
 
     def _machine(self) -> Any:
         if not self.launched:
-            use_all_cores(self.cores)
+            set_pool(self.cores)
         return VirtualMachine(self.library.module, tvm.cpu())
 
     # ---- runs beside others: by one caller at a time ----------------------------------------------------------------

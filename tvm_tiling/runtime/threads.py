@@ -2,7 +2,8 @@
 
 TVM halves the core count on x86, because it takes every core for half of a hyper-threaded one. It reads the count once
 per thread, when that thread first runs parallel code, and a pool cannot grow afterwards; making the pool also binds the
-thread to the cores that TVM counted. So :func:`use_all_cores` has to come before the first parallel kernel of a thread.
+thread to the cores that TVM counted. So :func:`use_all_cores` has to come before the first parallel kernel of a thread;
+where nobody calls it, :mod:`.first_kernel` does.
 
 The calling thread does its share of a kernel, and nothing keeps it off a worker's core. As idle threads of TVM yield
 instead of sleeping, the two may then share that core for good, and the kernel takes twice as long: on a 2-core virtual
@@ -50,18 +51,52 @@ def usable_core_count() -> int:
     return min(len(cores or _USABLE), len(_USABLE) if limit is None else whole_cpus(limit))
 
 
-def use_all_cores(count: int | None = None) -> int:
-    """Let TVM kernels called from this thread run on `count` cores; returns how many threads they will really use.
+_chosen: int | None = None  # the count of the latest call of use_all_cores
+_pool = threading.local()  # is_set: the pool of this thread has the cores of use_all_cores, and not those of a model
 
-    Left out, `count` is TVM_NUM_THREADS where the user set it, else every usable core. The variable is set as well, for
-    pools that other threads and child processes make later. A pool that this thread already has cannot grow; then the
-    smaller number is returned, after a warning. In a process that has been forked off, TVM's kernels run in one thread
-    where the fork was made: the threads of its pool are not there. Source: page 07.
+
+def use_all_cores(count: int | None = None) -> int:
+    """Let TVM kernels called from this thread run on `count` cores; returns how many threads they really use.
+
+    Left out, `count` is TVM_NUM_THREADS where the user set it, else every usable core. A thread that does not call this
+    function gets the same, with the cores of the latest call in any thread, when it loads its first kernel that was
+    compiled for llvm_target(). Processes that measure for a search inherit the number from the environment, so call it
+    before the search. Models from compile() run in threads of their own.
+
+    Sets the variable TVM_NUM_THREADS as well, for pools that other threads and child processes make later. A pool that
+    this thread already has cannot grow; then the smaller number is returned, after a warning. In a process that has
+    been forked off, TVM's kernels run in one thread where the fork was made: the threads of its pool are not there.
     """
+    global _chosen
+    _chosen = count
+    threads = set_pool(count)
+    _pool.is_set = True
+    return threads
+
+
+def pool_is_set() -> bool:
+    """Whether the pool of this thread has the cores of use_all_cores."""
+    return getattr(_pool, "is_set", False)
+
+
+def set_pool_once() -> None:
+    """What use_all_cores does, with the count of its latest call, in a thread whose pool is not set."""
+    if not pool_is_set():
+        set_pool()
+        _pool.is_set = True
+
+
+def set_pool(count: int | None = None) -> int:
+    """Give the pool of this thread `count` cores for what runs next, left out those of use_all_cores.
+
+    Returns, warns and sets TVM_NUM_THREADS as that does.
+    """
+    _pool.is_set = False
     if threading.get_ident() == _forked_thread:
         return _in_one_thread()
     import tvm
 
+    count = _chosen if count is None else count
     if count is None:
         count = int(_ASKED_FOR) if _ASKED_FOR.isdigit() and int(_ASKED_FOR) > 0 else usable_core_count()
     count = max(1, min(count, len(_USABLE)))

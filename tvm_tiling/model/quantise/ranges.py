@@ -11,6 +11,7 @@ from tvm import relax
 
 from ...errors import WorkloadError
 from ...frontend import ImportedModel
+from ...runtime.threads import set_pool
 from ...schedule import Options, llvm_target, this_cpu
 from ..build import build
 from ..passes.lift import lift_constants
@@ -30,6 +31,7 @@ def ranges(
     scheduled, _ = lower(_with_extremes(mod, variables), cpu, Options())
     lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
     built = build(lifted, llvm_target(cpu), workers=cpu.cpu.cores if cpu.cpu else 1)
+    set_pool(cpu.cpu.cores if cpu.cpu else 1)
     machine = relax.VirtualMachine(built.library.module, tvm.cpu())
     found: list[np.ndarray] = []
     for inputs in runs:

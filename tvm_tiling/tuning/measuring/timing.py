@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 
 from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
-from ...runtime.threads import own_core, use_all_cores
+from ...runtime.threads import own_core, set_pool
 from ...workload import ConvWorkload, GemmWorkload
 from .contest import HOPELESS, QUICK, THOROUGH, Alone, Contest, contest
 from .operands import Operands
@@ -108,7 +108,7 @@ class _Timer:
 
     def __call__(self, message: Subject) -> Alone | Contest | None:
         if not self._cores:
-            self._cores = use_all_cores(message.cores)
+            self._cores = set_pool(message.cores)
         subject = message.workload, message.epilogue
         if self._bench is None or self._subject != subject:
             self._bench, self._subject = Bench(*subject), subject

@@ -15,6 +15,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 from ...decide.cuts.neighbourhood import Space
 from ...decide.cuts.record import Value
 from ...errors import TilingError
+from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of
 from .annotation import PICK, SPACE, described, root_annotations
 from .operator_space import space_of
@@ -29,9 +30,13 @@ PREFERENCE = 8.0
 def schedule_rules(target: Target = "llvm") -> list[ScheduleRule]:
     """MetaSchedule's schedule rules for `target`, as in tiling_schedule: for any tuner's space generator.
 
-    Operators that no rule of this package serves are left as they are. HardwareError for a target that is not served.
+    Operators that no rule of this package serves are left as they are. Sets the cores of TVM's thread pool, if nobody
+    has: the processes that measure inherit their number. HardwareError for a target that is not served.
     """
-    return [TilingRule(hardware_of(target))]
+    hardware = hardware_of(target)
+    if hardware.cpu is not None:
+        set_pool_once()
+    return [TilingRule(hardware)]
 
 
 @derived_object
