@@ -103,6 +103,47 @@ int main(int count, char** names) {
 """
 
 
+# A process is forked while another thread holds the pool's lock, before any helper was started: the child shares, runs.
+FORKED = r"""
+#include "launch.c"
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int locked;
+static void* hold(void* unused) {
+  (void)unused;
+  pthread_mutex_lock(&pool.lock);
+  __atomic_store_n(&locked, 1, __ATOMIC_SEQ_CST);
+  pause();
+  return 0;
+}
+
+static int count(int number, Group* group, void* data) {
+  (void)number; (void)group;
+  __atomic_fetch_add((int*)data, 1, __ATOMIC_RELAXED);
+  return 0;
+}
+
+int main(void) {
+  Value arguments[] = {{INTEGER, 0, {0}}, {INTEGER, 0, {3}}}, result;
+  __tvm_ffi_tvm_tiling_share(0, arguments, 2, &result);
+  pthread_t thread;
+  pthread_create(&thread, 0, hold, 0);
+  while (!__atomic_load_n(&locked, __ATOMIC_SEQ_CST)) sched_yield();
+  pid_t child = fork();
+  if (!child) {
+    int done = 0;
+    alarm(10);
+    __tvm_ffi_tvm_tiling_share(0, arguments, 2, &result);
+    tvm_tiling_launch(count, &done, 8);
+    _exit(done != 8);
+  }
+  int status;
+  return waitpid(child, &status, 0) != child || status != 0;
+}
+"""
+
+
 def run_program(folder, text, *arguments):
     source, program = folder / "program.c", folder / "program"
     source.write_text(text)
@@ -114,6 +155,10 @@ def run_program(folder, text, *arguments):
 
 def test_every_task_runs_once(tmp_path):
     run_program(tmp_path, STRESS)
+
+
+def test_a_child_shares_whose_parent_held_the_lock(tmp_path):
+    run_program(tmp_path, FORKED)
 
 
 @pytest.mark.skipif(len(usable_processors()) < 2, reason="one core")

@@ -8,18 +8,17 @@ done one after the other come so (pace.py).
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import WorkloadError
 from ..runtime.launcher import Beside
+from ..runtime.locks import ForkSafeLock
 from ..runtime.pace import Pace, next_way, note_beside
 from .executable import Executable
 
-_lock = threading.Lock()  # of the threads, and of what models have for each of them
+_lock = ForkSafeLock()  # of the threads, and of what models have for each of them
 
 
 def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
@@ -49,15 +48,6 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
         return _timed(runs, paces) if is_timed else [_run(executable, inputs) for executable, inputs in runs]
     finally:
         _lock.release()
-
-
-def _forked() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 def _run(executable: Any, inputs: Any) -> Any:

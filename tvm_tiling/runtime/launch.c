@@ -233,9 +233,7 @@ static void forget_threads(void) { /* in a process that has been forked off they
 }
 
 static void start_threads(void) {
-  static int prepared = 0;
   sigset_t all, before;
-  if (!prepared) prepared = !pthread_atfork(0, 0, forget_threads);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
   while (pool.started < pool.threads) {
@@ -296,7 +294,10 @@ extern void* __TVMBackendParallelLaunch __attribute__((weak));
  * above, which has `threads` besides the caller, on those cores. Gives the address of the launch above. */
 int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
+  static int prepared = 0;
   int64_t address = count > 0 ? arguments[0].value : 0;
+  /* Before the lock is taken for the first time; of the library alone whose launch is used, as that one stays. */
+  if (!address && !prepared) prepared = !pthread_atfork(0, 0, forget_threads);
   pthread_mutex_lock(&pool.lock);
   if (count > 1 && arguments[1].value > pool.threads) pool.threads = (int)arguments[1].value;
   pool.core_count = 0;

@@ -8,10 +8,8 @@ run in TVM's pool.
 from __future__ import annotations
 
 import functools
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,21 +18,13 @@ import tvm_ffi
 from tvm.support import cc
 
 from ..temporary import temporary_folder
+from .locks import ForkSafeLock
 from .threads import usable_processors
 
 SOURCE = Path(__file__).with_name("launch.c")
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()  # of what follows
 _first: tuple[Any, int] | None = None  # a library and the address of its launch
-
-
-def _forked() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 def compiled(folder: Path) -> list[str]:

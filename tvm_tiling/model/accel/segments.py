@@ -13,10 +13,12 @@ import tvm_ffi
 
 from ...accel.functional.run import run
 from ...accel.program.program import Program
+from ...runtime.locks import ForkSafeLock
 from .partition import SEGMENT
 
 _RUNNING = threading.local()  # what runs in this thread: its segments, and the error of one
-_REGISTERED: set[int] = set()
+_REGISTERED: set[int] = set()  # numbers that TVM knows
+_lock = ForkSafeLock()  # of them
 
 
 class Segments:
@@ -59,10 +61,11 @@ class Segments:
 
 def _register(number: int) -> None:
     """Make a segment of that number known to TVM; what it is depends on what runs."""
-    if number not in _REGISTERED:
-        function: Callable[..., None] = partial(_call, number)
-        tvm_ffi.register_global_func(f"{SEGMENT}{number}", function, override=True)
-        _REGISTERED.add(number)
+    with _lock:
+        if number not in _REGISTERED:
+            function: Callable[..., None] = partial(_call, number)
+            tvm_ffi.register_global_func(f"{SEGMENT}{number}", function, override=True)
+            _REGISTERED.add(number)
 
 
 def _call(number: int, *tensors: tvm.runtime.Tensor) -> None:

@@ -1,0 +1,130 @@
+"""Locks and what they protect, in threads and in processes that are forked while another thread holds them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tvm_tiling.model import run_many
+from tvm_tiling.model.accel import segments
+from tvm_tiling.runtime import launcher
+from tvm_tiling.runtime.locks import ForkSafeLock
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+DEADLOCK = 10  # seconds after which a child is ended
+
+
+@contextmanager
+def held_by_another_thread(lock) -> Iterator[None]:
+    taken, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            over.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def in_child(act: Callable[[], object]) -> int:
+    """The status of a forked process: 0 if `act` is true there, a signal if it waits for ever."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(DEADLOCK)
+        status = 2
+        try:
+            status = 0 if act() else 1
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1]
+
+
+def is_usable(lock) -> bool:
+    with lock:
+        return not lock.acquire(blocking=False)
+
+
+@needs_fork
+def test_a_child_finds_a_lock_free_that_another_thread_held():
+    lock = ForkSafeLock()
+    with held_by_another_thread(lock):
+        assert in_child(lambda: is_usable(lock)) == 0
+        assert not lock.acquire(blocking=False)  # the parent's is held as before
+    assert is_usable(lock)
+
+
+@needs_fork
+def test_the_thread_that_forks_keeps_its_lock():
+    lock = ForkSafeLock()
+
+    def still_held() -> bool:
+        held = not lock.acquire(blocking=False)
+        lock.release()
+        return held and is_usable(lock)
+
+    with lock:
+        assert in_child(still_held) == 0
+
+
+def test_one_thread_at_a_time():
+    lock, inside, most = ForkSafeLock(), 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(20):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.0002)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+@needs_fork
+@pytest.mark.parametrize("lock", [launcher._lock, run_many._lock, segments._lock], ids=["launcher", "many", "segments"])
+def test_locks_of_modules_are_free_in_a_child(lock):
+    with held_by_another_thread(lock):
+        assert in_child(lambda: is_usable(lock)) == 0
+
+
+@needs_fork
+def test_a_child_makes_segments_while_the_parent_does():
+    with held_by_another_thread(segments._lock):
+        assert in_child(lambda: segments._register(1_000_000) is None) == 0
+
+
+def test_threads_register_a_segment_once(monkeypatch):
+    registered = []
+
+    def slow(name, function, override):
+        time.sleep(0.02)
+        registered.append(name)
+
+    monkeypatch.setattr(segments.tvm_ffi, "register_global_func", slow)
+    monkeypatch.setattr(segments, "_REGISTERED", set())
+    threads = [threading.Thread(target=segments._register, args=(7,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert registered == [f"{segments.SEGMENT}7"]
