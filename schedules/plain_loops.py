@@ -19,7 +19,7 @@ def apply(func: tirx.PrimFunc, name: str, cpu: Cpu) -> tirx.PrimFunc:
     sch.work_on(name)
     try:
         blocks = sch.get_child_blocks(sch.get_sblock("root"))
-    except Exception:  # no blocks at all: code of another kind
+    except s_tir.ScheduleError:  # there is no root block: code of another kind, which stays as it is
         return func
     for block in blocks:
         _share(sch, block, cpu)
@@ -38,5 +38,5 @@ def _share(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, cpu: Cpu) -> Non
         return
     try:
         sch.parallel(sch.fuse(*loops))
-    except Exception:  # a dependence that only this block has: its loops stay serial
+    except s_tir.ScheduleError:  # a dependence that only this block has; both check before they change: it stays serial
         return

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import tvm
 from products import DTYPES, Guarded
-from tvm import relax, te, tirx
+from tvm import relax, s_tir, te, tirx
+from tvm_tiling.schedules import plain_loops
 from tvm_tiling.schedules.other import schedule_other
 
 from tvm_tiling.decide.vector import elementwise as decisions
@@ -393,6 +394,16 @@ def test_windows_of_varying_size_run_in_plain_loops(hardware):
     bounds = [(0, 3), (2, 5), (4, 7)]
     want = np.array([[[[x[0, c, a:b, d:e].mean() for d, e in bounds] for a, b in bounds] for c in range(4)]])
     check(hardware, lambda a: nn.adaptive_avg_pool2d(a, (3, 3)), [x], want)
+
+
+def test_plain_loops_hide_no_other_error_than_that_of_a_primitive(monkeypatch):
+    def fail(_self, _loop):
+        raise ValueError("a fault")
+
+    large = tvm.te.compute((128, 128), lambda i, j: i + j)
+    monkeypatch.setattr(s_tir.Schedule, "parallel", fail)
+    with pytest.raises(ValueError, match="a fault"):
+        plain_loops.apply(te.create_prim_func([large]), "main", replace(this_cpu().cpu, cores=2))
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.runner import Address, RunnerError
 from tvm_tiling.tuning.shapes.fingerprint import fingerprint_of
 from tvm_tiling.tuning.tune import tune
-from tvm_tiling.tuning.workers import remote
+from tvm_tiling.tuning.workers import remote, worker
 from tvm_tiling.tuning.workers.remote import RemoteMeasurer, workers_at
 from tvm_tiling.tuning.workers.wire import Failed, Question, Simulated, answer_of, answer_text, refusal
 
@@ -58,6 +58,23 @@ def test_what_is_no_message_is_refused(text):
         Question.from_json(text)
     with pytest.raises(tt.DatabaseError, match="no answer of a worker"):
         answer_of(text)
+
+
+def test_an_error_that_ends_a_session_is_told_and_the_next_is_served(monkeypatch, caplog):
+    def fail(_number):
+        raise RuntimeError("what was sent is no message")
+
+    served = worker.Worker(("127.0.0.1", 1), "key")
+    sessions = [socket.socketpair() for _ in range(2)]
+    waiting = [ours for ours, _ in sessions]
+    monkeypatch.setattr(worker._ffi_api, "ServerLoop", fail)
+    monkeypatch.setattr(served, "_accepted", lambda _: waiting.pop())
+    for _ in sessions:
+        served._serve_one(None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a session ended with an error: RuntimeError: what was sent is no message"
+    ] * len(sessions)
+    served.end()
 
 
 def test_a_worker_says_which_machine_it_is_not():

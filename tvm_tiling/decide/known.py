@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
@@ -33,7 +35,7 @@ def known_tiling(
     """The decision of a cut that is given or known; None where there is none, or one that this operator cannot have.
     `epilogue` names what is fused behind.
 
-    What is given and cannot be is an error, as tiling_of has it.
+    What is given and cannot be is an error, as tiling_of has it; of what is known, a warning says so.
     """
     known = options.known_cut(workload, hardware, epilogue)
     if known is None:
@@ -41,7 +43,8 @@ def known_tiling(
     cut, why = known
     try:
         return tiling_of(cut, workload, hardware, around, why=why)
-    except TilingError:
+    except TilingError as error:  # this machine, operator or version does not admit the cut; others are no such thing
         if options.cut is not None:
             raise
+        warnings.warn(f"a known cut does not apply, formulas decide: {error}", RuntimeWarning, stacklevel=2)
         return None

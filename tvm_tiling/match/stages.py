@@ -150,7 +150,7 @@ def _fold(sch: s_tir.Schedule, root: s_tir.schedule.SBlockRV) -> None:
             continue
         try:
             sch.compute_inline(block)
-        except Exception:  # an output, or indices that cannot be inverted: it stays a stage
+        except s_tir.ScheduleError:  # an output, or indices that cannot be inverted: it stays a stage
             continue
 
 

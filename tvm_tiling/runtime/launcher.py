@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,16 @@ def _object() -> bytes | None:
     with temporary_folder() as folder:
         target = folder / "launch.o"
         command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(SOURCE), "-o", str(target)]
-        made = subprocess.run(command, capture_output=True, check=False)
-        return target.read_bytes() if made.returncode == 0 else None
+        made = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if made.returncode == 0:
+            return target.read_bytes()
+    said = next((line for line in made.stderr.splitlines() if "error" in line), f"it ended with {made.returncode}")
+    warnings.warn(
+        f"{compiler} does not compile {SOURCE.name}, models run in TVM's thread pool: {said}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return None
 
 
 def take_over(library: Any, cores: int) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...workload import ConvWorkload
 from ..conv.cost import COPY_ELEMENT, COPY_VECTOR, EXPOSED_WEIGHTS, SCATTER_ELEMENT, TAP_START, ConvModel
@@ -82,16 +81,14 @@ class WFoldModel:
         self.fma = self.core.fma
 
     def _admissible(self) -> list[FoldedRows]:
-        found, refused = [], None
-        for bit in range(self.lanes.bit_length()):
-            try:
-                found.append(FoldedRows.of(self.w, self.engine.group, self.lanes, 1 << bit))
-            except UnsupportedOperator as error:
-                refused = error
-        if not found:
-            assert refused is not None
-            raise refused
-        return found
+        """Rows of one neighbour, and of every power of two up to the lanes and the columns. UnsupportedOperator for a
+        convolution that has none."""
+        single = FoldedRows.of(self.w, self.engine.group, self.lanes, 1)
+        several = (1 << bit for bit in range(1, self.lanes.bit_length()))
+        return [
+            single,
+            *(FoldedRows.of(self.w, self.engine.group, self.lanes, ws) for ws in several if ws <= single.w.size),
+        ]
 
     def cuts(self) -> Iterator[WFoldCut]:
         """Every granularity, with the tiles that the registers allow and each share of the cores."""

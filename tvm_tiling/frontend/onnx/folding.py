@@ -18,6 +18,16 @@ from .shapes import all_known, inferred_types
 
 _ROUNDS_WITHOUT_VALUES = 3
 _CORRECTIONS = 64  # rounds: each corrects what follows from no other wrong shape
+# What inference raises for a node: no such operator, an input of unknown kind, inputs or attributes that contradict.
+UNKNOWN = (
+    onnx.defs.SchemaError,
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+    ValueError,
+)
 _ITEM_BYTES = {
     kind: onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
     for kind in onnx.TensorProto.DataType.values()
@@ -210,7 +220,7 @@ class _Fresh:
         try:
             schema = onnx.defs.get_schema(node.op_type, self._graph.opset, node.domain)
             found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, data, opset_imports=opsets)
-        except Exception:  # what is wrong with it is said where it is converted
+        except UNKNOWN:  # no shape is known then; what is wrong with the node is said where it is converted
             return
         standard = standard_shape(node, shapes)
         for name, kind in found.items():
@@ -314,6 +324,6 @@ def _evaluate(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.nd
                 single, opsets={entry.domain: entry.version for entry in graph.proto.opset_import}
             )
             results = iter(evaluator.run(None, {name: constants[name] for name in names}))
-    except Exception:
+    except Exception:  # NumPy code that checks no attribute fails in any way; the node is converted like others
         return None
     return [np.asarray(next(results)) if name else np.empty(0) for name in node.output]

@@ -146,7 +146,8 @@ def main() -> None:
     lean_tvm()
     gc.disable()  # nothing of what is imported is garbage
     for module in sys.argv[2:]:
-        with contextlib.suppress(Exception):  # the fork that needs it says what is wrong
+        # A module may fail in any way. The fork that needs it imports it again, and has a channel to say what is wrong.
+        with contextlib.suppress(Exception):
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
@@ -191,7 +192,7 @@ def _become(entry: str, channel: int, errors: int) -> None:
         function: Callable[[socket.socket], None] = getattr(importlib.import_module(module), name)
         function(socket.socket(fileno=channel))
         code = 0
-    except BaseException:
+    except BaseException:  # of whatever kind: it is told, and the fork ends below with code 1
         traceback.print_exc()
     finally:
         sys.stdout.flush()

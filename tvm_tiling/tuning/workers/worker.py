@@ -8,6 +8,7 @@ threads of one process. Programs that crash do so in children (local.py), never 
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import struct
@@ -19,7 +20,10 @@ from typing import Any
 import tvm_ffi
 from tvm.rpc import _ffi_api, base
 
+from ...measure import first_line
 from .wire import HOLD, SERVES
+
+_log = logging.getLogger(__name__)
 
 Reply = Callable[[str], str]
 PING_SECONDS = 2.0
@@ -76,8 +80,10 @@ class Worker:
         session = self._accepted(tracker)
         if session is None:
             return
-        with contextlib.suppress(Exception):  # however a session ends, the next one is served
+        try:
             _ffi_api.ServerLoop(session.fileno())
+        except Exception as error:  # what a stranger sends may fail in any way, and the next session is served
+            _log.warning("a session ended with an error: %s", first_line(error))
         session.detach()  # the loop has closed it
 
     def _accepted(self, tracker: socket.socket) -> socket.socket | None:
