@@ -98,3 +98,21 @@ def test_the_steps_that_are_told_are_those_of_the_program(machine, sizes):
     }
     told = tuple(sorted((min(chunks.tile_m, m), min(chunks.tile_n, n), min(chunks.depth, k))))
     assert told in extents and max(map(math.prod, extents)) == math.prod(told)
+
+
+def test_a_machine_may_be_named_or_left_out():
+    workload = tt.GemmWorkload(m=64, n=64, k=64, dtype="int8")
+    assert tt.decide(workload, "vta") == tt.decide(workload, tt.Hardware.load("vta"))
+    assert tt.decide(workload) == tt.decide(workload, tt.Hardware.detect())
+    with pytest.raises(tt.HardwareError, match="no-such-machine"):
+        tt.decide(workload, "no-such-machine")
+
+
+def test_weights_are_plain_or_packed_where_there_is_a_cpu():
+    workload = tt.ConvWorkload(n=1, h=14, w=14, ci=256, co=256, kh=3, kw=3, padding=(1, 1, 1, 1))
+    plain, packed = (tt.decide(workload, CPUS[0], weights=weights) for weights in ("plain", "packed"))
+    assert (plain.pack_w, packed.pack_w) == ("run", "ahead")
+    with pytest.raises(tt.UnsupportedOperator, match="weights = 'ahead'; accepted: 'plain', 'packed'"):
+        tt.decide(workload, CPUS[0], weights="ahead")
+    with pytest.raises(tt.HardwareError, match="weights = 'packed' is for CPUs, vta has no cpu"):
+        tt.decide(workload, "vta", weights="packed")
