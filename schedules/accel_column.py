@@ -26,7 +26,7 @@ from .accel_product import SUMS, ProductOnChip
 
 def apply(program: GemmProgram, tiling: ColumnTiling) -> ScheduledOperator:
     """The product cut as `tiling` says, as TIR with its blocks given to engines. UnsupportedOperator for operands that
-    are computed or of types that the column engine has not."""
+    are computed or of types that the column engine does not support."""
     sch = ColumnSchedule(program, tiling).write()
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(cast(Any, tiling), main)

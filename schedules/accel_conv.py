@@ -34,7 +34,7 @@ def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling) -> Sched
     of least estimated time on `hardware.near_tile`.
 
     HardwareError where no block fits, UnsupportedOperator for transposed convolutions, operands that are computed or of
-    types that the engine has not.
+    types that the engine does not support.
     """
     workload = program.workload
     if workload.transposed:

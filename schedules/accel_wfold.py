@@ -49,7 +49,7 @@ PIECES = 8  # blocks of rows of an image, so that loads, products and stores ove
 def apply(program: ConvProgram | GemmProgram, hardware: Hardware, tiling: ConvTiling) -> ScheduledOperator:
     """The operator cut as `tiling` says, as TIR with its blocks given to the engines of `hardware.w_fold`.
 
-    UnsupportedOperator for operands that are computed, and types that the engine has not.
+    UnsupportedOperator for operands that are computed, and types that the engine does not support.
     """
     operands: Operands
     if isinstance(program, ConvProgram):

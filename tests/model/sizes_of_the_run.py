@@ -28,7 +28,7 @@ CASES = {
 
 
 def places(builder: relax.BlockBuilder, values: relax.Var, count: tirx.Var) -> relax.Var:
-    """Where `values` are not 0, so many places."""
+    """The positions where `values` are not 0; there are `count`."""
     found = builder.match_cast(builder.emit(op.nonzero(values)), relax.TensorType((1, count), "int64"))
     return builder.emit(op.reshape(found, (count,)))
 

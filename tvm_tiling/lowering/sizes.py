@@ -60,7 +60,10 @@ def with_checked_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _with_addressable_tensors(func: tirx.PrimFunc) -> tirx.PrimFunc:
     given = [parameter for parameter in func.params if hasattr(parameter, "shape")]
-    known = set(func.params).union(*(_variables(tensor.shape) for tensor in given))
+    scalars = (parameter for parameter in func.params if not hasattr(parameter, "shape"))
+    known = set(scalars).union(*(_variables(tensor.shape) for tensor in given))
+    if not known:
+        return func  # every size is a number, as in most kernels
     checks = []
     for tensor in [*given, *_allocated(func)]:
         if not all(isinstance(extent, tirx.IntImm) for extent in tensor.shape) and _variables(tensor.shape) <= known:
