@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
-from ..decide.conv.tiling import ConvTiling
+from ..decide.kinds import kind_of
 from ..decide.known import tiling_for
-from ..decide.levels.gemm import has_levels
 from ..decide.options import Options
-from ..decide.rnn.column_product import ColumnTiling
 from ..decide.surroundings import Surroundings
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
@@ -20,7 +18,7 @@ from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..lowering.prim_func import ScheduledOperator
 from ..lowering.wrapping import as_written
-from ..match import ConvProgram, match
+from ..match import ConvProgram, GemmProgram, match
 from ..match.recurrent import recurrence_of
 from . import (
     accel_column,
@@ -61,19 +59,19 @@ def schedule_for_accelerator(
     if accel_window.serves(func):
         return accel_window.apply(func, name, hardware)
     program = match(func, name, may_swap=False, keep_taps=hardware.near_tile is None, wraps=False)
-    folds = hardware.w_fold is not None and isinstance(program, ConvProgram)
-    if hardware.near_tile is not None and has_levels(hardware) and not folds:
-        rule = accel_levels_conv if isinstance(program, ConvProgram) else accel_levels
-        return rule.apply(program, hardware, options)
+    return SCHEDULES[kind_of(program.workload, hardware).name](program, hardware, options)
+
+
+def _on_levels(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
+    rule = accel_levels_conv if isinstance(program, ConvProgram) else accel_levels
+    return rule.apply(program, hardware, options)
+
+
+def _on_near_tile(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
     tiling = tiling_for(program.workload, hardware, options, Surroundings())
-    if isinstance(tiling, ConvTiling):
-        return accel_wfold.apply(program, hardware, tiling)
-    if isinstance(program, ConvProgram):
-        assert isinstance(tiling, GemmTiling)
-        return accel_conv.apply(program, hardware, tiling)
-    if isinstance(tiling, ColumnTiling):
-        return accel_column.apply(program, tiling)
     assert isinstance(tiling, GemmTiling)
+    if isinstance(program, ConvProgram):
+        return accel_conv.apply(program, hardware, tiling)
     return accel_gemm.apply(program, hardware, tiling)
 
 
@@ -130,3 +128,12 @@ def _types(value: tirx.Expr) -> Iterator[str]:
     for part in parts:
         if not isinstance(value, TensorLoad) and isinstance(part, tirx.Expr):
             yield from _types(part)
+
+
+# What writes a product or a convolution, by the kind of machine (decide/kinds.py).
+SCHEDULES: dict[str, Callable[[GemmProgram | ConvProgram, Hardware, Options], ScheduledOperator]] = {
+    "w-fold": accel_wfold.apply,
+    "levels": _on_levels,
+    "near-tile": _on_near_tile,
+    "column": accel_column.apply,
+}

@@ -13,23 +13,28 @@ The matrix lies in memory b, row by row or column by column as its source has it
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 from tvm import s_tir
 
+from ..decide.known import tiling_for
+from ..decide.options import Options
 from ..decide.rnn.column_product import ColumnTiling
-from ..lowering.accel.moves import Block, below, on_engine
+from ..decide.surroundings import Surroundings
+from ..hardware.description import Hardware
+from ..lowering.accel.moves import Block, LoopRV, below, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
-from ..match import GemmProgram
+from ..match import ConvProgram, GemmProgram
 from .accel_product import SUMS, ProductOnChip
 
 
-def apply(program: GemmProgram, tiling: ColumnTiling) -> ScheduledOperator:
-    """The product cut as `tiling` says, as TIR with its blocks given to engines. UnsupportedOperator for operands that
-    are computed or of types that the column engine does not support."""
+def apply(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
+    """The product cut as decided for `hardware.column`, as TIR with its blocks given to engines. UnsupportedOperator
+    for operands that are computed or of types that the column engine does not support."""
+    assert isinstance(program, GemmProgram)  # no machine of this kind takes a convolution
+    tiling = tiling_for(program.workload, hardware, options, Surroundings())
+    assert isinstance(tiling, ColumnTiling)
     sch = ColumnSchedule(program, tiling).write()
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
-    return ScheduledOperator(cast(Any, tiling), main)
+    return ScheduledOperator(tiling, main)
 
 
 class ColumnSchedule(ProductOnChip):
@@ -60,7 +65,7 @@ class ColumnSchedule(ProductOnChip):
         self._place_behind(over_rows)
         return sch
 
-    def _place_behind(self, loop: Any) -> None:
+    def _place_behind(self, loop: LoopRV) -> None:
         """What follows the sums of a piece of rows, at its loop."""
         sch = self.sch
         first, *rest = self.behind

@@ -24,6 +24,9 @@ from ..decide.conv.stride_fold import StrideFold
 from ..decide.conv.tiling import ConvTiling
 from ..decide.fold.wfold import product_as_convolution
 from ..decide.gemm.traffic import ceil_div
+from ..decide.known import tiling_for
+from ..decide.options import Options
+from ..decide.surroundings import Surroundings
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..lowering.accel.behind import finished, place_behind
@@ -46,11 +49,14 @@ from .accel_product import SUMS
 PIECES = 8  # blocks of rows of an image, so that loads, products and stores overlap
 
 
-def apply(program: ConvProgram | GemmProgram, hardware: Hardware, tiling: ConvTiling) -> ScheduledOperator:
-    """The operator cut as `tiling` says, as TIR with its blocks given to the engines of `hardware.w_fold`.
+def apply(program: ConvProgram | GemmProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
+    """The operator cut as decided, or as `options` know it, as TIR with its blocks given to the engines of
+    `hardware.w_fold`.
 
     UnsupportedOperator for operands that are computed, and types that the engine does not support.
     """
+    tiling = tiling_for(program.workload, hardware, options, Surroundings())
+    assert isinstance(tiling, ConvTiling)
     operands: Operands
     if isinstance(program, ConvProgram):
         workload, operands = program.workload, ConvOperands(program)

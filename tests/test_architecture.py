@@ -37,7 +37,7 @@ FRONT_DOORS = {"tvm_tiling", "tvm_tiling.__main__"}
 # Who imports modules of this package inside functions, and why; of a room where a name ends in a dot.
 LATE = {
     "tvm_tiling.cli.": "a command loads what it needs, so that help and completion come at once",
-    "tvm_tiling.decide.decide": "brings NumPy, which decisions for CPUs do without",
+    "tvm_tiling.decide.kinds": "brings NumPy, which decisions for CPUs do without",
     "tvm_tiling.frontend.source": "a frontend is loaded for a model of its format; most need an extra",
     "tvm_tiling.model.compile": "what compiles for accelerators is loaded for one; onnx is an extra",
     "tvm_tiling.model.load": "what runs on accelerators is loaded with a file that holds such",

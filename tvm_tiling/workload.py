@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from .errors import WorkloadError, nearest
 
@@ -50,6 +50,7 @@ def _acc_dtype(owner: str, dtype: str, acc_dtype: str | None) -> str:
 class _SumOfProducts:
     """What every workload of multiply-adds tells of itself, from its `macs`, `dtype` and `acc_dtype`."""
 
+    op: ClassVar[str]
     dtype: str
     acc_dtype: str | None
 
@@ -83,6 +84,8 @@ class GemmWorkload(_SumOfProducts):
     are dense. `memory_a`, `memory_b` name where the operand lies on machines that have several
     memories (page 01). A batch that shares B is one product of batch*m rows.
     """
+
+    op: ClassVar[str] = "gemm"
 
     m: int
     n: int
@@ -145,7 +148,7 @@ class GemmWorkload(_SumOfProducts):
 
     def to_dict(self) -> dict[str, Any]:
         """The operator's name and every field, as plain values for JSON."""
-        return {"op": "gemm", **{f.name: getattr(self, f.name) for f in fields(self)}}
+        return {"op": self.op, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
 
 # Names of the activations' axes; a number behind "c" is the channels of one block, e.g. "NCHW16c".
@@ -161,6 +164,8 @@ class ConvWorkload(_SumOfProducts):
     `transposed`: output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows,
     columns) are added at the bottom and the right, `output_padding_d` planes at the back.
     """
+
+    op: ClassVar[str] = "conv"
 
     n: int
     h: int
@@ -260,7 +265,7 @@ class ConvWorkload(_SumOfProducts):
 
     def to_dict(self) -> dict[str, Any]:
         """The operator's name and every field, as plain values for JSON."""
-        return {"op": "conv", **{f.name: getattr(self, f.name) for f in fields(self)}}
+        return {"op": self.op, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
 
 # Gates of a unit, whose sums are beside each other in the combined weights (page 04).
@@ -277,6 +282,8 @@ class RnnWorkload(_SumOfProducts):
     in PyTorch and cuDNN; else it multiplies h, and the product waits for it (page 04). `activation`, a plain RNN's:
     "tanh" or "relu".
     """
+
+    op: ClassVar[str] = "rnn"
 
     cell: str = "lstm"
     batch: int = 1
@@ -339,4 +346,4 @@ class RnnWorkload(_SumOfProducts):
 
     def to_dict(self) -> dict[str, Any]:
         """The operator's name and every field, as plain values for JSON."""
-        return {"op": "rnn", **{f.name: getattr(self, f.name) for f in fields(self)}}
+        return {"op": self.op, **{f.name: getattr(self, f.name) for f in fields(self)}}

@@ -132,7 +132,7 @@ def test_products_of_matrices_and_convolutions_are_refused_by_the_units_that_are
             refused(product(20, 30, 40), target="vsim/rnn16k")
         with pytest.raises(tt.HardwareError, match="rnn16k has no unit for a convolution, but column; accepted"):
             refused(convolution(dtype="float32"), target="vsim/rnn16k")
-    with pytest.raises(tt.HardwareError, match="mode = 'seed' needs"):
+    with pytest.raises(tt.HardwareError, match="mode = 'seed' does not apply"):
         tt.tiling_schedule(product(1, 30, 40), target="vsim/rnn16k", mode="seed")
 
 

@@ -165,6 +165,6 @@ def test_an_option_that_is_none(option, value, accepted):
     [("mode", "seed"), ("prefer", "traffic"), ("acc_factor", 0.25), ("outer_preset", "mn"), ("inner_preset", 0)],
 )
 def test_a_cpu_refuses_what_only_buffers_take(name, value):
-    with pytest.raises(HardwareError, match=f"{name} = .* needs page 01's buffers") as caught:
+    with pytest.raises(HardwareError, match=f"{name} = .* does not apply to a gemm on") as caught:
         decide(GemmWorkload(m=8, n=8, k=8), Hardware.load("icelake-server-2c"), **{name: value})
     assert len(str(caught.value).splitlines()) == 1

@@ -393,13 +393,17 @@ def test_no_choice_is_faster_than_mode_best(w, hardware):
         (UnsupportedOperator, lambda: seed(groups=2, stride=(1, 2)), "would interleave groups = 2; accepted: groups=1"),
         (UnsupportedOperator, lambda: seed(transposed=True), "no transposed convolution, accepted: transposed=False"),
         (TilingError, lambda: decide(conv(), WFOLD16, mode="worst"), "mode = 'worst', accepted: 'best', 'seed'"),
-        (HardwareError, lambda: decide(conv(), WFOLD16, form="gemm"), "form = 'gemm' is no form"),
+        (HardwareError, lambda: decide(conv(), WFOLD16, form="gemm"), "form = 'gemm' is not a form"),
         (
             HardwareError,
             lambda: decide(conv(), WFOLD16, prefer="traffic"),
-            "prefer = 'traffic' needs page 01's buffers",
+            "prefer = 'traffic' does not apply to a conv on",
         ),
-        (HardwareError, lambda: decide(GemmWorkload(m=8, n=8, k=8), WFOLD16, form="gemm"), "form = 'gemm' is no form"),
+        (
+            HardwareError,
+            lambda: decide(GemmWorkload(m=8, n=8, k=8), WFOLD16, form="gemm"),
+            "form = 'gemm' is not a form",
+        ),
         (HardwareError, lambda: decide_wfold(conv(), Hardware.load("neartile")), "has no w_fold unit"),
         (
             HardwareError,

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from ..decide.decide import decide
-from ..errors import HardwareError, WorkloadError
+from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
@@ -76,10 +76,6 @@ def command(
         raise WorkloadError("--batch, --dim and --shape are for models; an operator has its sizes in its text")
     workload = parse_operator(" ".join(operator))
     machine = Hardware.load(hardware) if hardware else Hardware.detect()
-    if machine.near_tile is None and prefer != "utilisation":
-        raise HardwareError(
-            f"prefer = {prefer!r} needs page 01's buffers, {machine.name} has none; accepted: utilisation"
-        )
     start = time.perf_counter()
     tiling = decide(workload, machine, mode=mode, prefer=prefer, form=form or None, weights=weights)  # type: ignore[arg-type]
     seconds = time.perf_counter() - start

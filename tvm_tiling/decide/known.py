@@ -8,9 +8,8 @@ from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .cuts.cut import Tiling, tiling_of
-from .decide import decided
+from .kinds import Decided, decided
 from .options import Options
-from .rnn.column_product import ColumnTiling
 from .surroundings import Surroundings
 
 
@@ -20,7 +19,7 @@ def tiling_for(
     options: Options,
     around: Surroundings,
     epilogue: str = "",
-) -> Tiling | ColumnTiling:
+) -> Decided:
     """The decision of a cut that is given or known, else of the formulas. `epilogue` names what is fused behind."""
     return known_tiling(workload, hardware, options, around, epilogue) or decided(workload, hardware, options, around)
 

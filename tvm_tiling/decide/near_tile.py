@@ -8,7 +8,6 @@ that are smaller than a buffer.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
 
 from ..errors import HardwareError
 from ..hardware.description import Hardware
@@ -18,16 +17,25 @@ from .conv.cut import ConvPartition
 from .gemm.chunks import product_chunks
 from .gemm.partition import decide_partition
 from .gemm.traffic import product_on
+from .options import Options
 from .tiling import GemmTiling, Reason
 
 
-def decide_near_tile(workload: GemmWorkload | ConvWorkload, hardware: Hardware, **options: Any) -> GemmTiling:
-    """The whole decision on `hardware.near_tile`; `options` and errors as decide_partition.
+def decide_near_tile(workload: GemmWorkload | ConvWorkload, hardware: Hardware, options: Options) -> GemmTiling:
+    """The whole decision on `hardware.near_tile`; what `options` mean and errors as decide_partition.
 
     A convolution whose rectangles of points do not fit the buffers, although a run of points would, is decided as its
     matrix multiplication alone; so is a transposed one, and a literal cut that fits no buffer.
     """
-    tiling = decide_partition(workload, hardware, **options)
+    tiling = decide_partition(
+        workload,
+        hardware,
+        mode=options.mode,
+        prefer=options.prefer,
+        acc_factor=options.acc_factor,
+        outer_preset=options.outer_preset,
+        inner_preset=options.inner_preset,
+    )
     if isinstance(workload, GemmWorkload):
         return with_chunks(tiling, workload, hardware) if tiling.feasible else tiling
     if workload.transposed:

@@ -11,6 +11,7 @@ from ..workload import ConvWorkload, GemmWorkload
 from .conv.winograd import TOLERANCE
 from .cuts.record import Cut
 from .fold.wfold import Mode
+from .gemm.best import Prefer
 
 GIVEN = "as the cut that was given says"
 KNOWN = "from the database"
@@ -43,15 +44,20 @@ class OneCut:
 class Options:
     """What a caller may settle instead of the decision.
 
-    `mode` is the decision's, on accelerators. `form` and `microkernel` force a kernel and its register tile, `ahead`
-    says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form may be
-    taken. `cut` is taken instead of a decision; `cuts` are asked for one, and where they know none, or one that this
+    `mode` is the decision's, on accelerators; `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to a
+    matrix engine with buffers (gemm/partition.py). `form` and `microkernel` force a kernel and its register tile,
+    `ahead` says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form may
+    be taken. `cut` is taken instead of a decision; `cuts` are asked for one, and where they know none, or one that this
     operator cannot have, formulas decide.
     """
 
     form: str | None = None
     microkernel: tuple[int, int] | None = None
     mode: Mode = "best"
+    prefer: Prefer = "utilisation"
+    acc_factor: float = 0.5
+    outer_preset: str | int | None = None
+    inner_preset: str | int | None = None
     ahead: bool = False
     winograd: bool = True
     tolerance: float = TOLERANCE

@@ -31,6 +31,11 @@ class Decision:
     mode: str = "best"
     reasons: tuple[Reason, ...] = ()
 
+    @property
+    def rule(self) -> str | None:
+        """The name of the rule that knows its choices (cuts/cut.py); None where there are none."""
+        return None
+
     def why(self, field: str) -> str:
         """The reason for one field, empty where it has none."""
         return next((r.why for r in self.reasons if r.field == field), "")
@@ -168,6 +173,12 @@ class GemmTiling(Decision):
         ),
         ("predicted", ("load_a", "load_b", "utilisation", "predicted_seconds")),
     )
+
+    @property
+    def rule(self) -> str | None:
+        if self.form is None:
+            return "matrix"
+        return "stream" if self.form == "stream" else "normal"
 
     @property
     def program(self) -> tuple[str, Any] | None:

@@ -15,6 +15,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.tiling import ConvTiling
 from ..decide.levels.gemm import LevelsTiling
+from ..decide.rnn.column_product import ColumnTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import Decision, GemmTiling
 from ..match import ConvProgram, GemmProgram
@@ -27,7 +28,7 @@ DECISION = "tvm_tiling.decision"
 class ScheduledOperator:
     """TIR of one operator; where its weights are packed ahead, also the function (weights, packed) that packs them."""
 
-    tiling: GemmTiling | ConvTiling | LevelsTiling | RecurrenceTiling
+    tiling: GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RecurrenceTiling
     main: tirx.PrimFunc
     pack: tirx.PrimFunc | None = None
     packed_shape: tuple[int, ...] | None = None

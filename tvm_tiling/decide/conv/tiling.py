@@ -104,6 +104,11 @@ class ConvTiling(Decision):
         ),
     )
 
+    @property
+    def rule(self) -> str | None:
+        few_rows = self.product is not None and self.product.form == "stream"
+        return "gemm_stream" if few_rows else self.form
+
     def _parts(self) -> Iterator[Row]:
         if self.product is not None:
             for row in self.product.explained():

@@ -36,7 +36,6 @@ class LevelsCuts(Undivided):
 
     def __init__(self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int) -> None:
         self.w, self.hardware, self.behind = workload, hardware, behind
-        self.op = "conv" if isinstance(workload, ConvWorkload) else "gemm"
         self.p: LevelProduct = replace(level_product(workload, hardware), d_behind=behind)
         self.count = len(hardware.levels)
 
@@ -55,10 +54,10 @@ class LevelsCuts(Undivided):
             "across_n": tuple(cut.across_n for cut in t.levels),
             "sums": t.sum_slots,
         }
-        if self.op == "conv":
+        if self.w.op == "conv":
             choices |= {"points": t.points, "groups": t.groups}
         levels = (LevelBlocks(level=cut.name, left=cut.left, right=cut.right, result=cut.result) for cut in t.levels)
-        return Cut.of(self.op, "levels", choices, levels)
+        return Cut.of(self.w.op, "levels", choices, levels)
 
     def decided(self) -> Cut:
         """The decision's."""
@@ -114,7 +113,7 @@ class LevelsCuts(Undivided):
         return strip_product(self.p, self.w, together, ceil_div(self.w.wo, min(points, self.w.wo)))
 
     def _product_of(self, cut: Cut) -> LevelProduct:
-        return self._product(integer(cut, "points"), integer(cut, "groups")) if self.op == "conv" else self.p
+        return self._product(integer(cut, "points"), integer(cut, "groups")) if self.w.op == "conv" else self.p
 
     def _choice(self, cut: Cut) -> tuple[LevelProduct, Choice]:
         """The product and its cut, clipped to the shape. HardwareError where a level has no room for it."""

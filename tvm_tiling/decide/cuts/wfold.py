@@ -30,7 +30,7 @@ class WFoldMachineCuts(Undivided):
         if unit is None:
             raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
         refuse_type(hardware, unit, workload.dtype)
-        self.op = "conv" if isinstance(workload, ConvWorkload) else "gemm"
+        self.op = workload.op
         self.w = workload if isinstance(workload, ConvWorkload) else product_as_convolution(workload)
         self.hardware, self.unit = hardware, unit
         self.fold = stride_fold_of(self.w)

@@ -105,6 +105,10 @@ class LevelsTiling(Decision):
             yield Row("levels", cut.reason, blocks, self.why(cut.reason))
 
     @property
+    def rule(self) -> str | None:
+        return "levels"
+
+    @property
     def split_k(self) -> bool:
         """Whether K is cut."""
         return self.split_level != ""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...errors import HardwareError
-from ...hardware.description import ENGINES, Hardware
+from ...hardware.description import Hardware
 from ...hardware.machine import Machine
-from ...workload import ConvWorkload, GemmWorkload
+from ...workload import GemmWorkload
 from ..explain import Sections
 from ..gemm.traffic import ceil_div, refuse_type
 from ..tiling import Decision, Reason
@@ -49,31 +49,14 @@ class ColumnTiling(Decision):
     )
 
 
-def refuse_shape(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> None:
-    """HardwareError, naming the units that the machine has, unless its column engine takes the workload."""
-    takes = isinstance(workload, GemmWorkload) and 1 in (workload.m, workload.n)
-    if takes and hardware.column is not None:
-        return
-    units = [unit for unit in ENGINES if getattr(hardware, unit) is not None]
-    what = "a convolution"
-    if isinstance(workload, GemmWorkload):
-        what = f"a product of {workload.m} x {workload.k} by {workload.k} x {workload.n}"
-    accepted = "a machine with cpu, near_tile or w_fold"
-    if hardware.column is not None:
-        accepted = f"products of a matrix by a vector (m = 1 or n = 1), or {accepted}"
-    raise HardwareError(f"{hardware.name} has no unit for {what}, but {', '.join(units)}; accepted: {accepted}")
-
-
 def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
     """The cut of a product of a matrix by a vector, m = 1 or n = 1, on `hardware.column`: of fewest cycles, then of the
     smallest latency.
 
-    HardwareError where the unit is absent or takes no such shape or type, or its memories hold no two blocks of EP x VP
-    and VP sums.
+    HardwareError where the unit takes no such type, or its memories hold no two blocks of EP x VP and VP sums.
     """
-    refuse_shape(workload, hardware)
     unit = hardware.column
-    assert unit is not None  # refuse_shape has refused such a machine
+    assert unit is not None and 1 in (workload.m, workload.n)  # or this were another kind of machine
     refuse_type(hardware, unit, workload.dtype)
     rows, depth, machine = max(workload.m, workload.n), workload.k, Machine(hardware)
 

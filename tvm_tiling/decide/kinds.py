@@ -1,0 +1,245 @@
+"""Machine kinds: which part of a machine computes an operator, what decides there, and which tilings it can have.
+
+One row of KINDS is one kind, asked in order. Its schedule stands under the same name in schedules/accel.py, or is the
+CPU's. What is asked for is never named elsewhere: decide, databases, searches and schedules go through `kind_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TypeAlias
+
+from ..errors import HardwareError
+from ..hardware.description import ENGINES, Hardware
+from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
+from .conv.cpu import decide_conv_on_cpu
+from .conv.tiling import ConvTiling
+from .cuts.conv import DirectCuts, ProductCuts, conv_forms
+from .cuts.depthwise import DepthwiseCuts
+from .cuts.fold import WFoldCuts, WinogradCuts
+from .cuts.gemm import BlockedCuts, StreamCuts
+from .cuts.levels import LevelsCuts
+from .cuts.rule import CutRule
+from .cuts.wfold import WFoldMachineCuts
+from .fold.wfold import decide_wfold, product_as_convolution
+from .gemm.cpu import decide_on_cpu
+from .levels.gemm import LevelsTiling, decide_levels, has_levels
+from .options import Options
+from .rnn.column import RnnTiling, decide_rnn
+from .rnn.column_product import ColumnTiling, decide_column
+from .rnn.cpu import RnnCpuTiling, decide_rnn_on_cpu
+from .surroundings import Surroundings
+from .tiling import GemmTiling, Reason
+
+Operator: TypeAlias = GemmWorkload | ConvWorkload
+Workload: TypeAlias = Operator | RnnWorkload
+Decided: TypeAlias = GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RnnTiling | RnnCpuTiling
+Rules: TypeAlias = Mapping[str, Callable[[], CutRule]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineKind:
+    """One kind of machine.
+
+    `takes` says whether it computes a workload on a machine. `options` names, for each type of workload, the Options
+    that `decide` reads: another one that is set is refused. `rules` makes, by the name of the form, the rules of the
+    tilings that an operator can have (cuts/rule.py); None where there is nothing to choose.
+    """
+
+    name: str
+    takes: Callable[[Workload, Hardware], bool]
+    options: Mapping[type[Workload], tuple[str, ...]]
+    decide: Callable[[Workload, Hardware, Options, Surroundings], Decided]
+    rules: Callable[[Operator, Hardware, Surroundings], Rules] | None
+
+
+def kind_of(workload: Workload, hardware: Hardware) -> MachineKind:
+    """The kind that computes `workload` on `hardware`. HardwareError, naming the units that are there, if none does."""
+    for kind in KINDS:
+        if kind.takes(workload, hardware):
+            return kind
+    raise HardwareError(_no_unit(workload, hardware))
+
+
+def decided(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
+    """The decision for an operator where it stands: `around` tells what its place settles, `options` what the caller
+    does. HardwareError if no unit of the machine takes it, an option does not apply, or nothing fits;
+    UnsupportedOperator for an operator that the form does not support."""
+    kind = kind_of(workload, hardware)
+    for option in fields(Options):
+        value = getattr(options, option.name)
+        if option.name in REFUSED and value != option.default and option.name not in kind.options[type(workload)]:
+            raise HardwareError(
+                f"{option.name} = {value!r} does not apply to a {workload.op} on {hardware.name}, a machine of "
+                f"kind {kind.name!r}; accepted: {option.default!r}"
+            )
+    return kind.decide(workload, hardware, options, around)
+
+
+# Options that shape a decision, and are refused by kinds that do not read them.
+REFUSED = ("form", "mode", "prefer", "acc_factor", "outer_preset", "inner_preset")
+
+
+# ---- CPU -------------------------------------------------------------------------------------------------------------
+
+
+def _decide_on_cpu(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
+    if isinstance(workload, RnnWorkload):
+        return decide_rnn_on_cpu(workload, hardware)
+    if isinstance(workload, ConvWorkload):
+        return decide_conv_on_cpu(
+            workload,
+            hardware,
+            form=options.form,
+            packing=around.packing,
+            source=around.source,
+            winograd=options.winograd,
+            tolerance=options.tolerance,
+        )
+    tiling = decide_on_cpu(
+        workload,
+        hardware,
+        form=options.form,
+        microkernel=options.microkernel,
+        packing=around.packing,
+        plain_a=around.plain_a,
+        plain_b=around.plain_b,
+        accumulates_in_output=around.accumulates,
+    )
+    if around.exchanged:
+        why = "exchanged, so that the contiguous axis of the result is n: A stands for the second operand"
+        tiling = replace(tiling, reasons=(*tiling.reasons, Reason("operands", "exchanged", why)))
+    return tiling
+
+
+def _rules_on_cpu(workload: Operator, hardware: Hardware, around: Surroundings) -> Rules:
+    cpu = hardware.cpu
+    assert cpu is not None  # or this were another kind
+    if isinstance(workload, GemmWorkload):
+        product = workload
+
+        def blocked() -> CutRule:
+            return BlockedCuts(product, cpu, around)
+
+        return {**dict.fromkeys(BlockedCuts.forms, blocked), "stream": lambda: StreamCuts(product, cpu, around)}
+    forms = conv_forms(workload, hardware, cpu, around)
+    return {
+        "direct": lambda: DirectCuts(forms, "direct"),
+        "stride_fold": lambda: DirectCuts(forms, "stride_fold"),
+        "gemm": lambda: ProductCuts(forms, around, few_rows=False),
+        "gemm_stream": lambda: ProductCuts(forms, around, few_rows=True),
+        "depthwise": lambda: DepthwiseCuts(forms),
+        "winograd": lambda: WinogradCuts(forms),
+        "wfold": lambda: WFoldCuts(forms),
+    }
+
+
+# ---- W-fold ----------------------------------------------------------------------------------------------------------
+
+
+def _folds(workload: Workload, hardware: Hardware) -> bool:
+    """Convolutions, and matrix multiplications where there is no matrix engine."""
+    if hardware.w_fold is None:
+        return False
+    return isinstance(workload, ConvWorkload) or (isinstance(workload, GemmWorkload) and hardware.near_tile is None)
+
+
+def _decide_wfold(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
+    if options.form not in (None, "wfold"):
+        raise HardwareError(f"form = {options.form!r} is not a form on {hardware.name}; accepted: 'wfold'")
+    assert isinstance(workload, Operator)
+    layer = product_as_convolution(workload) if isinstance(workload, GemmWorkload) else workload
+    return decide_wfold(layer, hardware, mode=options.mode)
+
+
+# ---- a matrix engine with buffers ------------------------------------------------------------------------------------
+
+
+def _decide_levels(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
+    assert isinstance(workload, Operator)
+    return decide_levels(workload, hardware, behind=around.behind)
+
+
+def _decide_near_tile(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
+    from .near_tile import decide_near_tile
+
+    assert isinstance(workload, Operator)
+    return decide_near_tile(workload, hardware, options)
+
+
+def _rules_near_tile(workload: Operator, hardware: Hardware, around: Surroundings) -> Rules:
+    from .cuts.partition import partition_rule
+
+    return {"matrix": lambda: partition_rule(workload, hardware)}
+
+
+# ---- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _is_column(workload: Workload, hardware: Hardware) -> bool:
+    """Recurrent layers, and multiplications of a matrix by a vector."""
+    if hardware.column is None or isinstance(workload, ConvWorkload):
+        return False
+    return isinstance(workload, RnnWorkload) or 1 in (workload.m, workload.n)
+
+
+def _decide_column(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
+    if isinstance(workload, RnnWorkload):
+        return decide_rnn(workload, hardware, mode=options.mode)
+    assert isinstance(workload, GemmWorkload)
+    return decide_column(workload, hardware)
+
+
+def _no_unit(workload: Workload, hardware: Hardware) -> str:
+    units = ", ".join(unit for unit in ENGINES if getattr(hardware, unit) is not None)
+    if isinstance(workload, RnnWorkload):
+        what, accepted = "recurrent layers", "a machine with a cpu or a column engine"
+    else:
+        what, accepted = "a convolution", "a machine with cpu, near_tile or w_fold"
+        if isinstance(workload, GemmWorkload):
+            what = f"a product of {workload.m} x {workload.k} by {workload.k} x {workload.n}"
+        if hardware.column is not None:
+            accepted = f"products of a matrix by a vector (m = 1 or n = 1), or {accepted}"
+    return f"{hardware.name} has no unit for {what}, but {units}; accepted: {accepted}"
+
+
+PARTITION = ("mode", "prefer", "acc_factor", "outer_preset", "inner_preset")
+
+KINDS: list[MachineKind] = [
+    MachineKind(
+        name="cpu",
+        takes=lambda workload, hardware: hardware.cpu is not None,
+        options={GemmWorkload: ("form",), ConvWorkload: ("form",), RnnWorkload: ()},
+        decide=_decide_on_cpu,
+        rules=_rules_on_cpu,
+    ),
+    MachineKind(
+        name="w-fold",
+        takes=_folds,
+        options={GemmWorkload: ("form", "mode"), ConvWorkload: ("form", "mode")},
+        decide=_decide_wfold,
+        rules=lambda workload, hardware, around: {"wfold": lambda: WFoldMachineCuts(workload, hardware)},
+    ),
+    MachineKind(
+        name="levels",
+        takes=lambda workload, hardware: has_levels(hardware) and isinstance(workload, Operator),
+        options={GemmWorkload: (), ConvWorkload: ()},
+        decide=_decide_levels,
+        rules=lambda workload, hardware, around: {"levels": lambda: LevelsCuts(workload, hardware, around.behind)},
+    ),
+    MachineKind(
+        name="near-tile",
+        takes=lambda workload, hardware: hardware.near_tile is not None and isinstance(workload, Operator),
+        options={GemmWorkload: PARTITION, ConvWorkload: PARTITION},
+        decide=_decide_near_tile,
+        rules=_rules_near_tile,
+    ),
+    MachineKind(
+        name="column",
+        takes=_is_column,
+        options={GemmWorkload: (), RnnWorkload: ("mode",)},
+        decide=_decide_column,
+        rules=None,
+    ),
+]
