@@ -30,6 +30,7 @@ from . import (
     accel_wfold,
     accel_window,
 )
+from .accel_product import sum_types
 
 
 def schedule_for_accelerator(
@@ -68,11 +69,12 @@ def _on_levels(program: GemmProgram | ConvProgram, hardware: Hardware, options: 
 
 
 def _on_near_tile(program: GemmProgram | ConvProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
-    tiling = tiling_for(program.workload, hardware, options, Surroundings())
+    vector = program.has_epilogue or program.out_dtype != sum_types(hardware).get(program.workload.dtype)
+    tiling = tiling_for(program.workload, hardware, options, Surroundings(vector=vector))
     assert isinstance(tiling, GemmTiling)
     if isinstance(program, ConvProgram):
-        return accel_conv.apply(program, hardware, tiling)
-    return accel_gemm.apply(program, hardware, tiling)
+        return accel_conv.apply(program, hardware, tiling, vector)
+    return accel_gemm.apply(program, hardware, tiling, vector)
 
 
 def _sums(func: tirx.PrimFunc) -> bool:

@@ -21,17 +21,19 @@ from ..decide.near_tile import with_blocks
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
-from ..lowering.accel.behind import finished, place_behind
+from ..hardware.machine import Machine
+from ..lowering.accel.behind import finished, place_behind, results_in_turn
 from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
 from ..lowering.accel.moves import Block, LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram
+from ..workload import element_bytes
 from .accel_product import sum_types
 
 
-def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling) -> ScheduledOperator:
+def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: bool = False) -> ScheduledOperator:
     """The convolution cut as `tiling` says, as TIR with its blocks given to engines; where it has no blocks, with those
-    of least estimated time on `hardware.near_tile`.
+    of least estimated time on `hardware.near_tile`, `vector` as Surroundings says.
 
     HardwareError where no block fits, UnsupportedOperator for transposed convolutions, operands that are computed or of
     types that the engine does not support.
@@ -42,16 +44,26 @@ def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling) -> Sched
             f"{program.name}: a transposed convolution; accepted on accelerators: plain ones, such as that of the "
             "input with zeros between its points"
         )
-    tiling = with_blocks(tiling, workload, hardware)
-    sch = ConvSchedule(program, plain_form(workload), tiling.blocks, sum_types(hardware)).write()
+    tiling = with_blocks(tiling, workload, hardware, vector)
+    room = Machine(hardware).capacity("out")
+    sch = ConvSchedule(program, plain_form(workload), tiling.blocks, sum_types(hardware), room).write()
     return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
 
 
 class ConvSchedule:
     """Writes the schedule of one convolution in matrix form."""
 
-    def __init__(self, program: ConvProgram, form: ImageForm, blocks: ConvBlocks, sums: dict[str, str]) -> None:
+    def __init__(
+        self, program: ConvProgram, form: ImageForm, blocks: ConvBlocks, sums: dict[str, str], room: int | None
+    ) -> None:
         self.form, self.blocks = form, blocks
+        points = element_bytes(program.out_dtype) * blocks.groups * blocks.columns
+        # Where channels come in steps, sums are complete with the last one, for all of a block.
+        self.in_steps = blocks.channels < form.ci
+        whole = blocks.rows * blocks.step_m if self.in_steps else blocks.tile_rows * blocks.tile_m
+        self.versions, self.stores_whole = results_in_turn(
+            room, points * whole, points * blocks.sync_rows * blocks.sync_m
+        )
         types, scopes = types_of(program, sums), Scopes(sums=f"global.{blocks.sums}")
         func = write_image_form(program, ConvOperands(program), form, types, scopes)
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
@@ -68,19 +80,25 @@ class ConvSchedule:
         yt, yi = sch.split(yi, [None, blocks.tile_rows])
         xo, xi = sch.split(x, [None, blocks.columns])
         steps: list[LoopRV] = []
-        if blocks.channels < self.form.ci:
+        if self.in_steps:
             step, c = sch.split(c, [None, blocks.channels])
             steps = [step]
         points = [n, d, yo, xo]
         outer = [oo, *points] if blocks.order == "mn" else [*points, oo]
-        sch.reorder(go, *outer, *steps, yt, ot, gi, kd, oi, yi, xi, kh, kw, c)
+        ys, yi = sch.split(yi, [None, blocks.sync_rows])
+        os, oi = sch.split(oi, [None, blocks.sync_m])
+        sch.reorder(go, *outer, *steps, yt, ot, ys, os, gi, kd, oi, yi, xi, kh, kw, c)
         on_engine(sch, sums, "matrix", 6, blocks.versions_sums)
         self._load(kernels, None if blocks.whole_a else (steps or [oo])[-1], go, blocks.versions_a, (1, blocks.tile_m))
         rows = None
         if blocks.whole_b:
             rows = (2, max(1, blocks.rows * self.form.stride[1]))
         self._load(image, None if blocks.whole_b else (steps or [xo])[-1], go, blocks.versions_b, rows)
-        place_behind(sch, outer[-1] if steps else ot)
+        whole = (outer[-1] if steps else ot) if self.stores_whole else None
+        if steps:
+            place_behind(sch, whole, outer[-1], self.versions, {2: blocks.sync_rows, 5: blocks.sync_m})
+        else:
+            place_behind(sch, whole, os, self.versions)
         return sch
 
     def _load(

@@ -18,25 +18,28 @@ from tvm import s_tir, tirx
 from ..decide.near_tile import with_chunks
 from ..decide.tiling import GemmTiling, ProductChunks
 from ..hardware.description import Hardware
+from ..hardware.machine import Machine
 from ..lowering.accel.backward import backward
+from ..lowering.accel.behind import results_in_turn
 from ..lowering.accel.moves import Block, LoopRV, below, last_loops, on_engine, tiled
 from ..lowering.accel.operands import place_loads
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads
+from ..workload import element_bytes
 from .accel_product import ProductOnChip, sum_types
 
 
-def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling) -> ScheduledOperator:
+def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling, vector: bool = False) -> ScheduledOperator:
     """The product cut as `tiling` says, as TIR with blocks given to engines; where it has no chunks, with those that
-    its partitions have on `hardware.near_tile`.
+    its partitions have on `hardware.near_tile`, `vector` as Surroundings says.
 
     UnsupportedOperator for operands that are computed or of types that the matrix engine has not.
     """
-    tiling = with_chunks(tiling, program.workload, hardware)
+    tiling = with_chunks(tiling, program.workload, hardware, vector)
     chunks = tiling.chunks
     assert chunks is not None
-    schedule = ProductSchedule(program, tiling, chunks, sum_types(hardware))
+    schedule = ProductSchedule(program, tiling, chunks, sum_types(hardware), Machine(hardware).capacity("out"))
     main = schedule.write().mod[program.name]
     if chunks.backward:
         main = backward(main, schedule.partitions)
@@ -46,9 +49,15 @@ def apply(program: GemmProgram, hardware: Hardware, tiling: GemmTiling) -> Sched
 class ProductSchedule(ProductOnChip):
     """Writes the schedule of one product."""
 
-    def __init__(self, program: GemmProgram, tiling: GemmTiling, chunks: ProductChunks, sums: dict[str, str]) -> None:
+    def __init__(
+        self, program: GemmProgram, tiling: GemmTiling, chunks: ProductChunks, sums: dict[str, str], room: int | None
+    ) -> None:
         super().__init__(program, sums, memory_sums=chunks.sums)
         self.tiling, self.chunks = tiling, chunks
+        result = element_bytes(program.out_dtype)
+        self.versions_out, self.stores_tiles = results_in_turn(
+            room, result * chunks.tile_m * chunks.tile_n, result * chunks.sync_m * chunks.sync_n
+        )
         self.walks_k = chunks.depth < program.workload.k
 
     def write(self) -> s_tir.Schedule:
@@ -66,12 +75,25 @@ class ProductSchedule(ProductOnChip):
         inner = [nt, mt] if tiling.inner_order == "nm" else [mt, nt]
         if chunks.stays:  # a tile of what stays meets all that is there of the other operand
             inner = [mt, nt] if chunks.stays == "a" else [nt, mt]
-        sch.reorder(*batch, *outer, *steps, *inner, mi, ni, k)
+        mi, ni, parts = self._in_synchronisations(mi, ni)
+        sch.reorder(*batch, *outer, *steps, *inner, *parts, mi, ni, k)
         on_engine(sch, self.product, "matrix", 3, chunks.versions_sums)
         self._place_loads(batch, {"a": mo, "b": no}, steps)
-        self._place_behind(outer[1] if self.walks_k else inner[1])
+        if self.walks_k:
+            self._place_behind(outer[1], outer[1])
+        else:
+            self._place_behind(inner[1], [*inner, *parts][-1])
         self.partitions: tirx.Var = sch.get(outer[0]).loop_var  # of the loop outside
         return sch
+
+    def _in_synchronisations(self, mi: LoopRV, ni: LoopRV) -> tuple[LoopRV, LoopRV, list[LoopRV]]:
+        """The loops of one instruction, and those over the instructions of a tile, the outer one first."""
+        chunks, parts = self.chunks, {}
+        if chunks.sync_m < chunks.tile_m:
+            parts["m"], mi = self.sch.split(mi, [None, chunks.sync_m])
+        if chunks.sync_n < chunks.tile_n:
+            parts["n"], ni = self.sch.split(ni, [None, chunks.sync_n])
+        return mi, ni, [parts[axis] for axis in self.tiling.inner_order if axis in parts]
 
     # ---- where blocks stand ---------------------------------------------------------------------------------------
 
@@ -111,37 +133,45 @@ class ProductSchedule(ProductOnChip):
         step, depth = sch.split(depth, [None, self.chunks.depth])
         sch.reorder(over, step, rows, depth)
 
-    def _place_behind(self, loop: LoopRV) -> None:
-        """What follows the sums, at `loop`; where k is walked in tiles of its own."""
+    def _place_behind(self, tile: LoopRV, part: LoopRV) -> None:
+        """What follows the sums: the vector engine at the loop over the parts of a tile that an instruction makes, the
+        store at the loop over tiles; where k is walked, in tiles and parts of their own."""
         sch = self.sch
         first, *rest = self.behind
-        sch.reverse_compute_at(first, loop, preserve_unit_loops=True)
+        sch.reverse_compute_at(first, part, preserve_unit_loops=True)
         if self.walks_k:
-            loop = self._tiles_behind(first) or loop
-        for block in rest:
-            sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
+            tile, part = self._tiles_behind(first, part)
         if not rest:
-            on_engine(sch, first, "store", below(sch, first, loop))
+            on_engine(sch, first, "store", below(sch, first, part))
             return
-        place_loads(sch, first, loop, self.further_operands(first))
-        on_engine(sch, first, "vector", below(sch, first, loop), 2)
-        on_engine(sch, rest[0], "store", below(sch, rest[0], loop))
+        tile = tile if self.stores_tiles else part
+        sch.reverse_compute_at(rest[0], tile, preserve_unit_loops=True)
+        place_loads(sch, first, part, self.further_operands(first))
+        on_engine(sch, first, "vector", below(sch, first, part), self.versions_out)
+        on_engine(sch, rest[0], "store", below(sch, rest[0], tile))
 
-    def _tiles_behind(self, block: Block) -> LoopRV | None:
-        """Split the loops of the block behind the sums by tiles of m and n; the innermost loop over tiles, None where
-        there is a single sum."""
-        sch = self.sch
+    def _tiles_behind(self, block: Block, around: LoopRV) -> tuple[LoopRV, LoopRV]:
+        """Split the loops of the block behind the sums by tiles of m and n, and by what an instruction makes of them:
+        the innermost loop over tiles, and over parts of them. Both are `around` where there is a single sum."""
+        sch, chunks = self.sch, self.chunks
         product = sch.get(self.product)
         m, n = self.rows_and_columns
         read = next(load for load in loads(sch.get(block).body.value) if load.source.same_as(product.body.buffer))
         axes = [axis.var for axis in sch.get(block).iter_vars]
         tiles: list[int | None] = [None] * len(axes)
+        parts: list[int | None] = [None] * len(axes)
         place = {}
-        for name, variable, tile in (("m", m, self.chunks.tile_m), ("n", n, self.chunks.tile_n)):
+        for name, variable, tile, part in (
+            ("m", m, chunks.tile_m, chunks.sync_m),
+            ("n", n, chunks.tile_n, chunks.sync_n),
+        ):
             indices = zip(product.body.indices, read.indices, strict=True)
             for own, there in indices:
                 if isinstance(own, tirx.Var) and own.name == variable:
                     place[name] = next(d for d, axis in enumerate(axes) if axis.same_as(there))
-                    tiles[place[name]] = tile
+                    tiles[place[name]], parts[place[name]] = tile, part
         order = [place[name] for name in self.tiling.inner_order[::-1] if name in place]
-        return tiled(sch, block, tiles, order)[-1] if order else None
+        if not order:
+            return around, around
+        over_tiles = tiled(sch, block, tiles, order)[-1]
+        return over_tiles, (over_tiles if parts == tiles else tiled(sch, block, parts, order)[-1])

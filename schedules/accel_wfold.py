@@ -88,7 +88,7 @@ def _schedule(
     on_engine(sch, sums, "wfold", 6, 2)
     for name, value in (("pci", tiling.pci), ("pco", tiling.pco), ("block", tiling.co_block // sub_units)):
         sch.annotate(sums, f"vsim.{name}", value)
-    place_behind(sch, yo)
+    place_behind(sch, yo, yo)
     if place == "in place":
         _rows_in_place(sch)
     else:

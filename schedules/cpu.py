@@ -83,7 +83,9 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
     if tiling.form == "gemm":
         assert product is not None and tiling.product is not None
         plain = replace(options, form=None)
-        if tiling.why("cut"):
+        if options.decision is not None:
+            plain = replace(plain, decision=tiling.product)
+        elif tiling.why("cut"):
             inner = cut_of(tiling.product, product.workload, hardware, Surroundings(ahead=tiling.pack_w == "ahead"))
             plain = replace(plain, cuts=OneCut(inner)) if options.cut is None else replace(plain, cut=inner)
         # With channels last the kernels are the right operand and may be packed; else they are the left, read in place.

@@ -16,6 +16,8 @@ from .decide.cuts.cut import Cut
 from .decide.fold.wfold import Mode
 from .decide.gemm.dot_engine import OPERAND_TYPES
 from .decide.options import CutSource, Options
+from .decide.recorded import read_decision
+from .decide.tiling import Decision
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Hardware
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
@@ -109,6 +111,7 @@ def tiling_schedule(
     tolerance: float = TOLERANCE,
     cut: Cut | None = None,
     cuts: CutSource | None = None,
+    decision: Decision | str | None = None,
 ) -> s_tir.Schedule:
     """A schedule of `op`, decided from formulas and ready for tvm.compile.
 
@@ -119,7 +122,8 @@ def tiling_schedule(
     second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
     that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output. `cut`,
     of a decision, a database or a search, is taken instead of a decision; `cuts`, such as a ShapeDatabase, are asked
-    for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function.
+    for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function; given as
+    `decision`, it is written again: the same function, or a refusal where it is not a decision of this operator.
 
     Raises UnsupportedOperator for what no rule serves, HardwareError for a target, form or cut that is not possible.
     """
@@ -135,6 +139,7 @@ def tiling_schedule(
         tolerance=tolerance,
         cut=cut,
         cuts=cuts,
+        decision=read_decision(decision) if isinstance(decision, str) else decision,
     )
     functions: dict[str, tirx.PrimFunc] = {}
     for name, func in _functions(op).items():

@@ -83,6 +83,14 @@ def test_a_decision_that_is_written_again_gives_the_same_function(op, machine):
     assert tvm_ffi.structural_equal(first.without_attr(DECISION), again.without_attr(DECISION))
 
 
+@pytest.mark.parametrize(("op", "machine"), CASES)
+def test_a_recorded_decision_that_is_read_back_gives_the_same_function(op, machine):
+    hardware = tt.Hardware.load(machine)
+    first = tt.tiling_schedule(op, target=hardware).mod["main"]
+    again = tt.tiling_schedule(op, target=hardware, decision=str(first.attrs[DECISION])).mod["main"]
+    assert tvm_ffi.structural_equal(first, again)
+
+
 @pytest.mark.parametrize("sizes", [(512, 512, 512), (96, 160, 200), (33, 65, 1025)])
 @pytest.mark.parametrize("machine", ["vta", "neartile"])
 def test_the_steps_that_are_told_are_those_of_the_program(machine, sizes):

@@ -20,7 +20,7 @@ from .cuts.depthwise import DepthwiseCuts
 from .cuts.fold import WFoldCuts, WinogradCuts
 from .cuts.gemm import BlockedCuts, StreamCuts
 from .cuts.levels import LevelsCuts
-from .cuts.rule import CutRule
+from .cuts.rule import CutRule, Tiling
 from .cuts.wfold import WFoldMachineCuts
 from .fold.wfold import decide_wfold, product_as_convolution
 from .gemm.cpu import decide_on_cpu
@@ -44,7 +44,8 @@ class MachineKind:
 
     `takes` says whether it computes a workload on a machine. `options` names, for each type of workload, the Options
     that `decide` reads: another one that is set is refused. `rules` makes, by the name of the form, the rules of the
-    tilings that an operator can have (cuts/rule.py); None where there is nothing to choose.
+    tilings that an operator can have (cuts/rule.py); None where there is nothing to choose. `complete` adds what a
+    tiling's choices leave to the formulas, where they leave something.
     """
 
     name: str
@@ -52,6 +53,7 @@ class MachineKind:
     options: Mapping[type[Workload], tuple[str, ...]]
     decide: Callable[[Workload, Hardware, Options, Surroundings], Decided]
     rules: Callable[[Operator, Hardware, Surroundings], Rules] | None
+    complete: Callable[[Tiling, Operator, Hardware, Surroundings], Tiling] = lambda tiling, *_: tiling
 
 
 def kind_of(workload: Workload, hardware: Hardware) -> MachineKind:
@@ -165,13 +167,22 @@ def _decide_near_tile(workload: Workload, hardware: Hardware, options: Options, 
     from .near_tile import decide_near_tile
 
     assert isinstance(workload, Operator)
-    return decide_near_tile(workload, hardware, options)
+    return decide_near_tile(workload, hardware, options, vector=around.vector)
 
 
 def _rules_near_tile(workload: Operator, hardware: Hardware, around: Surroundings) -> Rules:
     from .cuts.partition import partition_rule
 
     return {"matrix": lambda: partition_rule(workload, hardware)}
+
+
+def _complete_near_tile(tiling: Tiling, workload: Operator, hardware: Hardware, around: Surroundings) -> Tiling:
+    from .near_tile import with_blocks, with_chunks
+
+    assert isinstance(tiling, GemmTiling)
+    if isinstance(workload, ConvWorkload):
+        return with_blocks(tiling, workload, hardware, around.vector)
+    return with_chunks(tiling, workload, hardware, around.vector)
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
@@ -234,6 +245,7 @@ KINDS: list[MachineKind] = [
         options={GemmWorkload: PARTITION, ConvWorkload: PARTITION},
         decide=_decide_near_tile,
         rules=_rules_near_tile,
+        complete=_complete_near_tile,
     ),
     MachineKind(
         name="column",

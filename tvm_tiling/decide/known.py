@@ -8,9 +8,11 @@ from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .cuts.cut import Tiling, tiling_of
-from .kinds import Decided, decided
+from .kinds import decided, kind_of
 from .options import Options
+from .recorded import written_again
 from .surroundings import Surroundings
+from .tiling import Decision
 
 
 def tiling_for(
@@ -19,8 +21,11 @@ def tiling_for(
     options: Options,
     around: Surroundings,
     epilogue: str = "",
-) -> Decided:
-    """The decision of a cut that is given or known, else of the formulas. `epilogue` names what is fused behind."""
+) -> Decision:
+    """The decision that is given, or that of a cut that is given or known, else of the formulas. `epilogue` names what
+    is fused behind."""
+    if options.decision is not None:
+        return written_again(options.decision, workload, hardware, options, around)
     return known_tiling(workload, hardware, options, around, epilogue) or decided(workload, hardware, options, around)
 
 
@@ -41,7 +46,8 @@ def known_tiling(
         return None
     cut, why = known
     try:
-        return tiling_of(cut, workload, hardware, around, why=why)
+        tiling = tiling_of(cut, workload, hardware, around, why=why)
+        return kind_of(workload, hardware).complete(tiling, workload, hardware, around)
     except TilingError as error:  # this machine, operator or version does not admit the cut; others are no such thing
         if options.cut is not None:
             raise

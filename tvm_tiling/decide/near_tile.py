@@ -13,16 +13,20 @@ from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .conv.blocks import conv_blocks
-from .conv.cut import ConvPartition
+from .conv.cut import ConvBlocks, ConvPartition
 from .gemm.chunks import product_chunks
+from .gemm.inner_tile import blocks_covered, largest_part
 from .gemm.partition import decide_partition
-from .gemm.traffic import product_on
+from .gemm.traffic import ceil_div, product_on
 from .options import Options
 from .tiling import GemmTiling, Reason
 
 
-def decide_near_tile(workload: GemmWorkload | ConvWorkload, hardware: Hardware, options: Options) -> GemmTiling:
-    """The whole decision on `hardware.near_tile`; what `options` mean and errors as decide_partition.
+def decide_near_tile(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, options: Options, *, vector: bool = False
+) -> GemmTiling:
+    """The whole decision on `hardware.near_tile`; what `options` mean and errors as decide_partition, `vector` as
+    Surroundings says.
 
     A convolution whose rectangles of points do not fit the buffers, although a run of points would, is decided as its
     matrix multiplication alone; so is a transposed one, and a literal cut that fits no buffer.
@@ -37,20 +41,25 @@ def decide_near_tile(workload: GemmWorkload | ConvWorkload, hardware: Hardware, 
         inner_preset=options.inner_preset,
     )
     if isinstance(workload, GemmWorkload):
-        return with_chunks(tiling, workload, hardware) if tiling.feasible else tiling
+        return with_chunks(tiling, workload, hardware, vector) if tiling.feasible else tiling
     if workload.transposed:
         return tiling
     try:
-        return with_blocks(tiling, workload, hardware)
+        return with_blocks(tiling, workload, hardware, vector)
     except HardwareError as error:
         return replace(tiling, reasons=(*tiling.reasons, Reason("blocks", "none", str(error))))
 
 
-def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware) -> GemmTiling:
-    """The decision with the pieces of its program, unless it has them."""
+def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, vector: bool) -> GemmTiling:
+    """The decision with the pieces of its program, unless it has them; `vector` as Surroundings says."""
     if tiling.chunks is not None:
         return tiling
-    chunks = product_chunks(product_on(workload, hardware), tiling, hardware)
+    p = product_on(workload, hardware)
+    chunks = product_chunks(p, tiling, hardware)
+    if vector:
+        sync_m = largest_part(chunks.tile_m, p.m, tiling.tile_m, p.block_m)
+        sync_n = largest_part(chunks.tile_n, p.n, tiling.tile_n, p.block_n)
+        chunks = replace(chunks, sync_m=sync_m, sync_n=sync_n)
     if chunks.stays:
         other = "b" if chunks.stays == "a" else "a"
         why = (
@@ -62,19 +71,46 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware) 
     return replace(
         tiling,
         chunks=chunks,
-        reasons=(*tiling.reasons, Reason("chunks", chunks.size, why)),
+        reasons=(*tiling.reasons, Reason("chunks", chunks.size, why), _synchronised(chunks.sync_m, "sync_m", vector)),
     )
 
 
-def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware) -> ConvPartition:
-    """The decision with its blocks, unless it has them. HardwareError where none fits."""
+def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, vector: bool) -> ConvPartition:
+    """The decision with its blocks, unless it has them; `vector` as Surroundings says. HardwareError where none
+    fits."""
     if isinstance(tiling, ConvPartition):
-        return tiling
+        return replace(tiling, blocks=_in_synchronisations(tiling.blocks, workload, hardware, vector))
     blocks = conv_blocks(workload, hardware, order=tiling.outer_order if tiling.mode == "seed" else None)
+    blocks = _in_synchronisations(blocks, workload, hardware, vector)
     own = {field.name: getattr(tiling, field.name) for field in fields(tiling) if field.name != "reasons"}
     why = f"rectangles of points with their halo, the fastest of those timed: {blocks.cycles:.0f} cycles"
     return ConvPartition(
         blocks=blocks,
         **own,
-        reasons=(*tiling.reasons, Reason("blocks", blocks.size, why)),
+        reasons=(*tiling.reasons, Reason("blocks", blocks.size, why), _synchronised(blocks.sync_m, "sync_m", vector)),
     )
+
+
+def _in_synchronisations(blocks: ConvBlocks, workload: ConvWorkload, hardware: Hardware, vector: bool) -> ConvBlocks:
+    """The blocks with instructions that one synchronisation covers: of a row of points as many channels as it allows,
+    then further rows."""
+    unit = hardware.near_tile
+    assert unit is not None  # or there were no blocks
+    if not vector:
+        return replace(blocks, sync_m=blocks.tile_m, sync_rows=blocks.tile_rows)
+    covered = blocks_covered(unit.sync_granularity, workload.d_s)
+
+    def across(rows: int) -> int:
+        return ceil_div(rows * blocks.columns, unit.block_n)
+
+    channels = workload.co // workload.groups
+    most = max(1, covered // across(1)) * unit.block_m
+    sync_m = largest_part(blocks.tile_m, channels, most, unit.block_m)
+    left = covered // ceil_div(sync_m, unit.block_m)
+    rows = max((rows for rows in range(1, blocks.tile_rows + 1) if across(rows) <= left), default=1)
+    return replace(blocks, sync_m=sync_m, sync_rows=largest_part(blocks.tile_rows, workload.ho, rows, 1))
+
+
+def _synchronised(value: int, field: str, vector: bool) -> Reason:
+    why = "as much as one synchronisation with the vector engine covers (near_tile.sync_granularity)"
+    return Reason(field, value, why if vector else "nothing is computed behind: a whole tile")

@@ -12,6 +12,7 @@ from .conv.winograd import TOLERANCE
 from .cuts.record import Cut
 from .fold.wfold import Mode
 from .gemm.best import Prefer
+from .tiling import Decision
 
 GIVEN = "as the cut that was given says"
 KNOWN = "from the database"
@@ -48,7 +49,7 @@ class Options:
     matrix engine with buffers (gemm/partition.py). `form` and `microkernel` force a kernel and its register tile,
     `ahead` says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form may
     be taken. `cut` is taken instead of a decision; `cuts` are asked for one, and where they know none, or one that this
-    operator cannot have, formulas decide.
+    operator cannot have, formulas decide. `decision` is written as it is, if it is one of this operator (recorded.py).
     """
 
     form: str | None = None
@@ -63,13 +64,17 @@ class Options:
     tolerance: float = TOLERANCE
     cut: Cut | None = None
     cuts: CutSource | None = None
+    decision: Decision | None = None
 
     def __post_init__(self) -> None:
-        if self.cut is not None and (self.form, self.microkernel, self.mode) != (None, None, "best"):
+        given = "a decision" if self.decision is not None else "a cut" if self.cut is not None else ""
+        if given and (self.form, self.microkernel, self.mode) != (None, None, "best"):
             raise HardwareError(
-                f"form = {self.form!r}, microkernel = {self.microkernel!r} and mode = {self.mode!r} beside a cut; "
-                "accepted: a cut alone, which settles them, or none"
+                f"form = {self.form!r}, microkernel = {self.microkernel!r} and mode = {self.mode!r} beside {given}; "
+                f"accepted: {given} alone, which settles them, or none"
             )
+        if self.decision is not None and self.cut is not None:
+            raise HardwareError("a decision and a cut; accepted: one of them")
 
     def known_cut(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, epilogue: str = ""

@@ -15,8 +15,8 @@ class Surroundings:
     `ahead`: weights arrive packed. Of a product on a CPU `plain_a` and `plain_b`: the operand can be read in place;
     `accumulates`: sums may wait in the output; `exchanged`: A is the source's second operand. Of a convolution on a CPU
     `source`: how its operands lie, None for dense ones in the workload's layout; `winograd` and `tolerance` as in
-    decide_conv_on_cpu. On an accelerator with levels `behind`: bytes per result that the innermost one holds for what
-    is fused behind.
+    decide_conv_on_cpu. On an accelerator `vector`: the vector engine computes what is fused behind, or changes the type
+    of the sums; where it has levels `behind`: bytes per result that the innermost one holds for what is fused behind.
     """
 
     ahead: bool = False
@@ -27,6 +27,7 @@ class Surroundings:
     source: Source | None = None
     winograd: bool = True
     tolerance: float = TOLERANCE
+    vector: bool = False
     behind: int = 0
 
     @property

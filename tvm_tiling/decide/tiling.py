@@ -93,8 +93,10 @@ def _plain(value: Any) -> Any:
 class ProductChunks:
     """Pieces of a cut, in elements, and how they take turns.
 
-    The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles.
-    `tile_m` x `tile_n` x `depth` is one instruction of the matrix engine. `versions` are how many steps of an operand
+    The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles of
+    `tile_m` x `tile_n`. An instruction of the matrix engine multiplies `sync_m` x `sync_n` x `depth`: a tile, or where
+    the vector engine computes what is fused behind, as much of it as one synchronisation covers. `versions` are how
+    many steps of an operand
     may be in its buffer at once. `stays` is the operand, "a" or "b", of which a step stays, with all of k, while the
     other one passes by; "" where K is split. `backward`: its partitions are walked from the last one to the first.
     `whole_a`, `whole_b`: the operand stays as a whole. `sums` is the memory of the sums, "acc" or "out",
@@ -106,6 +108,8 @@ class ProductChunks:
     depth: int
     tile_m: int
     tile_n: int
+    sync_m: int
+    sync_n: int
     versions_a: int
     versions_b: int
     whole_a: bool

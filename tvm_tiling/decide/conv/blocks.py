@@ -65,7 +65,7 @@ def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlo
         blocks = blocks_at(times, place)
         cycles = walked_cycles(facts, blocks, limit=best * (1 + LEVEL))
         if cycles < math.inf:
-            walked.append(replace(blocks, cycles=cycles))
+            walked.append(replace(blocks, cycles=float(cycles)))
             best = min(best, cycles)
     if not walked:
         good = order[times.cycles[order] <= least * (1 + LEVEL)]
@@ -106,6 +106,8 @@ def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
         rows=number(at.rows),
         columns=number(at.columns),
         tile_rows=number(at.tile_rows),
+        sync_m=number(at.tile_m),
+        sync_rows=number(at.tile_rows),
         channels=number(at.channels),
         whole_a=bool(times.whole_a[place]),
         whole_b=bool(times.whole_b[place]),

@@ -15,7 +15,9 @@ class ConvBlocks:
 
     The loops over output channels and over rectangles of points go in steps of `step_m` and of `rows` x `columns`, in
     `order` ("mn": channels outside), those of input channels in steps of `channels`, those of groups in steps of
-    `groups`. An instruction multiplies `tile_m` output channels by `tile_rows` x `columns` points. `versions` are how
+    `groups`, within a step by tiles of `tile_m` output channels and `tile_rows` x `columns` points. An instruction
+    multiplies `sync_m` channels by `sync_rows` x `columns` points: a tile, or where the vector engine computes what is
+    fused behind, as much of it as one synchronisation covers, one row of points at least. `versions` are how
     many blocks of an operand take turns in its buffer; `whole_a` and `whole_b` say that it stays as a whole. `sums` is
     the memory of the sums, "acc" or "out". `bytes_a` and `bytes_b` are read in all, the halo counted; `cycles` is the
     estimate.
@@ -28,6 +30,8 @@ class ConvBlocks:
     rows: int
     columns: int
     tile_rows: int
+    sync_m: int
+    sync_rows: int
     channels: int
     whole_a: bool
     whole_b: bool

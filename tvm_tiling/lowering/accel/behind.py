@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from tvm import DataType, s_tir, tirx
@@ -10,25 +11,48 @@ from tvm.ir import Call
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...match.access import loads
-from .moves import LoopRV, below, last_loops, on_engine
+from .moves import LoopRV, below, last_loops, on_engine, tiled
 from .operands import further_operands, loops_of, place_loads
 from .pieces import in_pieces
 
+MOST_VERSIONS = 8  # of results that wait for their store
 
-def place_behind(sch: s_tir.Schedule, loop: LoopRV) -> None:
-    """Put the blocks "results", where there is one, and "store" at `loop`: on the vector engine, with what they read
-    besides the sums brought on the chip, and on the engine that stores."""
+
+def results_in_turn(room: int | None, tile: int, part: int) -> tuple[int, bool]:
+    """How many versions of results take turns in `room` bytes (None: without limit), and whether a version is a whole
+    tile; `tile` and `part` of it, which the vector engine computes at once, in bytes."""
+    if room is None or 2 * tile <= room:
+        return 2, True
+    return max(2, min(MOST_VERSIONS, room // part)), False
+
+
+def place_behind(
+    sch: s_tir.Schedule,
+    whole: LoopRV | None,
+    part: LoopRV,
+    versions: int = 2,
+    sizes: Mapping[int, int] | None = None,
+) -> None:
+    """Put the block "results", where there is one, at `part` on the vector engine, with what it reads besides the sums
+    brought on the chip, and "store" on the engine that stores: at `whole`, or without it, at the results. `versions` of
+    the results take turns. `sizes` cut the results at `part` further: elements of some of their six axes that are
+    computed at once."""
     store = sch.get_sblock("store")
     blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
-    results = sch.get_sblock("results") if "results" in blocks else None
-    for block in (store,) if results is None else (results, store):
-        sch.reverse_compute_at(block, loop, preserve_unit_loops=True)
-    on_engine(sch, store, "store", below(sch, store, loop))
-    if results is None:
+    if "results" not in blocks:
+        sch.reverse_compute_at(store, part, preserve_unit_loops=True)
+        on_engine(sch, store, "store", below(sch, store, part))
         return
+    results = sch.get_sblock("results")
+    sch.reverse_compute_at(results, part, preserve_unit_loops=True)
+    if sizes:
+        part = tiled(sch, results, [sizes.get(axis) for axis in range(6)], sorted(sizes))[-1]
+    whole = part if whole is None else whole
+    sch.reverse_compute_at(store, whole, preserve_unit_loops=True)
+    on_engine(sch, store, "store", below(sch, store, whole))
     sums = sch.get(sch.get_sblock("sums")).body.buffer
-    place_loads(sch, results, loop, further_operands(sch, results, [sums], "out"))
-    on_engine(sch, results, "vector", below(sch, results, loop), 2)
+    place_loads(sch, results, part, further_operands(sch, results, [sums], "out"))
+    on_engine(sch, results, "vector", below(sch, results, part), versions)
 
 
 def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:

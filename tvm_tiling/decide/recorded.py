@@ -1,0 +1,158 @@
+"""Decisions that were recorded: read back from their JSON, and held against the operator that they are for.
+
+A schedule records its decision as the attribute "tvm_tiling.decision" of its function. Written again for the same
+operator and machine it gives the same function. What is read may have been changed on the way, so that it is taken only
+if the rule of its tilings, or its kind of machine where there are no rules, makes the same decision from its choices.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from ..errors import DatabaseError, HardwareError, TilingError
+from ..hardware.description import Hardware
+from ..plain_text import plain_json
+from ..workload import ConvWorkload, GemmWorkload
+from .conv.cut import ConvPartition
+from .conv.tiling import ConvTiling
+from .cuts.cut import cut_of, tiling_of
+from .kinds import Decided, decided, kind_of
+from .levels.gemm import LevelsTiling
+from .options import Options
+from .rnn.column import RnnTiling
+from .rnn.column_product import ColumnTiling
+from .rnn.cpu import RnnCpuTiling
+from .surroundings import Surroundings
+from .tiling import Decision, GemmTiling
+
+CLASSES = (GemmTiling, ConvTiling, LevelsTiling, ColumnTiling, RnnTiling, RnnCpuTiling)
+# What a decision tells of its choices, and no schedule reads.
+TOLD = frozenset(
+    (
+        *("mode", "feasible", "reasons", "candidates", "utilisation", "cycles", "load_a", "load_b"),
+        *("bytes_a", "bytes_b", "bytes_out", "predicted_seconds", "predicted_cycles", "predicted_error"),
+    )
+)
+# The same where a program of an accelerator has steps of its own.
+PARTITION = frozenset(
+    ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "split_k", "need_acc_buffer", "acc_bytes")
+)
+
+
+def read_decision(text: str | bytes) -> Decided:
+    """The decision that `to_json` wrote. DatabaseError, naming the field, for anything else."""
+    try:
+        plain = plain_json(text)
+    except TilingError as error:
+        raise DatabaseError(f"decision: {error}") from None
+    if not isinstance(plain, dict):
+        raise DatabaseError(f"decision: {str(plain)[:80]!r}, accepted: an object as to_json writes it")
+    op = plain.get("op")
+    known: dict[str, type[Any]] = {kind.op: kind for kind in CLASSES}
+    if op not in known:
+        raise DatabaseError(f"decision: op = {op!r}, accepted: {', '.join(map(repr, known))}")
+    found: Decided = _record(ConvPartition if "blocks" in plain else known[op], plain, "decision")
+    return found
+
+
+def written_again(
+    decision: Decision,
+    workload: GemmWorkload | ConvWorkload,
+    hardware: Hardware,
+    options: Options,
+    around: Surroundings,
+) -> Decision:
+    """`decision`, if it is one of this operator where it stands; HardwareError, naming what differs, if it is not."""
+    kind = kind_of(workload, hardware)
+    if kind.rules is None:
+        made = decided(workload, hardware, options, around)
+    else:
+        cut = cut_of(decision, workload, hardware, around)
+        made = kind.complete(tiling_of(cut, workload, hardware, around), workload, hardware, around)
+    if type(decision) is not type(made):
+        raise HardwareError(
+            f"decision: a {type(decision).__name__}; accepted for a {workload.op} on {hardware.name}: a "
+            f"{type(made).__name__}"
+        )
+    own, again = _choices(decision.to_dict()), _choices(made.to_dict())
+    for name in sorted(own.keys() | again.keys()):
+        if own.get(name) != again.get(name):
+            raise HardwareError(
+                f"decision: {name} = {own.get(name)!r} is not that of a {workload.op} of this size on {hardware.name}; "
+                f"accepted: {again.get(name)!r}"
+            )
+    return decision
+
+
+def _choices(plain: Any) -> Any:
+    """Plain values of a decision without what it only tells."""
+    if isinstance(plain, list | tuple):
+        return [_choices(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    told = TOLD
+    if plain.get("blocks"):
+        told |= PARTITION | {"outer_order", "inner_order"}
+    elif plain.get("chunks"):
+        told |= PARTITION
+    return {name: _choices(value) for name, value in plain.items() if name not in told}
+
+
+def _record(kind: type[Any], plain: Any, where: str) -> Any:
+    """A dataclass or a named tuple out of plain values."""
+    if hasattr(kind, "_fields"):
+        if not isinstance(plain, list) or len(plain) != len(kind._fields):
+            raise DatabaseError(f"{where}: {plain!r}, accepted: {len(kind._fields)} values")
+        plain = dict(zip(kind._fields, plain, strict=True))
+        needed, names = set(kind._fields), set(kind._fields)
+    else:
+        names = {field.name for field in fields(kind)}
+        needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+    if isinstance(plain, dict) and plain.get("op") == getattr(kind, "op", None):
+        plain = {name: value for name, value in plain.items() if name != "op"}
+    if not isinstance(plain, Mapping):
+        raise DatabaseError(f"{where}: {plain!r}, accepted: an object with {', '.join(sorted(names))}")
+    if strange := sorted(set(plain) - names) or sorted(needed - set(plain)):
+        raise DatabaseError(f"{where}: {strange[0]!r} is {'missing' if strange[0] in needed else 'not a field'}")
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: _value(hints[name], value, f"{where}.{name}") for name, value in plain.items()})
+
+
+def _value(hint: Any, plain: Any, where: str) -> Any:
+    """A value of the type that `hint` names."""
+    if hint is object or hint is Any:  # of a reason, which nothing is made from
+        return tuple(plain) if isinstance(plain, list) else plain
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if plain is None and type(None) in args:
+            return None
+        for one in args:
+            if one is not type(None) and _could_be(one, plain):
+                return _value(one, plain, where)
+    elif origin is typing.Literal:
+        if plain in args:
+            return plain
+    elif origin is tuple and isinstance(plain, list):
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_value(args[0], item, where) for item in plain)
+        if len(args) == len(plain):
+            return tuple(_value(own, item, where) for own, item in zip(args, plain, strict=True))
+    elif is_dataclass(hint) or hasattr(hint, "_fields"):
+        return _record(hint, plain, where)
+    elif _could_be(hint, plain):
+        return float(plain) if hint is float else plain
+    raise DatabaseError(f"{where} = {plain!r}, accepted: {getattr(hint, '__name__', hint)}")
+
+
+def _could_be(hint: Any, plain: Any) -> bool:
+    if is_dataclass(hint):
+        return isinstance(plain, Mapping)
+    if hasattr(hint, "_fields") or typing.get_origin(hint) is tuple:
+        return isinstance(plain, list)
+    if hint is float:
+        return isinstance(plain, int | float) and not isinstance(plain, bool)
+    return type(plain) is hint
