@@ -22,12 +22,11 @@ from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.behind import finished, place_behind, results_in_turn
+from ..lowering.accel.behind import Room, finished, place_behind
 from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
 from ..lowering.accel.moves import Block, LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram
-from ..workload import element_bytes
 from .accel_product import sum_types
 
 
@@ -57,13 +56,11 @@ class ConvSchedule:
         self, program: ConvProgram, form: ImageForm, blocks: ConvBlocks, sums: dict[str, str], room: int | None
     ) -> None:
         self.form, self.blocks = form, blocks
-        points = element_bytes(program.out_dtype) * blocks.groups * blocks.columns
         # Where channels come in steps, sums are complete with the last one, for all of a block.
         self.in_steps = blocks.channels < form.ci
         whole = blocks.rows * blocks.step_m if self.in_steps else blocks.tile_rows * blocks.tile_m
-        self.versions, self.stores_whole = results_in_turn(
-            room, points * whole, points * blocks.sync_rows * blocks.sync_m
-        )
+        points = blocks.groups * blocks.columns
+        self.room = Room(room, points * whole, points * blocks.sync_rows * blocks.sync_m)
         types, scopes = types_of(program, sums), Scopes(sums=f"global.{blocks.sums}")
         func = write_image_form(program, ConvOperands(program), form, types, scopes)
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
@@ -94,11 +91,10 @@ class ConvSchedule:
         if blocks.whole_b:
             rows = (2, max(1, blocks.rows * self.form.stride[1]))
         self._load(image, None if blocks.whole_b else (steps or [xo])[-1], go, blocks.versions_b, rows)
-        whole = (outer[-1] if steps else ot) if self.stores_whole else None
         if steps:
-            place_behind(sch, whole, outer[-1], self.versions, {2: blocks.sync_rows, 5: blocks.sync_m})
+            place_behind(sch, outer[-1], outer[-1], self.room, {2: blocks.sync_rows, 5: blocks.sync_m})
         else:
-            place_behind(sch, whole, os, self.versions)
+            place_behind(sch, ot, os, self.room)
         return sch
 
     def _load(

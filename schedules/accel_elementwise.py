@@ -11,7 +11,6 @@ turn.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, cast
 
 import tvm
@@ -53,7 +52,7 @@ def apply(func: tirx.PrimFunc, name: str, hardware: Hardware) -> ScheduledOperat
         places = [MEMORIES[i] if i < len(MEMORIES) else "out" for i in range(len(sources))]
     extents = [int(axis.dom.extent) for axis in sch.get(block).iter_vars]
     tiling = decide(
-        prod(extents),
+        extents,
         [(place, _bytes(source)) for place, source in zip(places, sources, strict=True)],
         _bytes(store.buffer),
         _operations(store.value),
@@ -99,7 +98,7 @@ class _Tile:
         for memory in reversed(self._memories("out")[:-1]):
             stores.append(sch.cache_write(stores[-1], 0, f"global.{memory}"))
         chains = [self._chain(source, self._memories(place)) for source, place in sources]
-        over_tiles = _loop_over_tiles(sch, block, tiling.elements, extents)
+        over_tiles = _loop_over_tiles(sch, block, tiling.tile, extents)
         for store in stores:
             sch.reverse_compute_at(store, over_tiles, preserve_unit_loops=True)
         for chain in chains:
@@ -124,18 +123,11 @@ class _Tile:
         return chain
 
 
-def _loop_over_tiles(sch: s_tir.Schedule, block: Block, elements: int, extents: list[int]) -> LoopRV:
+def _loop_over_tiles(sch: s_tir.Schedule, block: Block, tile: tuple[int, ...], extents: list[int]) -> LoopRV:
     """The innermost loop over tiles: whole inner axes are in a tile, and a part of the one that is too long."""
-    own = sch.get_loops(block)
-    size = 1
-    for d in range(len(extents) - 1, -1, -1):
-        if size * extents[d] > elements or d == 0:
-            fits = max(1, min(extents[d], elements // size))
-            part = -(-extents[d] // -(-extents[d] // fits))
-            over, _ = sch.split(own[d], [None, part])
-            return over
-        size *= extents[d]
-    raise AssertionError("the block has an axis")
+    axis = max((d for d, part in enumerate(tile) if part < extents[d]), default=0)
+    over, _ = sch.split(sch.get_loops(block)[axis], [None, tile[axis]])
+    return over
 
 
 def _bytes(buffer: tirx.Buffer) -> int:

@@ -20,13 +20,11 @@ from ..decide.tiling import GemmTiling, ProductChunks
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
 from ..lowering.accel.backward import backward
-from ..lowering.accel.behind import results_in_turn
+from ..lowering.accel.behind import Room, serve_results
 from ..lowering.accel.moves import Block, LoopRV, below, last_loops, on_engine, tiled
-from ..lowering.accel.operands import place_loads
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads
-from ..workload import element_bytes
 from .accel_product import ProductOnChip, sum_types
 
 
@@ -54,10 +52,7 @@ class ProductSchedule(ProductOnChip):
     ) -> None:
         super().__init__(program, sums, memory_sums=chunks.sums)
         self.tiling, self.chunks = tiling, chunks
-        result = element_bytes(program.out_dtype)
-        self.versions_out, self.stores_tiles = results_in_turn(
-            room, result * chunks.tile_m * chunks.tile_n, result * chunks.sync_m * chunks.sync_n
-        )
+        self.room = Room(room, chunks.tile_m * chunks.tile_n, chunks.sync_m * chunks.sync_n)
         self.walks_k = chunks.depth < program.workload.k
 
     def write(self) -> s_tir.Schedule:
@@ -144,11 +139,7 @@ class ProductSchedule(ProductOnChip):
         if not rest:
             on_engine(sch, first, "store", below(sch, first, part))
             return
-        tile = tile if self.stores_tiles else part
-        sch.reverse_compute_at(rest[0], tile, preserve_unit_loops=True)
-        place_loads(sch, first, part, self.further_operands(first))
-        on_engine(sch, first, "vector", below(sch, first, part), self.versions_out)
-        on_engine(sch, rest[0], "store", below(sch, rest[0], tile))
+        serve_results(sch, first, rest[0], tile, part, self.room, self.further_operands(first))
 
     def _tiles_behind(self, block: Block, around: LoopRV) -> tuple[LoopRV, LoopRV]:
         """Split the loops of the block behind the sums by tiles of m and n, and by what an instruction makes of them:

@@ -29,7 +29,7 @@ from ..decide.options import Options
 from ..decide.surroundings import Surroundings
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.behind import finished, place_behind
+from ..lowering.accel.behind import Room, finished, place_behind
 from ..lowering.accel.fold import MOVES_IN_PLACE, bring_image
 from ..lowering.accel.image import (
     ConvOperands,
@@ -88,7 +88,7 @@ def _schedule(
     on_engine(sch, sums, "wfold", 6, 2)
     for name, value in (("pci", tiling.pci), ("pco", tiling.pco), ("block", tiling.co_block // sub_units)):
         sch.annotate(sums, f"vsim.{name}", value)
-    place_behind(sch, yo, yo)
+    place_behind(sch, yo, yo, Room(None, 1, 1))
     if place == "in place":
         _rows_in_place(sch)
     else:

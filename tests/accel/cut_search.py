@@ -188,7 +188,7 @@ def _convolution_cuts(
     times = BlockTimes(facts, Columns(*np.array(made).T))
     for place in np.flatnonzero(times.fits).tolist():
         blocks = blocks_at(times, place)
-        schedule = ConvSchedule(program, plain_form(conv), blocks, sum_types(hardware)).write()
+        schedule = ConvSchedule(program, plain_form(conv), blocks, sum_types(hardware), None).write()
         yield blocks, schedule.mod["main"]
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 import tvm_ffi
 from convolutions import convolution
 from operators import product
-from tvm import te
+from tvm import te, tirx
 
 import tvm_tiling as tt
 from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.decide.as_scheduled import as_scheduled
+from tvm_tiling.decide.recorded import read_decision
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.match import match, prim_func_of
 
@@ -89,6 +91,26 @@ def test_a_recorded_decision_that_is_read_back_gives_the_same_function(op, machi
     first = tt.tiling_schedule(op, target=hardware).mod["main"]
     again = tt.tiling_schedule(op, target=hardware, decision=str(first.attrs[DECISION])).mod["main"]
     assert tvm_ffi.structural_equal(first, again)
+
+
+def numbers_in(func: tirx.PrimFunc) -> set[int]:
+    """The whole numbers of a function, and products of two of them: a share of rows is so many register tiles."""
+    own = {int(digits) for digits in re.findall(r"\d+", func.without_attr(DECISION).script())}
+    return own | {a * b for a in own for b in own if a * b < 1 << 20}
+
+
+def told_numbers(decision) -> dict[str, int]:
+    """What a decision's text tells as whole numbers, predictions and reasons apart."""
+    rows = (row for row in decision.explained() if not re.search("predicted|also|compared", row.section))
+    return {f"{row.section}: {row.name}": int(row.value) for row in rows if row.value.isdigit()}
+
+
+@pytest.mark.parametrize(("op", "machine"), CASES)
+def test_every_number_that_is_told_is_in_the_function(op, machine):
+    main = tt.tiling_schedule(op, target=tt.Hardware.load(machine)).mod["main"]
+    known = numbers_in(main)
+    told = told_numbers(read_decision(str(main.attrs[DECISION])))
+    assert told and {name: value for name, value in told.items() if value not in known} == {}
 
 
 @pytest.mark.parametrize("sizes", [(512, 512, 512), (96, 160, 200), (33, 65, 1025)])

@@ -84,8 +84,8 @@ MADE: dict[str, dict[str, Maker]] = {
         "large": lambda: decide_elementwise(Work(bytes=8 << 22, points=1 << 22, word=4, functions=1), CPU.cpu),
     },
     "VectorTiling": {
-        "vta": lambda: decide_vector(100_000, [("out", 4), ("a", 1)], 1, 3, Machine(VTA)),
-        "levels": lambda: decide_vector_on_levels(100_000, [("a", 1), ("b", 1)], 1, 2, Machine(DLA3)),
+        "vta": lambda: decide_vector((100, 1000), [("out", 4), ("a", 1)], 1, 3, Machine(VTA)),
+        "levels": lambda: decide_vector_on_levels((100, 1000), [("a", 1), ("b", 1)], 1, 2, Machine(DLA3)),
     },
     "WindowTiling": {
         "pooling": lambda: decide_windows(

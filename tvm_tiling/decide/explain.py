@@ -27,9 +27,13 @@ class Row(NamedTuple):
 
 
 def record_rows(section: str, record: Any) -> Iterator[Row]:
-    """The fields of a plain dataclass that is part of a decision, and has no reasons of its own."""
-    for field in fields(record):
-        yield Row(section, field.name, value_text(field.name, getattr(record, field.name)), "")
+    """The fields of a plain dataclass that is part of a decision, and has no reasons of its own: what is written, then
+    what is predicted of it, which its `predictions` name."""
+    predicted = getattr(record, "predictions", ())
+    for title, told in ((section, False), (f"{section}, predicted", True)):
+        for field in fields(record):
+            if (field.name in predicted) == told:
+                yield Row(title, field.name, value_text(field.name, getattr(record, field.name)), "")
 
 
 def as_text(headline: str, rows: Iterable[Row]) -> str:

@@ -15,7 +15,7 @@ from ..workload import ConvWorkload, GemmWorkload
 from .conv.blocks import conv_blocks
 from .conv.cut import ConvBlocks, ConvPartition
 from .gemm.chunks import product_chunks
-from .gemm.inner_tile import blocks_covered, largest_part
+from .gemm.inner_tile import blocks_covered, covered_part
 from .gemm.partition import decide_partition
 from .gemm.traffic import ceil_div, product_on
 from .options import Options
@@ -57,8 +57,8 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, 
     p = product_on(workload, hardware)
     chunks = product_chunks(p, tiling, hardware)
     if vector:
-        sync_m = largest_part(chunks.tile_m, p.m, tiling.tile_m, p.block_m)
-        sync_n = largest_part(chunks.tile_n, p.n, tiling.tile_n, p.block_n)
+        tile, sizes, block = (chunks.tile_m, chunks.tile_n), (p.m, p.n), (p.block_m, p.block_n)
+        sync_m, sync_n = covered_part(tile, sizes, block, _covered(workload, hardware))
         chunks = replace(chunks, sync_m=sync_m, sync_n=sync_n)
     if chunks.stays:
         other = "b" if chunks.stays == "a" else "a"
@@ -92,23 +92,23 @@ def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, 
 
 
 def _in_synchronisations(blocks: ConvBlocks, workload: ConvWorkload, hardware: Hardware, vector: bool) -> ConvBlocks:
-    """The blocks with instructions that one synchronisation covers: of a row of points as many channels as it allows,
-    then further rows."""
+    """The blocks with instructions that one synchronisation covers: whole rows of points, of some output channels."""
     unit = hardware.near_tile
     assert unit is not None  # or there were no blocks
     if not vector:
         return replace(blocks, sync_m=blocks.tile_m, sync_rows=blocks.tile_rows)
-    covered = blocks_covered(unit.sync_granularity, workload.d_s)
+    tile, sizes = (blocks.tile_rows, blocks.tile_m), (workload.ho, workload.co // workload.groups)
 
-    def across(rows: int) -> int:
-        return ceil_div(rows * blocks.columns, unit.block_n)
+    def count(rows: int, channels: int) -> int:
+        return ceil_div(rows * blocks.columns, unit.block_n) * ceil_div(channels, unit.block_m)
 
-    channels = workload.co // workload.groups
-    most = max(1, covered // across(1)) * unit.block_m
-    sync_m = largest_part(blocks.tile_m, channels, most, unit.block_m)
-    left = covered // ceil_div(sync_m, unit.block_m)
-    rows = max((rows for rows in range(1, blocks.tile_rows + 1) if across(rows) <= left), default=1)
-    return replace(blocks, sync_m=sync_m, sync_rows=largest_part(blocks.tile_rows, workload.ho, rows, 1))
+    sync_rows, sync_m = covered_part(tile, sizes, (1, unit.block_m), _covered(workload, hardware), count)
+    return replace(blocks, sync_m=sync_m, sync_rows=sync_rows)
+
+
+def _covered(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> int:
+    assert hardware.near_tile is not None
+    return blocks_covered(hardware.near_tile.sync_granularity, workload.d_s)
 
 
 def _synchronised(value: int, field: str, vector: bool) -> Reason:

@@ -23,6 +23,8 @@ class ConvBlocks:
     estimate.
     """
 
+    predictions: ClassVar[tuple[str, ...]] = ("bytes_a", "bytes_b", "cycles")
+
     order: str
     groups: int
     step_m: int

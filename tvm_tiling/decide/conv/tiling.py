@@ -87,9 +87,9 @@ class ConvTiling(Decision):
 
     sections: ClassVar[Sections] = (
         ("form", ("form",)),
-        ("fold", ("stride_fold", "pci", "ws", "bci", "kmax", "kw_pieces")),
-        ("output", ("aco", "co_block", "pco", "wso", "pco_whole", "pco_remainder")),
-        ("loops", ("loop_order", "block_steps")),
+        ("fold", ("stride_fold", "pci", "ws", "kw_pieces")),
+        ("output", ("co_block", "pco", "wso")),
+        ("loops", ("loop_order",)),
         (
             "CPU",
             (
@@ -100,7 +100,21 @@ class ConvTiling(Decision):
         ),
         (
             "predicted",
-            ("steps", "reads", "weight_rows", "write_rows", "cycles", "utilisation", "predicted_seconds"),
+            (
+                "bci",
+                "kmax",
+                "aco",
+                "pco_whole",
+                "pco_remainder",
+                "block_steps",
+                "steps",
+                "reads",
+                "weight_rows",
+                "write_rows",
+                "cycles",
+                "utilisation",
+                "predicted_seconds",
+            ),
         ),
     )
 

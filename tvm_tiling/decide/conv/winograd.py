@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from ...errors import WorkloadError
 from ...hardware.description import Cpu
@@ -72,6 +73,8 @@ class WinogradTiling:
     Rows are image tiles, columns output channels. `block_tiles` image tiles are transformed at once, `block_channels`
     output channels are summed before their outputs are made; both are multiples of the register tile's.
     """
+
+    predictions: ClassVar[tuple[str, ...]] = ("predicted_cycles", "predicted_error")
 
     m: int  # outputs of an image tile, in each direction
     points: int  # a = m + r - 1, in each direction

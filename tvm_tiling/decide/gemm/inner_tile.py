@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .traffic import ceil_div
@@ -19,15 +20,44 @@ def blocks_covered(sync_granularity: int, d_s: int) -> int:
     return sync_granularity // (2 * d_s)
 
 
-def largest_part(size: int, whole: int, most: int, block: int) -> int:
-    """The largest part of a piece of `size` elements that `most` allows, in whole blocks where it can be. Parts divide
-    the piece, but at the end of the `whole` dimension, where the last one may be shorter."""
-    if size <= most:
-        return size
+def covered_part(
+    tile: tuple[int, int],
+    whole: tuple[int, int],
+    block: tuple[int, int],
+    covered: int,
+    blocks: Callable[[int, int], int] | None = None,
+) -> tuple[int, int]:
+    """The part of a tile that one synchronisation covers: rows and columns of at most `covered` blocks, those that are
+    not full included, or as few as there are. Of these parts the one with the least work for the tile, an instruction
+    taken for a block more; then that with more rows, since sums go by column. `blocks` counts those of a part where
+    they are not rows by columns."""
+
+    def needed(rows: int, columns: int) -> int:
+        return ceil_div(rows, block[0]) * ceil_div(columns, block[1])
+
+    count = blocks or needed
+    found = [
+        (count(rows, columns), rows, columns)
+        for rows in _parts(tile[0], whole[0], block[0])
+        for columns in _parts(tile[1], whole[1], block[1])
+    ]
+    least = min(number for number, _, _ in found)
+    fitting = [part for part in found if part[0] <= max(covered, least)]
+    _, rows, columns = min(
+        fitting, key=lambda part: (ceil_div(tile[0], part[1]) * ceil_div(tile[1], part[2]) * (part[0] + 1), -part[1])
+    )
+    return rows, columns
+
+
+def _parts(size: int, whole: int, block: int) -> list[int]:
+    """Sizes of parts of a piece. They divide it, but at the end of the `whole` dimension, where the last one may be
+    shorter; whole blocks where there are such."""
+    counts = range(1, size + 1)
     if size >= whole:
-        return max(block, most // block * block)
-    parts = [size // count for count in range(1, size + 1) if size % count == 0 and size // count <= most]
-    return next((part for part in parts if part % block == 0), parts[0] if parts else 1)
+        even = (ceil_div(ceil_div(size, count), block) * block for count in counts)
+        return list(dict.fromkeys((size, *(part for part in even if part < size))))
+    parts = [size // count for count in counts if size % count == 0]
+    return [part for part in parts if part % block == 0] or parts
 
 
 def inner_tile(

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from ...errors import HardwareError
 from ...hardware.machine import Machine
-from ..tiling import Reason
-from ..vector.tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VectorTiling
+from ..vector.tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VectorTiling, vector_tiling
 
 LEVEL_VERSIONS = 3  # of a tile in each level: one comes, one is used, one hides the latency
 MOST_VERSIONS = 12  # where there is room: small tiles of an inner level do not hide the latency of an outer one
@@ -38,11 +37,12 @@ class _Room(NamedTuple):
 
 
 def decide_vector_on_levels(
-    points: int, operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
+    extents: Sequence[int], operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
 ) -> VectorTiling:
-    """The tile of an operator of `points` elements. operands: "a" or "b", the operand of every level that each takes
-    the room of, and its bytes per element; result: bytes of one; operations: instructions of the vector engine.
-    HardwareError if a level does not hold one element."""
+    """The tile of an operator whose result has these extents. operands: "a" or "b", the operand of every level that
+    each takes the room of, and its bytes per element; result: bytes of one; operations: instructions of the vector
+    engine. HardwareError if a level does not hold one element."""
+    points = math.prod(extents)
     size = {"a": 0, "b": 0, "out": result}
     for operand, width in operands:
         size[operand] += width
@@ -77,14 +77,4 @@ def decide_vector_on_levels(
     versions = tuple(
         min(own.versions(elements) for own in rooms if own.level == level.name) for level in machine.hardware.levels
     )
-    cycles = points * parts[bound]
-    return VectorTiling(
-        elements=elements,
-        cycles=cycles,
-        bound=bound,
-        versions=versions,
-        reasons=(
-            Reason("elements", elements, why),
-            Reason("cycles", cycles, f"{points} elements, bound by the {bound}"),
-        ),
-    )
+    return vector_tiling(extents, elements, why, bound, points * parts[bound], versions)

@@ -7,6 +7,7 @@ part of the whole, and fits its buffers in two versions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,28 +26,44 @@ SCRATCH = 4  # results of 4 bytes that an expression may hold at once
 
 @dataclass(frozen=True, kw_only=True)
 class VectorTiling(Decision):
-    """`elements` of the result in a tile, at most; `cycles` of the whole if its slowest part hides all others. On a
-    machine with several storage levels `versions` of a tile are in each of them, the outermost first."""
+    """`tile` are its extents along the axes of the result, `elements` their product; `cycles` of the whole if its
+    slowest part hides all others. On a machine with several storage levels `versions` of a tile are in each of them,
+    the outermost first."""
 
     op: ClassVar[str] = "elementwise"
 
+    tile: tuple[int, ...]
     elements: int
     cycles: float
     bound: str  # the slowest part: a memory's load, the vector engine or the store
     versions: tuple[int, ...] = ()
 
     sections: ClassVar[Sections] = (
-        ("tile", ("elements", "versions")),
+        ("tile", ("tile", "elements", "versions")),
         ("predicted", ("bound", "cycles")),
     )
 
 
+def tile_of(extents: Sequence[int], most: int) -> tuple[int, ...]:
+    """Extents of a tile of at most so many elements, and of one at least: whole inner axes, and an even part of the one
+    that is too long."""
+    size = 1
+    for axis in range(len(extents) - 1, -1, -1):
+        if size * extents[axis] > most or axis == 0:
+            fits = max(1, min(extents[axis], most // size))
+            part = -(-extents[axis] // -(-extents[axis] // fits))
+            return (*(1 for _ in range(axis)), part, *extents[axis + 1 :])
+        size *= extents[axis]
+    return ()
+
+
 def decide_vector(
-    points: int, operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
+    extents: Sequence[int], operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine
 ) -> VectorTiling:
-    """The tile of an operator of `points` elements. operands: the memory that each is loaded to and its bytes per
-    element; result: bytes of one; operations: instructions of the vector engine. HardwareError if not even one element
-    fits."""
+    """The tile of an operator whose result has these extents. operands: the memory that each is loaded to and its
+    bytes per element; result: bytes of one; operations: instructions of the vector engine. HardwareError if not even
+    one element fits."""
+    points = math.prod(extents)
     held: dict[str, int] = {"out": VERSIONS * result + SCRATCH * 4}
     parts = {"vector engine": max(1, operations) / machine.vector.lanes}
     for memory, size in operands:
@@ -74,13 +91,23 @@ def decide_vector(
                     f"{machine.hardware.name}: memory {memory!r} of {room} bytes holds no element of {each} bytes; "
                     f"accepted: at least {2 * each}"
                 )
-    cycles = points * parts[bound]
+    return vector_tiling(extents, elements, why, bound, points * parts[bound])
+
+
+def vector_tiling(
+    extents: Sequence[int], most: int, why: str, bound: str, cycles: float, versions: tuple[int, ...] = ()
+) -> VectorTiling:
+    """The decision for tiles of at most so many elements, and why not of more."""
+    tile = tile_of(extents, most)
     return VectorTiling(
-        elements=elements,
+        tile=tile,
+        elements=math.prod(tile),
         cycles=cycles,
         bound=bound,
+        versions=versions,
         reasons=(
-            Reason("elements", elements, why),
-            Reason("cycles", cycles, f"{points} elements, bound by the {bound}"),
+            Reason("tile", tile, f"whole inner axes, as far as {most} elements go"),
+            Reason("elements", math.prod(tile), f"at most {most}: {why}"),
+            Reason("cycles", cycles, f"{math.prod(extents)} elements, bound by the {bound}"),
         ),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 from tvm import DataType, s_tir, tirx
 from tvm.ir import Call
@@ -11,32 +12,27 @@ from tvm.ir import Call
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...match.access import loads
-from .moves import LoopRV, below, last_loops, on_engine, tiled
+from .moves import Block, LoopRV, below, last_loops, on_engine, tiled
 from .operands import further_operands, loops_of, place_loads
 from .pieces import in_pieces
 
 MOST_VERSIONS = 8  # of results that wait for their store
 
 
-def results_in_turn(room: int | None, tile: int, part: int) -> tuple[int, bool]:
-    """How many versions of results take turns in `room` bytes (None: without limit), and whether a version is a whole
-    tile; `tile` and `part` of it, which the vector engine computes at once, in bytes."""
-    if room is None or 2 * tile <= room:
-        return 2, True
-    return max(2, min(MOST_VERSIONS, room // part)), False
+class Room(NamedTuple):
+    """Bytes that hold results and what is read besides the sums (None: without limit), and how many results there are
+    in a whole tile and in the part of it that the vector engine computes at once."""
+
+    bytes: int | None
+    whole: int
+    part: int
 
 
 def place_behind(
-    sch: s_tir.Schedule,
-    whole: LoopRV | None,
-    part: LoopRV,
-    versions: int = 2,
-    sizes: Mapping[int, int] | None = None,
+    sch: s_tir.Schedule, whole: LoopRV, part: LoopRV, room: Room, sizes: Mapping[int, int] | None = None
 ) -> None:
-    """Put the block "results", where there is one, at `part` on the vector engine, with what it reads besides the sums
-    brought on the chip, and "store" on the engine that stores: at `whole`, or without it, at the results. `versions` of
-    the results take turns. `sizes` cut the results at `part` further: elements of some of their six axes that are
-    computed at once."""
+    """Put the block "results", where there is one, at `part` on the vector engine, and "store" on the engine that
+    stores. `sizes` cut the results at `part` further: elements of some of their six axes that are computed at once."""
     store = sch.get_sblock("store")
     blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
     if "results" not in blocks:
@@ -47,12 +43,29 @@ def place_behind(
     sch.reverse_compute_at(results, part, preserve_unit_loops=True)
     if sizes:
         part = tiled(sch, results, [sizes.get(axis) for axis in range(6)], sorted(sizes))[-1]
-    whole = part if whole is None else whole
-    sch.reverse_compute_at(store, whole, preserve_unit_loops=True)
-    on_engine(sch, store, "store", below(sch, store, whole))
     sums = sch.get(sch.get_sblock("sums")).body.buffer
-    place_loads(sch, results, part, further_operands(sch, results, [sums], "out"))
+    serve_results(sch, results, store, whole, part, room, further_operands(sch, results, [sums], "out"))
+
+
+def serve_results(
+    sch: s_tir.Schedule, results: Block, store: Block, whole: LoopRV, part: LoopRV, room: Room, made: Sequence[Block]
+) -> None:
+    """Give `results`, which stand at `part`, to the vector engine, with the store behind them and the loads `made` of
+    what they read besides the sums: at `whole` where two versions of a tile find room, else part by part."""
+    own = [sch.get(loop) for loop in last_loops(sch, results, below(sch, results, part))]
+    each = _width(sch.get(results).body.buffer)
+    for load in made:
+        varies = loops_of(sch, results, sch.get(load).body.buffer)
+        if all(loop.loop_var in varies or _extent(loop) == 1 for loop in own):
+            each += _width(sch.get(load).body.buffer)
+    scratch = 4 * room.part * _scratch(sch.get(results).body.value)
+    at, versions = whole, 2
+    if room.bytes is not None and 2 * each * room.whole + scratch > room.bytes:
+        at, versions = part, max(2, min(MOST_VERSIONS, (room.bytes - scratch) // (each * room.part)))
+    sch.reverse_compute_at(store, at, preserve_unit_loops=True)
+    place_loads(sch, results, at, made)
     on_engine(sch, results, "vector", below(sch, results, part), versions)
+    on_engine(sch, store, "store", below(sch, store, at))
 
 
 def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:
