@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.hardware import Hardware
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.decide import decide
 from tvm_tiling.hardware import Hardware

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.hardware.vector_functions import Function
 
 MACHINE = Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=4096, bw_a=16, bw_b=16, macs_per_cycle=256)
 

@@ -6,8 +6,9 @@ import numpy as np
 from accel_programs import MACHINE
 
 from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.hardware.vector_functions import Function
 
 DTYPES = {"int8": np.int8, "int16": np.int16, "int32": np.int32, "uint8": np.uint8, "float32": np.float32}
 DTYPES["float16"] = np.float16
@@ -29,7 +30,7 @@ def random_values(rng, dtype, shape):
     return rng.integers(bounds.min, bounds.max, size=shape, endpoint=True, dtype=dtype)
 
 
-def carry_out(op, extent, a, c_shape, c_dtype, *, a_dtype=None, b=None, c=None, strides=None, **options):
+def execute(op, extent, a, c_shape, c_dtype, *, a_dtype=None, b=None, c=None, strides=None, **options):
     """The dense output of one instruction whose operands are dense arrays in the order of its loops.
 
     `strides` overrides those of operands by name. `c`: what the output's place holds before.
@@ -56,6 +57,6 @@ def carry_out(op, extent, a, c_shape, c_dtype, *, a_dtype=None, b=None, c=None, 
 
 def alu(function, a, c_dtype, *, a_dtype=None, b=None, **options):
     """function(a, b) over a one-dimensional array."""
-    return carry_out(
+    return execute(
         Opcode.ALU, a.shape, a, a.shape, c_dtype, a_dtype=a_dtype, b=b, function=Function[function], **options
     )

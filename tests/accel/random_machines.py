@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Memory
 from tvm_tiling.hardware.near_tile import NearTile
 from tvm_tiling.hardware.queues import Queues
 from tvm_tiling.hardware.vector import Vector
+from tvm_tiling.hardware.vector_functions import Function
 
 ROOM = 64  # bytes of each memory in which operands lie
 BUFFERS = ("a", "b", "acc")

@@ -6,8 +6,9 @@ import numpy as np
 from accel_programs import MACHINE
 from hypothesis import strategies as st
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.hardware.vector_functions import Function
 
 QUEUES = ("load_a", "load_b", "matrix", "vector", "store")
 PLACES, SIDE = 4, 3  # tiles of SIDE x SIDE int32 per memory

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.hardware.vector_functions import Function
 
 FRACTION = 12  # bits behind the point of everything in 16 bits
 ONE = 1 << FRACTION

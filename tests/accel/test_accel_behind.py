@@ -11,7 +11,7 @@ from tvm import te, tirx
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.functional.run import run
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 
 CASES = {
     # Rows and columns of the image are one axis of the product; a piece of it begins and ends within a row.

@@ -11,7 +11,7 @@ from operators import by_llvm, product, simulated
 from tvm import relax, te, topi
 
 import tvm_tiling as tt
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware import Memory

@@ -14,7 +14,7 @@ from test_accel_conv import CASES, requantised, workload_of
 from tvm import te, topi
 
 import tvm_tiling as tt
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.cost import capacity
 from tvm_tiling.accel.timing.simulate import simulate

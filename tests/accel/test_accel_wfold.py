@@ -14,11 +14,12 @@ from tvm import te, tirx
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.functional.run import run
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.fold import WCONV, fold_walks
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.work import work
 from tvm_tiling.accel.record.function import record
-from tvm_tiling.accel.timing.cost import fold_walks
 from tvm_tiling.accel.timing.simulate import simulate
+from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.match import match, prim_func_of
 
 WFOLD16 = tt.Hardware.load("wfold16")
@@ -27,8 +28,8 @@ COUNTS = ("steps", "reads", "weight_rows", "write_rows", "cycles")
 
 def counted(program, hardware=WFOLD16):
     """What all W-fold instructions of a program do together."""
-    own = work(program).products[Opcode.WCONV]
-    walks, which = fold_walks(work(program), own, hardware.w_fold)
+    (batch,) = (batch for batch in work(program).batches if batch.row is WCONV)
+    walks, which = fold_walks(batch, Machine(hardware))
     return {name: sum(getattr(walks[place][0], name) for place in which) for name in COUNTS}
 
 

@@ -12,7 +12,7 @@ from operators import by_llvm, simulated
 from tvm import relax, te, topi
 
 import tvm_tiling as tt
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.timing.simulate import simulate
 
 VTA = tt.Hardware.load("vta")

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from accel_programs import MACHINE
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import ElementType, Flag, Function, Opcode
+from tvm_tiling.accel.program.isa import ElementType, Flag
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.accel.program.tables import STORAGE, Memory, Tensor
 from tvm_tiling.errors import HardwareError, ProgramError
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.hardware.vector_functions import Function
 
 
 def test_tensors_lie_behind_each_other_aligned():

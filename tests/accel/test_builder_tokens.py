@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tvm_tiling.accel.checks.access import footprint
 from tvm_tiling.accel.checks.dependences import dependences
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import QUEUES, Opcode
+from tvm_tiling.accel.program.isa import QUEUES
 
 
 def channels(program):

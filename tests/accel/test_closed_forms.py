@@ -14,13 +14,14 @@ import pytest
 
 from tvm_tiling.accel.checks.check import check
 from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Memory
 from tvm_tiling.hardware.queues import Queues
 from tvm_tiling.hardware.vector import Vector
+from tvm_tiling.hardware.vector_functions import Function
 
 M, N, K, STEPS = 8, 16, 24, 8
 LOAD_A, LOAD_B, BLOCKS, STORE = M * K // 16, K * N // 16, M * N * K // 256, M * N * 4 // 32

@@ -11,8 +11,8 @@ import pytest
 from recurrent_steps import Cell, one_step
 
 import tvm_tiling as tt
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.recurrent.tasks import Task
 from tvm_tiling.hardware import Hardware, Memory, Queues, Vector
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_instruction import alu, carry_out, random_values, row_major
+from one_instruction import alu, execute, random_values, row_major
 
-from tvm_tiling.accel.program.isa import Function, Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.errors import SimulationError
+from tvm_tiling.hardware.vector_functions import Function
 
 INTEGERS = ["int8", "uint8", "int16", "int32"]
 FLOATS = ["float32", "float16", "bfloat16"]
@@ -146,7 +147,7 @@ def reduced(function, a, axes, c, c_dtype, **options):
     """`a` reduced along `axes`, starting from c, which has them once."""
     stride = tuple(0 if axis in axes else step for axis, step in enumerate(row_major(c.shape)))
     options = {"function": Function[function], "strides": {"c": stride}, "c": c} | options
-    return carry_out(Opcode.ALU, a.shape, a, c.shape, c_dtype, **options)
+    return execute(Opcode.ALU, a.shape, a, c.shape, c_dtype, **options)
 
 
 @pytest.mark.parametrize("axes", [(3,), (0,), (1, 2), (0, 1, 2, 3), (0, 3)])
@@ -212,7 +213,7 @@ def test_functions_that_do_not_reduce():
 def test_an_operand_may_be_its_own_result():
     """In place, and one tile added to its own transpose: all is read before anything is written."""
     a = np.arange(9, dtype=np.int32).reshape(3, 3)
-    got = carry_out(
+    got = execute(
         Opcode.ALU, (3, 3), a, (3, 3), "int32", b=a, strides={"a": (3, 1), "b": (1, 3)}, function=Function.ADD
     )
     np.testing.assert_array_equal(got, a + a.T)

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.accel.program.tables import Memory
 from tvm_tiling.errors import SimulationError, TilingError
+from tvm_tiling.hardware.vector_functions import Function
 
 A = np.zeros((32, 24), np.int8)
 

@@ -7,11 +7,11 @@ import pytest
 from accel_programs import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_instruction import carry_out, random_values, row_major
+from one_instruction import execute, random_values, row_major
 
 from tvm_tiling.accel.functional.run import run
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
 
 extents = st.tuples(*[st.integers(1, 5)] * 4)
 
@@ -23,7 +23,7 @@ def test_a_copy_may_permute_dimensions(extent, order, dtype):
     expected = values.transpose(order)
     stride = row_major(expected.shape)
     strides = {"c": tuple(stride[order.index(axis)] for axis in range(4))}
-    got = carry_out(Opcode.LOAD, extent, values, expected.shape, dtype, a_dtype=dtype, strides=strides)
+    got = execute(Opcode.LOAD, extent, values, expected.shape, dtype, a_dtype=dtype, strides=strides)
     np.testing.assert_array_equal(got, expected)
 
 
@@ -33,14 +33,14 @@ def test_a_border_holds_its_value_and_nothing_else_does(extent, pad, op):
     values = random_values(np.random.default_rng(7), "int8", extent)
     top, bottom, left, right = pad
     expected = np.pad(values, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=-3)
-    got = carry_out(op, extent, values, expected.shape, "int8", pad=pad, immediate=(-3,))
+    got = execute(op, extent, values, expected.shape, "int8", pad=pad, immediate=(-3,))
     np.testing.assert_array_equal(got, expected)
 
 
 def test_strided_copies_leave_alone_what_lies_between():
     values = np.arange(12, dtype=np.int16).reshape(3, 4)
     before = np.full((3, 8), -1, np.int16)
-    got = carry_out(Opcode.LOAD, (3, 4), values, (3, 8), "int16", c=before, strides={"c": (8, 2)})
+    got = execute(Opcode.LOAD, (3, 4), values, (3, 8), "int16", c=before, strides={"c": (8, 2)})
     expected = before.copy()
     expected[:, ::2] = values
     np.testing.assert_array_equal(got, expected)
@@ -83,7 +83,7 @@ def test_a_copy_within_a_memory_reads_before_it_writes():
     ],
 )
 def test_a_copy_converts_and_saturates(a_dtype, c_dtype, values, expected):
-    got = carry_out(Opcode.LOAD, (len(values),), np.array(values, a_dtype), (len(values),), c_dtype)
+    got = execute(Opcode.LOAD, (len(values),), np.array(values, a_dtype), (len(values),), c_dtype)
     np.testing.assert_array_equal(got, np.array(expected, c_dtype))
 
 
@@ -94,7 +94,7 @@ def test_bfloat16_is_rounded_to_nearest_even():
     bits[:4000] = (bits[:4000] & 0xFFFF0000) | 0x8000  # ties
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
-    got = carry_out(Opcode.LOAD, values.shape, values, values.shape, "bfloat16", a_dtype="float32")
+    got = execute(Opcode.LOAD, values.shape, values, values.shape, "bfloat16", a_dtype="float32")
     below = values.view(np.uint32) & np.uint32(0xFFFF0000)
     low = below.view(np.float32).astype(np.float64)
     # The next one away from 0; beyond the greatest is infinity, which counts as if it were 2^128.
@@ -105,7 +105,7 @@ def test_bfloat16_is_rounded_to_nearest_even():
     expected = np.where((to_low < to_high) | ((to_low == to_high) & even), low, high)
     expected = np.where(np.abs(expected) == 2.0**128, np.copysign(np.inf, expected), expected)
     np.testing.assert_array_equal(got, expected)
-    assert np.isnan(carry_out(Opcode.LOAD, (2,), np.array([np.nan, -np.nan], np.float32), (2,), "bfloat16")).all()
+    assert np.isnan(execute(Opcode.LOAD, (2,), np.array([np.nan, -np.nan], np.float32), (2,), "bfloat16")).all()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "float32", "bfloat16"])

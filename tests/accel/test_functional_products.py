@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from one_instruction import carry_out, random_values, row_major
+from one_instruction import execute, random_values, row_major
 
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.errors import SimulationError
 
 SIZES = [(1, 1, 1), (1, 16, 7), (7, 1, 9), (31, 33, 32), (5, 3, 127), (129, 8, 31)]
@@ -19,7 +19,7 @@ def gemm_strides(k, n):
 def gemm(a, b, c_dtype="int32", **options):
     """c[m, n] = a[m, k] b[n, k]^T."""
     (m, k), n = a.shape, b.shape[0]
-    return carry_out(Opcode.GEMM, (m, 1, n, 1, 1, k), a, (m, n), c_dtype, b=b, strides=gemm_strides(k, n), **options)
+    return execute(Opcode.GEMM, (m, 1, n, 1, 1, k), a, (m, n), c_dtype, b=b, strides=gemm_strides(k, n), **options)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
@@ -94,7 +94,7 @@ def test_operands_lie_in_any_order(dtype):
     a, b = random_values(rng, dtype, (k, m)), random_values(rng, dtype, (k, n))
     strides = {"a": (1, 0, 0, 0, 0, m), "b": (0, 0, 1, 0, 0, n), "c": (1, 0, m, 0, 0, 0)}
     c_dtype = "int32" if dtype == "int8" else dtype
-    got = carry_out(Opcode.GEMM, (m, 1, n, 1, 1, k), a, (n, m), c_dtype, b=b, strides=strides)
+    got = execute(Opcode.GEMM, (m, 1, n, 1, 1, k), a, (n, m), c_dtype, b=b, strides=strides)
     expected = (a.astype(np.float64).T @ b.astype(np.float64)).T
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -102,7 +102,7 @@ def test_operands_lie_in_any_order(dtype):
 def test_a_stride_of_0_repeats_an_operand_and_negative_strides_walk_back():
     row = np.arange(1, 6, dtype=np.int8)
     strides = {"a": (0, 0, 0, 0, 0, 1), "b": (0, 0, 0, 0, 0, 1), "c": (1, 0, 2, 0, 0, 0)}
-    got = carry_out(Opcode.GEMM, (2, 1, 3, 1, 1, 5), row, (3, 2), "int32", b=row, strides=strides)
+    got = execute(Opcode.GEMM, (2, 1, 3, 1, 1, 5), row, (3, 2), "int32", b=row, strides=strides)
     np.testing.assert_array_equal(got, np.full((3, 2), 55))
 
 
@@ -124,7 +124,7 @@ def test_wconv_is_a_convolution(dtype, ci, co, kernel, h, w, stride):
         "c": (1, wo * co, co, 0, 0, 0),
     }
     whole = dtype.startswith("int")
-    got = carry_out(
+    got = execute(
         Opcode.WCONV,
         (co, ho, wo, kh, kw, ci),
         weights,
@@ -146,7 +146,7 @@ def test_colmv_is_a_product_with_a_vector_of_fixed_point_numbers():
     weights, vector = random_values(rng, "int16", (columns, rows)), random_values(rng, "int16", (columns,))
     strides = {"a": (1, 0, 0, 0, 0, rows), "b": (0, 0, 0, 0, 0, 1), "c": (1, 0, 0, 0, 0, 0)}
     extent = (rows, 1, 1, 1, 1, columns)
-    got = carry_out(Opcode.COLMV, extent, weights, (rows,), "int32", b=vector, strides=strides, immediate=(4, 8))
+    got = execute(Opcode.COLMV, extent, weights, (rows,), "int32", b=vector, strides=strides, immediate=(4, 8))
     np.testing.assert_array_equal(got, (vector.astype(np.int64) @ weights.astype(np.int64)).astype(np.int32))
 
 
@@ -164,18 +164,18 @@ def test_an_operand_walks_no_loop_that_it_does_not_have():
     ones = np.ones((2, 2), np.int8)
     strides = gemm_strides(2, 2) | {"a": (2, 0, 1, 0, 0, 0)}
     with pytest.raises(SimulationError, match="of operand a, accepted: 0 for all loops but 0, 3, 4, 5"):
-        carry_out(Opcode.GEMM, (2, 1, 2, 1, 1, 2), ones, (2, 2), "int32", b=ones, strides=strides)
+        execute(Opcode.GEMM, (2, 1, 2, 1, 1, 2), ones, (2, 2), "int32", b=ones, strides=strides)
 
 
 def test_a_result_has_a_place_for_every_element():
     ones = np.ones((2, 2), np.int8)
     for c in ((0, 0, 1, 0, 0, 0), (1, 0, 1, 0, 0, 0)):
         with pytest.raises(SimulationError, match="write an element of c twice"):
-            carry_out(
+            execute(
                 Opcode.GEMM, (2, 1, 2, 1, 1, 2), ones, (2, 2), "int32", b=ones, strides=gemm_strides(2, 2) | {"c": c}
             )
     # Strides 2 and 3 interleave without meeting.
-    result = carry_out(
+    result = execute(
         Opcode.GEMM,
         (2, 1, 2, 1, 1, 2),
         ones,

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from random_programs import programs
 from test_tokens import over_before, with_instructions
 
-from tvm_tiling.accel.checks.access import OPERANDS, footprints, spans, under, uses
+from tvm_tiling.accel.checks.access import footprints, spans, under
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.checks.tokens import channels
+from tvm_tiling.accel.instructions.table import Opcode, uses
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.program.isa import OPERANDS
 from tvm_tiling.errors import SimulationError
 
 

@@ -13,7 +13,7 @@ from operators import product
 from tvm import te, tirx
 
 import tvm_tiling as tt
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.decide.recorded import read_decision

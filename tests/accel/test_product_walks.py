@@ -8,7 +8,7 @@ import pytest
 from operators import product, simulated
 
 import tvm_tiling as tt
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.gemm.time import ProductEngines
 from tvm_tiling.decide.gemm.traffic import product_on

@@ -12,13 +12,15 @@ from accel_programs import MACHINE, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.assembler import assemble
 from tvm_tiling.accel.program.disassembler import instruction_text
-from tvm_tiling.accel.program.isa import INSTRUCTION, LOOPS, QUEUES, ElementType, Flag, Function, Opcode
+from tvm_tiling.accel.program.isa import INSTRUCTION, LOOPS, QUEUES, ElementType, Flag
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.accel.program.tables import STORAGE, Memory, Region, Tensor
 from tvm_tiling.errors import ProgramError
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.hardware.vector_functions import Function
 
 HEAD = f".machine\n{MACHINE.to_toml()}.end\n.queues load matrix\n.memory external 4096\n.memory a 64 ; a comment\n"
 BEFORE_CODE = HEAD.count("\n")
@@ -154,7 +156,7 @@ QUEUE_NAMES, MEMORY_NAMES = ("load", "matrix", "store"), ("external", "unit.a")
 
 @st.composite
 def instructions(draw):
-    op = draw(st.sampled_from(Opcode))
+    op = draw(st.sampled_from(list(Opcode)))
     queue = draw(st.integers(0, 2))
     loops = LOOPS if op in (Opcode.GEMM, Opcode.WCONV, Opcode.COLMV) else 4
     copy = op in (Opcode.LOAD, Opcode.STORE)
@@ -174,7 +176,7 @@ def instructions(draw):
     return (
         op,
         queue,
-        draw(st.sampled_from(Function)),
+        draw(st.sampled_from(list(Function))),
         draw(st.integers(0, 3)),
         draw(st.sampled_from(ElementType)),
         draw(st.sampled_from(ElementType)),

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from random_machines import machines, programs
 
 from tvm_tiling.accel.checks.dependences import dependences
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.timing.event_loop import DATA, SPACE
 from tvm_tiling.accel.timing.simulate import Simulation, simulate
 from tvm_tiling.accel.timing.timing import ordering

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Function, Opcode
 from tvm_tiling.accel.program.work import work
 from tvm_tiling.accel.timing.cost import costs
 from tvm_tiling.accel.timing.simulate import simulate
@@ -19,6 +19,7 @@ from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.hardware.memory import Level, Memory
 from tvm_tiling.hardware.queues import Queues
 from tvm_tiling.hardware.vector import Vector
+from tvm_tiling.hardware.vector_functions import Function
 
 PLAIN = Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=4096, bw_a=16, bw_b=12.8, macs_per_cycle=256)
 QUEUES = ("load_a", "load_b", "matrix", "vector", "store", "wfold", "column")

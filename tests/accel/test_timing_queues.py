@@ -8,8 +8,9 @@ from accel_programs import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import INSTRUCTION, Opcode
+from tvm_tiling.accel.program.isa import INSTRUCTION
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.accel.program.tables import Memory
 from tvm_tiling.accel.timing import event_loop

@@ -7,8 +7,8 @@ import json
 import pytest
 from command_line import run
 
+from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.program.isa import Opcode
 from tvm_tiling.accel.program.program import Program
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.cli.sweep import gathered, parse_values

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.accel.program.isa import Function
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware import Column, Energy, Hardware, Level, Memory, NearTile, Queues, Vector, WFold
 from tvm_tiling.hardware.file import from_dict
-from tvm_tiling.hardware.vector import FUNCTIONS
+from tvm_tiling.hardware.vector_functions import Function
 
 TILE = {"buf_a": 1, "buf_b": 1, "acc_max": 0, "macs_per_cycle": 1, "bw_a": 1, "bw_b": 1}
 LEVEL = {"name": "unit", "bytes": 8}
@@ -107,10 +106,6 @@ def test_refusals_of_files(tmp_path, text, part):
     assert part in str(caught.value) and "m.toml" in str(caught.value)
 
 
-def test_functions_are_those_of_the_instruction_set_in_its_order():
-    assert tuple(function.name.lower() for function in Function) == FUNCTIONS
-
-
 def test_energy_that_is_not_given_is_a_published_process():
     energy = Energy(byte_pj={"external": 1.0})
     assert energy.byte_pj["external"] == 1 and energy.byte_pj["internal"] == 12.5
@@ -151,7 +146,7 @@ machines = st.builds(
     near_tile=st.none() | tiles,
     w_fold=st.none() | st.builds(WFold, result_buffer_rows=st.none() | count),
     column=st.none() | st.builds(Column, multipliers=count, threads=count, mul_latency=cycles),
-    vector=st.builds(Vector, lanes=count, functions=st.lists(st.sampled_from(FUNCTIONS), unique=True)),
+    vector=st.builds(Vector, lanes=count, functions=st.lists(st.sampled_from(Function.names), unique=True)),
     memories=st.dictionaries(st.sampled_from(["external", "a", "out"]), memories),
     levels=st.lists(levels, max_size=4).map(
         lambda found: [dataclasses.replace(level, name=f"u{i}") for i, level in enumerate(found)]

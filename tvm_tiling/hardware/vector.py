@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import HardwareError, nearest
 from . import checks
-
-FUNCTIONS = (
-    "copy",
-    "add",
-    "sub",
-    "mul",
-    "max",
-    "min",
-    "shift",
-    "clip",
-    "relu",
-    "sigmoid",
-    "tanh",
-    "scale",
-    "div",
-    "exp",
-    "sqrt",
-)
-"""What a vector engine may be able to do, in the order of the instruction set's numbers."""
+from .vector_functions import Function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,14 +16,14 @@ class Vector:
 
     lanes: int
     latency: int = 0
-    functions: tuple[str, ...] = FUNCTIONS
+    functions: tuple[str, ...] = field(default_factory=lambda: Function.names)
     dtypes: tuple[str, ...] = checks.added(())
 
     def __post_init__(self) -> None:
         checks.whole("vector", "lanes", self.lanes)
         checks.whole("vector", "latency", self.latency, least=0)
         for name in checks.words("vector", "functions", self.functions):
-            if name not in FUNCTIONS:
-                raise HardwareError(f"vector: functions with {name!r}: {nearest(name, FUNCTIONS)}")
-        checks.put(self, "functions", tuple(name for name in FUNCTIONS if name in self.functions))
+            if name not in Function.names:
+                raise HardwareError(f"vector: functions with {name!r}: {nearest(name, Function.names)}")
+        checks.put(self, "functions", tuple(name for name in Function.names if name in self.functions))
         checks.put(self, "dtypes", checks.element_types("vector", self.dtypes, checks.ELEMENT_TYPES))

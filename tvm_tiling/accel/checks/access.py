@@ -7,58 +7,10 @@ data or at order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from ..program.isa import INSTRUCTION, ElementType, Flag, Function, Opcode
-
-Operand = Literal["a", "b", "c"]
-OPERANDS: tuple[Operand, ...] = ("a", "b", "c")
-PRODUCTS = (Opcode.GEMM, Opcode.WCONV, Opcode.COLMV)
-COPIES = (Opcode.LOAD, Opcode.STORE)
-WITHOUT_B = frozenset(
-    (Function.COPY, Function.CLIP, Function.RELU, Function.SIGMOID, Function.TANH, Function.SCALE, Function.EXP)
-) | {Function.SQRT}
-"""Functions of one operand; their b is not looked at."""
-
-# Bytes of the element types by their number.
-_ELEMENT_BYTES = np.array([kind.bytes for kind in ElementType], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class Uses:
-    """Of each instruction whether it reads a, b, c and writes c; boolean arrays of the instructions' length."""
-
-    reads_a: np.ndarray
-    reads_b: np.ndarray
-    reads_c: np.ndarray
-    writes_c: np.ndarray
-
-    def of(self, operand: Operand) -> np.ndarray:
-        """Instructions that touch the operand at all."""
-        return {"a": self.reads_a, "b": self.reads_b, "c": self.writes_c}[operand]
-
-
-def uses(instructions: np.ndarray) -> Uses:
-    """What each instruction of an INSTRUCTION array reads and writes. A loop whose stride in an ALU's c is 0 reduces:
-    c is read, and b is not."""
-    op, flags = instructions["op"], instructions["flags"]
-    product = np.isin(op, PRODUCTS)
-    alu = op == Opcode.ALU
-    reduces = alu & ((instructions["extent"] > 1) & (instructions["c_stride"] == 0)).any(axis=1)
-    binary = alu & ~np.isin(instructions["function"], tuple(WITHOUT_B)) & ((flags & Flag.IMMEDIATE) == 0)
-    return Uses(
-        reads_a=product | alu | np.isin(op, COPIES),
-        reads_b=product | (binary & ~reduces),
-        reads_c=(product & ((flags & Flag.ACCUMULATE) != 0)) | reduces,
-        writes_c=op != Opcode.NOP,
-    )
-
-
-def element_bytes(instructions: np.ndarray, operand: Operand) -> np.ndarray:
-    """Bytes of an element of the operand, of each instruction."""
-    return _ELEMENT_BYTES[instructions["result_dtype" if operand == "c" else "dtype"]]
+from ..program.isa import INSTRUCTION, Operand, element_bytes
 
 
 def extents(instructions: np.ndarray, operand: Operand) -> np.ndarray:

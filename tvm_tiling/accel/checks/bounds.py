@@ -1,4 +1,5 @@
-"""Operands lie inside their memories, products have their own loops and types, no instruction writes a byte twice."""
+"""Operands lie inside their memories and walk their own loops, sums have types that hold them, no instruction writes a
+byte twice."""
 
 from __future__ import annotations
 
@@ -7,14 +8,13 @@ import math
 import numpy as np
 
 from ...errors import SimulationError
+from ..instructions.table import Opcode, multiplies, those, uses, walked
+from ..program.disassembler import instruction_name
 from ..program.elements import BOUNDS
-from ..program.instruction_name import instruction_name
-from ..program.isa import LOOPS, ElementType, Opcode
+from ..program.isa import OPERANDS, ElementType
 from ..program.program import Program
-from .access import OPERANDS, PRODUCTS, Operand, extents, spans, uses
+from .access import extents, spans
 
-_OF_PRODUCTS: dict[Operand, tuple[int, ...]] = {"a": (0, 3, 4, 5), "b": (1, 2, 3, 4, 5), "c": (0, 1, 2)}
-"""The loops of a product that each operand walks."""
 MOST_ELEMENTS = 1 << 28
 """Of an operand of one instruction; strides of 0 could make more of few bytes than any computer holds."""
 _SUMS = (ElementType.INT32, ElementType.INT16)
@@ -22,12 +22,12 @@ _SUMS = (ElementType.INT32, ElementType.INT16)
 
 def check_bounds(program: Program) -> None:
     """SimulationError, naming the instruction, its operand, the bytes and the size of the memory, for an operand that
-    lies outside; likewise for an operand of too many elements, for a loop that an operand of a product does not have,
-    and for a result that writes the same byte twice, so that it would depend on the order of its loops."""
+    lies outside; likewise for an operand of too many elements, for a loop that the operand does not have, for sums in a
+    type that does not hold them, and for a result that writes the same byte twice, so that it would depend on the order
+    of its loops."""
     instructions = program.instructions
     used = uses(instructions)
     sizes = np.array([memory.bytes for memory in program.memories] or [0], dtype=np.int64)
-    products = np.isin(instructions["op"], PRODUCTS)
     for operand in OPERANDS:
         low, high = spans(instructions, operand)
         numbers = np.minimum(instructions[f"{operand}_memory"], len(sizes) - 1)
@@ -40,8 +40,7 @@ def check_bounds(program: Program) -> None:
                 f"{high[number] - 1} of memory {memory.name!r}, which has {memory.bytes} bytes"
             )
         loops = extents(instructions, operand).astype(np.float64)
-        own = np.isin(np.arange(LOOPS), _OF_PRODUCTS[operand])
-        loops[products[:, None] & ~own] = 1
+        loops[~walked(instructions, operand)] = 1
         elements = loops.prod(axis=1)
         if (used.of(operand) & (elements > MOST_ELEMENTS)).any():
             number = int((used.of(operand) & (elements > MOST_ELEMENTS)).argmax())
@@ -49,14 +48,15 @@ def check_bounds(program: Program) -> None:
                 f"{instruction_name(program, number)}: operand {operand} is walked over {elements[number]:g} elements, "
                 f"accepted: at most {MOST_ELEMENTS}"
             )
-    _check_products(program)
+    _check_sums(program)
+    _check_loops(program)
     _check_results(program)
 
 
-def _check_products(program: Program) -> None:
-    """Products walk their own loops only; whole numbers are summed in int32 or int16, floats in floats."""
+def _check_sums(program: Program) -> None:
+    """Whole numbers are summed in int32 or int16, floats in floats."""
     instructions = program.instructions
-    products = np.isin(instructions["op"], PRODUCTS)
+    products = multiplies(instructions)
     whole, result = np.isin(instructions["dtype"], tuple(BOUNDS)), instructions["result_dtype"]
     wrong = products & np.where(whole, ~np.isin(result, _SUMS), np.isin(result, tuple(BOUNDS)))
     if wrong.any():
@@ -66,12 +66,19 @@ def _check_products(program: Program) -> None:
             f"{instruction_name(program, number)}: a product of {next(kinds)} summed in {next(kinds)}, accepted: "
             f"{'int32 or int16' if whole[number] else 'a float type'}"
         )
-    for operand, loops in _OF_PRODUCTS.items():
-        others = [loop for loop in range(LOOPS) if loop not in loops]
+
+
+def _check_loops(program: Program) -> None:
+    """Operands walk the loops of their instruction only."""
+    instructions = program.instructions
+    used = uses(instructions)
+    for operand in OPERANDS:
         strides = instructions[f"{operand}_stride"]
-        wrong = products & ((strides[:, others] != 0) & (instructions["extent"][:, others] > 1)).any(axis=1)
+        others = ~walked(instructions, operand)
+        wrong = used.of(operand) & (others & (strides != 0) & (instructions["extent"] > 1)).any(axis=1)
         if wrong.any():
             number = int(wrong.argmax())
+            loops = Opcode[int(instructions["op"][number])].loops[operand]
             raise SimulationError(
                 f"{instruction_name(program, number)}: strides {strides[number].tolist()} of operand {operand}, "
                 f"accepted: 0 for all loops but {', '.join(map(str, loops))}"
@@ -82,13 +89,11 @@ def _check_results(program: Program) -> None:
     """Where each stride steps over all that shorter strides reach, no element is written twice; other results are
     counted out, which their memory's size bounds."""
     instructions = program.instructions
-    op = instructions["op"]
-    products = np.isin(op, PRODUCTS)
     loops = extents(instructions, "c")
-    loops[products, 3:] = 1
+    loops[~walked(instructions, "c")] = 1
     strides = np.abs(instructions["c_stride"].astype(np.int64))
     # A reduction goes over its result again, on purpose.
-    loops[(op == Opcode.ALU)[:, None] & (strides == 0)] = 1
+    loops[those(instructions, [row.takes_function for row in Opcode])[:, None] & (strides == 0)] = 1
     strides = np.where(loops > 1, strides, 0)
     order = np.argsort(strides, axis=1)
     strides, steps = np.take_along_axis(strides, order, axis=1), np.take_along_axis(loops, order, axis=1) - 1

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
-from ..program.isa import QUEUES
-from .access import OPERANDS, Footprint, footprints, spans, under, uses
+from ..instructions.table import uses
+from ..program.isa import OPERANDS, QUEUES
+from .access import Footprint, footprints, spans, under
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import SimulationError
-from ..program.disassembler import instruction_text
-from ..program.instruction_name import instruction_name
+from ..instructions.table import uses
+from ..program.disassembler import instruction_name, instruction_text
+from ..program.isa import OPERANDS
 from ..program.program import Program
-from .access import OPERANDS, footprints, spans, under, uses
+from .access import footprints, spans, under
 from .dependences import dependences
 from .tokens import channels, done_before, legal_order
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import SimulationError
-from ..program.instruction_name import instruction_name
+from ..program.disassembler import instruction_name
 from ..program.isa import QUEUES
 from ..program.program import Program
 

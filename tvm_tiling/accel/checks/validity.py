@@ -6,9 +6,12 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import ProgramError
-from ..program.isa import ElementType, Flag, Function, Opcode
-from .access import COPIES, PRODUCTS, element_bytes, extents, uses
+from ...hardware.vector_functions import Function
+from ..instructions.table import Opcode, those, uses
+from ..program.isa import OPERANDS, ElementType, Flag, element_bytes
+from .access import extents
 
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six")
 MOST_SPAN = float(1 << 53)  # bytes from the first to the last one of an operand
 
 
@@ -22,30 +25,32 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
     _below(instructions, "function", len(Function))
     _below(instructions, "region", max(regions, 1))
     _refuse(instructions, "flags", instructions["flags"] > sum(Flag), f"at most {sum(Flag)}")
-    _refuse(
-        instructions, "block", (instructions["block"] != 0) & (instructions["op"] != Opcode.WCONV), "0 but of WCONV"
-    )
+    blocks = those(instructions, [row.block for row in Opcode])
+    having = ", ".join(row.name for row in Opcode if row.block)
+    _refuse(instructions, "block", ~blocks & (instructions["block"] != 0), f"0 but of {having}")
     for name in ("wait", "signal"):
         tokens = instructions[name]
         _refuse(instructions, name, (tokens[:, queues:] != 0).any(axis=1), f"tokens of the {queues} queues")
         itself = np.take_along_axis(tokens, instructions["queue"].astype(np.int64)[:, None], axis=1)[:, 0] != 0
         _refuse(instructions, name, itself, "no token of a queue to itself")
     _refuse(instructions, "extent", (instructions["extent"] < 1).any(axis=1), "whole numbers of at least 1")
-    nest = ~np.isin(instructions["op"], PRODUCTS)
-    _refuse(instructions, "extent", nest & (instructions["extent"][:, 4:] != 1).any(axis=1), "four loops")
-    copies = np.isin(instructions["op"], COPIES)
+    for depth in sorted({row.depth for row in Opcode}):
+        own = those(instructions, [row.depth == depth for row in Opcode])
+        deeper = (instructions["extent"][:, depth:] != 1).any(axis=1)
+        _refuse(instructions, "extent", own & deeper, f"{_COUNTS[depth]} loops")
+    borders = those(instructions, [row.border for row in Opcode])
     _refuse(instructions, "pad", (instructions["pad"] < 0).any(axis=1), "whole numbers of at least 0")
-    _refuse(instructions, "pad", ~copies & instructions["pad"].any(axis=1), "no border but of a copy")
+    _refuse(instructions, "pad", ~borders & instructions["pad"].any(axis=1), "no border but of a copy")
     used = uses(instructions)
-    for operand in ("a", "b", "c"):
-        touched = used.of(operand)  # type: ignore[arg-type]
+    for operand in OPERANDS:
+        touched = used.of(operand)
         memory = instructions[f"{operand}_memory"]
         named = touched | (memory > 0) | (instructions[operand] != 0) | instructions[f"{operand}_stride"].any(axis=1)
         _refuse(instructions, f"{operand}_memory", named & (memory >= memories), f"0 to {memories - 1}")
         _refuse(instructions, operand, touched & (np.abs(instructions[operand].astype(float)) > MOST_SPAN), "2^53")
         # In float64, where nothing can wrap round.
-        steps = (extents(instructions, operand) - 1).astype(float) * instructions[f"{operand}_stride"]  # type: ignore[arg-type]
-        reach = np.abs(steps).sum(axis=1) * element_bytes(instructions, operand)  # type: ignore[arg-type]
+        steps = (extents(instructions, operand) - 1).astype(float) * instructions[f"{operand}_stride"]
+        reach = np.abs(steps).sum(axis=1) * element_bytes(instructions, operand)
         _refuse(instructions, f"{operand}_stride", touched & (reach > MOST_SPAN), "an operand of at most 2^53 bytes")
 
 

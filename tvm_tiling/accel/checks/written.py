@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import SimulationError
-from ..program.instruction_name import instruction_name
+from ..instructions.table import uses
+from ..program.disassembler import instruction_name
+from ..program.isa import OPERANDS
 from ..program.program import Program
-from .access import OPERANDS, Footprint, footprints, spans, under, uses
+from .access import Footprint, footprints, spans, under
 
 # The span of an operand is looked through whole where it is at most this many times as long as what is touched of it.
 _SPARSE = 8
@@ -41,7 +43,7 @@ class WrittenBytes:
 
 
 class WrittenSteps:
-    """The marks kept up while instructions `numbers` of a program are carried out in that order.
+    """The marks kept up while instructions `numbers` of a program are executed in that order.
 
     A byte that has been written stays so: a footprint at an address that was read or written before need not be looked
     at or marked again, and most are.

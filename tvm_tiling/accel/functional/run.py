@@ -1,4 +1,4 @@
-"""The results of a program: its instructions carried out with NumPy, byte for byte as the machine would (page 06).
+"""The results of a program: its instructions executed with NumPy, byte for byte as the machine would (page 06).
 
 Memories are arrays of bytes, operands strided views of them. An instruction reads all of its operands before it writes.
 Any order that queues and tokens allow gives the same result for a program without hazards (hazards.py).
@@ -16,9 +16,9 @@ from ...errors import SimulationError
 from ..checks.bounds import check_bounds
 from ..checks.tokens import legal_order
 from ..checks.written import WrittenBytes, WrittenSteps
-from ..program.instruction_name import instruction_name
+from ..program.disassembler import instruction_name
 from ..program.program import Program
-from .carry_out import Steps
+from .execute import Steps
 from .tensor_values import place_tensors, read_outputs
 
 _CHUNK = 4096  # instructions whose columns are made into views at a time
@@ -48,7 +48,7 @@ def run(
             if marks is not None:
                 marks.before(place)
             try:
-                steps.carry_out(place - start)
+                steps.execute(place - start)
             except SimulationError as error:
                 raise SimulationError(f"{instruction_name(program, int(numbers[place]))}: {error}") from None
             if marks is not None:

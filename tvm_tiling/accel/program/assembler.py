@@ -14,8 +14,10 @@ import numpy as np
 from ...errors import HardwareError, ProgramError, nearest
 from ...hardware.description import Hardware
 from ...hardware.file import from_toml
+from ...hardware.vector_functions import Function
 from ...plain_text import plain_json
-from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
+from ..instructions.table import Opcode
+from .isa import INSTRUCTION, LOOPS, QUEUES, Flag
 from .program import Program
 from .tables import STORAGE, Memory, Region, Tensor, element_type
 
@@ -163,7 +165,7 @@ class _Reader:
         if len(words) < 2:
             raise self._error("an instruction of too few words; accepted: queue, what it does, its fields")
         queue = self._one_of("queue", words[0], self.queues)
-        op = Opcode[self._one_of("instruction", words[1].upper(), Opcode.__members__)]
+        op = Opcode[self._one_of("instruction", words[1].upper(), Opcode.names)]
         fields: dict[str, str] = {}
         for word in words[2:]:
             key, _, value = word.partition("=")
@@ -172,7 +174,9 @@ class _Reader:
                 raise self._error(f"field {key!r} is there twice")
             fields[key] = value
         flags = [flag for name, flag in _FLAGS.items() if name in fields]
-        function = self._one_of("function", fields.get("function", "copy").upper(), Function.__members__)
+        function = self._one_of(
+            "function", fields.get("function", "copy").upper(), [name.upper() for name in Function.names]
+        )
         source, _, result = fields.get("type", "int8").partition(">")
         kinds = [self._one_of("type", kind, tuple(STORAGE)) for kind in (source, result or source)]
         operands = [self._operand(fields.get(operand), f"{operand}_stride") for operand in ("a", "b", "c")]

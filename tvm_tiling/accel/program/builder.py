@@ -10,8 +10,11 @@ import numpy as np
 from ...errors import ProgramError, nearest
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
-from ..checks.access import OPERANDS, spans, uses
-from .isa import INSTRUCTION, LOOPS, QUEUES, Flag, Function, Opcode
+from ...hardware.vector_functions import Function, VectorFunction
+from ..checks.access import spans
+from ..instructions.row import Instruction
+from ..instructions.table import uses
+from .isa import INSTRUCTION, LOOPS, OPERANDS, QUEUES, Flag
 from .program import Program
 from .tables import STORAGE, Memory, Region, Tensor, element_type
 from .tokens_from_data import place_tokens
@@ -101,24 +104,23 @@ class ProgramBuilder:
 
     def append(
         self,
-        op: Opcode,
+        op: Instruction,
         engine: str,
         extent: Sequence[int] = (),
         *,
         a: At | None = None,
         b: At | None = None,
         c: At | None = None,
-        function: Function = Function.COPY,
+        function: VectorFunction = Function.COPY,
         accumulate: bool = False,
         immediate: Sequence[float] | None = None,
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
         block: int = 0,
     ) -> int:
-        """Append an instruction of an engine and give its number. Its loops are those of isa.py for its `op`, the
-        missing innermost ones once round. An ALU without `b` takes immediate[0] for it where its function has two
-        operands."""
+        """Append an instruction of an engine and give its number. Its loops are those of its row `op`, the
+        missing innermost ones once round. A vector function of two operands without `b` takes immediate[0] for it."""
         flags = int(Flag.ACCUMULATE) if accumulate else 0
-        if b is None and immediate is not None and op is Opcode.ALU:
+        if b is None and immediate is not None and op.takes_function:
             flags |= Flag.IMMEDIATE
         first = a or b or c
         kind = _type(first.dtype) if first else 0

@@ -22,13 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from ..checks.access import OPERANDS, uses
-from .isa import ElementType, Flag, Function, Opcode
+from ...hardware.vector_functions import Function
+from ..instructions.table import Opcode, uses
+from .isa import OPERANDS, ElementType, Flag
 from .tables import ProgramTables
 
 _LINE = 72  # bytes of a constant on a line
-_OPCODES = [op.name for op in Opcode]
-_FUNCTIONS = [function.name.lower() for function in Function]
 _TYPES = [kind.name.lower() for kind in ElementType]
 _FLAGS = [(int(flag), flag.name.lower()) for flag in Flag if flag.name]
 
@@ -41,6 +40,15 @@ def disassemble(program: ProgramTables) -> str:
 def instruction_text(program: ProgramTables, number: int) -> str:
     """One instruction as a line of text, its number left out."""
     return next(_instructions(program, program.instructions[number : number + 1]))[1]
+
+
+def instruction_name(program: ProgramTables, number: int) -> str:
+    """How messages name an instruction: "instruction 7 (GEMM, queue 'matrix', of 'conv1')"."""
+    record = program.instructions[number]
+    row = Opcode[int(record["op"])]
+    what = f"{row.name} {Function[int(record['function'])].name.upper()}" if row.takes_function else row.name
+    region = f", of {program.regions[record['region']].name!r}" if program.regions else ""
+    return f"instruction {number} ({what}, queue {program.queues[record['queue']]!r}{region})"
 
 
 def _lines(program: ProgramTables) -> Iterator[str]:
@@ -80,9 +88,10 @@ def _instructions(program: ProgramTables, instructions: np.ndarray) -> Iterator[
 
 
 def _instruction(program: ProgramTables, fields: dict[str, Any], used: list[bool]) -> str:
-    words = [program.queues[fields["queue"]], _OPCODES[fields["op"]]]
-    if fields["function"] or fields["op"] == Opcode.ALU:
-        words.append(f"function={_FUNCTIONS[fields['function']]}")
+    row = Opcode[fields["op"]]
+    words = [program.queues[fields["queue"]], row.name]
+    if fields["function"] or row.takes_function:
+        words.append(f"function={Function[fields['function']].name}")
     words += [name for flag, name in _FLAGS if fields["flags"] & flag]
     if extent := _trimmed(fields["extent"], 1):
         words.append(f"extent={'x'.join(map(str, extent))}")

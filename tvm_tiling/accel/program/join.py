@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import ProgramError
-from ..checks.access import OPERANDS, uses
-from .isa import INSTRUCTION, Opcode
+from ..instructions.table import Opcode, uses
+from .isa import INSTRUCTION, OPERANDS
 from .program import Program
 from .tables import Memory, Region, Tensor
 from .tokens_from_data import place_tokens

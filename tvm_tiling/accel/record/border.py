@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...match.evaluate import conditional
-from ..program.isa import Opcode
+from ..instructions.table import Opcode
 from .instances import Coupled, Instances, conjuncts, room_of
 from .rows import Rows, Walk, grouped
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from tvm import tirx
 
-from ..program.isa import Function, Opcode
+from ...hardware.vector_functions import Function
+from ..instructions.table import Opcode
 from .border import bordered_load, inside_of, those, walks_of
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, constant, record_fill

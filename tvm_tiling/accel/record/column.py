@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..program.isa import Flag, Opcode
+from ..instructions.table import Opcode
+from ..program.isa import Flag
 from .buffers import Places
 from .engines import operands_of_product, records_start, starts_sum
 from .instances import Coupled, Instances

@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...match.access import multiplied, strip_cast
-from ..program.isa import Flag, Opcode
+from ..instructions.table import Opcode
+from ..program.isa import Flag
 from .border import bordered_load, inside_of, record_bordered_load, those, walks_of
 from .buffers import EXTERNAL, Places
 from .instances import Coupled, Instances

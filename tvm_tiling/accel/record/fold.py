@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import tirx
 
-from ..program.isa import LOOPS, Flag, Opcode
+from ..instructions.table import Opcode
+from ..program.isa import LOOPS, Flag
 from .buffers import Places
 from .engines import operands_of_product, starts_sum
 from .instances import Instances

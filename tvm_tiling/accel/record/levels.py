@@ -19,7 +19,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ...hardware.machine import Machine
-from ..program.isa import Opcode
+from ..instructions.table import Opcode
 from .border import bordered_load, inside_of, record_bordered_load, those, walks_of
 from .buffers import EXTERNAL, Place, Places
 from .engines import COPY_LOOPS, constant, record_fill

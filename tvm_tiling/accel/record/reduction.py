@@ -7,8 +7,9 @@ from dataclasses import replace
 from tvm import tirx
 
 from ...hardware.machine import Machine
+from ...hardware.vector_functions import Function
 from ...match.reduction import reduction_of
-from ..program.isa import Function, Opcode
+from ..instructions.table import Opcode
 from .border import those, walks_of
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, begins, record_fill

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from tvm import tirx
 
-from ..program.isa import INSTRUCTION, LOOPS, ElementType, Opcode
+from ..instructions.row import Instruction
+from ..program.isa import INSTRUCTION, LOOPS, ElementType
 from .buffers import Places
 from .instances import Instances
 from .nest import PLACES
@@ -51,7 +52,7 @@ class Rows:
     def add(
         self,
         found: Instances,
-        op: Opcode,
+        op: Instruction,
         queue: str,
         loops: Sequence[Sequence[int]],
         *,

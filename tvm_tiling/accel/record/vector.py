@@ -16,7 +16,9 @@ from tvm.ir import Call, TensorLoad
 from tvm.ir.prim.expr import LShift, RShift
 
 from ...hardware.machine import Machine
-from ..program.isa import ElementType, Flag, Function, Opcode
+from ...hardware.vector_functions import INTEGERS, Function, VectorFunction
+from ..instructions.table import Opcode
+from ..program.isa import ElementType, Flag
 from ..program.tables import STORAGE
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, constant
@@ -35,7 +37,6 @@ _BINARY = {
     tirx.Min: Function.MIN,
 }
 _EITHER_WAY = (Function.ADD, Function.MUL, Function.MAX, Function.MIN)
-_CALLS = {"exp": Function.EXP, "sqrt": Function.SQRT, "sigmoid": Function.SIGMOID, "tanh": Function.TANH}
 _ROUNDING = ("round", "nearbyint")
 
 
@@ -107,7 +108,9 @@ class VectorBlock:
 
     # ---- instructions ---------------------------------------------------------------------------------------------
 
-    def alu(self, function: Function, target: Walk, a: Walk, b: Operand | None = None, second: float = 0.0) -> None:
+    def alu(
+        self, function: VectorFunction, target: Walk, a: Walk, b: Operand | None = None, second: float = 0.0
+    ) -> None:
         """target = function(a, b); a number b is the immediate."""
         if not self.has(function):
             raise self.refuse_function(function)
@@ -142,8 +145,8 @@ class VectorBlock:
             raise Coupled
         return loops
 
-    def has(self, function: Function) -> bool:
-        return function.name.lower() in self.machine.vector.functions
+    def has(self, function: VectorFunction) -> bool:
+        return function.name in self.machine.vector.functions
 
     def refuse_type(self, operand: Walk) -> None:
         known = self.machine.vector.dtypes
@@ -153,10 +156,10 @@ class VectorBlock:
                 f"engine has not; accepted: {', '.join(known)}"
             )
 
-    def refuse_function(self, function: Function) -> Exception:
+    def refuse_function(self, function: VectorFunction) -> Exception:
         known = ", ".join(sorted(self.machine.vector.functions))
         return self.found.nest.refuse(
-            f"block {self.found.leaf.name!r} needs {function.name.lower()}, which the machine's vector engine has not; "
+            f"block {self.found.leaf.name!r} needs {function.name}, which the machine's vector engine has not; "
             f"accepted: {known}"
         )
 
@@ -206,7 +209,9 @@ class VectorBlock:
             return self.call(expr, target)
         raise self.refuse(expr, f"is a {type(expr).__name__}; accepted: arithmetic, min, max, shifts and functions")
 
-    def apply(self, function: Function, a: Walk, target: Target, b: Operand | None = None, second: float = 0.0) -> Walk:
+    def apply(
+        self, function: VectorFunction, a: Walk, target: Target, b: Operand | None = None, second: float = 0.0
+    ) -> Walk:
         """One instruction, whose result goes to `target`."""
         place = self.landing(target, a, *([] if b is None else [b]))
         self.alu(function, place, a, b, second)
@@ -226,12 +231,12 @@ class VectorBlock:
         return self.apply(Function.COPY, value, target)
 
     def unary(
-        self, function: Function, expr: tirx.Expr, target: Target, first: float = 0.0, second: float = 0.0
+        self, function: VectorFunction, expr: tirx.Expr, target: Target, first: float = 0.0, second: float = 0.0
     ) -> Walk:
         value = self.operand(expr)
         if not isinstance(value, Walk):
             raise self.refuse(expr, "is a constant; accepted: fold it first")
-        with_numbers = function in (Function.CLIP, Function.SCALE, Function.SHIFT)
+        with_numbers = function.operands == 2 or bool(function.immediates)
         return self.apply(function, value, target, float(first) if with_numbers else None, second)
 
     def binary(self, expr: tirx.Expr, target: Target) -> Walk:
@@ -261,11 +266,13 @@ class VectorBlock:
 
     def call(self, expr: Call, target: Target) -> Walk:
         name = str(getattr(expr.op, "name", "")).rpartition(".")[2]
-        if name in _CALLS:
-            return self.unary(_CALLS[name], expr.args[0], target)
+        # A function of one float is TVM's intrinsic of the same name.
+        calls = [row.name for row in Function if row.operands == 1 and INTEGERS not in row.types]
+        if name in calls:
+            return self.unary(Function[name], expr.args[0], target)
         if name in _ROUNDING:
             return self.unary(Function.SCALE, expr.args[0], target, 1.0)
-        known = ", ".join(sorted((*_CALLS, *_ROUNDING)))
+        known = ", ".join(sorted((*calls, *_ROUNDING)))
         raise self.refuse(expr, f"calls {name}; accepted: {known}")
 
     def shifted(self, expr: tirx.Expr, bits: int, target: Target) -> Walk:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from ...decide.rnn.column import LayerCut
 from ...errors import HardwareError
+from ...hardware.vector_functions import Function, VectorFunction
 from ...workload import RnnWorkload
+from ..instructions.table import Opcode
 from ..program.builder import ALIGNMENT, At, ProgramBuilder
-from ..program.isa import Function, Opcode
 from .weights import row_places
 
 DTYPE, WIDE = "int16", "int32"
@@ -155,7 +156,7 @@ class Layer:
     # ---- the tail -------------------------------------------------------------------------------------------------
 
     def alu(
-        self, function: Function, a: At, c: At, b: At | None = None, immediate: tuple[float, ...] | None = None
+        self, function: VectorFunction, a: At, c: At, b: At | None = None, immediate: tuple[float, ...] | None = None
     ) -> None:
         self.build.append(Opcode.ALU, "vector", (self.hidden,), a=a, b=b, c=c, function=function, immediate=immediate)
 
@@ -163,7 +164,7 @@ class Layer:
         start, step = self.places[name]
         return At("acc", self.gates.address + 2 * start, (step,), DTYPE)
 
-    def fixed(self, name: str, function: Function | None = None) -> At:
+    def fixed(self, name: str, function: VectorFunction | None = None) -> At:
         """The sums of a name as 16-bit numbers, or a function of them."""
         start, step = self.places[name]
         sums, gate = At("acc", self.sums.address + 4 * start, (step,), WIDE), self.gate(name)
@@ -172,7 +173,7 @@ class Layer:
             self.smooth(function, gate, gate)
         return gate
 
-    def smooth(self, function: Function, a: At, c: At) -> None:
+    def smooth(self, function: VectorFunction, a: At, c: At) -> None:
         self.alu(function, a, c, immediate=(float(self.numbers.fraction),))
 
     def times(self, a: At, b: At, c: At) -> None:

@@ -17,8 +17,8 @@ from ...decide.rnn.column import RnnTiling
 from ...errors import UnsupportedOperator, WorkloadError
 from ...hardware.description import Hardware
 from ...workload import RnnWorkload
+from ..instructions.table import Opcode
 from ..program.builder import At, ProgramBuilder
-from ..program.isa import Opcode
 from ..program.program import Program
 from ..program.tables import Tensor
 from .layer import DTYPE, WIDE, FixedPoint, Layer, Room

@@ -17,10 +17,10 @@ import numpy as np
 from ...errors import SimulationError
 from ...hardware.column import Column
 from ...hardware.machine import Machine
-from ..checks.access import OPERANDS, uses
 from ..checks.dependences import dependences
+from ..instructions.table import Opcode, uses
 from ..program.builder import ALIGNMENT
-from ..program.isa import Opcode
+from ..program.isa import OPERANDS
 from ..program.program import Program
 from ..program.work import Work, work
 from ..timing.cost import costs
@@ -48,7 +48,7 @@ class TimeStep:
 
     @property
     def macs(self) -> int:
-        return sum(int(own.macs.sum()) for own in self.work.products.values())
+        return self.work.macs
 
 
 def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ...hardware.vector_functions import Function
 from ...whole_file import whole_file
-from ..program.isa import Function, Opcode
+from ..instructions.table import Opcode
 from ..program.program import Program
 from ..timing.timing import Timing
 
@@ -103,10 +104,10 @@ def event_name(kind: str, name: str, process: int, thread: int = 0) -> dict[str,
 
 
 def instruction_names(rows: np.ndarray) -> list[str]:
-    """What each event is called: the opcode, of an ALU its function."""
-    opcodes = {kind.value: kind.name for kind in Opcode}
-    functions = {kind.value: kind.name for kind in Function}
+    """What each event is called: the instruction, or its vector function if it takes one."""
+    opcodes = [(row.name, row.takes_function) for row in Opcode]
+    functions = [function.name.upper() for function in Function]
     return [
-        functions[function] if op == Opcode.ALU else opcodes[op]
+        functions[function] if opcodes[op][1] else opcodes[op][0]
         for op, function in zip(rows["op"].tolist(), rows["function"].tolist(), strict=True)
     ]

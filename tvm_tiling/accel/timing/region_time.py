@@ -36,8 +36,8 @@ def region_times(program: Program, timing: Timing) -> tuple[RegionTime, ...]:
     busy = np.bincount(queue, weights=timing.end - timing.start, minlength=count * QUEUES)
     sizes = np.bincount(region, minlength=count)
     macs = np.zeros(max(count, 1))
-    for products in work(program).products.values():
-        macs += np.bincount(region[products.number], weights=products.macs, minlength=len(macs))
+    for batch in work(program).of("sums"):
+        macs += np.bincount(region[batch.number], weights=batch.macs, minlength=len(macs))
     return tuple(
         RegionTime(
             name=program.regions[place].name,

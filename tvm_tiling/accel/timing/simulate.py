@@ -81,7 +81,7 @@ class Simulation:
             instructions=len(self.program),
             cycles=timing.cycles,
             clock_mhz=machine.hardware.clock_mhz,
-            macs=sum(int(own.macs.sum()) for own in self._work.products.values()),
+            macs=self._work.macs,
             utilisation=_peak_cycles(self._work, machine) / timing.cycles if timing.cycles else 0.0,
             lower_bound=lower,
             upper_bound=upper,
@@ -97,8 +97,8 @@ class Simulation:
 
     def _transfer_cycles(self, cost: Costs) -> int:
         busy = np.zeros(len(self.program.queues))
-        for lane in self._work.lanes:
-            busy += np.bincount(self._order.queue[lane.number], cost.busy[lane.number], len(busy))
+        for batch in self._work.of("bytes"):
+            busy += np.bincount(self._order.queue[batch.number], cost.busy[batch.number], len(busy))
         ports = (port_busy(cost, port) // servers for port, servers in enumerate(cost.servers))
         return max(0, *busy.astype(np.int64).tolist(), *ports)
 
@@ -120,28 +120,28 @@ class Simulation:
 def _peak_cycles(work: Work, machine: Machine) -> float:
     """Cycles that the products need where every multiplier of the machine works in every cycle."""
     return sum(
-        float(own.macs[own.element == element].sum()) / machine.macs(element)
-        for own in work.products.values()
-        for element in np.unique(own.element).tolist()
+        float(batch.macs[same].sum()) / machine.macs(element)
+        for batch in work.of("sums")
+        for element, same in batch.each(batch.element)
     )
 
 
 def _moved(work: Work) -> dict[str, int]:
     """Bytes between the chip and the memories off it, by operand."""
     moved = dict.fromkeys(CLASSES, 0)
-    for lane in work.lanes:
-        if lane.source in OFF_CHIP or lane.target in OFF_CHIP:
-            moved[lane.operand] += lane.total_read if lane.source in OFF_CHIP else lane.total
+    for batch in work.of("bytes"):
+        if batch.source in OFF_CHIP or batch.target in OFF_CHIP:
+            moved[batch.operand] += int((batch.read if batch.source in OFF_CHIP else batch.bytes).sum())
     return moved
 
 
 def _memories(work: Work, machine: Machine, cost: Costs) -> dict[str, MemoryUse]:
     read = dict.fromkeys(work.peak, 0)
     written = dict.fromkeys(work.peak, 0)
-    for lane in work.lanes:
-        written[lane.target] += lane.total
-        if lane.source:
-            read[lane.source] += lane.total_read
+    for batch in work.of("bytes"):
+        written[batch.target] += int(batch.bytes.sum())
+        if batch.source:
+            read[batch.source] += int(batch.read.sum())
     return {
         name: MemoryUse(
             read=read[name],

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import SimulationError
 from ..checks.tokens import channels, legal_order
-from ..program.instruction_name import instruction_name
+from ..program.disassembler import instruction_name
 from ..program.isa import QUEUES
 from ..program.program import Program
 from .event_loop import CAUSES, KINDS, PORTS, run

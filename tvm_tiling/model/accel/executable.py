@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...accel.program.isa import Opcode
+from ...accel.instructions.table import multiplies
 from ...accel.program.join import Part, join
 from ...accel.program.program import Program
 from ...accel.report.report import SimReport
@@ -23,7 +23,6 @@ from .report import AcceleratorReport, accelerator_report
 from .segments import Segments
 
 MOST_REASONS = 3  # in one error
-PRODUCTS = (Opcode.GEMM, Opcode.WCONV, Opcode.COLMV)
 
 
 class AcceleratedExecutable(Executable):
@@ -53,7 +52,7 @@ class AcceleratedExecutable(Executable):
         self._simulation: Simulation | None = None
 
     def run(self, *arrays: Any, **named: Any) -> Any:
-        """As :meth:`Executable.run`; the programs are carried out with NumPy."""
+        """As :meth:`Executable.run`; the programs are executed with NumPy."""
         with self._segments.running():
             return super().run(*arrays, **named)
 
@@ -77,7 +76,7 @@ class AcceleratedExecutable(Executable):
     def time_step(self) -> Program:
         """What a task of tt.simulate repeats. UnsupportedOperator for a model whose products on the accelerator are not
         those of a single recurrent layer in one direction."""
-        products = sum(bool(np.isin(program.instructions["op"], PRODUCTS).any()) for program in self.programs)
+        products = sum(bool(multiplies(program.instructions).any()) for program in self.programs)
         if len(self.steps) != 1 or products != 1:
             raise UnsupportedOperator(
                 f"a task of {len(self.steps)} recurrent layers and directions among {products} pieces with products on "

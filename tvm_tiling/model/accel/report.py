@@ -96,10 +96,10 @@ def region_bytes(program: Program) -> list[dict[str, int]]:
     """Bytes between the chip and the memories off it by operand, of each region of a program."""
     region = program.instructions["region"].astype(np.int64)
     found = [dict.fromkeys(("a", "b", "out"), 0) for _ in program.regions]
-    for lane in work(program).lanes:
-        if not {lane.source, lane.target} & {"external", "internal"}:
+    for batch in work(program).of("bytes"):
+        if not {batch.source, batch.target} & {"external", "internal"}:
             continue
-        totals = np.bincount(region[lane.number], weights=lane.bytes, minlength=len(found))
+        totals = np.bincount(region[batch.number], weights=batch.bytes, minlength=len(found))
         for number, total in enumerate(totals.astype(np.int64).tolist()):
-            found[number][lane.operand] += total
+            found[number][batch.operand] += total
     return found

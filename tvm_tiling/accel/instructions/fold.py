@@ -1,0 +1,86 @@
+"""WCONV: sums of products on the W-fold engine (page 05).
+
+m: output channels, n0, n1: output rows and columns, k0, k1, k2: kernel rows, columns, channels; immediate = (PCI, PCO)
+in bytes: how channels are cut. PCI 0 takes the one of fewest cycles, PCO 0 leaves the results on the chip. `block`
+output channels of a sub-unit share a pass over the input, 0: all of them. It takes as long as the slowest of the
+multipliers and the ports; results that leave have the size that w_fold.output_element_bytes says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...decide.fold.walk import Layer, Walk
+from ...errors import HardwareError
+from ...hardware.machine import Machine
+from ...hardware.w_fold import WFold
+from .products import LOOPS_OF_SUMS, OUTER_LOOPS, multiply
+from .row import Batch, Cycles, Instruction
+
+
+def _cycles(batch: Batch, machine: Machine) -> Cycles:
+    distinct, which = fold_walks(batch, machine)
+    return np.array([_slowest(walk, leaves) for walk, leaves in distinct], dtype=np.int64)[which], 0
+
+
+def _traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows of weights and inputs that the engine reads; the sums are read and written once."""
+    distinct, which = fold_walks(batch, machine)
+    weights = np.array([walk.weight_rows * walk.pci for walk, _ in distinct], dtype=np.int64)
+    reads = np.array([walk.reads * walk.unit.row_bytes for walk, _ in distinct], dtype=np.int64)
+    return weights[which], reads[which], 2 * batch.m * batch.n * batch.result
+
+
+def fold_walks(batch: Batch, machine: Machine) -> tuple[list[tuple[Walk, bool]], np.ndarray]:
+    """The distinct walks of the engine, each with whether its results leave; and the one of each instruction."""
+    unit = machine.hardware.w_fold
+    assert unit is not None
+    keys = np.concatenate(
+        [
+            batch.column("extent"),
+            batch.element[:, None],
+            batch.column("immediate").astype(np.int64),
+            batch.column("block")[:, None],
+        ],
+        axis=1,
+    )
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    return [_walk(unit, *row) for row in distinct.tolist()], which.reshape(-1)
+
+
+def _walk(
+    unit: WFold, co: int, ho: int, wo: int, kh: int, kw: int, ci: int, d_s: int, pci: int, pco: int, block: int
+) -> tuple[Walk, bool]:
+    d_out = unit.output_element_bytes or d_s
+    layer = Layer(
+        groups=1, rows=ho, wo=wo, w=wo + kw - 1, ci_bytes=ci * d_s, co=co, taps_high=kh, kw=kw, d_s=d_s, d_out=d_out
+    )
+    for name, value, element in (("PCI", pci, d_s), ("PCO", pco, d_out)):
+        possible = [granularity for granularity in unit.granularities if granularity % element == 0]
+        if value and value not in possible:
+            raise HardwareError(
+                f"w_fold: a WCONV with {name} = {value} bytes; accepted: 0, {', '.join(map(str, possible))}"
+            )
+    choices = [pci] if pci else [g for g in unit.granularities if g % d_s == 0 and unit.row_bytes // g <= layer.w]
+    walks = [Walk(layer, unit, g, pco or unit.row_bytes, block or -(-co // unit.sub_units)) for g in choices]
+    return min(walks, key=lambda walk: (_slowest(walk, pco > 0), -walk.pci)), pco > 0
+
+
+def _slowest(walk: Walk, leaves: bool) -> int:
+    """Cycles of the slowest of the multipliers and the ports; that of results only if they leave."""
+    return max(cycles for port, cycles in walk.port_cycles.items() if leaves or port != "write-out")
+
+
+WCONV = Instruction(
+    5,
+    "WCONV",
+    LOOPS_OF_SUMS,
+    multiply,
+    work="sums",
+    unit="w_fold",
+    cycles=_cycles,
+    traffic=_traffic,
+    when_once=OUTER_LOOPS,
+    accumulates=True,
+    block=True,
+)

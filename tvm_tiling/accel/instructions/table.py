@@ -1,0 +1,64 @@
+"""The table of instructions, and what it says of all instructions of a program at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hardware.numbered import Table
+from ...hardware.vector_functions import Function
+from ..program.isa import LOOPS, OPERANDS, Flag, Operand
+from .fold import WCONV
+from .moves import FILL, LOAD, NOP, STORE
+from .products import COLMV, GEMM
+from .row import Instruction
+from .vector import ALU
+
+Opcode: Table[Instruction] = Table((NOP, LOAD, STORE, FILL, GEMM, WCONV, COLMV, ALU))
+"""Every instruction, by number and by name."""
+
+
+def those(instructions: np.ndarray, rows: Sequence[bool]) -> np.ndarray:
+    """Of each instruction of an INSTRUCTION array whether its row of the table is one of `rows`, a mark for each."""
+    marks: np.ndarray = np.array(rows)[instructions["op"]]
+    return marks
+
+
+def multiplies(instructions: np.ndarray) -> np.ndarray:
+    """Of each instruction whether it sums products."""
+    return those(instructions, [row.work == "sums" for row in Opcode])
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Of each instruction whether it reads a, b, c and writes c; boolean arrays of the instructions' length."""
+
+    reads_a: np.ndarray
+    reads_b: np.ndarray
+    reads_c: np.ndarray
+    writes_c: np.ndarray
+
+    def of(self, operand: Operand) -> np.ndarray:
+        """Instructions that touch the operand at all."""
+        return {"a": self.reads_a, "b": self.reads_b, "c": self.writes_c}[operand]
+
+
+def uses(instructions: np.ndarray) -> Uses:
+    """What each instruction of an INSTRUCTION array reads and writes. Where a vector function reduces, c is read, and b
+    is not; b is not read either where the function has one operand or takes an immediate number."""
+    flags = instructions["flags"]
+    a, b, c = (those(instructions, [operand in row.loops for row in Opcode]) for operand in OPERANDS)
+    functions = those(instructions, [row.takes_function for row in Opcode])
+    reduces = functions & ((instructions["extent"] > 1) & (instructions["c_stride"] == 0)).any(axis=1)
+    binary = np.array([function.operands == 2 for function in Function])[instructions["function"]]
+    second = binary & ((flags & Flag.IMMEDIATE) == 0) & ~reduces
+    adds = those(instructions, [row.accumulates for row in Opcode]) & ((flags & Flag.ACCUMULATE) != 0)
+    return Uses(reads_a=a, reads_b=b & (~functions | second), reads_c=adds | reduces, writes_c=c)
+
+
+def walked(instructions: np.ndarray, operand: Operand) -> np.ndarray:
+    """bool[instructions, LOOPS]: the loops of each instruction that the operand walks."""
+    marks: np.ndarray = np.array([[loop in row.loops.get(operand, ()) for loop in range(LOOPS)] for row in Opcode])
+    return marks[instructions["op"]]

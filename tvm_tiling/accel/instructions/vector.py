@@ -1,0 +1,150 @@
+"""ALU: functions of the vector engine, element by element and as reductions (page 06).
+
+    ALU           c = function(a, b) over d0..d3; b is the number immediate[0] where the flag IMMEDIATE is set. A loop
+                  whose stride in c is 0 reduces: c = function(c, a), c being read first
+
+The functions are rows of their own (hardware/vector_functions.py). The sums of a reduction are kept exactly until its
+end, and floats are added in the order of the loops. A float becomes an integer by dropping its fraction, and
+saturates.
+
+It takes ceil(elements / lanes) times the function's cycles, the result its latency later; in the tail of page 04's
+engine no cycles of its own: the latency of COLMV has them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import SimulationError
+from ...hardware.machine import Machine
+from ...hardware.vector_functions import FIXED, FLOATS, INTEGERS, Function, VectorFunction
+from ..program.elements import BOUNDS, is_integer, narrowed, widened
+from ..program.isa import ElementType
+from .row import ELEMENTS, Batch, Cycles, How, Instruction
+
+
+def compute(a: np.ndarray, b: np.ndarray, c: np.ndarray, how: How) -> None:
+    """c = function(a, b), or c = function(c, a) along the loops in which c stands still."""
+    if how.reads_c:
+        axes = tuple(axis for axis in ELEMENTS if c.strides[axis] == 0 and c.shape[axis] > 1)
+        c = c[tuple(slice(1) if axis in axes else slice(None) for axis in ELEMENTS)]
+        c[...] = reduce(how.function, a, c, axes, how.kinds)
+    else:
+        c[...] = apply(how.function, a, b if how.reads_b else how.immediate[0], how.kinds, how.immediate)
+
+
+def apply(
+    function: VectorFunction,
+    a: np.ndarray,
+    b: np.ndarray | float | None,
+    kinds: tuple[int, int],
+    immediate: Sequence[float],
+) -> np.ndarray:
+    """function(a, b) as stored elements of kinds[1]; `a` and an array `b` are stored elements of kinds[0].
+
+    A number `b` is taken as an element of a's type. SimulationError for a function that this type does not have.
+    """
+    kind, result = kinds
+    computes = function.computes
+    if computes is None:
+        return a if kind == result else narrowed(widened(a, kind), result)
+    if (INTEGERS if is_integer(kind) else FLOATS) not in function.types:
+        if FIXED not in function.types or kind != ElementType.INT16:
+            raise SimulationError(
+                f"{function.name.upper()} of {ElementType(kind).name.lower()}, accepted: {function.types[0]}"
+            )
+        if immediate[0] not in range(16):
+            raise SimulationError(
+                f"{function.name.upper()} with {immediate[0]:g} fraction bits, accepted: a whole number from 0 to 15"
+            )
+        assert callable(computes)
+        return narrowed(_table(computes, int(immediate[0]))[a.astype(np.int64) + (1 << 15)], result)
+    x = widened(a, kind)
+    with np.errstate(all="ignore"):
+        if isinstance(computes, str):
+            return narrowed(getattr(np, computes)(x, _second(b, kind)), result)
+        if function.operands == 2:
+            values = computes(np, x, _second(b, kind))
+        elif function.immediates == "elements":
+            values = computes(np, x, *(_number(number, kind) for number in immediate))
+        elif function.immediates == "reals":
+            values = computes(np, x, *immediate)
+        elif INTEGERS in function.types:
+            values = computes(np, x)
+        else:
+            values = computes(np, x.astype(np.float64)).astype(np.float32)
+    return narrowed(values, result)
+
+
+def reduce(
+    function: VectorFunction, a: np.ndarray, c: np.ndarray, axes: tuple[int, ...], kinds: tuple[int, int]
+) -> np.ndarray:
+    """c = function(c, a) again and again along `axes` of a[d0, d1, d2, d3], as stored elements of kinds[1].
+
+    `c` has those axes once round. Floats are added in the order of the loops. SimulationError for a function that does
+    not reduce.
+    """
+    if not isinstance(function.computes, str):
+        raise SimulationError(
+            f"{function.name.upper()} as a reduction, accepted: "
+            f"{', '.join(row.name.upper() for row in Function if row.reduces)}"
+        )
+    kind, result = kinds
+    x, start = widened(a, kind), widened(c, result)
+    if is_integer(kind) != is_integer(result):
+        x, start = x.astype(np.float32), start.astype(np.float32)
+    kept = [axis for axis in range(a.ndim) if axis not in axes]
+    steps = x.transpose(*axes, *kept).reshape(-1, *(x.shape[axis] for axis in kept))
+    first = start.reshape(1, *steps.shape[1:])
+    ufunc = getattr(np, function.computes)
+    with np.errstate(all="ignore"):
+        if function.saturates and is_integer(result):
+            low, high = BOUNDS[result]
+            values = functools.reduce(lambda so_far, step: np.clip(ufunc(so_far, step), low, high), steps, first[0])
+        else:
+            # accumulate goes step by step, where reduce would add floats pairwise.
+            values = ufunc.accumulate(np.concatenate([first, steps]), axis=0)[-1]
+    return narrowed(values.reshape(c.shape), result)
+
+
+def _second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
+    """The second operand in the type that is computed in."""
+    return widened(b, kind) if isinstance(b, np.ndarray) else _number(math.nan if b is None else b, kind)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _number(value: float, kind: int) -> np.ndarray:
+    """An immediate as an element of that type."""
+    return np.asarray(widened(narrowed(np.float64(value).reshape(()), kind), kind))
+
+
+@functools.lru_cache(maxsize=32)
+def _table(computes: Callable[..., Any], fraction: int) -> np.ndarray:
+    """The value of a function at every 16-bit number with so many fraction bits, in that format, -2^15 first."""
+    x = np.arange(-(1 << 15), 1 << 15)
+    unit = float(1 << fraction)
+    with np.errstate(over="ignore"):
+        return np.clip(np.rint(computes(np, x / unit) * unit), *BOUNDS[ElementType.INT16]).astype(np.int64)
+
+
+def _cycles(batch: Batch, machine: Machine) -> Cycles:
+    if machine.vector_is_tail:
+        return 0, 0
+    return -(-batch.elements // machine.vector.lanes) * batch.function.cycles, machine.vector.latency
+
+
+ALU = Instruction(
+    7,
+    "ALU",
+    {"a": ELEMENTS, "b": ELEMENTS, "c": ELEMENTS},
+    compute,
+    work="elements",
+    unit="vector",
+    cycles=_cycles,
+    takes_function=True,
+)
