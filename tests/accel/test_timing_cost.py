@@ -274,3 +274,12 @@ def test_w_fold_reads_its_input_again_for_each_block_of_output_channels():
     assert cost(program, slow) == (rows * 8, 0)
     program.instructions["block"][0] = 4  # of 8 output channels of each sub-unit
     assert cost(program, slow) == (2 * rows * 8, 0)
+
+
+def test_a_product_that_adds_to_sums_outside_its_engine_takes_the_vector_engines_cycles_for_them():
+    machine = replace(with_tile(fill=5, drain=6), vector=Vector(lanes=16, latency=3))
+    operands = {"a": "a", "b": "b", "extent": (8, 1, 20, 1, 1, 32)}
+    blocks = 5 + 8 * 20 * 32 // 256
+    for memory, accumulate, adding in (("acc", True, 0), ("out", False, 0), ("out", True, 10), ("external", True, 10)):
+        program = alone(Opcode.GEMM, "matrix", hardware=machine, c=(memory, "int32"), accumulate=accumulate, **operands)
+        assert cost(program, machine) == (blocks + adding, 6)  # 160 sums, 16 at a time

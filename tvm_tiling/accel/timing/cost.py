@@ -2,7 +2,9 @@
 
 How many cycles an instruction takes, its row of the table says (:mod:`tvm_tiling.accel.instructions.table`). Every
 memory that has a number of ports is asked for one by each instruction that touches it. A level of the storage hierarchy
-is taken as the sum of its instances: as much room and as many bytes per cycle as all of them have.
+is taken as the sum of its instances: as much room and as many bytes per cycle as all of them have. An engine adds
+partial sums at no cost where it holds them, in its accumulation buffer. Elsewhere they are the vector engine's work:
+ALU instructions, or as many cycles more of a product that itself adds to such sums.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS as OPERANDS_OF_LEVEL
 from ..instructions.row import Batch, instances
-from ..program.isa import ElementType
+from ..program.isa import ElementType, Flag
 from ..program.work import Work
 from .timing import Costs
 
@@ -31,6 +33,7 @@ def costs(work: Work, machine: Machine) -> Costs:
         _check_unit(batch, machine)
         if batch.row.cycles is not None:
             busy[batch.number], latency[batch.number] = batch.row.cycles(batch, machine)
+            busy[batch.number] += _adding_cycles(batch, work, machine)
     ports, servers, port = _ports(work, machine)
     issue = machine.issue
     return Costs(
@@ -69,6 +72,17 @@ def check_room(work: Work, machine: Machine) -> None:
                 f"share {level.bytes * instances(machine, names[0])}; accepted: a machine with as many, or a program "
                 "made for this one"
             )
+
+
+def _adding_cycles(batch: Batch, work: Work, machine: Machine) -> np.ndarray | int:
+    """Cycles of the vector engine's lanes for sums that an engine adds to and does not hold itself. Its own adders
+    reach the accumulation buffer, on a machine with storage levels the results of the innermost one."""
+    if not batch.row.accumulates:
+        return 0
+    held = ("acc", *(f"{level.name}.out" for level in machine.hardware.levels[-1:]))
+    outside = np.array([memory.name not in held for memory in work.program.memories])[batch.column("c_memory")]
+    adds = (batch.column("flags") & Flag.ACCUMULATE) != 0
+    return np.where(adds & outside, -(-batch.m * batch.n // machine.vector.lanes), 0)
 
 
 def _check_unit(batch: Batch, machine: Machine) -> None:
