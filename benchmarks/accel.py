@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 from tvm_tiling.accel.functional.run import run
 
 from .accel_cases import CASES, Case

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder

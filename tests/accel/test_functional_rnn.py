@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from recurrent_steps import FRACTION, ONE, Cell, sequence
 
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 from tvm_tiling.accel.functional.run import run
 from tvm_tiling.hardware import Hardware
 

@@ -8,7 +8,7 @@ import pytest
 from accel_programs import product
 from test_tokens import with_instructions
 
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 from tvm_tiling.errors import HardwareError, SimulationError
 from tvm_tiling.hardware import Hardware
 

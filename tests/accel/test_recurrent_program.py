@@ -10,7 +10,7 @@ import pytest
 from fixed_point_cells import by_numpy
 
 import tvm_tiling as tt
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.recurrent.layer import FixedPoint
 from tvm_tiling.accel.recurrent.sequences import Given, sequence_program, step_program

@@ -9,7 +9,7 @@ import pytest
 from tvm import te
 
 import tvm_tiling as tt
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.instructions.row import ELEMENTS, Instruction
 from tvm_tiling.accel.instructions.table import Opcode

@@ -11,7 +11,7 @@ from benchmarks.accel import measure_functional, table
 from benchmarks.accel_cases import convolution, product, recorded
 from benchmarks.accel_timing import measure_timing, network, timing_table
 from benchmarks.least_time import least_seconds
-from tvm_tiling.accel.checks.check import check
+from tvm_tiling.accel.checks.hazards import check
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,21 @@
-"""A product or a convolution written plainly, as TVM's tensor expressions say it."""
+"""A product or a convolution and its epilogue, written plainly as TVM's tensor expressions say it; and its program."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import te, tirx
 
-from ..decide.epilogue import steps_of
+from ..decide.cuts.record import Cut
+from ..decide.epilogue import BIAS, CLIP, CLIPPED_AT, RELU, RESIDUAL, steps_of
 from ..errors import UnsupportedOperator
+from ..hardware.description import Hardware
+from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
 from .plain_convolution import plain_convolution
-from .plain_epilogue import behind
+from .program.program import Program
+from .record.function import record
 
 
 def plain_operator(workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> tirx.PrimFunc:
@@ -23,9 +28,17 @@ def plain_operator(workload: GemmWorkload | ConvWorkload, epilogue: str = "") ->
         column = -1 if workload.layout == "NHWC" else 1
     else:
         (inputs, result), column = _dense_product(workload), -1
-    added, stored = behind(result, steps, column)
+    added, stored = _behind(result, steps, column)
     func: tirx.PrimFunc = te.create_prim_func([*inputs, *added, stored])
     return func
+
+
+def workload_program(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, cut: Cut | None = None, epilogue: str = ""
+) -> Program:
+    """The program of `tiling_schedule` for a product or a convolution, cut as `cut` says where one is given.
+    UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
+    return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, cut=cut).mod, hardware)
 
 
 def _dense_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
@@ -54,3 +67,26 @@ def plain_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
         return te.sum(a[of_a].astype(w.acc_dtype) * b[of_b].astype(w.acc_dtype), axis=r)
 
     return [a, b], te.compute((*batch, w.m, w.n), element, name="C")
+
+
+def _behind(result: te.Tensor, steps: Sequence[str], column: int) -> tuple[list[te.Tensor], te.Tensor]:
+    """The operands that the steps add, and what they make of `result`; `column` is its axis that a bias has."""
+    added: list[te.Tensor] = []
+    for number, step in enumerate(steps):
+        if step in (BIAS, RESIDUAL):
+            shape = (result.shape[column],) if step == BIAS else result.shape
+            added.append(te.placeholder(shape, result.dtype, name=f"{step}_{number}"))
+        result = _stepped(result, step, column, added)
+    return added, result
+
+
+def _stepped(before: te.Tensor, step: str, column: int, added: Sequence[te.Tensor]) -> te.Tensor:
+    def element(*at: Any) -> Any:
+        value = before(*at)
+        if step == RELU:
+            return te.max(value, tirx.const(0, before.dtype))
+        if step == CLIP:
+            return te.min(value, tirx.const(CLIPPED_AT, before.dtype))
+        return value + (added[-1](at[column]) if step == BIAS else added[-1](*at))
+
+    return te.compute(before.shape, element, name=f"after_{step}")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ..accel.program.file import is_program
 from ..accel.program.program import Program
-from ..accel.report.report import SimReport, headline, tables
-from ..accel.report.table import Table
+from ..accel.report.report import SimReport, Table, headline, tables
 from ..decide.decide import decide
 from ..decide.rnn.column import decide_rnn
 from ..decide.tiling import Decision
@@ -72,7 +71,7 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
         return _layers(name, workload, hardware)
 
     def record(machine: Hardware) -> Program:
-        from ..accel.workload_program import workload_program  # brings TVM
+        from ..accel.plain_operator import workload_program  # brings TVM
 
         return workload_program(workload, machine)
 

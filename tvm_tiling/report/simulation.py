@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..accel.report.report import SimReport, tables
-from ..accel.report.table import Table
+from ..accel.report.report import SimReport, Table, tables
 from ..accel.timing.event_loop import CAUSES
 from ..accel.timing.region_time import RegionTime
 from ..decide.tiling import Decision

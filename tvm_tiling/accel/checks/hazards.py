@@ -13,13 +13,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import SimulationError
+from ...hardware.machine import Machine
 from ..instructions.table import uses
 from ..program.disassembler import instruction_name, instruction_text
 from ..program.isa import OPERANDS
 from ..program.program import Program
+from ..program.work import work
+from ..timing.cost import check_room
 from .access import footprints, spans, under
+from .bounds import check_bounds
 from .dependences import dependences
 from .tokens import channels, done_before, legal_order
+
+
+def check(program: Program) -> None:
+    """Raise unless operands lie inside their memories, memories inside those of the machine that the program was made
+    for, and tokens leave neither a deadlock nor two accesses to the same bytes in no order. HardwareError for memories
+    that are too large, else SimulationError. What no data could mend is found here; reads of bytes that were never
+    written are found when the program runs."""
+    check_bounds(program)
+    check_room(work(program), Machine(program.hardware))
+    check_hazards(program)
 
 
 def check_hazards(program: Program) -> None:

@@ -12,12 +12,12 @@ from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...hardware.vector_functions import Function, VectorFunction
 from ..checks.access import spans
+from ..checks.dependences import place_tokens
 from ..instructions.row import Instruction
 from ..instructions.table import uses
 from .isa import INSTRUCTION, LOOPS, OPERANDS, QUEUES, Flag
 from .program import Program
 from .tables import STORAGE, Memory, Region, Tensor, element_type
-from .tokens_from_data import place_tokens
 
 ALIGNMENT = 64  # bytes
 _TYPES = {name: int(element_type(name)) for name in STORAGE}

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import ProgramError
+from ..checks.dependences import place_tokens
 from ..instructions.table import Opcode, uses
 from .isa import INSTRUCTION, OPERANDS
 from .program import Program
 from .tables import Memory, Region, Tensor
-from .tokens_from_data import place_tokens
 
 ALIGNMENT = 64  # bytes, of tensors
 

@@ -17,9 +17,9 @@ from tvm.ir import TensorLoad
 from ...errors import UnsupportedOperator
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
+from ..checks.dependences import place_tokens
 from ..program.program import Program
 from ..program.tables import Memory, Region, Tensor
-from ..program.tokens_from_data import place_tokens
 from .border_copy import is_bordered_copy, record_bordered_copy
 from .buffers import EXTERNAL, Places
 from .column import record_column

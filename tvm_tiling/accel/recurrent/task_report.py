@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..report.table import aligned
+from ..report.report import aligned
 from ..report.trace import event_name, instruction_names, write_events
 from .thread_loop import CAUSES, Run
 

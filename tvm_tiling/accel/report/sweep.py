@@ -11,8 +11,7 @@ from ...hardware.description import Hardware
 from ...hardware.fields import with_field
 from ..program.program import Program
 from ..timing.simulate import Simulation
-from .report import SimReport
-from .table import Table
+from .report import SimReport, Table
 
 
 @dataclass(frozen=True)

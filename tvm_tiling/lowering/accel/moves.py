@@ -1,11 +1,12 @@
-"""Moves that schedules for the accelerator share: engines of blocks, tiles of a nest, buffers on the chip."""
+"""Moves that schedules for the accelerator share: engines of blocks, tiles of a nest, loops walked backward."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import s_tir
+import tvm_ffi
+from tvm import s_tir, tirx
 
 Block = Any  # a block of a schedule, as s_tir.Schedule names it
 LoopRV = Any
@@ -48,3 +49,17 @@ def tiled(sch: s_tir.Schedule, block: Block, tiles: Sequence[int | None], order:
     over_tiles = [outer[d] for d in order if outer[d] is not None]
     sch.reorder(*over_tiles, *inner)
     return over_tiles
+
+
+def backward(func: tirx.PrimFunc, variable: tirx.Var) -> tirx.PrimFunc:
+    """`func` with the loop of `variable` walked backward, for which TVM has no primitive. Its iterations may
+    not depend on each other's order."""
+
+    def reversed_loop(loop: tirx.For) -> tirx.For:
+        if not loop.loop_var.same_as(variable):
+            return loop
+        mirrored = loop.extent - 1 - variable
+        body = tvm_ffi.structural_map(loop.body, (tirx.Var, lambda v: mirrored if v.same_as(variable) else v))
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations)
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, reversed_loop)))
