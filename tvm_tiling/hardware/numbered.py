@@ -17,13 +17,6 @@ class Row(int):
     def __new__(cls, number: int, *_: Any, **__: Any) -> Any:
         return super().__new__(cls, number)
 
-    # As numbers do, not as the fields would have it: a row holds functions, which a copy shares.
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, _: Any) -> Any:
-        return self
-
 
 R = TypeVar("R", bound=Row)
 

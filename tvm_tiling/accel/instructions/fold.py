@@ -14,8 +14,8 @@ from ...decide.fold.walk import Layer, Walk
 from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.w_fold import WFold
-from .products import LOOPS_OF_SUMS, OUTER_LOOPS, multiply
-from .row import Batch, Cycles, Instruction
+from .products import summing
+from .row import Batch, Cycles
 
 
 def _cycles(batch: Batch, machine: Machine) -> Cycles:
@@ -71,16 +71,4 @@ def _slowest(walk: Walk, leaves: bool) -> int:
     return max(cycles for port, cycles in walk.port_cycles.items() if leaves or port != "write-out")
 
 
-WCONV = Instruction(
-    5,
-    "WCONV",
-    LOOPS_OF_SUMS,
-    multiply,
-    work="sums",
-    unit="w_fold",
-    cycles=_cycles,
-    traffic=_traffic,
-    when_once=OUTER_LOOPS,
-    accumulates=True,
-    block=True,
-)
+WCONV = summing(5, "WCONV", "w_fold", _cycles, _traffic, block=True)

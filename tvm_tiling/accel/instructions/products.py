@@ -36,10 +36,10 @@ import numpy as np
 from ...hardware.machine import Machine
 from ..program.elements import as_float32, is_integer, narrowed
 from ..program.isa import ElementType, Operand
-from .row import Batch, Cycles, How, Instruction, ceil_quotient
+from .row import Batch, Cost, Cycles, How, Instruction, Traffic, Unit, ceil_quotient
 
-LOOPS_OF_SUMS: Mapping[Operand, tuple[int, ...]] = {"a": (0, 3, 4, 5), "b": (1, 2, 3, 4, 5), "c": (0, 1, 2)}
-OUTER_LOOPS = (1, 3, 4)
+LOOPS: Mapping[Operand, tuple[int, ...]] = {"a": (0, 3, 4, 5), "b": (1, 2, 3, 4, 5), "c": (0, 1, 2)}
+OUTER = (1, 3, 4)
 """n0, k0 and k1: a product of two matrices has none of them."""
 
 _STRETCH: dict[int, tuple[type[Any], int | None]] = {
@@ -158,27 +158,12 @@ def _together(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return columns, rows
 
 
-GEMM = Instruction(
-    4,
-    "GEMM",
-    LOOPS_OF_SUMS,
-    multiply,
-    work="sums",
-    unit="near_tile",
-    cycles=_gemm_cycles,
-    traffic=_gemm_traffic,
-    when_once=OUTER_LOOPS,
-    accumulates=True,
-)
-COLMV = Instruction(
-    6,
-    "COLMV",
-    LOOPS_OF_SUMS,
-    multiply,
-    work="sums",
-    unit="column",
-    cycles=_column_cycles,
-    traffic=_column_traffic,
-    when_once=OUTER_LOOPS,
-    accumulates=True,
-)
+def summing(number: int, name: str, unit: Unit, cycles: Cost, traffic: Traffic, *, block: bool = False) -> Instruction:
+    """The row of an instruction that sums products on `unit`."""
+    return Instruction(
+        number, name, LOOPS, multiply, "sums", unit, cycles, traffic, when_once=OUTER, accumulates=True, block=block
+    )
+
+
+GEMM = summing(4, "GEMM", "near_tile", _gemm_cycles, _gemm_traffic)
+COLMV = summing(6, "COLMV", "column", _column_cycles, _column_traffic)

@@ -19,6 +19,7 @@ ELEMENTS = (0, 1, 2, 3)
 """The loops of an operand that is walked element by element."""
 
 Work: TypeAlias = Literal["", "bytes", "elements", "sums"]
+Unit: TypeAlias = Literal["", "near_tile", "w_fold", "column", "vector"]
 
 
 class How(NamedTuple):
@@ -33,8 +34,10 @@ class How(NamedTuple):
     immediate: list[float]
 
 
-Cycles: TypeAlias = "tuple[np.ndarray | int, np.ndarray | int]"
 Execute: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray, How], None]
+Cycles: TypeAlias = "tuple[np.ndarray | int, np.ndarray | int]"
+Cost: TypeAlias = "Callable[[Batch, Machine], Cycles]"
+Traffic: TypeAlias = "Callable[[Batch, Machine], tuple[np.ndarray, np.ndarray, np.ndarray]]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +66,9 @@ class Instruction(Row):
     loops: Mapping[Operand, tuple[int, ...]]
     execute: Execute
     work: Work = ""
-    unit: Literal["", "near_tile", "w_fold", "column", "vector"] = ""
-    cycles: Callable[[Batch, Machine], Cycles] | None = None
-    traffic: Callable[[Batch, Machine], tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
+    unit: Unit = ""
+    cycles: Cost | None = None
+    traffic: Traffic | None = None
     when_once: tuple[int, ...] = ()
     accumulates: bool = False
     takes_function: bool = False
