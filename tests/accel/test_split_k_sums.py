@@ -11,7 +11,7 @@ from tvm import s_tir, te
 
 import tvm_tiling as tt
 from tvm_tiling.accel.functional.run import run
-from tvm_tiling.accel.instructions.table import Opcode, multiplies, those
+from tvm_tiling.accel.instructions.table import Opcode, marked, multiplies
 from tvm_tiling.accel.plain_operator import workload_program
 from tvm_tiling.accel.program.isa import Flag
 from tvm_tiling.accel.record.function import record
@@ -34,7 +34,7 @@ def test_a_schedule_leaves_partial_sums_in_the_accumulation_buffer(hardware):
     assert adds.any()
     memories = [memory.name for memory in program.memories]
     assert {memories[number] for number in rows["c_memory"][adds]} == {"acc"}
-    assert not those(rows, [row.unit == "vector" or row.name == "FILL" for row in Opcode]).any()
+    assert not marked(rows, [row.unit == "vector" or row.name == "FILL" for row in Opcode]).any()
     # Sums leave once, complete.
     assert simulate(program).bytes["out"] == 128 * 128 * 4
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from ...errors import SimulationError
-from ..instructions.table import Opcode, multiplies, those, uses, walked
+from ..instructions.table import Opcode, marked, multiplies, uses, walked
 from ..program.disassembler import instruction_name
 from ..program.elements import BOUNDS
 from ..program.isa import OPERANDS, ElementType
@@ -93,7 +93,7 @@ def _check_results(program: Program) -> None:
     loops[~walked(instructions, "c")] = 1
     strides = np.abs(instructions["c_stride"].astype(np.int64))
     # A reduction goes over its result again, on purpose.
-    loops[those(instructions, [row.takes_function for row in Opcode])[:, None] & (strides == 0)] = 1
+    loops[marked(instructions, [row.takes_function for row in Opcode])[:, None] & (strides == 0)] = 1
     strides = np.where(loops > 1, strides, 0)
     order = np.argsort(strides, axis=1)
     strides, steps = np.take_along_axis(strides, order, axis=1), np.take_along_axis(loops, order, axis=1) - 1

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import ProgramError
 from ...hardware.vector_functions import Function
-from ..instructions.table import Opcode, those, uses
+from ..instructions.table import Opcode, marked, uses
 from ..program.isa import OPERANDS, ElementType, Flag, element_bytes
 from .access import extents
 
@@ -25,7 +25,7 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
     _below(instructions, "function", len(Function))
     _below(instructions, "region", max(regions, 1))
     _refuse(instructions, "flags", instructions["flags"] > sum(Flag), f"at most {sum(Flag)}")
-    blocks = those(instructions, [row.block for row in Opcode])
+    blocks = marked(instructions, [row.block for row in Opcode])
     having = ", ".join(row.name for row in Opcode if row.block)
     _refuse(instructions, "block", ~blocks & (instructions["block"] != 0), f"0 but of {having}")
     for name in ("wait", "signal"):
@@ -35,10 +35,10 @@ def check_instructions(instructions: np.ndarray, queues: int, memories: int, reg
         _refuse(instructions, name, itself, "no token of a queue to itself")
     _refuse(instructions, "extent", (instructions["extent"] < 1).any(axis=1), "whole numbers of at least 1")
     for depth in sorted({row.depth for row in Opcode}):
-        own = those(instructions, [row.depth == depth for row in Opcode])
+        own = marked(instructions, [row.depth == depth for row in Opcode])
         deeper = (instructions["extent"][:, depth:] != 1).any(axis=1)
         _refuse(instructions, "extent", own & deeper, f"{_COUNTS[depth]} loops")
-    borders = those(instructions, [row.border for row in Opcode])
+    borders = marked(instructions, [row.border for row in Opcode])
     _refuse(instructions, "pad", (instructions["pad"] < 0).any(axis=1), "whole numbers of at least 0")
     _refuse(instructions, "pad", ~borders & instructions["pad"].any(axis=1), "no border but of a copy")
     used = uses(instructions)

@@ -20,15 +20,15 @@ Opcode: Table[Instruction] = Table((NOP, LOAD, STORE, FILL, GEMM, WCONV, COLMV, 
 """Every instruction, by number and by name."""
 
 
-def those(instructions: np.ndarray, rows: Sequence[bool]) -> np.ndarray:
-    """Of each instruction of an INSTRUCTION array whether its row of the table is one of `rows`, a mark for each."""
+def marked(instructions: np.ndarray, rows: Sequence[bool]) -> np.ndarray:
+    """Whether the row of each instruction of an INSTRUCTION array is marked; `rows` holds a mark for each row."""
     marks: np.ndarray = np.array(rows)[instructions["op"]]
     return marks
 
 
 def multiplies(instructions: np.ndarray) -> np.ndarray:
     """Of each instruction whether it sums products."""
-    return those(instructions, [row.work == "sums" for row in Opcode])
+    return marked(instructions, [row.work == "sums" for row in Opcode])
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ def uses(instructions: np.ndarray) -> Uses:
     """What each instruction of an INSTRUCTION array reads and writes. Where a vector function reduces, c is read, and b
     is not; b is not read either where the function has one operand or takes an immediate number."""
     flags = instructions["flags"]
-    a, b, c = (those(instructions, [operand in row.loops for row in Opcode]) for operand in OPERANDS)
-    functions = those(instructions, [row.takes_function for row in Opcode])
+    a, b, c = (marked(instructions, [operand in row.loops for row in Opcode]) for operand in OPERANDS)
+    functions = marked(instructions, [row.takes_function for row in Opcode])
     reduces = functions & ((instructions["extent"] > 1) & (instructions["c_stride"] == 0)).any(axis=1)
     binary = np.array([function.operands == 2 for function in Function])[instructions["function"]]
     second = binary & ((flags & Flag.IMMEDIATE) == 0) & ~reduces
-    adds = those(instructions, [row.accumulates for row in Opcode]) & ((flags & Flag.ACCUMULATE) != 0)
+    adds = marked(instructions, [row.accumulates for row in Opcode]) & ((flags & Flag.ACCUMULATE) != 0)
     return Uses(reads_a=a, reads_b=b & (~functions | second), reads_c=adds | reduces, writes_c=c)
 
 

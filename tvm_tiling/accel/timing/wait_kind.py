@@ -16,7 +16,7 @@ import numpy as np
 
 from ..checks.access import Footprint, footprints, spans
 from ..checks.tokens import Channels
-from ..instructions.table import Opcode, those, uses
+from ..instructions.table import Opcode, marked, uses
 from ..program.isa import OPERANDS, QUEUES, Operand
 from .event_loop import DATA, SPACE, TOKEN
 
@@ -81,7 +81,7 @@ def _places_before(found: Channels, takers: np.ndarray, sources: np.ndarray, pla
 def _behind_nops(instructions: np.ndarray, found: Channels) -> np.ndarray:
     """Of each instruction itself, of a NOP the next one of its queue that is none, -1 where there is none."""
     behind = np.arange(len(instructions), dtype=np.int64)
-    nop = those(instructions, [not row.loops for row in Opcode])
+    nop = marked(instructions, [not row.loops for row in Opcode])
     behind[nop] = -1
     for own in found.members:
         if not nop[own].any():
