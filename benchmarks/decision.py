@@ -63,9 +63,9 @@ def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
         k=log_uniform(1, 8192),
         dtype=rng.choice(("int8", "float16", "float32")),
     )
-    close, row = rng.random() < 0.5, w.k * w.d_s
+    close, row = rng.random() < 0.5, w.k * w.a_bytes
     bw_a, bw_b = log_uniform(1, 256), log_uniform(1, 256)
-    balance = min(w.m * bw_b, w.n * bw_a) / w.d_s
+    balance = min(w.m * bw_b, w.n * bw_a) / w.a_bytes
     return w, Hardware.neartile(
         buf_a=log_uniform(row, w.m * row) if close else log_uniform(64, 1 << 21),
         buf_b=log_uniform(row, w.n * row) if close else log_uniform(64, 1 << 21),
@@ -103,8 +103,8 @@ def measure_decisions(cases: list[tuple[GemmWorkload, Hardware]]) -> dict[str, A
             behind.append(1 - seed.utilisation / best.utilisation)
         else:
             counts["seed_equal"] += 1
-            counts["seed_sums"] += seed.acc_bytes // w.d_s  # the seed counts d_s bytes for each
-            counts["best_sums"] += best.acc_bytes // w.d_acc
+            counts["seed_sums"] += seed.acc_bytes // w.a_bytes  # the seed counts d_s bytes for each
+            counts["best_sums"] += best.acc_bytes // w.acc_bytes
     return {
         **counts,
         "median_seconds": {mode: statistics.median(taken) for mode, taken in seconds.items()},

@@ -28,7 +28,8 @@ from ..lowering.accel.moves import Block, LoopRV, below, on_engine, tiled
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads
-from ..workload import ConvWorkload, GemmWorkload, element_bytes
+from ..operand_types import element_bytes
+from ..workload import ConvWorkload, GemmWorkload
 from .accel_product import ProductOnChip, sum_types
 
 # Bytes per result that the vector engine is taken to need between its steps, fewer where they do not fit.

@@ -43,7 +43,7 @@ from ..lowering.accel.image import (
 from ..lowering.accel.moves import LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram, GemmProgram
-from ..workload import element_bytes
+from ..operand_types import element_bytes
 from .accel_product import SUMS
 
 PIECES = 8  # blocks of rows of an image, so that loads, products and stores overlap

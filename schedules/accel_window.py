@@ -26,7 +26,7 @@ from ..lowering.accel.operands import further_operands
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match.evaluate import conditional
 from ..match.reduction import Reduction, reduction_of
-from ..workload import element_bytes
+from ..operand_types import element_bytes
 
 
 def serves(func: tirx.PrimFunc) -> bool:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 # Rooms from left to right. A module may import from its own room and from those to its left; nothing else.
 ROOMS = (
     ("errors", "limits", "plain_text", "temporary", "whole_file"),
-    ("workload", "hardware"),
+    ("operand_types", "workload", "hardware"),
     ("decide",),
     ("runtime",),
     ("refusal", "match", "lowering", "measure", "peak", "target"),

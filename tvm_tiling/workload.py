@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
-from .errors import WorkloadError, nearest
+from .errors import UnsupportedOperator, WorkloadError, nearest
+from .operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, element_bytes
 
-# Bytes of an element, and the type its products are summed in.
-ELEMENT_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int16": 2, "int8": 1, "uint8": 1}
-ACCUMULATOR = {
-    "float64": "float64",
-    "float32": "float32",
-    "float16": "float32",
-    "bfloat16": "float32",
-    "int16": "int32",
-    "int8": "int32",
-    "uint8": "int32",
-}
 MEMORIES = ("external", "internal")
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes of one element of `dtype`; WorkloadError if the type is unknown."""
-    if dtype not in ELEMENT_BYTES:
-        raise WorkloadError(f"unknown element type {dtype!r}: {nearest(dtype, ELEMENT_BYTES)}")
-    return ELEMENT_BYTES[dtype]
 
 
 def require_positive(owner: str, name: str, value: object) -> None:
@@ -34,25 +18,45 @@ def require_positive(owner: str, name: str, value: object) -> None:
         raise WorkloadError(f"{owner}: {name} = {value!r}, must be a whole number of at least 1")
 
 
-def _acc_dtype(owner: str, dtype: str, acc_dtype: str | None) -> str:
-    if dtype not in ACCUMULATOR:
-        raise WorkloadError(f"{owner}: unknown element type {dtype!r}: {nearest(dtype, ACCUMULATOR)}")
-    if acc_dtype is None:
-        return ACCUMULATOR[dtype]
-    element_bytes(acc_dtype)
-    if acc_dtype.startswith("int") != ACCUMULATOR[dtype].startswith("int"):
-        raise WorkloadError(
-            f"{owner}: acc_dtype = {acc_dtype!r} cannot sum products of {dtype}; accepted: {ACCUMULATOR[dtype]}"
-        )
-    return acc_dtype
-
-
 class _SumOfProducts:
-    """What every workload of multiply-adds tells of itself, from its `macs`, `dtype` and `acc_dtype`."""
+    """What every workload of multiply-adds tells of itself, from its `macs` and its fields of types."""
 
     op: ClassVar[str]
     dtype: str
     acc_dtype: str | None
+    b_dtype: str | None = None
+    out_dtype: str | None = None
+    encoding: Encoding = PLAIN
+
+    def _settle_types(self, owner: str) -> None:
+        """Check the types while the record is being made; what says nothing is None, so that equal types are equal."""
+        encoding = Encoding.parse(self.encoding) if isinstance(self.encoding, str) else self.encoding
+        if not isinstance(encoding, Encoding):
+            raise WorkloadError(f"{owner}: encoding = {encoding!r}, accepted: an Encoding or its text")
+        types = OperandTypes.of(owner, self.dtype, self.b_dtype, self.acc_dtype, self.out_dtype)
+        settled = {
+            "acc_dtype": types.acc,
+            "b_dtype": None if types.b == types.a else types.b,
+            "out_dtype": None if types.out == types.acc else types.out,
+            "encoding": encoding,
+        }
+        for name in {f.name for f in fields(self)} & set(settled):  # type: ignore[arg-type]
+            object.__setattr__(self, name, settled[name])
+
+    @property
+    def types(self) -> OperandTypes:
+        """Types of A, B, accumulators and result."""
+        acc = self.acc_dtype or self.dtype
+        return OperandTypes(self.dtype, self.b_dtype or self.dtype, acc, self.out_dtype or acc)
+
+    def type_fields(self, *, exchanged: bool = False) -> dict[str, Any]:
+        """The fields that settle types, for another workload of the same operands, which change places where
+        `exchanged`. UnsupportedOperator where that would make an encoded operand the first one."""
+        types = self.types
+        if exchanged and self.encoding != PLAIN:
+            refuse_encoding(self.encoding)
+        a, b = (types.b, types.a) if exchanged else (types.a, types.b)
+        return {"dtype": a, "b_dtype": b, "acc_dtype": types.acc, "out_dtype": types.out, "encoding": self.encoding}
 
     @property
     def macs(self) -> int:
@@ -65,14 +69,44 @@ class _SumOfProducts:
         return 2 * self.macs
 
     @property
-    def d_s(self) -> int:
-        """Bytes per element of the operands."""
-        return ELEMENT_BYTES[self.dtype]
+    def a_bytes(self) -> int:
+        """Bytes per element of A."""
+        return element_bytes(self.types.a)
 
     @property
-    def d_acc(self) -> int:
+    def b_bytes(self) -> float:
+        """Bytes per element of B as it is stored: a fraction where several share a byte, or a scale."""
+        return self.encoding.element_bytes(self.types.b)
+
+    @property
+    def acc_bytes(self) -> int:
         """Bytes per accumulator."""
-        return ELEMENT_BYTES[self.acc_dtype or self.dtype]
+        return element_bytes(self.types.acc)
+
+    @property
+    def out_bytes(self) -> int:
+        """Bytes per element of the result."""
+        return element_bytes(self.types.out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The operator's name and every field, as plain values for JSON; those that workloads did not have at first only
+        where they say something, so that what older releases wrote stays as it is."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        for name in _ADDED:
+            if plain.get(name) in (None, PLAIN):
+                plain.pop(name, None)
+            else:
+                plain[name] = str(plain[name])
+        return {"op": self.op, **plain}
+
+
+_ADDED = ("b_dtype", "out_dtype", "encoding")
+
+
+def refuse_encoding(encoding: Encoding) -> NoReturn:
+    """Raise UnsupportedOperator: nothing reads B as it is stored."""
+    known = ", ".join(repr(name) for name, row in WEIGHT_FORMATS.items() if row.emitted)
+    raise UnsupportedOperator(f"encoding = '{encoding}': no kernel here reads B stored like this; accepted: {known}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +117,9 @@ class GemmWorkload(_SumOfProducts):
     dense layer's weight). `lda`, `ldb`, `ldc` are the elements between the starts of two stored rows; left out, rows
     are dense. `memory_a`, `memory_b` name where the operand lies on machines that have several
     memories (page 01). A batch that shares B is one product of batch*m rows.
+
+    `dtype` is A's type, and B's unless `b_dtype` says otherwise; products are summed in `acc_dtype`, which is the
+    result's type too unless there is an `out_dtype`. `encoding` tells how B is stored: an Encoding or its text.
     """
 
     op: ClassVar[str] = "gemm"
@@ -100,11 +137,14 @@ class GemmWorkload(_SumOfProducts):
     ldc: int | None = None
     memory_a: str = "external"
     memory_b: str = "external"
+    b_dtype: str | None = None
+    out_dtype: str | None = None
+    encoding: Encoding = PLAIN
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k", "batch"):
             require_positive("gemm", name, getattr(self, name))
-        object.__setattr__(self, "acc_dtype", _acc_dtype("gemm", self.dtype, self.acc_dtype))
+        self._settle_types("gemm")
         for name, row in (
             ("lda", self.m if self.trans_a else self.k),
             ("ldb", self.k if self.trans_b else self.n),
@@ -128,7 +168,8 @@ class GemmWorkload(_SumOfProducts):
     @property
     def bytes(self) -> int:
         """Bytes of A, B and C, each once."""
-        return self.batch * ((self.m * self.k + self.k * self.n) * self.d_s + self.m * self.n * self.d_acc)
+        stored = math.ceil(self.k * self.n * self.b_bytes)
+        return self.batch * (self.m * self.k * self.a_bytes + stored + self.m * self.n * self.out_bytes)
 
     def exchanged(self) -> GemmWorkload:
         """The same multiplication with its operands exchanged: the transposed C is B transposed times A transposed."""
@@ -144,11 +185,8 @@ class GemmWorkload(_SumOfProducts):
             ldc=None,
             memory_a=self.memory_b,
             memory_b=self.memory_a,
+            **self.type_fields(exchanged=True),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The operator's name and every field, as plain values for JSON."""
-        return {"op": self.op, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
 
 # Names of the activations' axes; a number behind "c" is the channels of one block, e.g. "NCHW16c".
@@ -163,6 +201,9 @@ class ConvWorkload(_SumOfProducts):
     1; three dimensions have d and kd, whose stride, padding (front, back), dilation and output padding end in `_d`.
     `transposed`: output point i * stride - padding + tap * dilation receives input point i, and `output_padding` (rows,
     columns) are added at the bottom and the right, `output_padding_d` planes at the back.
+
+    Types as a GemmWorkload's: A is the input, B the kernels. `memory_a` and `memory_b` are those of the matrix
+    multiplication on page 01's machine, whose first operand are the kernels.
     """
 
     op: ClassVar[str] = "conv"
@@ -191,6 +232,9 @@ class ConvWorkload(_SumOfProducts):
     output_padding_d: int = 0
     memory_a: str = "external"
     memory_b: str = "external"
+    b_dtype: str | None = None
+    out_dtype: str | None = None
+    encoding: Encoding = PLAIN
 
     def __post_init__(self) -> None:
         for name in ("n", "h", "w", "ci", "co", "kh", "kw", "groups", "d", "kd", "stride_d", "dilation_d"):
@@ -220,7 +264,7 @@ class ConvWorkload(_SumOfProducts):
                 raise WorkloadError(f"{told} belongs to transposed convolutions")
             if self.transposed and any(p >= s for p, s in zip(more, strides, strict=True)):
                 raise WorkloadError(f"{told} must be below stride{end} = {getattr(self, f'stride{end}')}")
-        object.__setattr__(self, "acc_dtype", _acc_dtype("conv", self.dtype, self.acc_dtype))
+        self._settle_types("conv")
         if min(self.do, self.ho, self.wo) < 1:
             deep = self.d > 1 or self.kd > 1
             kernel = f"{self.kd}x{self.kh}x{self.kw}" if deep else f"{self.kh}x{self.kw}"
@@ -259,13 +303,10 @@ class ConvWorkload(_SumOfProducts):
     @property
     def bytes(self) -> int:
         """Bytes of input, kernels and output, each once."""
-        image, kernels = self.n * self.d * self.h * self.w * self.ci, self.co * self.ci // self.groups
+        image = self.n * self.d * self.h * self.w * self.ci
+        kernels = self.co * self.ci // self.groups * self.kd * self.kh * self.kw
         result = self.n * self.do * self.ho * self.wo * self.co
-        return (image + kernels * self.kd * self.kh * self.kw) * self.d_s + result * self.d_acc
-
-    def to_dict(self) -> dict[str, Any]:
-        """The operator's name and every field, as plain values for JSON."""
-        return {"op": self.op, **{f.name: getattr(self, f.name) for f in fields(self)}}
+        return image * self.a_bytes + math.ceil(kernels * self.b_bytes) + result * self.out_bytes
 
 
 # Gates of a unit, whose sums are beside each other in the combined weights (page 04).
@@ -311,7 +352,12 @@ class RnnWorkload(_SumOfProducts):
             raise WorkloadError(
                 f"rnn: activation = {self.activation!r} belongs to cell = 'rnn', accepted for {self.cell!r}: 'tanh'"
             )
-        object.__setattr__(self, "acc_dtype", _acc_dtype("rnn", self.dtype, self.acc_dtype))
+        self._settle_types("rnn")
+
+    @property
+    def types(self) -> OperandTypes:
+        """Types of inputs and states, of weights, of sums, and of what a step leaves, which the next one takes."""
+        return replace(super().types, out=self.dtype)
 
     @property
     def gates(self) -> int:
@@ -342,8 +388,4 @@ class RnnWorkload(_SumOfProducts):
     def bytes(self) -> int:
         """Bytes of inputs, weights and the last layer's outputs, each once."""
         outputs = self.batch * self.steps * self.directions * self.hidden_size
-        return (self.batch * self.steps * self.input_size + self.weights + outputs) * self.d_s
-
-    def to_dict(self) -> dict[str, Any]:
-        """The operator's name and every field, as plain values for JSON."""
-        return {"op": self.op, **{f.name: getattr(self, f.name) for f in fields(self)}}
+        return (self.batch * self.steps * self.input_size + self.weights + outputs) * self.a_bytes

@@ -43,7 +43,7 @@ class Case:
 
     def bytes_decided(self) -> tuple[int, int]:
         w, d = self.workload, self.decision
-        return d.load_a * w.m * w.k * w.d_s, d.load_b * w.n * w.k * w.d_s
+        return d.load_a * w.m * w.k * w.a_bytes, d.load_b * w.n * w.k * w.b_bytes
 
     def earliest(self) -> float:
         """Cycles that no order of loads and products with the decision's partitions and load counts can beat.
@@ -69,7 +69,7 @@ class Case:
             size, partition, room, passing = p.n, min(d.partition_n, p.n), p.buf_a, p.m
             stays, passes, again = p.load_b_cycles, p.load_a_cycles, d.load_a
         least = size - (ceil_div(size, partition) - 1) * partition  # of a partition
-        held = 2 * room / (p.k * p.d_s)
+        held = 2 * room / (p.k * (p.d_b if d.outer_order == "mn" else p.d_a))
         bounds = [longest]
         for t in (step / 64 for step in range(64)):
             y = min(t, 0.5)

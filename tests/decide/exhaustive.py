@@ -34,16 +34,16 @@ class Facts:
     def __init__(self, w: GemmWorkload | ConvWorkload, hardware: Hardware) -> None:
         u = hardware.near_tile
         assert u is not None and u.bw_a is not None and u.bw_b is not None
-        self.d_s, self.d_acc = w.d_s, u.acc_bytes_per_element or w.d_acc
+        self.d_s, self.d_acc = w.a_bytes, u.acc_bytes_per_element or w.acc_bytes
         self.window: ActivationWindow | None = None
         if isinstance(w, ConvWorkload):
             self.window = ActivationWindow.of(w)
             self.m, self.n, self.k = w.co // w.groups, w.n * w.ho * w.wo, w.ci // w.groups * w.kh * w.kw
-            self.bytes_b = w.n * w.h * w.w * (w.ci // w.groups) * w.d_s
+            self.bytes_b = w.n * w.h * w.w * (w.ci // w.groups) * w.a_bytes
         else:
             self.m, self.n, self.k = w.m, w.n, w.k
-            self.bytes_b = self.n * self.k * w.d_s
-        self.bytes_a = self.m * self.k * w.d_s
+            self.bytes_b = self.n * self.k * w.a_bytes
+        self.bytes_a = self.m * self.k * w.a_bytes
         self.buf_a, self.buf_b, self.acc_max = u.buf_a, u.buf_b, u.acc_max
         self.block_m, self.block_n = u.block_m, u.block_n
         self.fits_a, self.fits_b = self.bytes_a <= u.buf_a, self.bytes_b <= u.buf_b

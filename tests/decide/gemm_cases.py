@@ -34,15 +34,15 @@ def matched_machine(rng: random.Random, w: GemmWorkload) -> Hardware:
     """A machine on which neither operand fits its buffer but some rows and columns do, and loads take about as long as
     the multipliers: where the decision between the orders and split-K is close."""
     block_m, block_n = rng.choice((1, 1, 4, 16)), rng.choice((1, 1, 4, 16, 24))
-    row = w.k * w.d_s
+    row = w.k * w.a_bytes
     bw_a, bw_b = log_uniform(rng, 1, 256), rng.choice((log_uniform(rng, 1, 256), rng.uniform(1.0, 256.0)))
     return Hardware.neartile(
         buf_a=max(1, log_uniform(rng, row, w.m * row) - 1),
         buf_b=max(1, log_uniform(rng, row, w.n * row) - 1),
-        acc_max=log_uniform(rng, max(1, w.m * w.n * w.d_acc // 256), w.m * w.n * w.d_acc),
+        acc_max=log_uniform(rng, max(1, w.m * w.n * w.acc_bytes // 256), w.m * w.n * w.acc_bytes),
         bw_a=bw_a,
         bw_b=bw_b,
-        macs_per_cycle=max(1.0, min(w.m * bw_b, w.n * bw_a) / w.d_s * rng.uniform(0.05, 2.0)),
+        macs_per_cycle=max(1.0, min(w.m * bw_b, w.n * bw_a) / w.a_bytes * rng.uniform(0.05, 2.0)),
         block_m=block_m,
         block_n=block_n,
         sync_granularity=rng.choice((1, 8, 64, 512)),

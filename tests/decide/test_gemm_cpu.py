@@ -132,7 +132,7 @@ def check_operands(w: GemmWorkload, cpu: Cpu, t: tt.GemmTiling, in_place: bool) 
         assert (t.pack_a, t.pack_b) == ("pack", "pack")
     if w.trans_b:
         assert t.pack_b == "pack"
-    bad = not w.trans_a and is_bad_leading_dimension(w.lda, w.d_s, cpu.caches[0], rows=t.mr)
+    bad = not w.trans_a and is_bad_leading_dimension(w.lda, w.a_bytes, cpu.caches[0], rows=t.mr)
     if in_place and not w.trans_a and t.pack_a != "none":
         assert bad, "rows of A are copied though they do not collide"
 

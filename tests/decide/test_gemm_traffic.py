@@ -159,7 +159,7 @@ def test_partition_k_of_a_split_is_the_largest_that_fits_below_k():
         p = product_on(w := random_gemm(rng, most=40), matched_machine(rng, w))
         rows, columns = rng.randint(1, p.m), rng.randint(1, p.n)
         fits = [
-            depth for depth in range(1, p.k) if rows * depth * p.d_s <= p.buf_a and columns * depth * p.d_s <= p.buf_b
+            depth for depth in range(1, p.k) if rows * depth * p.d_a <= p.buf_a and columns * depth * p.d_b <= p.buf_b
         ]
         if fits:
             assert p.largest_depth(rows, columns) == max(fits)

@@ -1,4 +1,4 @@
-"""Engines that take some element types only."""
+"""Types of the operands: engines that take some only, what each operand weighs, how weights are stored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import dataclasses
 import pytest
 
 import tvm_tiling as tt
+from tvm_tiling.decide.gemm.cost import CpuCut, CpuModel
+from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.gemm.dot_engine import dot_engine
+from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.hardware.machine import Machine
+from tvm_tiling.operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, WeightFormat
+from tvm_tiling.tuning.shapes.key import key_of, workload_from_dict
 
 INT8_FOLD = dataclasses.replace(tt.Hardware.load("wfold16"), w_fold=tt.WFold(dtypes=["int8", "uint8"]))
 CONV = {"n": 1, "h": 8, "w": 8, "ci": 16, "co": 16, "kh": 3, "kw": 3}
@@ -44,3 +50,126 @@ def test_peak_is_that_of_the_element_size():
     )
     # Twice the bytes and twice the cycles of the multipliers: what waits for transfers keeps its share.
     assert slow == pytest.approx(fast)
+
+
+SIZES = {"m": 64, "n": 256, "k": 512}
+ZEN4 = tt.Hardware.load("zen4-server-8c")
+
+
+def test_types_of_a_workload_are_those_of_its_operand_where_nothing_else_is_said():
+    w = tt.GemmWorkload(**SIZES, dtype="float16")
+    assert w.types == OperandTypes("float16", "float16", "float32", "float32") and w.encoding == PLAIN
+    assert w == tt.GemmWorkload(**SIZES, dtype="float16", b_dtype="float16", out_dtype="float32", encoding="plain")
+    assert set(w.to_dict()) == set(tt.GemmWorkload(**SIZES).to_dict()) and "b_dtype" not in w.to_dict()
+    mixed = tt.ConvWorkload(**CONV, dtype="uint8", b_dtype="int8", out_dtype="uint8")
+    assert mixed.types == OperandTypes("uint8", "int8", "int32", "uint8")
+    assert workload_from_dict(mixed.to_dict()) == mixed
+    assert tt.GemmWorkload(**SIZES, dtype="float32", b_dtype="float64").types.acc == "float64"
+    assert tt.RnnWorkload(steps=1, input_size=1, hidden_size=1, dtype="int16").types.out == "int16"
+
+
+def test_every_operand_has_its_own_bytes():
+    w = tt.GemmWorkload(**SIZES, dtype="float32", b_dtype="bfloat16", out_dtype="float16")
+    assert (w.a_bytes, w.b_bytes, w.acc_bytes, w.out_bytes) == (4, 2, 4, 2)
+    assert w.bytes == 64 * 512 * 4 + 512 * 256 * 2 + 64 * 256 * 2
+    four = tt.GemmWorkload(**SIZES, encoding=Encoding(format="int4", block=32, scales="float16", zero_points=True))
+    assert four.b_bytes == 0.5 + (2 + 0.5) / 32
+    turned = w.exchanged()
+    assert (turned.types.a, turned.types.b, turned.types.out) == ("bfloat16", "float32", "float16")
+    assert turned.exchanged().types == w.types
+
+
+@pytest.mark.parametrize("text", ["plain", "prepacked", "int8:64:float32", "int4:32:float16:zero_points"])
+def test_an_encoding_is_a_text(text):
+    assert str(Encoding.parse(text)) == text
+    w = tt.GemmWorkload(**SIZES, encoding=text)
+    assert workload_from_dict(w.to_dict()) == w
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"b_dtype": "int8"}, "b_dtype = 'int8' beside dtype = 'float32'; accepted: integers or floats for both"),
+        ({"b_dtype": "int3"}, "unknown element type 'int3'"),
+        ({"out_dtype": "int3"}, "unknown element type 'int3'"),
+        ({"acc_dtype": "int32"}, "acc_dtype = 'int32' cannot sum products of float32; accepted: float32"),
+        ({"encoding": "int3"}, "encoding: unknown format 'int3': did you mean 'int8'?"),
+        ({"encoding": "int4:x"}, "encoding: 'int4:x', accepted: as in"),
+        ({"encoding": "int4:32:int8"}, "encoding: scales of int8; accepted: a floating-point type"),
+        ({"encoding": "plain:32"}, "encoding: format 'plain' has no blocks"),
+        ({"encoding": 4}, "encoding = 4, accepted: an Encoding or its text"),
+    ],
+)
+def test_types_that_do_not_go_together_are_refused(given, message):
+    with pytest.raises(tt.WorkloadError, match=message):
+        tt.GemmWorkload(**SIZES, **given)
+
+
+def test_what_no_kernel_reads_is_refused_in_one_sentence():
+    mixed = tt.GemmWorkload(**SIZES, dtype="float32", b_dtype="bfloat16")
+    with pytest.raises(tt.UnsupportedOperator, match="products of float32 by bfloat16 on a CPU; accepted"):
+        tt.decide(mixed, ZEN4)
+    with pytest.raises(tt.HardwareError, match="hardware 'neartile': operands of float32 by bfloat16, accepted"):
+        tt.decide(mixed, "neartile")
+    with pytest.raises(tt.HardwareError, match="hardware 'neartile': out_dtype = 'float16', accepted: float32"):
+        tt.decide(tt.GemmWorkload(**SIZES, out_dtype="float16"), "neartile")
+    for coded in (
+        tt.GemmWorkload(**SIZES, encoding="int4"),
+        tt.GemmWorkload(m=64, n=1, k=64, encoding="int4"),
+        tt.ConvWorkload(**CONV, encoding="int4"),
+        tt.ConvWorkload(**{**CONV, "kh": 1, "kw": 1}, layout="NCHW", encoding="int4"),
+    ):
+        with pytest.raises(tt.UnsupportedOperator, match="encoding = 'int4:32:float32': no kernel here reads B stored"):
+            tt.decide(coded, ZEN4)
+        with pytest.raises(tt.TilingError, match="encoding = 'int4:32:float32'"):
+            tt.decide(coded, "neartile")
+
+
+def test_prepacked_weights_are_said_by_the_workload_or_by_the_caller():
+    plain, packed = tt.GemmWorkload(**SIZES), tt.GemmWorkload(**SIZES, encoding="prepacked")
+    assert tt.decide(packed, ZEN4) == tt.decide(plain, ZEN4, weights="packed") != tt.decide(plain, ZEN4)
+    column = {"m": 64, "n": 1, "k": 512}
+    assert tt.decide(tt.GemmWorkload(**column, encoding="prepacked"), ZEN4) == tt.decide(
+        tt.GemmWorkload(**column), ZEN4, weights="packed"
+    )
+    assert key_of(packed) == key_of(plain, ahead=True) != key_of(plain)
+    with pytest.raises(tt.HardwareError, match="encoding = 'prepacked', accepted: 'plain'"):
+        tt.decide(packed, "neartile")
+
+
+def test_keys_of_types_that_were_there_before_are_as_they_were():
+    assert key_of(tt.GemmWorkload(**SIZES)).digest == "2fdaa572a1f3ac2f6221928a453717d8"
+    assert key_of(tt.ConvWorkload(**CONV, dtype="int8")).digest == "731420bf77b12b801c22d8f70a570ff9"
+    keys = [key_of(tt.GemmWorkload(**SIZES, **given)) for given in ({}, {"b_dtype": "bfloat16"}, {"encoding": "int4"})]
+    assert len(set(keys)) == 3
+    for key in keys:
+        assert key.from_dict(key.to_dict()) == key and key_of(key.workload((256, 512, 64, 1))) == key
+
+
+def test_page_01s_left_operand_of_a_convolution_are_the_kernels():
+    any_type = dataclasses.replace(ZEN4, cpu=None, near_tile=tt.Hardware.load("neartile").near_tile)
+    p = product_on(tt.ConvWorkload(**CONV), any_type)
+    assert (p.bytes_a, p.bytes_b) == (16 * 16 * 9 * 4, 8 * 8 * 16 * 4)
+
+
+def test_a_toy_weight_format_is_priced_by_its_row(monkeypatch):
+    """A format is a row: what B weighs and what decoding costs. No kernel reads the toy, so it is not decided."""
+    w = tt.GemmWorkload(m=1, n=8192, k=8192)
+    tiling = decide_on_cpu(w, ZEN4, packing="ahead")
+    engine, cpu = dot_engine(w, ZEN4.cpu), ZEN4.cpu
+
+    def priced(workload: tt.GemmWorkload) -> float:
+        threads = (1, tiling.threads_m, tiling.threads_n, tiling.threads_k)
+        cut = CpuCut(threads, tiling.mr, tiling.nr // tiling.lanes, 512, tiling.nr * 4, False, 1, "ahead")
+        return CpuModel(workload, cpu, engine).cycles(cut)
+
+    with pytest.raises(tt.WorkloadError, match="unknown format 'toy2'"):
+        Encoding(format="toy2")
+    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=4.0))
+    toy = dataclasses.replace(w, encoding="toy2:64:float16")
+    assert toy.b_bytes == (2 + 16 / 64) / 8
+    assert priced(toy) < priced(dataclasses.replace(w, encoding="int4")) < priced(w)
+    monkeypatch.setitem(WEIGHT_FORMATS, "toy2", WeightFormat(bits=2, decode=500.0))
+    assert priced(toy) > priced(w)
+    with pytest.raises(tt.UnsupportedOperator, match="encoding = 'toy2:64:float16': no kernel here reads B"):
+        tt.decide(toy, ZEN4)

@@ -19,7 +19,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from tvm_tiling.match import ConvProgram
-from tvm_tiling.workload import ACCUMULATOR, ConvWorkload
+from tvm_tiling.operand_types import ELEMENTS
+from tvm_tiling.workload import ConvWorkload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +149,7 @@ class Conv:
 
     @property
     def out_dtype(self) -> str:
-        return ACCUMULATOR[self.dtype]
+        return ELEMENTS[self.dtype].accumulator
 
 
 def to_layout(array: np.ndarray, axes: str, layout: str) -> np.ndarray:

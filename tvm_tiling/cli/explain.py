@@ -123,8 +123,10 @@ def operator_line(workload: Workload) -> str:
         c = workload
         sizes = f"{c.n} x {c.h} x {c.w} x {c.ci} by {c.co} kernels of {c.kh} x {c.kw} to {c.ho} x {c.wo}"
         further = {key: plain[key] for key in ("stride", "padding", "dilation", "groups")}
+    further |= {key: plain[key] for key in ("out_dtype", "encoding") if key in plain}
     rest = "".join(f", {key} {_plain(value)}" for key, value in further.items())
-    return f"{kind} {sizes}, {workload.dtype} summed in {workload.acc_dtype}{rest}: {workload.flops / 1e9:.3g} Gop"
+    types = f"{workload.types.operands} summed in {workload.acc_dtype}"
+    return f"{kind} {sizes}, {types}{rest}: {workload.flops / 1e9:.3g} Gop"
 
 
 def _plain(value: Any) -> str:

@@ -5,7 +5,10 @@ On a matrix engine a pointwise convolution is a matrix product; on a CPU a produ
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..hardware.description import Hardware
+from ..operand_types import PLAIN, PREPACKED
 from ..workload import ConvWorkload, GemmWorkload
 from .conv.cpu import as_product
 
@@ -23,7 +26,7 @@ def as_scheduled(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> G
         return workload
     if w.layout == "NHWC":
         return product
-    return GemmWorkload(m=w.h * w.w, n=w.co, k=w.ci, dtype=w.dtype, acc_dtype=w.acc_dtype, trans_a=True, trans_b=True)
+    return GemmWorkload(m=w.h * w.w, n=w.co, k=w.ci, trans_a=True, trans_b=True, **w.type_fields(exchanged=True))
 
 
 def asked_for(
@@ -34,6 +37,8 @@ def asked_for(
     A CPU's kernels store rows, so the operands of a product with one column change places; and weights that are one
     column are read as they are.
     """
+    if hardware.cpu is not None and workload.encoding == PREPACKED:
+        workload, ahead = replace(workload, encoding=PLAIN), True
     if hardware.cpu is None or not isinstance(workload, GemmWorkload) or workload.n > 1:
         return as_scheduled(workload, hardware), ahead
     return (workload if workload.m == 1 else workload.exchanged()), False

@@ -71,5 +71,5 @@ def decide(
     if isinstance(workload, RnnWorkload):
         return decided(workload, machine, options, Surroundings())
     asked, ahead = asked_for(workload, machine, options.ahead)
-    around = Surroundings(ahead=ahead, exchanged=asked != workload and machine.cpu is not None)
+    around = Surroundings(ahead=ahead, exchanged=machine.cpu is not None and asked.n != workload.n)
     return decided(asked, machine, options, around)

@@ -108,7 +108,7 @@ def _in_synchronisations(blocks: ConvBlocks, workload: ConvWorkload, hardware: H
 
 def _covered(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> int:
     assert hardware.near_tile is not None
-    return blocks_covered(hardware.near_tile.sync_granularity, workload.d_s)
+    return blocks_covered(hardware.near_tile.sync_granularity, workload.a_bytes)
 
 
 def _synchronised(value: int, field: str, vector: bool) -> Reason:

@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import HardwareError, nearest
+from ..operand_types import ELEMENTS, OPERAND_TYPES
 
-OPERAND_TYPES = ("int8", "uint8", "int16", "float16", "bfloat16", "float32")
-ELEMENT_TYPES = (*OPERAND_TYPES, "int32")
+# What simulated engines multiply, and what they compute with: the instruction set has types of 32 bits at most.
+MULTIPLIED = tuple(name for name in OPERAND_TYPES if ELEMENTS[name].bits <= 32)
+COMPUTED = tuple(name for name, element in ELEMENTS.items() if element.bits <= 32)
 
 
 def put(record: Any, name: str, value: Any) -> None:
@@ -97,9 +99,9 @@ def one_of(unit: str, field: str, value: Any, accepted: Iterable[Any]) -> Any:
     return value
 
 
-def element_types(unit: str, value: Any, known: tuple[str, ...] = OPERAND_TYPES) -> tuple[str, ...]:
+def element_types(unit: str, value: Any, known: tuple[str, ...] = MULTIPLIED) -> tuple[str, ...]:
     """`value` as a tuple if it is a list or tuple of names of `known` types: those that the simulated engines multiply,
-    or ELEMENT_TYPES, all that they compute with."""
+    or COMPUTED, all that they compute with."""
     for name in words(unit, "dtypes", value):
         one_of(unit, "dtypes", name, known)
     return tuple(value)

@@ -26,4 +26,4 @@ class Vector:
             if name not in Function.names:
                 raise HardwareError(f"vector: functions with {name!r}: {nearest(name, Function.names)}")
         checks.put(self, "functions", tuple(name for name in Function.names if name in self.functions))
-        checks.put(self, "dtypes", checks.element_types("vector", self.dtypes, checks.ELEMENT_TYPES))
+        checks.put(self, "dtypes", checks.element_types("vector", self.dtypes, checks.COMPUTED))

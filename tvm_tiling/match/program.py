@@ -11,7 +11,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from ..lowering.vector_math import with_vector_math
-from ..workload import ACCUMULATOR
+from ..operand_types import OPERAND_TYPES
 from .access import Index, bind, loads, substitute
 from .evaluate import shortest
 from .function import refuse
@@ -72,8 +72,8 @@ def operand_type(name: str, left: str, right: str) -> str:
         raise refuse(name, f"its operands are {left} and {right}, both must be of one type")
     # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
     dtype = left if left == right else "uint8"
-    if dtype not in ACCUMULATOR:
-        raise refuse(name, f"its operands are {dtype}; accepted: {', '.join(ACCUMULATOR)}")
+    if dtype not in OPERAND_TYPES:
+        raise refuse(name, f"its operands are {dtype}; accepted: {', '.join(OPERAND_TYPES)}")
     return dtype
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..decide.gemm.cost import ASSUMED_MHZ
 from ..decide.gemm.dot_engine import dot_engine
+from ..decide.gemm.traffic import operand_bytes
 from ..hardware.description import Cpu, Hardware
 from ..hardware.machine import Machine
 from ..workload import ConvWorkload, GemmWorkload
@@ -18,7 +19,7 @@ def least_cost(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> flo
     """
     if hardware.cpu is None:
         machine = Machine(hardware)
-        return max(workload.macs / machine.macs(workload.d_s), _moving(workload, machine))
+        return max(workload.macs / machine.macs(workload.a_bytes), _moving(workload, machine))
     cpu, engine = hardware.cpu, dot_engine(workload, hardware.cpu)
     arithmetic = workload.macs / (cpu.cores * cpu.fma_units * cpu.lanes(engine.acc_bytes) * engine.speed)
     moving = workload.bytes / (cpu.cores * _bytes_per_cycle(cpu, workload.bytes))
@@ -35,11 +36,12 @@ def _moving(workload: GemmWorkload | ConvWorkload, machine: Machine) -> float:
         image, kernels = w.n * w.d * w.h * w.w * w.ci, w.co * w.ci // w.groups * w.kd * w.kh * w.kw
         elements = (kernels, image, w.n * w.do * w.ho * w.wo * w.co)
     cycles = []
-    for operand, memory, count, each in zip(
-        ("a", "b", "out"), (w.memory_a, w.memory_b, "external"), elements, (w.d_s, w.d_s, w.d_acc), strict=True
+    each = (*operand_bytes(w), w.out_bytes)
+    for operand, memory, count, size in zip(
+        ("a", "b", "out"), (w.memory_a, w.memory_b, "external"), elements, each, strict=True
     ):
         rate = machine.rate(memory, operand)
-        cycles.append(count * each / rate if rate else 0.0)
+        cycles.append(count * size / rate if rate else 0.0)
     return sum(cycles) if machine.memory("external").ports == 1 else max(cycles)
 
 

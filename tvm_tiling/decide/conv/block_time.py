@@ -134,7 +134,7 @@ class ConvFacts:
         unit = self.unit
         if unit.partial_blocks == "padded":
             return unit.fill + -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
-        cycles: Sizes = unit.fill + np.ceil(m * n * k / unit.macs(self.conv.d_s) * (1 - 1e-14))
+        cycles: Sizes = unit.fill + np.ceil(m * n * k / unit.macs(self.product.d_a) * (1 - 1e-14))
         return cycles
 
 
@@ -143,18 +143,18 @@ class BlockTimes:
 
     def __init__(self, facts: ConvFacts, at: Columns) -> None:
         self.facts, self.at = facts, at
-        conv, d_s = facts.conv, facts.conv.d_s
+        conv, p = facts.conv, facts.product
         self.split = at.channels < facts.ci
         self.points = conv.n * conv.do * _parts(conv.ho, at.rows) * _parts(conv.wo, at.columns)  # rectangles
         self.parts_m = _parts(facts.co, at.step_m)
         outside = at.channels_outside == 1
         passes_a = np.where(self.split | ~outside, self.points, 1)
         passes_b = np.where(self.split | outside, self.parts_m, 1)
-        self.size_a = at.groups * at.step_m * at.channels * facts.taps * d_s
-        self.size_b = at.groups * at.channels * self._window(at.rows, at.columns) * d_s
-        all_a = at.groups * facts.co * facts.ci * facts.taps * d_s
+        self.size_a = at.groups * at.step_m * at.channels * facts.taps * p.d_a
+        self.size_b = at.groups * at.channels * self._window(at.rows, at.columns) * p.d_b
+        all_a = at.groups * facts.co * facts.ci * facts.taps * p.d_a
         image = conv.n * facts.buffer(facts.deep) * facts.buffer(facts.high) * facts.buffer(facts.wide)
-        all_b = at.groups * facts.ci * image * d_s
+        all_b = at.groups * facts.ci * image * p.d_b
         room_a, room_b = facts.room("a", facts.unit.buf_a), facts.room("b", facts.unit.buf_b)
         self.whole_a, self.whole_b = (passes_a > 1) & (all_a <= room_a), (passes_b > 1) & (all_b <= room_b)
         self.size_a = np.where(self.whole_a, all_a, self.size_a)
@@ -164,7 +164,7 @@ class BlockTimes:
             np.clip(room // size, 0, np.where(whole & ~again, 1, MOST_VERSIONS))
             for room, size, whole in ((room_a, self.size_a, self.whole_a), (room_b, self.size_b, self.whole_b))
         )
-        self.bytes_a = conv.groups * facts.co * facts.ci * facts.taps * d_s * np.where(self.whole_a, 1, passes_a)
+        self.bytes_a = conv.groups * facts.co * facts.ci * facts.taps * p.d_a * np.where(self.whole_a, 1, passes_a)
         read = (
             conv.n * facts.deep.read(np.ones(1, np.int64))[0] * facts.high.read(at.rows) * facts.wide.read(at.columns)
         )
@@ -175,7 +175,7 @@ class BlockTimes:
             * facts.wide.read_whole(at.columns)
         )
         read = np.where(self.whole_b, whole, passes_b * read)
-        self.bytes_b = conv.groups * facts.ci * d_s * read
+        self.bytes_b = conv.groups * facts.ci * p.d_b * read
         self._place_sums()
 
     def _window(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -47,7 +47,7 @@ def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = N
         raise HardwareError(
             f"conv of {conv.kh} x {conv.kw} taps in {conv.dtype} on hardware {hardware.name!r}: no block fits its "
             f"buffers; accepted: near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
-            f"{facts.taps * conv.d_s} bytes, and the points under it"
+            f"{facts.taps * facts.product.d_a} bytes, and the points under it"
         )
     return _fastest(facts, times, np.flatnonzero(fits))
 

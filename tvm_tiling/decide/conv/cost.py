@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...hardware.description import Cpu
-from ...workload import GemmWorkload
+from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cache_conflict import is_bad_leading_dimension
 from ..gemm.cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel, overlapped, pieces
 from ..gemm.dot_engine import DotEngine
@@ -61,19 +61,26 @@ class ConvModel:
     """
 
     def __init__(
-        self, shape: ConvShape, cpu: Cpu, engine: DotEngine, *, input_run: int, output_run: int, ahead: bool, d_s: int
+        self,
+        shape: ConvShape,
+        cpu: Cpu,
+        engine: DotEngine,
+        *,
+        workload: ConvWorkload,
+        input_run: int,
+        output_run: int,
+        ahead: bool,
     ) -> None:
         self.shape, self.cpu, self.engine = shape, cpu, engine
         self.input_run, self.output_run, self.ahead = input_run, output_run, ahead
         s = shape
         k = max(1, s.ci * s.d.taps * s.h.taps * s.w.taps)
-        dtype = "int8" if engine.group > 1 else engine.operand
-        self.core = CpuModel(GemmWorkload(m=s.points, k=k, n=s.co, dtype=dtype), cpu, engine)
+        self.core = CpuModel(GemmWorkload(m=s.points, k=k, n=s.co, **workload.type_fields()), cpu, engine)
         self.lanes, self.word = self.core.lanes, self.core.word
         self.element = self.word / engine.group  # bytes of a packed element
-        self.input_bytes = s.n * s.d.size * s.h.size * s.w.size * s.ci * s.groups * d_s
-        self.weight_bytes = s.groups * k * s.co * self.element
-        self.output_bytes = s.points * s.co * s.groups * self.word
+        self.input_bytes = s.n * s.d.size * s.h.size * s.w.size * s.ci * s.groups * workload.a_bytes
+        self.weight_bytes = s.groups * k * s.co * self.core.b_word / engine.group
+        self.output_bytes = s.points * s.co * s.groups * workload.out_bytes
 
     @cached_property
     def home(self) -> float:

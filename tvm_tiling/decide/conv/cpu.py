@@ -160,7 +160,7 @@ class ConvForms:
             input_run=source.channel_run,
             output_run=source.output_run,
             ahead=ahead,
-            d_s=self.w.d_s,
+            workload=self.w,
         )
         choice = DirectChoice(
             largest,
@@ -314,5 +314,5 @@ def as_product(workload: ConvWorkload) -> GemmWorkload | None:
         return None
     pixels = w.d * w.h * w.w
     if w.layout == "NHWC":
-        return GemmWorkload(m=w.n * pixels, k=w.ci, n=w.co, dtype=w.dtype, acc_dtype=w.acc_dtype)
-    return GemmWorkload(batch=w.n, m=w.co, k=w.ci, n=pixels, dtype=w.dtype, acc_dtype=w.acc_dtype)
+        return GemmWorkload(m=w.n * pixels, k=w.ci, n=w.co, **w.type_fields())
+    return GemmWorkload(batch=w.n, m=w.co, k=w.ci, n=pixels, **w.type_fields(exchanged=True))

@@ -154,7 +154,7 @@ class DepthwiseChoice:
     def under(self, columns: int, channels: int) -> float:
         """Bytes of the input under the taps of a tile of one row and so many columns and channels."""
         s = self.shape
-        return s.d.taps * max(1, s.h.taps) * s.w.reach(columns) * max(channels * self.w.d_s, self.line)
+        return s.d.taps * max(1, s.h.taps) * s.w.reach(columns) * max(channels * self.w.a_bytes, self.line)
 
     def shares(self, rows: int, columns: int, vectors: int) -> Iterator[tuple[int, int]]:
         """(of tiles of rows, of panels) for one core and for all."""
@@ -194,7 +194,7 @@ class DepthwiseChoice:
         points = shape.n * shape.d.points * shape.groups
         moved = points * shape.h.points * shape.w.points * shape.co * self.core.word
         halo = shape.w.reach(cut.columns) / (cut.columns * shape.w.stride) if self.by_channel else 1.0
-        read = shape.n * shape.d.size * shape.h.size * shape.w.size * shape.groups * self.w.d_s
+        read = shape.n * shape.d.size * shape.h.size * shape.w.size * shape.groups * self.w.a_bytes
         memory = share * (moved + read) / self.home
         near = share * read * (halo - 1.0) / self.cpu.l2_bytes_per_cycle
         return max(kernel, memory) + OVERLAP * min(kernel, memory) + OVERLAP * near
@@ -218,7 +218,9 @@ class DepthwiseChoice:
         chain = s.h.taps * s.w.taps * self.cpu.fma_latency * inside if tile < self.cpu.fma_latency else 0.0
         arrival = 0.0
         if self.by_channel and self.under(cut.columns, cut.channels) > FIRST_CACHE * 1.2 * core.l1:
-            arrival = lines * s.w.reach(cut.columns) * vectors * self.lanes * self.w.d_s / self.cpu.l2_bytes_per_cycle
+            arrival = (
+                lines * s.w.reach(cut.columns) * vectors * self.lanes * self.w.a_bytes / self.cpu.l2_bytes_per_cycle
+            )
         stores = tile * 2.0 * core.vector_load
         ends = TILE_END + lines * ROW_START * (cut.rows == 1)
         if (self.output_run < self.lanes) if self.by_channel else self.w.layout != "NCHW":

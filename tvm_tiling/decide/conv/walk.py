@@ -138,7 +138,7 @@ class _Loops:
         facts, blocks = self.facts, self.blocks
         self.kernels.next_version()
         for number, (_, count) in enumerate(pieces(o[1], blocks.tile_m)):
-            amount = blocks.groups * count * depth * facts.taps * facts.conv.d_s
+            amount = blocks.groups * count * depth * facts.taps * facts.product.d_a
             self._load("load_a", self.kernels, number, amount)
 
     def _bring_image(self, point: _Rectangle, depth: int) -> None:
@@ -147,7 +147,7 @@ class _Loops:
         if blocks.whole_b:
             return
         under = facts.high.under(point.y[0], blocks.rows) * facts.wide.under(point.x[0], blocks.columns)
-        area = under * blocks.groups * depth * facts.conv.d_s
+        area = under * blocks.groups * depth * facts.product.d_b
         self.image.next_version()
         for plane in range(facts.deep.span):
             inside = 0 <= point.d * facts.deep.stride + plane - facts.deep.front < facts.deep.size
@@ -157,7 +157,7 @@ class _Loops:
         facts, blocks, conv = self.facts, self.blocks, self.facts.conv
         high, deep = facts.high, facts.deep
         columns = int(facts.wide.read_whole(np.array(blocks.columns)))
-        line = columns * blocks.groups * facts.ci * conv.d_s
+        line = columns * blocks.groups * facts.ci * facts.product.d_b
         bottom = high.front + int(high.read_whole(np.array(blocks.rows)))
         self.image.next_version()
         for n in range(conv.n):

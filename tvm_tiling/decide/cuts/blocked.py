@@ -43,7 +43,9 @@ class BlockedProduct:
     tiles_outside: bool
     packed: bool
     handed_on: int
-    word: int  # bytes of an element
+    a_bytes: int  # of an element of the left operand, of the right one, of the result
+    b_bytes: float
+    out_bytes: int
 
     def features(self) -> dict[str, float]:
         """Numbers by name; sizes and ratios of sizes are logarithms to base 2, shares of the whole as they are."""
@@ -54,7 +56,7 @@ class BlockedProduct:
         depth = ceil_div(self.k, self.blocks)
         row_tail, column_tail, lane_tail = self.m % self.rows, self.n % panel, self.n % self.lanes
         # Two cores write to the lines where their shares of the result's columns meet, once for each block of k.
-        meet = tn > 1 and self.n * self.word % LINE > 0
+        meet = tn > 1 and self.n * self.out_bytes % LINE > 0
         accumulators = self.rows * self.vectors
         return {
             "cores": tb * tm * tn * tk,
@@ -78,12 +80,12 @@ class BlockedProduct:
             "result_traffic": math.log2(2 * self.blocks / self.k),
             "columns_shared": float(tn > 1),
             "lines_shared": 100.0 * meet * self.blocks / self.k,
-            "handed_on": math.log2(1 + self.handed_on * self.word),
+            "handed_on": math.log2(1 + self.handed_on * self.b_bytes),
             "handed_on_per_mac": 1000.0 * self.handed_on / self.macs,
             "packed_per_mac": self.packed / self.m,
-            "tile_bytes": math.log2(self.rows * depth * self.word),
-            "panel_bytes": math.log2(depth * panel * self.word),
-            "block_bytes": math.log2(depth * self.columns * self.word),
+            "tile_bytes": math.log2(self.rows * depth * self.a_bytes),
+            "panel_bytes": math.log2(depth * panel * self.b_bytes),
+            "block_bytes": math.log2(depth * self.columns * self.b_bytes),
             "tiles_outside": float(self.tiles_outside),
             "reuse": math.log2(panels if self.tiles_outside else tiles),
         }
@@ -129,7 +131,9 @@ def _product(w: GemmWorkload, t: GemmTiling) -> BlockedProduct | None:
         tiles_outside=t.inner_order == "mn",
         packed=packed,
         handed_on=_from_others(w.batch * w.k * w.n, shares[1]) if packed else 0,
-        word=w.d_s,
+        a_bytes=w.a_bytes,
+        b_bytes=w.b_bytes,
+        out_bytes=w.out_bytes,
     )
 
 
@@ -157,7 +161,9 @@ def _direct(w: ConvWorkload, t: ConvTiling) -> BlockedProduct | None:
         tiles_outside=t.inner_order == "mn",
         packed=packed,
         handed_on=_from_others(w.groups * k * co, shares[1]) if packed else 0,
-        word=w.d_s,
+        a_bytes=w.a_bytes,
+        b_bytes=w.b_bytes,
+        out_bytes=w.out_bytes,
     )
 
 
@@ -182,7 +188,9 @@ def _folded(w: ConvWorkload, t: ConvTiling) -> BlockedProduct | None:
         tiles_outside=t.inner_order == "mn",
         packed=packed,
         handed_on=_from_others(k * w.co, shares[1]) if packed else 0,
-        word=w.d_s,
+        a_bytes=w.a_bytes,
+        b_bytes=w.b_bytes,
+        out_bytes=w.out_bytes,
     )
 
 
@@ -207,7 +215,9 @@ def _winograd(w: ConvWorkload, t: ConvTiling) -> BlockedProduct:
         tiles_outside=True,
         packed=packed,
         handed_on=_from_others(points * w.ci * w.co, shares[1]) if packed else 0,
-        word=w.d_s,
+        a_bytes=w.a_bytes,
+        b_bytes=w.b_bytes,
+        out_bytes=w.out_bytes,
     )
 
 

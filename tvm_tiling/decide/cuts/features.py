@@ -64,7 +64,7 @@ def _level(workload: GemmWorkload | ConvWorkload, blocks: Blocks) -> dict[str, f
     # Multiply-adds of one block: each result is summed over what a column of the right block holds.
     macs = max(1, result * right // max(1, blocks.right[-1]))
     times = workload.macs / macs
-    found[f"{name}.traffic"] = _log(times * (left + right) * workload.d_s)
+    found[f"{name}.traffic"] = _log(times * (left * workload.a_bytes + right * workload.b_bytes))
     return found
 
 

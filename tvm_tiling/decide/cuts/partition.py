@@ -215,7 +215,7 @@ class ConvPartitionCuts(Undivided):
             "split_k": b.channels < self.facts.ci,
             "load_a": ceil_div(b.bytes_a, self.facts.product.bytes_a * self.w.groups),
             "load_b": ceil_div(b.bytes_b, self.facts.product.bytes_b * self.w.groups),
-            "utilisation": min(1.0, self.w.macs / self.facts.unit.macs(self.w.d_s) / b.cycles),
+            "utilisation": min(1.0, self.w.macs / self.facts.unit.macs(self.facts.product.d_a) / b.cycles),
         }
         return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as the cut has it"),))
 

@@ -14,7 +14,7 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..conv.tiling import ConvTiling
 from ..fold.walk import Walk
 from ..fold.wfold import decide_wfold, granularities_of, layer_of, product_as_convolution, stride_fold_of, wfold_tiling
-from ..gemm.traffic import ceil_div, refuse_type
+from ..gemm.traffic import ceil_div, refuse_types
 from ..tiling import Decision
 from .record import Blocks, Cut, Value
 from .rule import Undivided, changed, halves_and_doubles, integer
@@ -29,7 +29,7 @@ class WFoldMachineCuts(Undivided):
         unit = hardware.w_fold
         if unit is None:
             raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
-        refuse_type(hardware, unit, workload.dtype)
+        refuse_types(hardware, unit, workload)
         self.op = workload.op
         self.w = workload if isinstance(workload, ConvWorkload) else product_as_convolution(workload)
         self.hardware, self.unit = hardware, unit

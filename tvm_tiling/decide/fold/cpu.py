@@ -74,7 +74,7 @@ class WFoldModel:
             input_run=input_run,
             output_run=output_run,
             ahead=ahead,
-            d_s=workload.d_s,
+            workload=workload,
         )
         self.adjacent = input_run >= workload.ci
         self.core = self.plain.core

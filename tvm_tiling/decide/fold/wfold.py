@@ -14,7 +14,7 @@ from ...hardware.description import Hardware, WFold
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.stride_fold import StrideFold
 from ..conv.tiling import ConvTiling
-from ..gemm.traffic import ceil_div, refuse_type
+from ..gemm.traffic import ceil_div, refuse_types
 from .granularity import granularity
 from .reasons import wfold_reasons
 from .walk import Layer, Walk
@@ -36,7 +36,7 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
     unit = hardware.w_fold
     if unit is None:
         raise HardwareError(f"hardware {hardware.name!r}: has no w_fold unit, which form 'wfold' needs")
-    refuse_type(hardware, unit, workload.dtype)
+    refuse_types(hardware, unit, workload)
     fold = stride_fold_of(workload)
     layer = layer_of(fold, unit)
     if not granularities_of(unit, layer.w, layer.d_s) or not granularities_of(unit, layer.wo, layer.d_out):
@@ -92,10 +92,9 @@ def product_as_convolution(product: GemmWorkload) -> ConvWorkload:
         kh=1,
         kw=1,
         groups=product.batch,
-        dtype=product.dtype,
-        acc_dtype=product.acc_dtype,
         memory_a=product.memory_b,
         memory_b=product.memory_a,
+        **product.type_fields(),
     )
 
 
@@ -122,12 +121,12 @@ def layer_of(fold: StrideFold, unit: WFold) -> Layer:
         rows=plain.do * plain.ho,
         wo=plain.wo,
         w=folded.w,
-        ci_bytes=folded.ci // plain.groups * plain.d_s,
+        ci_bytes=folded.ci // plain.groups * plain.a_bytes,
         co=plain.co // plain.groups,
         taps_high=plain.kd * plain.kh,
         kw=folded.kw,
-        d_s=plain.d_s,
-        d_out=unit.output_element_bytes or plain.d_s,
+        d_s=plain.a_bytes,
+        d_out=unit.output_element_bytes or plain.a_bytes,
     )
 
 

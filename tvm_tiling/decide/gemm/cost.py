@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...hardware.description import Cpu
+from ...operand_types import element_bytes
 from ...workload import GemmWorkload
 from .cache_conflict import is_bad_leading_dimension
 from .dot_engine import DotEngine
@@ -75,6 +76,10 @@ class CpuModel:
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
         self.word = engine.acc_bytes  # one lane of one group, packed
+        blocks = workload.encoding.how
+        # The same of B, which in blocks is packed as it is stored, and the cycles that decoding a vector of it takes.
+        self.b_word = self.word if blocks.bits is None else engine.group * workload.b_bytes
+        self.decoding = blocks.decode / cpu.fma_units
         self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
         self.fma = engine.group / engine.speed / cpu.fma_units  # cycles of one vector step
         l1, l2, l3 = (cpu.cache(level) for level in (1, 2, 3))
@@ -92,7 +97,7 @@ class CpuModel:
             l1 = self.cpu.cache(1)
             lda = self.w.lda or self.w.k
             self._bad[rows] = (
-                not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.d_s, l1, rows=rows)
+                not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.a_bytes, l1, rows=rows)
             )
         return self._bad[rows]
 
@@ -101,7 +106,8 @@ class CpuModel:
         if depth not in self._collisions:
             l2 = self.cpu.cache(2)
             ldb = self.w.ldb or self.w.n
-            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, self.w.d_s, l2, rows=depth)
+            size = element_bytes(self.w.types.b)
+            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, size, l2, rows=depth)
         return self._collisions[depth]
 
     def step(self, rows: int, vectors: int) -> float:
@@ -109,7 +115,8 @@ class CpuModel:
         key = (rows, vectors)
         if key not in self._steps:
             loads = vectors * self.vector_load + rows * 0.5
-            self._steps[key] = max(rows * vectors * self.fma, float(self.cpu.fma_latency), loads)
+            computing = rows * vectors * self.fma + vectors * self.decoding
+            self._steps[key] = max(computing, float(self.cpu.fma_latency), loads)
         return self._steps[key]
 
     def bytes_per_cycle(self, resident: float) -> float:
@@ -125,7 +132,7 @@ class CpuModel:
     def shared_lines(self, rows: float, width: int, cores: int) -> float:
         """Cycles for the lines where `cores` meet that write neighbouring columns of `rows` rows, `width` elements
         each: what one has written it gets back from the other before it writes again."""
-        if cores == 1 or width * self.w.d_acc % self.line == 0:
+        if cores == 1 or width * self.w.out_bytes % self.line == 0:
             return 0.0
         return self.handed_over(rows * self.line)
 
@@ -159,10 +166,10 @@ class CpuModel:
         column_blocks = ceil_div(my_panels * nr, cut.columns)
         copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
         packing = self._packing(cut, my_panels * nr, groups)
-        b_share = my_panels * nr * w.k / tk * w.d_s if self.hides_b(cut) else 0.0
-        touched = tiles * cut.rows * (w.k / tk * w.d_s + my_panels * nr * word) + b_share
+        b_share = my_panels * nr * w.k / tk * w.b_bytes if self.hides_b(cut) else 0.0
+        touched = tiles * cut.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
         # A is read again for every column block, from its home if it is too large for the second cache.
-        a_share = tiles * cut.rows * w.k / tk * w.d_s
+        a_share = tiles * cut.rows * w.k / tk * w.a_bytes
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
@@ -176,31 +183,32 @@ class CpuModel:
 
     def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
         """One register tile over the task's whole share of k."""
-        word = self.word
+        word, b_word = self.word, self.b_word
         compute = self.step(rows, vectors)
         exposed = 0.0
         nr = vectors * self.lanes
         block_groups = groups / blocks
-        panel = block_groups * nr * word
-        block = block_groups * cut.columns * word
+        panel = block_groups * nr * b_word
+        block = block_groups * cut.columns * b_word
         if cut.pack_b == "none":
             # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
             # cache, the panel does not stay there from one tile to the next.
             stays = panel <= self.l2 * 0.8 and not self.collides(int(block_groups))
+            row = (self.w.ldb or self.w.n) * self.w.b_bytes
             b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
-            if (self.w.ldb or self.w.n) * self.w.d_s >= 1024:
+            if row >= 1024:
                 b_bytes += PAGE_STEP
-            if (self.w.ldb or self.w.n) * self.w.d_s % self.line:
+            if row % self.line:
                 b_bytes *= 1.5  # vectors that straddle two lines
                 exposed += (STRADDLED_STREAM if cut.rows_outside else STRADDLED_PANEL) * b_bytes
-            if self.w.k * self.w.n * self.w.d_s > self.l2 * 0.8:
+            if self.w.k * self.w.n * self.w.b_bytes > self.l2 * 0.8:
                 exposed += EXPOSED_PAGES * compute
             if not stays:
                 exposed += EXPOSED_COLLISION * b_bytes
         elif not cut.rows_outside and panel <= self.l1 / 2:
             b_bytes = 0.0
         else:
-            b_bytes = nr * word / self.bytes_per_cycle(block if cut.rows_outside else panel)
+            b_bytes = nr * b_word / self.bytes_per_cycle(block if cut.rows_outside else panel)
         a_tile = rows * block_groups * word
         if cut.rows_outside and a_tile <= self.l1 * 0.8:
             a_bytes = 0.0
@@ -234,19 +242,19 @@ class CpuModel:
         From memory B arrives row piece by row piece, as wide as the block, or as the panel where it is not packed.
         """
         share, handed_over = columns / cut.threads[1], 0.0
-        arrival = share * groups * self.engine.group * self.w.d_s / self.home_bytes_per_cycle
+        arrival = share * groups * self.engine.group * self.w.b_bytes / self.home_bytes_per_cycle
         if self.hides_b(cut):
             return 0.0
         if cut.pack_b == "none":
-            return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.d_s))
+            return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.b_bytes))
         if cut.threads[1] > 1:
             # Packed as a whole before the product starts: written to where so much finds room, and read again.
-            packed = columns * groups * self.word
-            arrival += 2.0 * share * groups * self.word / self.bytes_per_cycle(packed)
-            handed_over = self.handed_over(share * groups * self.word)
+            packed = columns * groups * self.b_word
+            arrival += 2.0 * share * groups * self.b_word / self.bytes_per_cycle(packed)
+            handed_over = self.handed_over(share * groups * self.b_word)
         vectors = share * groups / self.lanes
         work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
-        return handed_over + max(work, arrival * (1 + PIECE_START / (min(cut.columns, columns) * self.w.d_s)))
+        return handed_over + max(work, arrival * (1 + PIECE_START / (min(cut.columns, columns) * self.w.b_bytes)))
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 
@@ -255,7 +263,10 @@ class CpuModel:
         w = self.w
         vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
         per_vector = max(
-            w.m * self.fma, (1 + w.m / depth) * self.vector_load, w.m / depth * 2.0, self._vector_arrival()
+            w.m * self.fma + self.decoding,
+            (1 + w.m / depth) * self.vector_load,
+            w.m / depth * 2.0,
+            self._vector_arrival(),
         )
         return w.batch * (vectors * per_vector + w.k / depth * 12.0) + (PARALLEL_START if cores > 1 else 0.0)
 
@@ -264,12 +275,13 @@ class CpuModel:
         w = self.w
         columns = ceil_div(w.n, min(cores, w.n))
         vectors = ceil_div(w.k, self.lanes) * columns
-        per_vector = max(w.m * self.fma, (1 + w.m / width) * self.vector_load, self._vector_arrival())
+        computing = w.m * self.fma + self.decoding
+        per_vector = max(computing, (1 + w.m / width) * self.vector_load, self._vector_arrival())
         ends = columns * w.m * (self.lanes + 8.0)
         return w.batch * (vectors * per_vector + ends) + (PARALLEL_START if cores > 1 else 0.0)
 
     def _vector_arrival(self) -> float:
-        return self.lanes * self.w.d_s / self.bytes_per_cycle(self.w.k * self.w.n * self.w.d_s * self.w.batch)
+        return self.lanes * self.w.b_bytes / self.bytes_per_cycle(self.w.k * self.w.n * self.w.b_bytes * self.w.batch)
 
 
 def overlapped(kernel: float, memory: float) -> dict[str, float]:

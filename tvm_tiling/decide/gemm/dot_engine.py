@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
-from ...workload import ELEMENT_BYTES, ConvWorkload, GemmWorkload
+from ...operand_types import element_bytes
+from ...workload import ConvWorkload, GemmWorkload, refuse_encoding
 
-OPERAND_TYPES = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
+MULTIPLIED = ("float64", "float32", "float16", "bfloat16", "int8", "uint8")
 """Types of operands that kernels for CPUs multiply."""
 
 
@@ -34,7 +35,7 @@ class DotEngine:
 
     @property
     def acc_bytes(self) -> int:
-        return ELEMENT_BYTES[self.accumulator]
+        return element_bytes(self.accumulator)
 
     @property
     def in_place(self) -> bool:
@@ -44,12 +45,17 @@ class DotEngine:
 
 def dot_engine(workload: GemmWorkload | ConvWorkload, cpu: Cpu) -> DotEngine:
     """The fastest engine of `cpu` for the workload's types."""
-    dtype, acc = workload.dtype, workload.acc_dtype or workload.dtype
+    types = workload.types
+    dtype, acc = types.a, types.acc
+    if types.b != dtype:
+        raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: operands of one type")
+    if not workload.encoding.how.emitted:
+        refuse_encoding(workload.encoding)
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         kind = "float64" if "float64" in (dtype, acc) else "float32"
         return DotEngine(f"fma.{kind}", 1, kind, kind, 1.0)
-    if dtype not in OPERAND_TYPES:
-        raise UnsupportedOperator(f"products of {dtype} on a CPU; accepted: {', '.join(OPERAND_TYPES)}")
+    if dtype not in MULTIPLIED:
+        raise UnsupportedOperator(f"products of {dtype} on a CPU; accepted: {', '.join(MULTIPLIED)}")
     if acc != "int32":
         raise UnsupportedOperator(f"products of {dtype} are summed in int32 here, not in {acc}")
     signed = dtype == "int8"

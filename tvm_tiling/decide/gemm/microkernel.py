@@ -177,12 +177,12 @@ def choose(
         if workload.trans_a:  # a k step reads adjacent elements
             return False
         # No kernel reads more rows than there are.
-        return is_bad_leading_dimension(lda, workload.d_s, cache, min(rows, workload.m), mode)
+        return is_bad_leading_dimension(lda, workload.a_bytes, cache, min(rows, workload.m), mode)
 
     n_per_core = -(-workload.n // threads_n)
     ranked = microkernel(
         registers=cpu.vector_registers,
-        lanes=cpu.lanes(workload.d_acc),
+        lanes=cpu.lanes(workload.acc_bytes),
         fma_latency=cpu.fma_latency * cpu.fma_units,
         ways=cache.ways,
         bad_leading_dimension=is_bad,
@@ -218,7 +218,7 @@ def choose(
         layout = "A is stored transposed, so that the elements of a k step are adjacent"
     else:
         layout = (
-            f"rows of A start {lda * workload.d_s} bytes apart; the level 1 cache has {cache.sets} sets, "
+            f"rows of A start {lda * workload.a_bytes} bytes apart; the level 1 cache has {cache.sets} sets, "
             f"{cache.ways} ways and lines of {cache.line} bytes"
         )
     reasons = (

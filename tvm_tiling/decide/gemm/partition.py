@@ -71,7 +71,7 @@ def partition_tiling(
         block_m=p.block_m,
         block_n=p.block_n,
         sync_granularity=unit.sync_granularity,
-        d_s=p.d_s,
+        d_s=p.d_a,
     )
     why = cut.why
     utilisation = p.utilisation(cut.load_a, cut.load_b)

@@ -9,7 +9,8 @@ The letter, with what page 01 mends:
   and forgets the other operand's single load. The full maximum is used here, which decides alike: wherever the two
   differ, that single load is longer than all reloads, and split-K cannot be faster than it either.
 - Without split-K the order of the loops follows the bandwidths alone; with it, the preset.
-- One accumulator takes d_s bytes, as in the seed. Whether the cut fits is then asked of the real machine.
+- One accumulator takes d_s bytes, as in the seed: those of an element of A. Whether the cut fits is then asked of the
+  real machine.
 
 Partitions are rounded down to whole blocks, at least one, and load counts are counted from what results (page 01,
 Rounding); so paragraphs 183 and 184 need no min(1, .) of their own. A convolution is its matrix view, paragraph 278
@@ -25,14 +26,14 @@ from .traffic import Cut, Product, ceil_div
 
 def seed_cut(p: Product, acc_factor: float, split_order: str) -> Cut:
     """The literal cut of a product; `acc_factor` is the step by which the accumulation buffer shrinks."""
-    row_bytes = p.k * p.d_s
-    if p.m * row_bytes <= p.buf_a or p.n * row_bytes <= p.buf_b:
+    row_a, row_b = p.k * p.d_a, p.k * p.d_b
+    if p.m * row_a <= p.buf_a or p.n * row_b <= p.buf_b:
         return _one_fits(p)
     unsplit = min(
-        p.cycles(ceil_div(p.n * row_bytes, p.buf_b), 1),
-        p.cycles(1, ceil_div(p.m * row_bytes, p.buf_a)),
+        p.cycles(ceil_div(p.n * row_b, p.buf_b), 1),
+        p.cycles(1, ceil_div(p.m * row_a, p.buf_a)),
     )
-    split = _split_cycles(p, p.acc_max) if p.acc_max >= p.d_s else math.inf
+    split = _split_cycles(p, p.acc_max) if p.acc_max >= p.d_a else math.inf
     if unsplit <= split:
         return _unsplit(p, unsplit, split)
     return _split(p, acc_factor, split_order, unsplit, split)
@@ -43,8 +44,8 @@ def _one_fits(p: Product) -> Cut:
     m_outside = p.m < p.n
     compared = f"m = {p.m} {'<' if m_outside else '>='} n = {p.n}"
     return Cut(
-        partition_m=p.m if m_outside else _partition(p.buf_a / (p.k * p.d_s), p.m, p.block_m),
-        partition_n=_partition(p.buf_b / (p.k * p.d_s), p.n, p.block_n) if m_outside else p.n,
+        partition_m=p.m if m_outside else _partition(p.buf_a / (p.k * p.d_a), p.m, p.block_m),
+        partition_n=_partition(p.buf_b / (p.k * p.d_b), p.n, p.block_n) if m_outside else p.n,
         partition_k=p.k,
         outer_order="mn" if m_outside else "nm",
         split_k=False,
@@ -68,8 +69,8 @@ def _unsplit(p: Product, unsplit: float, split: float) -> Cut:
     m_outside = p.bw_a < p.bw_b
     return _counted(
         p,
-        _partition(p.buf_a / (p.k * p.d_s), p.m, p.block_m),
-        _partition(p.buf_b / (p.k * p.d_s), p.n, p.block_n),
+        _partition(p.buf_a / (p.k * p.d_a), p.m, p.block_m),
+        _partition(p.buf_b / (p.k * p.d_b), p.n, p.block_n),
         p.k,
         "mn" if m_outside else "nm",
         acc_bytes=0,
@@ -92,12 +93,12 @@ def _split(p: Product, acc_factor: float, order: str, unsplit: float, split: flo
     acc_bytes = p.acc_max
     while True:
         smaller = int(acc_bytes * acc_factor)
-        if smaller < p.block_m * p.block_n * p.d_s or _split_cycles(p, smaller) > split:
+        if smaller < p.block_m * p.block_n * p.d_a or _split_cycles(p, smaller) > split:
             break
         acc_bytes = smaller
     load_a, load_b = _split_counts(p, acc_bytes)
     rows, columns = _partition(p.m / load_b, p.m, p.block_m), _partition(p.n / load_a, p.n, p.block_n)
-    depth = min(p.buf_a // (rows * p.d_s), p.buf_b // (columns * p.d_s))
+    depth = min(p.buf_a // (rows * p.d_a), p.buf_b // (columns * p.d_b))
     return _counted(
         p,
         rows,
@@ -127,7 +128,7 @@ def _split_counts(p: Product, acc_bytes: int) -> tuple[int, int]:
     rounded up, load_a first. So only A can come to take over twice as long as B; then its count is halved and the
     other's grows to keep the product, where that shortens the longer time.
     """
-    product = p.m * p.n * p.d_s / acc_bytes
+    product = p.m * p.n * p.d_a / acc_bytes
     load_a = max(1, math.ceil(math.sqrt(product * p.load_b_cycles / p.load_a_cycles)))
     load_b = max(1, math.ceil(product / load_a))
     time_a = load_a * p.load_a_cycles

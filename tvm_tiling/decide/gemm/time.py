@@ -62,11 +62,11 @@ class ProductEngines:
         external, token = machine.memory("external"), machine.issue.token_cycles
         self.latency, self.drain = external.latency + token, unit.drain + token
         # Sums of half precision go through the vector engine to be rounded, all others leave as they are.
-        rounded = p.d_s == 2
+        rounded = p.d_a == 2
         self.leaving = 1 / machine.vector.lanes if rounded else 0.0
         out_rate = machine.rate("external", "out")
         if out_rate is not None:
-            self.leaving = max(self.leaving, (p.d_s if rounded else p.d_acc) / out_rate)
+            self.leaving = max(self.leaving, (p.d_a if rounded else p.d_acc) / out_rate)
         self.one_port = external.ports == 1
         self.one_queue = self.one_port or machine.queue_of("load_a") == machine.queue_of("load_b")
 
@@ -75,9 +75,9 @@ class ProductEngines:
         unit, p = self.unit, self.product
         if unit.partial_blocks == "padded":
             blocks = -(-rows // unit.block_m) * -(-columns // unit.block_n) * -(-depth // unit.block_k)
-            cycles = blocks * unit.block_cycles(p.d_s)
+            cycles = blocks * unit.block_cycles(p.d_a)
         else:
-            cycles = _whole(rows * columns * depth / unit.macs(p.d_s))
+            cycles = _whole(rows * columns * depth / unit.macs(p.d_a))
         return np.where(cycles > 0, cycles + unit.fill, 0)
 
     def walked(self, walk: Walk) -> int:
@@ -111,7 +111,8 @@ class ProductEngines:
         of_passing = np.broadcast_to(pieces[:, None, :] * depths[:, None], (o, g, s, u))
         sizes = tiles[:, None, None, :, None], pieces[None, :, None, None, :]
         work = self.products(*(sizes if walk.keeps_a else sizes[::-1]), depths[:, None, None])
-        bandwidth = (p.bw_a, p.bw_b) if walk.keeps_a else (p.bw_b, p.bw_a)
+        of_a, of_b = (p.d_a, p.bw_a), (p.d_b, p.bw_b)
+        (size_kept, bw_kept), (size_passing, bw_passing) = (of_a, of_b) if walk.keeps_a else (of_b, of_a)
         # Where each load stands in the program, and the instruction that was the last to use what lay in its place.
         turn = s * t + g * s * u
         place_kept = np.arange(o)[:, None] * turn + np.arange(s * t)
@@ -124,7 +125,7 @@ class ProductEngines:
         cost, before = (
             np.concatenate([of_what_stays.reshape(-1), of_what_passes.reshape(-1)])[order].tolist()
             for of_what_stays, of_what_passes in (
-                (_whole(of_kept * p.d_s / bandwidth[0]), _whole(of_passing * p.d_s / bandwidth[1])),
+                (_whole(of_kept * size_kept / bw_kept), _whole(of_passing * size_passing / bw_passing)),
                 (before_kept, before_passing),
             )
         )

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from ...errors import HardwareError
 from ...hardware.description import Column, Hardware, NearTile, WFold
-from ...workload import ConvWorkload, GemmWorkload
+from ...operand_types import PLAIN, element_bytes
+from ...workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -95,7 +96,8 @@ class Product:
     m: int
     n: int
     k: int
-    d_s: int
+    d_a: int  # bytes of an element of A, of B, of a sum
+    d_b: int
     d_acc: int
     buf_a: int
     buf_b: int
@@ -127,23 +129,23 @@ class Product:
         return max(self.gemm_cycles, self.load_a_cycles, self.load_b_cycles)
 
     def block_bytes_a(self, rows: int, depth: int) -> int:
-        return rows * depth * self.d_s
+        return rows * depth * self.d_a
 
     def block_bytes_b(self, columns: int, depth: int) -> int:
         """Bytes of a block of B; of activations with their halo."""
         if self.window is None:
-            return columns * depth * self.d_s
-        return self.window.pixels(columns) * self.window.channels_of(depth) * self.d_s
+            return columns * depth * self.d_b
+        return self.window.pixels(columns) * self.window.channels_of(depth) * self.d_b
 
     def largest_rows(self, depth: int) -> int:
         """The largest partition of m whose block of A with `depth` of k fits; 0 if there is none."""
-        return round_down(self.buf_a // (depth * self.d_s), self.m, self.block_m)
+        return round_down(self.buf_a // (depth * self.d_a), self.m, self.block_m)
 
     def largest_columns(self, depth: int) -> int:
         """The largest partition of n whose block of B with `depth` of k fits; 0 if there is none."""
         if self.window is None:
-            return round_down(self.buf_b // (depth * self.d_s), self.n, self.block_n)
-        room = self.buf_b // (self.window.channels_of(depth) * self.d_s)
+            return round_down(self.buf_b // (depth * self.d_b), self.n, self.block_n)
+        room = self.buf_b // (self.window.channels_of(depth) * self.d_b)
         if self.window.pixels(self.n) <= room:
             return self.n
         fits, too_many = 0, ceil_div(self.n, self.block_n)
@@ -161,10 +163,10 @@ class Product:
         Activations come by whole channels where they can. Below one channel, the depth divides the taps unless a block
         that straddles two channels fits as well.
         """
-        depth = min(self.k - 1, self.buf_a // (rows * self.d_s))
+        depth = min(self.k - 1, self.buf_a // (rows * self.d_a))
         if self.window is None:
-            return min(depth, self.buf_b // (columns * self.d_s))
-        taps, channels = self.window.taps, self.buf_b // (self.window.pixels(columns) * self.d_s)
+            return min(depth, self.buf_b // (columns * self.d_b))
+        taps, channels = self.window.taps, self.buf_b // (self.window.pixels(columns) * self.d_b)
         depth = min(depth, channels * taps)
         if depth >= taps:
             return depth // taps * taps
@@ -221,25 +223,26 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
     tile = hardware.near_tile
     if tile is None:
         raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit, which the cut of a product needs")
-    refuse_type(hardware, tile, workload.dtype)
+    refuse_types(hardware, tile, workload)
     bw_a = _bandwidth(hardware.name, tile, "a", tile.bw_a, workload.memory_a)
     bw_b = _bandwidth(hardware.name, tile, "b", tile.bw_b, workload.memory_b)
-    d_s = workload.d_s
+    d_a, d_b = operand_bytes(workload)
     window = None
     if isinstance(workload, ConvWorkload):
         window = ActivationWindow.of(workload)
         m, n, k = workload.co // workload.groups, workload.n * workload.ho * workload.wo, window.channels * window.taps
-        bytes_b = workload.n * workload.h * workload.w * window.channels * d_s
+        bytes_b = workload.n * workload.h * workload.w * window.channels * d_b
     else:
         m, n, k = workload.m, workload.n, workload.k
-        bytes_b = n * k * d_s
-    bytes_a = m * k * d_s
+        bytes_b = n * k * d_b
+    bytes_a = m * k * d_a
     return Product(
         m=m,
         n=n,
         k=k,
-        d_s=d_s,
-        d_acc=tile.acc_bytes_per_element or workload.d_acc,
+        d_a=d_a,
+        d_b=d_b,
+        d_acc=tile.acc_bytes_per_element or workload.acc_bytes,
         buf_a=tile.buf_a,
         buf_b=tile.buf_b,
         acc_max=tile.acc_max,
@@ -249,17 +252,32 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
         bw_b=bw_b,
         bytes_a=bytes_a,
         bytes_b=bytes_b,
-        gemm_cycles=m * n * k / tile.macs(d_s),
+        gemm_cycles=m * n * k / tile.macs(d_a),
         load_a_cycles=bytes_a / bw_a,
         load_b_cycles=bytes_b / bw_b,
         window=window,
     )
 
 
-def refuse_type(hardware: Hardware, unit: NearTile | WFold | Column, dtype: str) -> None:
-    """HardwareError unless an engine takes operands of that type."""
-    if unit.dtypes and dtype not in unit.dtypes:
-        raise HardwareError(f"hardware {hardware.name!r}: operands of {dtype}, accepted: {', '.join(unit.dtypes)}")
+def operand_bytes(workload: GemmWorkload | ConvWorkload) -> tuple[int, int]:
+    """Bytes of an element of A and of B of the matrix multiplication: of a convolution A are the kernels."""
+    a, b = element_bytes(workload.types.a), element_bytes(workload.types.b)
+    return (b, a) if isinstance(workload, ConvWorkload) else (a, b)
+
+
+def refuse_types(
+    hardware: Hardware, unit: NearTile | WFold | Column, workload: GemmWorkload | ConvWorkload | RnnWorkload
+) -> None:
+    """HardwareError unless an engine takes the workload's operands, of one type and stored as they are, and leaves its
+    results as they are summed."""
+    types = workload.types
+    accepted = ", ".join(unit.dtypes) or "operands of one type"
+    if types.a != types.b or (unit.dtypes and types.a not in unit.dtypes):
+        raise HardwareError(f"hardware {hardware.name!r}: operands of {types.operands}, accepted: {accepted}")
+    if workload.encoding != PLAIN:
+        raise HardwareError(f"hardware {hardware.name!r}: encoding = '{workload.encoding}', accepted: 'plain'")
+    if workload.out_dtype is not None:
+        raise HardwareError(f"hardware {hardware.name!r}: out_dtype = {workload.out_dtype!r}, accepted: {types.acc}")
 
 
 def _bandwidth(hardware: str, tile: NearTile, operand: str, own: float | None, memory: str) -> float:

@@ -112,6 +112,7 @@ class _Sides:
     partition: int
     passing_block: int
     passing_cycles: float
+    passing_bytes: int  # of an element
     room: int
     buffers: int
 
@@ -141,6 +142,7 @@ class _Sides:
             partition=partition,
             passing_block=passing_block,
             passing_cycles=passing_cycles,
+            passing_bytes=p.d_b if keeps_a else p.d_a,
             room=buffers * (p.buf_b if keeps_a else p.buf_a),
             buffers=buffers,
         )
@@ -159,7 +161,7 @@ class _Sides:
 
     def held(self, group: int, depth: int) -> int:
         """How many groups at that depth are in the buffer at once."""
-        return min(MOST_HELD, self.room // (group * depth * self.p.d_s))
+        return min(MOST_HELD, self.room // (group * depth * self.passing_bytes))
 
     def near(self, found: Unsplit) -> Iterator[Unsplit]:
         """Walks that differ in one size."""
@@ -255,7 +257,7 @@ def _by_k(sides: _Sides) -> Iterator[Unsplit]:
             continue
         groups = [most, *(_evened(sides.passing, max(1, most // cuts), sides.passing_block) for cuts in CUTS)]
         for group in dict.fromkeys(groups):
-            deepest = sides.room // (group * p.d_s)
+            deepest = sides.room // (group * sides.passing_bytes)
             depths = [*(deepest // held for held in HELD), *(ceil_div(p.k, cuts) for cuts in CUTS)]
             depths += [depth // EVEN * EVEN for depth in depths]
             for depth in dict.fromkeys(_depth(p.k, depth, unit.block_k) for depth in depths if depth):
@@ -271,7 +273,7 @@ def _depth(k: int, depth: int, block: int) -> int:
 def _by_tiles(sides: _Sides) -> Iterator[Unsplit]:
     """Walks with all of k, by tiles of the partition and pieces of the group."""
     p = sides.p
-    most = min(sides.passing, max(1, sides.room // (p.k * p.d_s)))
+    most = min(sides.passing, max(1, sides.room // (p.k * sides.passing_bytes)))
     tiles = dict.fromkeys(tile for cuts in (*CUTS, sides.step) for tile in _tiles(sides, cuts))
     groups: dict[tuple[int, int], None] = {}
     for versions in HELD_GROUPS:

@@ -120,15 +120,14 @@ def strip_product(p: LevelProduct, conv: ConvWorkload, groups: int, strips: int)
     (shape,) = shapes_of(conv)
     d, h, w = shape.d, shape.h, shape.w
     points = -(-w.points // strips)
-    d_s = conv.d_s * groups
     repeats = conv.groups // groups
     results = shape.points * shape.co * groups
     return replace(
         p,
         n=h.points,
         k=shape.ci,
-        d_a=d_s * d.taps * h.taps * w.taps,
-        d_b=d_s * d.span * w.reach(points),
+        d_a=p.d_a * groups * d.taps * h.taps * w.taps,
+        d_b=p.d_b * groups * d.span * w.reach(points),
         d_acc=p.d_acc * groups * points,
         units=(p.units[0], 1, 1),
         d_behind=p.d_behind * groups * points,
@@ -140,7 +139,7 @@ def strip_product(p: LevelProduct, conv: ConvWorkload, groups: int, strips: int)
         taps=h.taps * w.taps,
         planes=d.taps,
         groups=groups,
-        image=Lines(shape.n, d, h, w, points, d_s),
+        image=Lines(shape.n, d, h, w, points, p.d_b * groups),
         work=shape.macs // repeats,
         results=results * p.d_acc,
     )

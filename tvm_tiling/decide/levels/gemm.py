@@ -14,7 +14,7 @@ from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS
 from ...workload import ConvWorkload, GemmWorkload
 from ..explain import Row, Sections
-from ..gemm.traffic import ceil_div, refuse_type
+from ..gemm.traffic import ceil_div, operand_bytes, refuse_types
 from ..tiling import Decision, Reason
 from .conv import best_of, least_convolution, level_convolutions
 from .model import Blocks, LevelProduct, Storage
@@ -148,7 +148,7 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     tile = hardware.near_tile
     if tile is None or not hardware.levels:
         raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit with levels, which this cut needs")
-    refuse_type(hardware, tile, workload.dtype)
+    refuse_types(hardware, tile, workload)
     if isinstance(workload, ConvWorkload):
         if workload.transposed:
             raise UnsupportedOperator(
@@ -160,6 +160,7 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     else:
         m, n, k = workload.m, workload.n, workload.k
     machine = Machine(hardware)
+    d_a, d_b = operand_bytes(workload)
     units = [math.lcm(*(getattr(level, f"unit_{axis}") for level in hardware.levels)) for axis in "mnk"]
     storages = []
     total = 1
@@ -182,13 +183,13 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
         m=m,
         n=n,
         k=k,
-        d_a=workload.d_s,
-        d_b=workload.d_s,
-        d_acc=tile.acc_bytes_per_element or workload.d_acc,
+        d_a=d_a,
+        d_b=d_b,
+        d_acc=tile.acc_bytes_per_element or workload.acc_bytes,
         units=(math.lcm(units[0], tile.block_m), math.lcm(units[1], tile.block_n), math.lcm(units[2], tile.block_k)),
         block=(tile.block_m, tile.block_n, tile.block_k),
-        block_cycles=tile.block_cycles(workload.d_s) if tile.partial_blocks == "padded" else None,
-        macs=tile.macs(workload.d_s),
+        block_cycles=tile.block_cycles(d_a) if tile.partial_blocks == "padded" else None,
+        macs=tile.macs(d_a),
         fill=tile.fill,
         drain=tile.drain,
         levels=tuple(storages),

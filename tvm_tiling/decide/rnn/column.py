@@ -16,7 +16,7 @@ from ...hardware.column import Column
 from ...hardware.description import Hardware
 from ...workload import RnnWorkload
 from ..explain import Row, Sections
-from ..gemm.traffic import ceil_div, refuse_type
+from ..gemm.traffic import ceil_div, refuse_types
 from ..tiling import Decision, Reason
 from .adder_tree import smallest_tail
 from .step import StepCycles, check_pair, most_rows, step_cycles
@@ -162,7 +162,7 @@ def _column(workload: RnnWorkload, hardware: Hardware) -> Column:
             f"{hardware.name} has no column engine for recurrent layers; accepted: a machine with a [column] table, or "
             "a CPU"
         )
-    refuse_type(hardware, hardware.column, workload.dtype)
+    refuse_types(hardware, hardware.column, workload)
     return hardware.column
 
 

@@ -17,7 +17,7 @@ from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...workload import GemmWorkload
 from ..explain import Sections
-from ..gemm.traffic import ceil_div, refuse_type
+from ..gemm.traffic import ceil_div, refuse_types
 from ..tiling import Decision, Reason
 
 PIECES = 8  # of columns, so that all but the first one's load is hidden
@@ -57,7 +57,7 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
     """
     unit = hardware.column
     assert unit is not None and 1 in (workload.m, workload.n)  # or this were another kind of machine
-    refuse_type(hardware, unit, workload.dtype)
+    refuse_types(hardware, unit, workload)  # so that the matrix and the vector have elements of one size
     rows, depth, machine = max(workload.m, workload.n), workload.k, Machine(hardware)
 
     def cycles(ep: int, vp: int) -> int:
@@ -69,7 +69,7 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
         ep, vp = min(choices, key=lambda choice: choice[0] * choice[1])
         raise HardwareError(
             f"{hardware.name}: its memories hold no two blocks of {ep} x {vp} elements and their sums; accepted: "
-            f"memory 'b' of at least {2 * ep * vp * workload.d_s} bytes, 'acc' of {vp * workload.d_acc}"
+            f"memory 'b' of at least {2 * ep * vp * workload.a_bytes} bytes, 'acc' of {vp * workload.acc_bytes}"
         )
     ep, vp = min(fitting, key=lambda choice: (cycles(*choice), unit.latency(choice[0])))
     taken = cycles(ep, vp)
@@ -101,8 +101,8 @@ def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
 def _fits(workload: GemmWorkload, machine: Machine, ep: int, vp: int) -> bool:
     """Whether the memories hold two blocks of the matrix and the sums of one."""
     room, sums = machine.capacity("b"), machine.capacity("acc")
-    blocks = room is None or 2 * ep * vp * workload.d_s <= room
-    return blocks and (sums is None or vp * workload.d_acc <= sums)
+    blocks = room is None or 2 * ep * vp * workload.a_bytes <= room
+    return blocks and (sums is None or vp * workload.acc_bytes <= sums)
 
 
 class _Piece:
@@ -111,20 +111,20 @@ class _Piece:
     def __init__(self, workload: GemmWorkload, machine: Machine, rows: int, ep: int, vp: int, latency: int) -> None:
         w, memory = workload, machine.capacity
         blocks = ceil_div(w.k, ep)
-        most = min(_holds(memory("b"), 2 * ep * w.d_s), _holds(memory("acc"), w.d_acc))
+        most = min(_holds(memory("b"), 2 * ep * w.a_bytes), _holds(memory("acc"), w.acc_bytes))
         if most >= 2 * vp:  # two versions of sums, where rows are cut at all
-            most = min(most, max(vp, _holds(memory("acc"), 2 * w.d_acc)))
+            most = min(most, max(vp, _holds(memory("acc"), 2 * w.acc_bytes)))
         self.rows = rows if most >= rows else most // vp * vp
         lines = ceil_div(self.rows, vp)
-        held = _holds(memory("b"), self.rows * ep * w.d_s)  # blocks of EP columns
+        held = _holds(memory("b"), self.rows * ep * w.a_bytes)  # blocks of EP columns
         together = max(1, min(ceil_div(blocks, PIECES), held // PIECES))
         self.columns = min(w.k, together * ep)
         turns = w.batch * ceil_div(rows, self.rows)
         wanted = 2 + latency // (together * lines)
         self.versions = max(1, min(wanted, held // together, turns * ceil_div(blocks, together)))
         whole = 2 + latency // (blocks * lines)
-        self.vectors = max(1, min(whole, _holds(memory("a"), w.k * w.d_s), w.batch))
-        self.sums = max(1, min(whole, _holds(memory("acc"), self.rows * w.d_acc), turns))
+        self.vectors = max(1, min(whole, _holds(memory("a"), w.k * w.a_bytes), w.batch))
+        self.sums = max(1, min(whole, _holds(memory("acc"), self.rows * w.acc_bytes), turns))
 
 
 def _holds(room: int | None, size: int) -> int:

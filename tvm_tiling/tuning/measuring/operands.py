@@ -29,9 +29,16 @@ class Operands:
     @classmethod
     def random(cls, workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> Operands:
         """Floats uniform in [-1, 1), integers in all of their range, those that are added in that of int8.
-        UnsupportedOperator for types that NumPy has not."""
+        UnsupportedOperator for types that NumPy does not have, and for results of another type than the sums."""
+        types = workload.types
+        if types.out != types.acc:
+            raise UnsupportedOperator(
+                f"results of {types.out} are not measured alone; accepted: {types.acc}, the sums'"
+            )
         generator = np.random.default_rng(0)
-        left, right = (_random(generator, shape, workload.dtype) for shape in _shapes(workload))
+        left, right = (
+            _random(generator, shape, dtype) for shape, dtype in zip(_shapes(workload), (types.a, types.b), strict=True)
+        )
         plain = cls(workload, left, right)
         added = (_of_result(plain, step, generator) for step in steps_of(epilogue) if step in (BIAS, RESIDUAL))
         return cls(workload, left, right, tuple(added), epilogue)

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from ...decide.cuts.cut import Blocks, Cut, tiling_of
 from ...decide.cuts.neighbourhood import neighbourhood
+from ...decide.gemm.traffic import operand_bytes
 from ...errors import DatabaseError, HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
 from ...hardware.memory import Level
@@ -71,7 +72,10 @@ def refused_by(cut: Cut, workload: Workload, hardware: Hardware, limits: Mapping
 def capacity(cut: Cut, workload: Workload, hardware: Hardware) -> bool:
     """The share of the operands' blocks that each instance of a level has at least finds room in it."""
     for level, blocks, instances in _levels(cut, hardware):
-        left, right = (-(-math.prod(extents) * workload.d_s // instances) for extents in (blocks.left, blocks.right))
+        left, right = (
+            -(-math.prod(extents) * each // instances)
+            for extents, each in zip((blocks.left, blocks.right), operand_bytes(workload), strict=True)
+        )
         if level.bytes is not None and max(left, right) > level.bytes:
             return False
         if level.bytes is None and (left > level.capacity("a") or right > level.capacity("b")):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from ...errors import DatabaseError, WorkloadError
+from ...operand_types import PLAIN, PREPACKED
 from ...workload import ConvWorkload, GemmWorkload
 
 Workload: TypeAlias = GemmWorkload | ConvWorkload
@@ -22,7 +22,8 @@ DEEP_CONV_AXES = (*CONV_AXES, "d")
 MOST_AXES = len(DEEP_CONV_AXES)
 MOST_EXTENT = 2**53  # of an axis and of their product: what databases and floating-point numbers count exactly
 _LEADING = ("lda", "ldb", "ldc")
-_NOT_FIXED = {"gemm": {*GEMM_AXES, "dtype", "acc_dtype"}, "conv": {*DEEP_CONV_AXES, "dtype", "acc_dtype", "layout"}}
+_OWN = {"op", "dtype", "acc_dtype", "layout"}
+_NOT_FIXED = {"gemm": {*GEMM_AXES, *_OWN}, "conv": {*DEEP_CONV_AXES, *_OWN}}
 _KINDS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
 _FIELDS = ("op", "dtype", "acc_dtype", "layout", "epilogue", "ahead", "axes", "fixed")
 
@@ -88,7 +89,9 @@ def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> Sh
         raise DatabaseError(f"epilogue = {epilogue!r}, accepted: a text, empty for none")
     gemm = isinstance(workload, GemmWorkload)
     op = "gemm" if gemm else "conv"
-    fixed = {f.name: getattr(workload, f.name) for f in dataclasses.fields(workload) if f.name not in _NOT_FIXED[op]}
+    ahead = ahead or workload.encoding == PREPACKED
+    stored = replace(workload, encoding=PLAIN) if workload.encoding == PREPACKED else workload
+    fixed = {name: value for name, value in stored.to_dict().items() if name not in _NOT_FIXED[op]}
     if isinstance(workload, GemmWorkload):
         for name, row in zip(_LEADING, dense_rows(workload), strict=True):
             if fixed[name] == row:
@@ -121,7 +124,7 @@ def workload_from_dict(record: Mapping[str, Any]) -> Workload:
     if not isinstance(record, Mapping) or record.get("op") not in _KINDS:
         raise DatabaseError(f"workload: {record!r}, accepted: a table with op gemm or conv")
     kind = _KINDS[record["op"]]
-    known = {f.name for f in dataclasses.fields(kind)}
+    known = {f.name for f in fields(kind)}
     given = {name: value for name, value in record.items() if name != "op"}
     if unknown := set(given) - known:
         raise DatabaseError(f"workload: unknown field {min(unknown)!r}; accepted: {', '.join(sorted(known))}")

@@ -1,0 +1,160 @@
+"""Types of elements, the types of a matrix multiplication's operands, and how its second operand is stored."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .errors import WorkloadError, nearest
+
+
+class Element(NamedTuple):
+    """Bits of an element, and the type that its products are summed in; None where nothing multiplies it."""
+
+    bits: int
+    accumulator: str | None
+
+
+ELEMENTS = {
+    "float64": Element(64, "float64"),
+    "float32": Element(32, "float32"),
+    "float16": Element(16, "float32"),
+    "bfloat16": Element(16, "float32"),
+    "int32": Element(32, None),
+    "int16": Element(16, "int32"),
+    "int8": Element(8, "int32"),
+    "uint8": Element(8, "int32"),
+}
+OPERAND_TYPES = tuple(name for name, element in ELEMENTS.items() if element.accumulator)
+"""Types that something multiplies. What a CPU multiplies, its instructions say (decide/gemm/dot_engine.py); what an
+accelerator does, its description."""
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of `dtype`; WorkloadError if the type is unknown."""
+    if dtype not in ELEMENTS:
+        raise WorkloadError(f"unknown element type {dtype!r}: {nearest(dtype, ELEMENTS)}")
+    return ELEMENTS[dtype].bits // 8
+
+
+def is_integer(dtype: str) -> bool:
+    """Whether elements are whole numbers."""
+    return dtype.lstrip("u").startswith("int")
+
+
+@dataclass(frozen=True)
+class OperandTypes:
+    """Types of A, of B once it is decoded, of the accumulators, and of the result. Of a convolution A is the input and
+    B the kernels, of recurrent layers B the weights."""
+
+    a: str
+    b: str
+    acc: str
+    out: str
+
+    @property
+    def operands(self) -> str:
+        """Those of A and B as text: one name where they are equal."""
+        return self.a if self.a == self.b else f"{self.a} by {self.b}"
+
+    @classmethod
+    def of(cls, owner: str, a: str, b: str | None, acc: str | None, out: str | None) -> OperandTypes:
+        """The types that a workload has: B is as A, sums are in the accumulator of the wider operand, results are as
+        sums, where nothing else is said. WorkloadError, naming the workload, for types that do not go together."""
+        b = b or a
+        for dtype in (a, b):
+            if dtype not in OPERAND_TYPES:
+                raise WorkloadError(f"{owner}: unknown element type {dtype!r}: {nearest(dtype, OPERAND_TYPES)}")
+        if is_integer(a) != is_integer(b):
+            raise WorkloadError(f"{owner}: b_dtype = {b!r} beside dtype = {a!r}; accepted: integers or floats for both")
+        usual = ELEMENTS[max(a, b, key=lambda dtype: ELEMENTS[dtype].bits)].accumulator
+        assert usual is not None  # of operand types
+        acc = acc or usual
+        for dtype in (acc, out or acc):
+            element_bytes(dtype)
+        if is_integer(acc) != is_integer(usual):
+            raise WorkloadError(f"{owner}: acc_dtype = {acc!r} cannot sum products of {a}; accepted: {usual}")
+        return cls(a, b, acc, out or acc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightFormat:
+    """A way to store B. `bits` of an element in blocks that share a scale, None: elements as they are; `decode`: vector
+    instructions that make a vector of elements from the stored ones, loads not counted; `emitted`: whether kernels read
+    it."""
+
+    bits: int | None = None
+    decode: float = 0.0
+    emitted: bool = False
+
+
+WEIGHT_FORMATS = {
+    "plain": WeightFormat(emitted=True),
+    "prepacked": WeightFormat(emitted=True),  # in the panels of the kernel that reads it
+    "int8": WeightFormat(bits=8, decode=3.0),  # widen, convert, scale
+    "int4": WeightFormat(bits=4, decode=4.0),  # separate, widen, convert, scale
+}
+"""Every way to store B, by name."""
+
+BLOCK = 32  # elements along k that share a scale where nothing else is said
+_ZERO_POINTS = "zero_points"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How B is stored: its `format`, a row of WEIGHT_FORMATS; of one in blocks the elements along k of a `block`, the
+    type of its `scales`, and whether it has a zero point, of as many bits as an element.
+
+    As text: "int4:32:float16:zero_points", of which all but the format may be left out.
+    """
+
+    format: str = "plain"
+    block: int = 0
+    scales: str = ""
+    zero_points: bool = False
+
+    def __post_init__(self) -> None:
+        if self.format not in WEIGHT_FORMATS:
+            raise WorkloadError(f"encoding: unknown format {self.format!r}: {nearest(self.format, WEIGHT_FORMATS)}")
+        if self.how.bits is None:
+            if self.block or self.scales or self.zero_points:
+                raise WorkloadError(f"encoding: format {self.format!r} has no blocks; accepted: the format alone")
+            return
+        object.__setattr__(self, "block", self.block or BLOCK)
+        object.__setattr__(self, "scales", self.scales or "float32")
+        if type(self.block) is not int or self.block < 1:
+            raise WorkloadError(f"encoding: block = {self.block!r}, must be a whole number of at least 1")
+        element_bytes(self.scales)
+        if is_integer(self.scales):
+            raise WorkloadError(f"encoding: scales of {self.scales}; accepted: a floating-point type")
+
+    @classmethod
+    def parse(cls, text: str) -> Encoding:
+        """The encoding that `str` wrote."""
+        name, *rest = text.split(":")
+        zero_points = rest[-1:] == [_ZERO_POINTS]
+        block, scales, *more = [*rest[: len(rest) - zero_points], "", ""]
+        if any(more) or not re.fullmatch("[0-9]{0,9}", block):
+            raise WorkloadError(f"encoding: {text!r}, accepted: as in 'plain' or 'int4:32:float16:zero_points'")
+        return cls(format=name, block=int(block or 0), scales=scales, zero_points=zero_points)
+
+    def __str__(self) -> str:
+        if self.how.bits is None:
+            return self.format
+        return ":".join((self.format, str(self.block), self.scales, *[_ZERO_POINTS] * self.zero_points))
+
+    @property
+    def how(self) -> WeightFormat:
+        """The format's row."""
+        return WEIGHT_FORMATS[self.format]
+
+    def element_bytes(self, dtype: str) -> float:
+        """Bytes that one element of `dtype` takes, with its share of what its block has in common."""
+        if self.how.bits is None:
+            return element_bytes(dtype)
+        shared = 8 * element_bytes(self.scales) + self.how.bits * self.zero_points
+        return (self.how.bits + shared / self.block) / 8
+
+
+PLAIN, PREPACKED = Encoding(), Encoding(format="prepacked")
