@@ -7,8 +7,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import shapes_of
 from ..decide.conv.tiling import ConvTiling
-from ..decide.gemm.dot_engine import DotEngine
 from ..hardware.description import Cpu
+from ..hardware.dot_instructions import DotInstruction
 from ..lowering.prim_func import PackedNest
 from ..match import ConvProgram
 from .conv_direct import DirectNest
@@ -17,7 +17,7 @@ from .conv_winograd import WinogradNest
 from .depthwise import DepthwiseNest
 
 
-def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotEngine, cpu: Cpu) -> PackedNest:
+def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, cpu: Cpu) -> PackedNest:
     """The nest of the form that was decided on."""
     if tiling.form == "depthwise":
         return DepthwiseNest(program, tiling, engine)
@@ -32,7 +32,7 @@ def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotEngine, cpu: 
 class ConvNest:
     """The direct form of a convolution, or its stride-folded one, whatever its kind."""
 
-    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.engine = engine
         shapes = shapes_of(program.workload)
         if tiling.stride_fold > 1:

@@ -29,8 +29,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import ConvShape
 from ..decide.conv.tiling import ConvTiling
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
+from ..lowering.dot import packed_a
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.nest import by_edge, origin, share, when
 from ..lowering.prefetch import LEAST_ROWS
@@ -82,7 +83,7 @@ class _Block:
 class DirectNest:
     """Writes the TIR of one plain convolution; a transposed one is several, see decide/conv/shape.py."""
 
-    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.program, self.shape, self.tiling, self.engine = program, shape, tiling, engine
         t = tiling
         assert t.tile_rows and t.tile_columns and t.vectors and t.lanes and t.block_taps and t.block_run
@@ -228,10 +229,7 @@ class DirectNest:
     def input(self, plane: _Plane, z: Index, y: Index, x: Index, c: Index) -> Expr:
         """The input's element in the engine's type."""
         channel = plane.group * (self.shape.ci // self.shape.fold) + c if self.shape.groups > 1 else c
-        value = self.program.input_at(plane.image, z, y, x, channel, dtype=self.engine.operand)
-        if not self.engine.offset:
-            return value
-        return tirx.bitwise_xor(value, tirx.const(-self.engine.offset, self.engine.operand))
+        return packed_a(self.engine, lambda dtype: self.program.input_at(plane.image, z, y, x, channel, dtype=dtype))
 
     # ---- tiles ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +293,7 @@ class DirectNest:
 
         start = base + self.panels.offset(plane.group, panel, block.index)
         if self.panels.blocks == 1:
-            prefetch_results(self.program, shape, self.engine.accumulator, at)
+            prefetch_results(self.program, shape, self.engine.acc, at)
         self.start(acc, shape, block, at, start)
 
         def step(tap: Index, g: Index, pixel_at: PixelAt) -> None:
@@ -373,7 +371,7 @@ class DirectNest:
                 words = self.panels.layout.starts(block.panels, row, vector)
                 T.buffer_store(acc[pixel, vector], words, [T.ramp(0, 1, self.lanes)])
         else:
-            zero = tirx.const(0, self.engine.accumulator)
+            zero = tirx.const(0, self.engine.acc)
             set_accumulators(acc, shape, lambda i, j: zero)
 
         def raw(pixel: int, j: Expr) -> Expr:

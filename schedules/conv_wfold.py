@@ -23,12 +23,12 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.tiling import ConvTiling
 from ..decide.fold.folded_rows import FoldedRows
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
+from ..lowering.dot import dot
 from ..lowering.fold_band import FoldBand
 from ..lowering.fold_panels import FoldPanels
 from ..lowering.lane_sums import Piece, lane_sums
 from ..lowering.nest import by_edge, share
-from ..lowering.register_tile import dot
 from ..lowering.registers import registers
 from ..match import ConvProgram
 
@@ -41,7 +41,7 @@ MOST_UNROLLED = 24
 class WFoldNest:
     """Writes the TIR of one plain convolution of one group in W-fold form."""
 
-    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         t = tiling
         assert t.ws and t.lanes and t.columns and t.tile_columns
         self.program, self.tiling, self.engine = program, tiling, engine
@@ -127,14 +127,14 @@ class WFoldNest:
         image, first, y = at
         vectors = -(-points // rows.ws)
         held = 1 << (channels - 1).bit_length()
-        sums = [registers(held, lanes, engine.accumulator) for _ in range(vectors)]
+        sums = [registers(held, lanes, engine.acc) for _ in range(vectors)]
         base = self.panels.offset(panel)
         for per_row in sums:
             for q, register in enumerate(per_row):
                 if engine.offset:
                     start = self.panels.start(packed, base, q)
                 else:
-                    start = T.broadcast(tirx.const(0, engine.accumulator), lanes)
+                    start = T.broadcast(tirx.const(0, engine.acc), lanes)
                 T.buffer_store(register, start, [self.whole])
         # Loops of few turns cost as much as what is in them.
         inner = T.unroll if rows.w.taps * rows.bci <= MOST_UNROLLED else T.serial
@@ -150,14 +150,14 @@ class WFoldNest:
         along_channels = strides is None or strides[3] != 1
         for g, per_row in enumerate(sums):
             behind = points - g * rows.ws
-            for piece in lane_sums(per_row, lanes, rows.lanes, engine.accumulator, along_channels):
+            for piece in lane_sums(per_row, lanes, rows.lanes, engine.acc, along_channels):
                 channel = panel * self.panels.channels
                 self.store(piece, (image, first + y), x + g * rows.ws, behind, channel, channels)
 
     def product(self, so_far: Expr, left: Expr, right: Expr) -> Expr:
         if self.engine.group == 1:
             return so_far + left * right
-        return dot(self.engine, so_far, T.reinterpret(f"int32x{self.lanes}", left), right, self.lanes)
+        return dot(self.engine, so_far, T.reinterpret(f"{self.engine.word}x{self.lanes}", left), right, self.lanes)
 
     def store(
         self, piece: Piece, at: tuple[Index, Index], x: Index, points: int, channel: Index, channels: int

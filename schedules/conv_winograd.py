@@ -27,8 +27,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.cook_toom import cook_toom
 from ..decide.conv.winograd import WinogradTiling, summed_blocks
-from ..decide.gemm.dot_engine import DotEngine
 from ..hardware.description import Cpu
+from ..hardware.dot_instructions import FMA_FLOAT32
 from ..lowering.nest import by_edge, share, when
 from ..lowering.register_tile import (
     TileShape,
@@ -43,7 +43,6 @@ from ..match import ConvProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-ENGINE = DotEngine("fma.float32", 1, DTYPE, DTYPE, 1.0)
 
 
 class WinogradNest:
@@ -276,13 +275,15 @@ class WinogradNest:
             return sums[result + i * self.m_tile + j]
 
         def block(first: Index, channels: Index, is_first: Expr | bool) -> None:
-            acc = accumulators(shape, ENGINE)
+            acc = accumulators(shape, FMA_FLOAT32)
             set_accumulators(acc, shape, lambda i, j: zero)
             with T.serial(0, channels) as step:
                 k = first + step
                 read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
                 weights = right + k * self.nr
-                step_packed(acc, shape, k, lambda i, _: read[i], packed, weights, ENGINE, from_memory=self.from_memory)
+                step_packed(
+                    acc, shape, k, lambda i, _: read[i], packed, weights, FMA_FLOAT32, from_memory=self.from_memory
+                )
             resume(acc, shape, is_first, so_far)
             write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
 

@@ -9,13 +9,14 @@ from tvm import tirx
 from ..decide.conv.cpu import Source, as_product
 from ..decide.conv.tiling import ConvTiling
 from ..decide.cuts.cut import cut_of
-from ..decide.gemm.dot_engine import DotEngine, dot_engine
+from ..decide.gemm.dot_engine import dot_engine
 from ..decide.known import tiling_for
 from ..decide.options import OneCut, Options
 from ..decide.surroundings import Surroundings
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Cpu, Hardware
+from ..hardware.dot_instructions import DotInstruction
 from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
 from .conv import conv_nest
@@ -35,7 +36,8 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
     around = around_product(program, ahead)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, GemmTiling)
-    return write_product(program, tiling, dot_engine(program.workload, cpu))
+    engine = dot_engine(program.workload, cpu, form=tiling.form, ahead=tiling.pack_b == "ahead")
+    return write_product(program, tiling, engine)
 
 
 def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
@@ -57,15 +59,15 @@ def _packed_as_it_is(
     return replace(plain, pack=pack, packed_shape=shape, packed_dtype=str(weights.dtype))
 
 
-def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> ScheduledOperator:
+def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> ScheduledOperator:
     """The product as TIR, cut as `tiling` says."""
     if tiling.form == "stream":
-        return write_plain(program, tiling, StreamNest(program, tiling, engine).emit)
+        return write_plain(program, tiling, StreamNest(program, tiling, engine).emit, engine)
     nest = GemmNest(program, tiling, engine)
     if tiling.pack_b != "ahead":
-        return write_plain(program, tiling, lambda: nest.emit(None))
+        return write_plain(program, tiling, lambda: nest.emit(None), engine)
     assert program.b.buffer is not None
-    return write_packed(program, tiling, program.b.buffer, nest, engine.operand)
+    return write_packed(program, tiling, program.b.buffer, nest, engine)
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------
@@ -103,8 +105,8 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
     engine = dot_engine(program.workload, cpu)
     nest = conv_nest(program, tiling, engine, cpu)
     if weights is None:
-        return write_plain(program, tiling, lambda: nest.emit(None))
-    return write_packed(program, tiling, weights, nest, engine.operand)
+        return write_plain(program, tiling, lambda: nest.emit(None), engine)
+    return write_packed(program, tiling, weights, nest, engine)
 
 
 def _product_of(program: ConvProgram, options: Options) -> GemmProgram | None:

@@ -21,7 +21,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import ConvShape, shapes_of
 from ..decide.conv.tiling import ConvTiling
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
 from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
 from ..lowering.depthwise_weights import DepthwiseWeights
 from ..lowering.nest import share, when
@@ -36,7 +36,7 @@ EveryTile = Callable[[Callable[[Tile], None]], None]
 class DepthwiseNest:
     """A depthwise convolution; a transposed one is several plain ones in turn, one for each residue."""
 
-    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.engine = engine
         shapes = shapes_of(program.workload)
         self.weights = [DepthwiseWeights(program, shape, tiling, engine) for shape in shapes]
@@ -54,7 +54,7 @@ class DepthwiseNest:
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
         if packed is None and not all(weights.in_place for weights in self.weights):
-            packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.engine.operand)
+            packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.engine.alone)
             self.pack_whole(packed)
         for nest, base in zip(self.nests, self.bases, strict=True):
             nest.emit(packed, base)

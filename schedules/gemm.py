@@ -23,8 +23,9 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
+from ..hardware.dot_instructions import DotInstruction
+from ..lowering.dot import packed_a, packed_b
 from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.prefetch import LEAST_ROWS
@@ -63,7 +64,7 @@ class _Block:
 class GemmNest:
     """Writes the TIR of one product."""
 
-    def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> None:
+    def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> None:
         self.program, self.tiling, self.engine = program, tiling, engine
         w = program.workload
         self.m, self.n, self.k, self.batch = w.m, w.n, w.k, w.batch
@@ -94,13 +95,10 @@ class GemmNest:
     # ---- operands -------------------------------------------------------------------------------------------------
 
     def element_a(self, batch: Index, i: Index, k: Index) -> Expr:
-        value = self.program.a.at(batch, i, k, dtype=self.engine.operand)
-        if not self.engine.offset:
-            return value
-        return tirx.bitwise_xor(value, tirx.const(-self.engine.offset, self.engine.operand))
+        return packed_a(self.engine, lambda dtype: self.program.a.at(batch, i, k, dtype=dtype))
 
     def element_b(self, batch: Index, k: Index, j: Index) -> Expr:
-        return self.program.b.at(batch, k, j, dtype=self.engine.operand)
+        return packed_b(self.engine, lambda dtype: self.program.b.at(batch, k, j, dtype=dtype))
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
@@ -183,7 +181,7 @@ class GemmNest:
             self.pack_whole(packed)
         tb, tm, tn, tk = self.tasks
         if tk > 1:
-            self.partial = T.alloc_buffer((tk * self.batch * self.m * self.n,), self.engine.accumulator)
+            self.partial = T.alloc_buffer((tk * self.batch * self.m * self.n,), self.engine.acc)
         total = tb * tm * tn * tk
         with T.parallel(0, total) if total > 1 else T.serial(0, 1) as task:
             kt = tirx.floormod(task, tk)
@@ -316,7 +314,7 @@ class GemmNest:
         j0 = (panel + p) * self.nr
         acc = accumulators(shape, self.engine)
         if self.k_blocks == 1:
-            prefetch_results(self.program, shape, self.engine.accumulator, lambda i, j: (where.batch, i0 + i, j0 + j))
+            prefetch_results(self.program, shape, self.engine.acc, lambda i, j: (where.batch, i0 + i, j0 + j))
         self.start(acc, shape, where, p)
         if not self.adds_last:
             self.add_so_far(acc, shape, where, i0, j0, kt)
@@ -353,7 +351,7 @@ class GemmNest:
         return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
 
     def start(self, acc: Accumulators, shape: TileShape, where: _Block, p: Index) -> None:
-        zero = tirx.const(0, self.engine.accumulator)
+        zero = tirx.const(0, self.engine.acc)
         if self.engine.offset:
             assert where.panels is not None
             for row, vector in shape.slots():

@@ -12,8 +12,8 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.dot_engine import DotEngine
 from ..decide.tiling import GemmTiling
+from ..hardware.dot_instructions import DotInstruction
 from ..lowering.nest import share, when
 from ..lowering.registers import register, registers
 from ..match import GemmProgram
@@ -25,7 +25,7 @@ Index: TypeAlias = tirx.Expr | int
 class StreamNest:
     """Writes the TIR of one few-row product."""
 
-    def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotEngine) -> None:
+    def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> None:
         self.program, self.engine = program, engine
         w = program.workload
         self.m, self.n, self.k, self.batch = w.m, w.n, w.k, w.batch
@@ -44,10 +44,10 @@ class StreamNest:
                     self.along_n(batch, tirx.floormod(task, tn), tn)
 
     def a(self, batch: Index, i: Index, k: Index) -> Expr:
-        return self.program.a.at(batch, i, k, dtype=self.engine.accumulator)
+        return self.program.a.at(batch, i, k, dtype=self.engine.acc)
 
     def b(self, batch: Index, k: Index, j: Index) -> Expr:
-        return self.program.b.at(batch, k, j, dtype=self.engine.accumulator)
+        return self.program.b.at(batch, k, j, dtype=self.engine.acc)
 
     def store(self, value: Expr, batch: Index, i: Index, j: Index) -> None:
         program = self.program
@@ -60,7 +60,7 @@ class StreamNest:
         lanes, chunk = self.lanes, self.tiling.partition_n
         vectors, rest = divmod(self.n, lanes)
         first, end = share(vectors, worker, workers)
-        sums = T.alloc_buffer((self.m * chunk,), self.engine.accumulator)
+        sums = T.alloc_buffer((self.m * chunk,), self.engine.acc)
         step = chunk // lanes
         with T.serial(0, tirx.ceildiv(end - first, step)) as block:
             v0 = first + block * step
@@ -110,7 +110,7 @@ class StreamNest:
 
     def dots(self, batch: Index, j0: Index, width: int) -> None:
         """m x width sums, each a vector along k."""
-        lanes, kind = self.lanes, self.engine.accumulator
+        lanes, kind = self.lanes, self.engine.acc
         acc = [registers(width, lanes, kind) for _ in range(self.m)]
         whole, rest = divmod(self.k, lanes)
         for row in acc:
@@ -137,7 +137,7 @@ class StreamNest:
         Neighbouring lanes of two vectors are added into one, so that a round halves both the vectors and the partial
         sums of each column; once one vector is left, rounds with itself finish it.
         """
-        lanes, kind = self.lanes, self.engine.accumulator
+        lanes, kind = self.lanes, self.engine.acc
         even, odd = ([2 * lane + bit for lane in range(lanes)] for bit in (0, 1))
         size = 1 << (width - 1).bit_length()
         for i, row in enumerate(acc):
@@ -155,7 +155,7 @@ class StreamNest:
 
     def kept(self, value: Expr) -> Expr:
         """`value` in a register of its own, so that it is written once and read twice."""
-        held = register(self.lanes, self.engine.accumulator)
+        held = register(self.lanes, self.engine.acc)
         whole = T.ramp(0, 1, self.lanes)
         T.buffer_store(held, value, [whole])
         return held[whole]

@@ -9,22 +9,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .hardware.description import Cpu
+from .hardware.dot_instructions import FMA_FLOAT32, DotInstruction, fastest
+from .operand_types import element_bytes, is_integer
 from .runtime.threads import own_core, set_pool
 
 SECONDS_PER_FIGURE = 0.15
 LEAST_CALLS = 10
 CALL_SECONDS = 2e-3
 ASSUMED_CLOCK_HZ = 3e9  # only sets the length of a call
-# The intrinsic of one int8 dot-product instruction, the vector width it has, and the LLVM features that grant it.
-DOT_PRODUCTS = (
-    ("llvm.x86.avx512.vpdpbusd.512", 512, frozenset({"avx512vnni"})),
-    ("llvm.x86.avx512.vpdpbusd.256", 256, frozenset({"avx512vnni", "avx512vl"})),
-    ("llvm.x86.avx512.vpdpbusd.256", 256, frozenset({"avxvnni"})),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +35,21 @@ class Bandwidth:
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """Measured peaks. `gops_int8` count a multiply and an add as two, like `gflops`; None without such instructions."""
+    """Measured peaks. `gops_int8` count a multiply and an add as two, like `gflops`; None without such instructions.
+    `gflops_half`: of all cores, by type of half precision, those that the CPU multiplies without converting."""
 
     gflops_one_core: float
     gflops: float
     gops_int8_one_core: float | None
     gops_int8: float | None
     bandwidths: tuple[Bandwidth, ...]
+    gflops_half: dict[str, float] = field(default_factory=dict)
 
     def arithmetic(self, dtype: str) -> float:
         """Giga-operations per second of all cores on `dtype`; the float32 figure where there is none for it."""
-        return self.gops_int8 if dtype in ("int8", "uint8") and self.gops_int8 else self.gflops
+        if dtype in ("int8", "uint8") and self.gops_int8:
+            return self.gops_int8
+        return self.gflops_half.get(dtype, self.gflops)
 
     def bandwidth(self, footprint: float) -> float:
         """GB/s of the nearest level of memory that holds `footprint` bytes."""
@@ -72,29 +73,36 @@ def accumulators(cpu: Cpu) -> int:
     return 3 * cpu.vector_registers // 4
 
 
-def fma_module(lanes: int, chains: int, cores: int) -> Any:
-    """TIR: on each of `cores` cores, `steps` times, x = x*a + b in `chains` vectors of float32.
+def instruction_module(instruction: DotInstruction, bits: int, chains: int, cores: int) -> Any:
+    """TIR: on each of `cores` cores, `steps` times, x = x + a*b in `chains` vectors of `bits` bits.
 
-    Arguments: seed (2, lanes) = a and b; out (cores, chains*lanes); steps.
-    """
-    return _register_loop("float32", lanes, chains, cores, lambda x, a, b: x * a + b)
-
-
-def dot_product_module(intrinsic: str, lanes: int, chains: int, cores: int) -> Any:
-    """TIR: like :func:`fma_module`, of `intrinsic`: each int32 lane of x gains four products of uint8 by int8.
-
-    Arguments: seed (2, lanes) of int32, each four bytes of an operand; out (cores, chains*lanes); steps.
+    Arguments: seed (2, lanes) of the accumulators' type = a and b, each lane the bits of a group of elements; out
+    (cores, chains*lanes); steps.
     """
     from tvm.script.ir_builder import tirx
 
-    def dot(x: Any, a: Any, b: Any) -> Any:
-        left, right = (tirx.reinterpret(f"{kind}x{4 * lanes}", v) for kind, v in (("uint8", a), ("int8", b)))
-        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, x, left, right)
+    from .lowering.dot import dot, linked
 
-    return _register_loop("int32", lanes, chains, cores, dot)
+    lanes = bits // (8 * instruction.acc_bytes)
+
+    def step(x: Any, a: Any, b: Any) -> Any:
+        if instruction.in_place:
+            return x * a + b  # which stays near 2 as x + a*b would not
+        left = tirx.reinterpret(f"{instruction.word}x{lanes}", a)
+        packed = f"{instruction.operand}x{bits // (8 * element_bytes(instruction.operand))}"
+        return dot(instruction, x, left, tirx.reinterpret(packed, b), lanes)
+
+    return _register_loop(instruction.acc, lanes, chains, cores, step, linked(instruction))
 
 
-def _register_loop(dtype: str, lanes: int, chains: int, cores: int, step: Callable[[Any, Any, Any], Any]) -> Any:
+def _register_loop(
+    dtype: str,
+    lanes: int,
+    chains: int,
+    cores: int,
+    step: Callable[[Any, Any, Any], Any],
+    around: AbstractContextManager[object],
+) -> Any:
     """TIR that keeps `chains` vectors x in registers and does x = step(x, a, b), again and again."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T  # noqa: N812
@@ -109,7 +117,7 @@ def _register_loop(dtype: str, lanes: int, chains: int, cores: int, step: Callab
         seed = T.arg("seed", T.Buffer((2, lanes), dtype))
         out = T.arg("out", T.Buffer((cores, chains * lanes), dtype))
         steps = T.arg("steps", T.int32())
-        with T.sblock("root"), T.parallel(0, cores) as core:
+        with T.sblock("root"), around, T.parallel(0, cores) as core:
             operands, sums = registers(2, lanes, dtype), registers(chains, lanes, dtype)
             for row, operand in enumerate(operands):
                 T.buffer_store(operand, seed[row, whole], [whole])
@@ -163,24 +171,29 @@ def _best_rate(run: Callable[[], object], amount: float) -> float:
     return amount / quickest / 1e9
 
 
-def _arithmetic(prim_func: Any, target: Any, dtype: str, lanes: int, chains: int, cores: int, per_lane: int) -> float:
+def _arithmetic(instruction: DotInstruction, cpu: Cpu, target: Any, cores: int) -> float:
+    """Giga-operations per second of `cores` cores, a multiply and an add counted as two."""
     import numpy as np
     import tvm
 
-    main = compiled(prim_func, target)["main"]
+    chains, bits = accumulators(cpu), cpu.vector_bits
+    lanes = bits // (8 * instruction.acc_bytes)
+    main = compiled(instruction_module(instruction, bits, chains, cores), target)["main"]
     steps = int(CALL_SECONDS * ASSUMED_CLOCK_HZ / chains)
-    # a = 0.5 and b = 1: x stays near 2, clear of infinities and of slow subnormal numbers
-    seed = np.repeat(np.array([[0.5], [1.0]] if dtype == "float32" else [[1], [1]]), lanes, axis=1).astype(dtype)
-    arguments = (tvm.runtime.tensor(seed), tvm.runtime.tensor(np.zeros((cores, chains * lanes), dtype)), steps)
-    return _best_rate(lambda: main(*arguments), per_lane * lanes * chains * steps * cores)
+    # a = 0.5 and b = 1: x stays near 2, clear of infinities and of slow subnormal numbers. The upper half of a float's
+    # bits is the same number in bfloat16.
+    seed = np.array([[1], [1]] if is_integer(instruction.acc) else [[0.5], [1.0]])
+    seed = np.repeat(seed, lanes, axis=1).astype(instruction.acc)
+    arguments = (tvm.runtime.tensor(seed), tvm.runtime.tensor(np.zeros((cores, chains * lanes), seed.dtype)), steps)
+    return _best_rate(lambda: main(*arguments), 2 * instruction.group * lanes * chains * steps * cores)
 
 
-def dot_product_intrinsic(cpu: Cpu) -> tuple[str, int] | None:
-    """The widest int8 dot product of this CPU, by intrinsic and int32 lanes; None without one."""
-    for intrinsic, bits, needed in DOT_PRODUCTS:
-        if needed <= set(cpu.features) and bits <= cpu.vector_bits:
-            return intrinsic, bits // 32
-    return None
+def byte_instruction(cpu: Cpu) -> DotInstruction | None:
+    """The dot product of bytes with the most multiply-adds a vector of this CPU; None without one."""
+    kinds = (("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"))
+    found = (fastest(cpu, a, b, "int32", emitted=False) for a, b in kinds)
+    bytes_alone = [row for row in found if row is not None and not row.takes]
+    return max(bytes_alone, key=lambda row: row.speed, default=None)
 
 
 def levels(cpu: Cpu) -> list[tuple[str, float]]:
@@ -220,23 +233,16 @@ def measure_peak(cpu: Cpu, target: Any) -> Peak:
     Bandwidth counts bytes read plus bytes written, without the reads that a cache makes to fill a written line.
     """
     cores = set_pool(cpu.cores)
-    lanes, chains = cpu.lanes(4), accumulators(cpu)
-    flops = [
-        _arithmetic(fma_module(lanes, chains, n), target, "float32", lanes, chains, n, per_lane=2) for n in (1, cores)
-    ]
-    dots: list[float | None] = [None, None]
-    if (found := dot_product_intrinsic(cpu)) is not None:
-        intrinsic, dot_lanes = found
-        dots = [
-            _arithmetic(
-                dot_product_module(intrinsic, dot_lanes, chains, n), target, "int32", dot_lanes, chains, n, per_lane=8
-            )
-            for n in (1, cores)
-        ]
+    flops = [_arithmetic(FMA_FLOAT32, cpu, target, n) for n in (1, cores)]
+    of_bytes = byte_instruction(cpu)
+    dots = [None, None] if of_bytes is None else [_arithmetic(of_bytes, cpu, target, n) for n in (1, cores)]
+    half = {dtype: fastest(cpu, dtype, dtype, dtype, emitted=False) for dtype in ("float16", "bfloat16")}
+    native = {dtype: row for dtype, row in half.items() if row is not None and not row.takes}
     return Peak(
         gflops_one_core=flops[0],
         gflops=flops[1],
         gops_int8_one_core=dots[0],
         gops_int8=dots[1],
         bandwidths=_bandwidths(cpu, target, cores),
+        gflops_half={dtype: _arithmetic(row, cpu, target, cores) for dtype, row in native.items()},
     )

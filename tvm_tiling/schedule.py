@@ -14,12 +14,12 @@ from tvm.te.tensor import Operation
 from .decide.conv.winograd import TOLERANCE
 from .decide.cuts.cut import Cut
 from .decide.fold.wfold import Mode
-from .decide.gemm.dot_engine import MULTIPLIED
 from .decide.options import CutSource, Options
 from .decide.recorded import read_decision
 from .decide.tiling import Decision
 from .errors import HardwareError, UnsupportedOperator
 from .hardware.description import Hardware
+from .hardware.dot_instructions import multiplied
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
@@ -197,8 +197,8 @@ def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
 def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | ConvProgram:
     # The operand that is packed ahead is the source's second one, so it has to stay in its place.
     program = match(func, name, may_swap=not in_place, keep_taps=True)
-    if program.workload.dtype not in MULTIPLIED:
-        raise refuse(name, f"its operands are {program.workload.dtype}; accepted: {', '.join(MULTIPLIED)}")
+    if program.workload.dtype not in multiplied():
+        raise refuse(name, f"its operands are {program.workload.dtype}; accepted: {', '.join(multiplied())}")
     return program
 
 

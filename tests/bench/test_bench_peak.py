@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tvm_tiling.hardware import Hardware
-from tvm_tiling.peak import accumulators, compiled, dot_product_intrinsic, dot_product_module, fma_module
+from tvm_tiling.hardware.dot_instructions import DOT_INSTRUCTIONS, FMA_FLOAT32
+from tvm_tiling.peak import accumulators, byte_instruction, compiled, instruction_module
 from tvm_tiling.runtime.threads import own_core, usable_core_count, usable_processors
 
 CPU = Hardware.detect().cpu
@@ -44,7 +45,7 @@ def _loop(module, instruction):
 @pytest.mark.parametrize("cores", [1, 2])
 def test_the_fma_loop_stays_in_registers(target, cores):
     chains = accumulators(CPU)
-    body = _loop(compiled(fma_module(CPU.lanes(4), chains, cores), target), "vfmadd")
+    body = _loop(compiled(instruction_module(FMA_FLOAT32, CPU.vector_bits, chains, cores), target), "vfmadd")
     fused = [line for line in body if "vfmadd" in line]
     assert len(fused) >= chains
     assert not [line for line in fused if "(" in line], "operand in memory"
@@ -57,20 +58,29 @@ def test_the_fma_loop_computes(target):
     import tvm
 
     lanes = CPU.lanes(4)
-    main = compiled(fma_module(lanes, 3, 1), target)["main"]
+    main = compiled(instruction_module(FMA_FLOAT32, CPU.vector_bits, 3, 1), target)["main"]
     seed = np.stack([np.full(lanes, 0.5, "float32"), np.full(lanes, 3.0, "float32")])
     out = tvm.runtime.tensor(np.zeros((1, 3 * lanes), "float32"))
     main(tvm.runtime.tensor(seed), out, 2)
     assert np.all(out.numpy() == (0.5 * 0.5 + 3) * 0.5 + 3)
 
 
-def test_the_dot_product_loop_stays_in_registers(target):
-    found = dot_product_intrinsic(CPU)
-    if found is None:
-        pytest.skip("no int8 dot product on this CPU")
-    intrinsic, lanes = found
-    body = _loop(compiled(dot_product_module(intrinsic, lanes, accumulators(CPU), 1), target), "vpdpbusd")
-    assert not [line for line in body if "vpdpbusd" in line and "(" in line]
+@pytest.mark.parametrize("name", ["vpdpbusd", "dpbf16ps"])
+def test_the_dot_product_loop_stays_in_registers(target, name):
+    row = next(row for row in DOT_INSTRUCTIONS if row.name == name)
+    if row.form(CPU) is None:
+        pytest.skip(f"no {name} on this CPU")
+    body = _loop(
+        compiled(instruction_module(row, CPU.vector_bits, accumulators(CPU), 1), target), f"v{name.lstrip('v')}"
+    )
+    assert not [line for line in body if name in line and "(" in line]
+
+
+def test_the_peak_of_bytes_is_that_of_their_dot_product():
+    cpu = Hardware.load("zen4-server-8c").cpu
+    assert byte_instruction(cpu).name == "vpdpbusd"
+    assert byte_instruction(Hardware.load("skylake-desktop-8c").cpu) is None
+    assert byte_instruction(Hardware.load("neoverse-v1-16c").cpu).group == 8
 
 
 def test_tvm_uses_every_core():

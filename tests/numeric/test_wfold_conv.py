@@ -63,7 +63,7 @@ def test_every_granularity_and_tile(ws, channels, dtype, layout):
     )
     engine = dot_engine(program.workload, cpu)
     nest = WFoldNest(program, tiling, engine)
-    scheduled = write_packed(program, tiling, program.w, nest, engine.operand)
+    scheduled = write_packed(program, tiling, program.w, nest, engine)
     module = tvm.compile(tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack}), target=tt.llvm_target())
     (x, w), want = arrays(conv, source)
     image, kernels = (Guarded(a.shape, a.dtype.name).fill(a) for a in (x, w))

@@ -13,6 +13,7 @@ from tvm_tiling.schedules.conv_winograd import WinogradNest
 
 from tvm_tiling.decide.conv.tiling import ConvTiling
 from tvm_tiling.decide.conv.winograd import WinogradTiling, decide_winograd, predicted_error
+from tvm_tiling.hardware.dot_instructions import FMA_FLOAT32
 from tvm_tiling.lowering.prim_func import ScheduledOperator, write_packed, write_plain
 from tvm_tiling.match import match_conv
 from tvm_tiling.schedule import llvm_target, this_cpu
@@ -59,8 +60,8 @@ def scheduled(tensors: list[te.Tensor], cut: WinogradTiling, *, ahead: bool) -> 
     nest = WinogradNest(program, cut, cpu)
     tiling = ConvTiling(form="winograd", utilisation=1.0, winograd=cut)
     if ahead:
-        return write_packed(program, tiling, program.w, nest, "float32")
-    return write_plain(program, tiling, lambda: nest.emit(None))
+        return write_packed(program, tiling, program.w, nest, FMA_FLOAT32)
+    return write_plain(program, tiling, lambda: nest.emit(None), FMA_FLOAT32)
 
 
 def largest_error(

@@ -39,7 +39,7 @@ class _Lanes:
 
     def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DepthwiseWeights) -> None:
         self.program, self.shape, self.lanes, self.weights = program, shape, lanes, weights
-        self.kind = weights.engine.accumulator
+        self.kind = weights.engine.acc
 
     def zeros(self, count: int) -> list[tirx.Var]:
         """So many accumulators, cleared."""

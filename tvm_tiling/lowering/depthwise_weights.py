@@ -13,7 +13,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import ConvShape
 from ..decide.conv.tiling import ConvTiling
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
 from .registers import register
 
@@ -24,7 +24,7 @@ Index: TypeAlias = tirx.Expr | int
 class DepthwiseWeights:
     """Order, packing and reading of one plain convolution's weights."""
 
-    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
         assert tiling.lanes
         self.program, self.shape, self.engine = program, shape, engine
         self.lanes = tiling.lanes if tiling.lanes_along == "channels" else 1
@@ -74,7 +74,7 @@ class DepthwiseWeights:
         if packed is None and width == 1:
             value = self._element(channel, each, *taps)
         elif packed is None:
-            loaded = register(self.lanes, self.engine.operand)
+            loaded = register(self.lanes, self.engine.alone)
             with T.vectorized(0, width) as lane:
                 T.buffer_store(loaded, self._element(channel + lane, each, *taps), [lane])
             value = loaded[T.ramp(0, 1, width)]
@@ -84,10 +84,10 @@ class DepthwiseWeights:
             # A vector's number times its lanes is its first channel.
             at = base + (channel * self.shape.co + each * self.lanes) * self.taps + tap * self.lanes
             value = packed[T.ramp(at, 1, width) if width > 1 else at]
-        kind = self.engine.accumulator if width == 1 else f"{self.engine.accumulator}x{width}"
+        kind = self.engine.acc if width == 1 else f"{self.engine.acc}x{width}"
         return value if str(value.ty) == kind else tirx.Cast(kind, value)
 
     def _element(self, channel: Index, each: Index, kd: Index, kh: Index, kw: Index) -> Expr:
         axes = (self.shape.d, self.shape.h, self.shape.w)
         kd, kh, kw = (axis.tap_first + tap * axis.tap_step for axis, tap in zip(axes, (kd, kh, kw), strict=True))
-        return self.program.weight_at(channel * self.shape.co + each, kd, kh, kw, 0, dtype=self.engine.operand)
+        return self.program.weight_at(channel * self.shape.co + each, kd, kh, kw, 0, dtype=self.engine.alone)

@@ -14,9 +14,10 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.fold.folded_rows import FoldedRows
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
 from .band import clear, runs
+from .dot import packed_a
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -25,7 +26,7 @@ Index: TypeAlias = tirx.Expr | int
 class FoldBand:
     """Sizes and filling of a band of `height` rows."""
 
-    def __init__(self, program: ConvProgram, rows: FoldedRows, height: int, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, rows: FoldedRows, height: int, engine: DotInstruction) -> None:
         self.program, self.rows, self.height, self.engine = program, rows, height, engine
         self.vector = rows.ws * rows.pci
         self.length = rows.columns * rows.pci
@@ -108,5 +109,4 @@ class FoldBand:
 
     def _input(self, image: Index, y: Index, x: Index, c: Index) -> Expr:
         """The input's element in the engine's type."""
-        value = self.program.input_at(image, 0, y, x, c, dtype=self.engine.operand)
-        return tirx.bitwise_xor(value, self.zero) if self.engine.offset else value
+        return packed_a(self.engine, lambda dtype: self.program.input_at(image, 0, y, x, c, dtype=dtype))

@@ -13,9 +13,9 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.fold.folded_rows import FoldedRows
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
-from .register_tile import dot
+from .dot import dot, packed_b
 from .registers import register
 
 Expr: TypeAlias = tirx.Expr
@@ -25,7 +25,7 @@ Index: TypeAlias = tirx.Expr | int
 class FoldPanels:
     """Sizes, order and packing; a panel has `channels` output channels."""
 
-    def __init__(self, program: ConvProgram, rows: FoldedRows, channels: int, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, rows: FoldedRows, channels: int, engine: DotInstruction) -> None:
         self.program, self.rows, self.channels, self.engine = program, rows, channels, engine
         self.row = rows.ws * rows.pci
         self.full, self.tail = divmod(rows.co, channels)
@@ -57,7 +57,7 @@ class FoldPanels:
         """What the lanes of a channel start from, as 32-bit words."""
         at = base + (self.rows.steps * self.channels + channel) * self.row
         lanes = self.row // self.engine.group
-        return T.reinterpret(f"int32x{lanes}", packed[T.ramp(at, 1, self.row)])
+        return T.reinterpret(f"{self.engine.word}x{lanes}", packed[T.ramp(at, 1, self.row)])
 
     def pack(self, packed: tirx.Var) -> None:
         """Write all weights, a parallel task a panel."""
@@ -80,9 +80,8 @@ class FoldPanels:
             column = kw * rows.fold + tirx.floordiv(c, rows.ci)
             tap = tirx.floordiv(column, rows.dilation)
             inside += [column < rows.span, tirx.EQ(tirx.floormod(column, rows.dilation), 0)]
-        element = self.program.weight_at(
-            co, 0, h.tap_first + h.tap_step * kh, tap, tirx.floormod(c, rows.ci), dtype=self.engine.operand
-        )
+        channel, row = tirx.floormod(c, rows.ci), h.tap_first + h.tap_step * kh
+        element = packed_b(self.engine, lambda dtype: self.program.weight_at(co, 0, row, tap, channel, dtype=dtype))
         return tirx.if_then_else(tirx.all(*inside), element, tirx.const(0, self.engine.operand))
 
     def _starts(self, packed: tirx.Var, base: Index) -> None:

@@ -15,8 +15,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import ConvShape
 from ..decide.conv.tiling import ConvTiling
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
+from .dot import packed_b
 from .nest import by_edge
 from .panels import PanelLayout, pack_panel_group, pack_starts
 
@@ -27,7 +28,7 @@ Index: TypeAlias = tirx.Expr | int
 class KernelPanels:
     """Sizes and order of one convolution's packed weights, and their packing."""
 
-    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotEngine) -> None:
+    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
         assert tiling.vectors and tiling.lanes and tiling.block_taps and tiling.block_run
         self.program, self.shape, self.engine = program, shape, engine
         # Points of a transposed convolution that no tap reaches have none to merge.
@@ -97,7 +98,7 @@ class KernelPanels:
         return tirx.Select(column < s.fold_taps, weight, zero)
 
     def weight(self, channel: Index, kd: Index, kh: Index, kw: Index, c: Index) -> Expr:
-        return self.program.weight_at(channel, kd, kh, kw, c, dtype=self.engine.operand)
+        return packed_b(self.engine, lambda dtype: self.program.weight_at(channel, kd, kh, kw, c, dtype=dtype))
 
     def pack(self, packed: tirx.Var, base: int = 0) -> None:
         """Write all weights from element `base` of `packed` on, a parallel task a panel."""

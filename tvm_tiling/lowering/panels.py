@@ -15,8 +15,8 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.dot_engine import DotEngine
-from .register_tile import dot
+from ..hardware.dot_instructions import DotInstruction
+from .dot import dot
 from .registers import register, registers
 from .transpose import transpose
 
@@ -32,7 +32,7 @@ class PanelLayout:
     nr: int
     lanes: int
     groups: int
-    engine: DotEngine
+    engine: DotInstruction
 
     @property
     def row(self) -> int:
@@ -51,7 +51,9 @@ class PanelLayout:
     def starts(self, panel: tirx.Var, base: Index, vector: int) -> Expr:
         """The accumulators' start values of one vector, as 32-bit words."""
         offset = base + self.groups * self.row + vector * self.lanes * self.engine.group
-        return T.reinterpret(f"int32x{self.lanes}", panel[T.ramp(offset, 1, self.lanes * self.engine.group)])
+        return T.reinterpret(
+            f"{self.engine.word}x{self.lanes}", panel[T.ramp(offset, 1, self.lanes * self.engine.group)]
+        )
 
 
 def pack_panel_group(
@@ -90,10 +92,10 @@ def _interleave(panel: tirx.Var, at: Index, b: Element, k: Index, start: int, la
 def pack_transposed(panel: tirx.Var, base: Index, b: Element, group: Index, layout: PanelLayout, columns: int) -> None:
     """Write `lanes` groups of a panel, from `group` on, where B's columns are contiguous; `base` is the panel's start.
 
-    A group of small integers is one 32-bit word, so that every engine transposes words.
+    A group of narrow elements is one word, so that every instruction transposes words.
     """
     engine, lanes = layout.engine, layout.lanes
-    word = "int32" if engine.group > 1 else engine.operand
+    word = engine.word if engine.group > 1 else engine.operand
     length = lanes * engine.group
     for start in range(0, layout.nr, lanes):
         rows = registers(lanes, lanes, word)

@@ -18,7 +18,9 @@ from ..decide.levels.gemm import LevelsTiling
 from ..decide.rnn.column_product import ColumnTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import Decision, GemmTiling
+from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram, GemmProgram
+from .dot import linked
 
 # The attribute of a function in which its decision stands, as JSON.
 DECISION = "tvm_tiling.decision"
@@ -54,14 +56,17 @@ class PackedNest(Protocol):
 
 
 def write_plain(
-    program: GemmProgram | ConvProgram, tiling: GemmTiling | ConvTiling, emit: Callable[[], None]
+    program: GemmProgram | ConvProgram,
+    tiling: GemmTiling | ConvTiling,
+    emit: Callable[[], None],
+    engine: DotInstruction,
 ) -> ScheduledOperator:
-    """The operator on its own arguments."""
+    """The operator on its own arguments, by a kernel that uses the instruction."""
 
     def body() -> None:
         for parameter in program.func.params:
             T.arg(parameter.name, parameter)
-        with T.sblock("root"):
+        with T.sblock("root"), linked(engine):
             emit()
 
     return ScheduledOperator(tiling, write_function(program.name, tiling, body))
@@ -72,9 +77,10 @@ def write_packed(
     tiling: GemmTiling | ConvTiling,
     weights: tirx.Var,
     nest: PackedNest,
-    dtype: str,
+    engine: DotInstruction,
 ) -> ScheduledOperator:
-    """The operator with `weights`, one of its parameters, in packed form of element type `dtype`; and the packing."""
+    """The operator with `weights`, one of its parameters, as the instruction takes them packed; and the packing."""
+    dtype = engine.alone if isinstance(tiling, ConvTiling) and tiling.form == "depthwise" else engine.operand
     shape = nest.packed_shape
 
     def argument() -> tirx.Var:
@@ -88,7 +94,7 @@ def write_packed(
             else:
                 T.arg(parameter.name, parameter)
         assert packed is not None
-        with T.sblock("root"):
+        with T.sblock("root"), linked(engine):
             nest.emit(packed.view(-1))
 
     def pack() -> None:

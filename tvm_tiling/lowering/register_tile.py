@@ -13,7 +13,8 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.dot_engine import DotEngine
+from ..hardware.dot_instructions import DotInstruction
+from .dot import dot
 from .nest import when
 from .prefetch import prefetch
 from .registers import registers
@@ -46,10 +47,10 @@ class TileShape:
         return [(i, v) for i in range(self.rows) for v in range(self.vectors)]
 
 
-def accumulators(shape: TileShape, engine: DotEngine) -> Accumulators:
+def accumulators(shape: TileShape, engine: DotInstruction) -> Accumulators:
     """A register for every vector of the tile."""
     slots = shape.slots()
-    return dict(zip(slots, registers(len(slots), shape.lanes, engine.accumulator), strict=True))
+    return dict(zip(slots, registers(len(slots), shape.lanes, engine.acc), strict=True))
 
 
 def set_accumulators(acc: Accumulators, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
@@ -93,7 +94,7 @@ def step_packed(
     a: ElementOfA,
     panel: tirx.Var,
     base: Expr,
-    engine: DotEngine,
+    engine: DotInstruction,
     *,
     from_memory: bool = False,
 ) -> None:
@@ -112,22 +113,6 @@ def step_packed(
                 product = a(row, k) * panel[base + vector * lanes + lane]
                 T.buffer_store(slot, slot[lane] + product, [lane])
         else:
-            left = T.broadcast(T.reinterpret("int32", a(row, k)), lanes)
+            left = T.broadcast(T.reinterpret(engine.word, a(row, k)), lanes)
             right = panel[T.ramp(base + vector * lanes * group, 1, lanes * group)]
             T.buffer_store(slot, dot(engine, slot[whole], left, right, lanes), [whole])
-
-
-def dot(engine: DotEngine, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
-    """acc + the sum over each lane's group of left * right; `left` in 32-bit words, `right` in engine.operand."""
-    words = f"int32x{lanes}"
-    left = T.reinterpret(f"{engine.operand}x{lanes * engine.group}", left)
-    if engine.name == "pmaddwd":
-        name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}[lanes]
-        return acc + T.call_llvm_pure_intrin(words, name, left, right)
-    name = {
-        ("vpdpbusd", 16): "llvm.x86.avx512.vpdpbusd.512",
-        ("vpdpbusd", 8): "llvm.x86.avx512.vpdpbusd.256",
-        ("vpdpbusd", 4): "llvm.x86.avx512.vpdpbusd.128",
-        ("sdot", 4): "llvm.aarch64.neon.sdot.v4i32.v16i8",
-    }[engine.name, lanes]
-    return T.call_llvm_pure_intrin(words, name, acc, left, right)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cache_conflict import is_bad_leading_dimension
 from ..gemm.cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel, overlapped, pieces
-from ..gemm.dot_engine import DotEngine
 from ..gemm.traffic import ceil_div
 from .shape import ConvShape
 
@@ -64,7 +64,7 @@ class ConvModel:
         self,
         shape: ConvShape,
         cpu: Cpu,
-        engine: DotEngine,
+        engine: DotInstruction,
         *,
         workload: ConvWorkload,
         input_run: int,

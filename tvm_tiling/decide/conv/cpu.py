@@ -152,7 +152,9 @@ class ConvForms:
         shapes = self._folded() if form == "stride_fold" else shapes_of(self.w)
         largest = max(shapes, key=lambda s: s.macs)
         ahead, source = self.packing == "ahead", self.source
-        cpu = narrow(self.cpu) if 2 * largest.co <= self.cpu.lanes(self.engine.acc_bytes) else self.cpu
+        half = narrow(self.cpu)
+        few = 2 * largest.co <= self.cpu.lanes(self.engine.acc_bytes) and self.engine.form(half) is not None
+        cpu = half if few else self.cpu
         model = ConvModel(
             largest,
             cpu,

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, CpuModel
-from ..gemm.dot_engine import DotEngine, dot_engine
+from ..gemm.dot_engine import dot_engine
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
 from .cost import SCATTER_ELEMENT
@@ -78,14 +79,14 @@ class DepthwiseChoice:
                 f"{workload.ci} channels"
             )
         self.w, self.cpu, self.output_run, self.ahead = workload, cpu, output_run, ahead
-        self.engine: DotEngine = dot_engine(workload, cpu)
+        self.engine: DotInstruction = dot_engine(workload, cpu)
         self.shapes = shapes_of(workload)
         # Residues of a transposed convolution are cut alike: as the one with the most to do.
         self.shape = max(self.shapes, key=lambda s: s.macs)
         taps = max(1, self.shape.d.taps * self.shape.h.taps * self.shape.w.taps)
         # Its rates of loads and multiply-adds, and its caches.
         self.core = CpuModel(GemmWorkload(m=self.shape.points, k=taps, n=workload.co), cpu, self.engine)
-        self.fma = (INTEGER if self.engine.accumulator == "int32" else 1.0) / cpu.fma_units
+        self.fma = (INTEGER if self.engine.acc == "int32" else 1.0) / cpu.fma_units
         run = adjacent_channels(workload, input_run)
         self.by_channel = run >= min(FEWEST_LANES, workload.ci) and workload.ci > 1
         most = cpu.lanes(self.engine.acc_bytes)

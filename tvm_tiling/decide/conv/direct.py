@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...hardware.description import Cpu
-from ..gemm.dot_engine import DotEngine
+from ...hardware.dot_instructions import DotInstruction
 from ..gemm.traffic import ceil_div
 from .cost import ConvCut, ConvModel
 from .shape import ConvShape
@@ -29,7 +29,7 @@ class DirectChoice:
         self,
         shape: ConvShape,
         cpu: Cpu,
-        engine: DotEngine,
+        engine: DotInstruction,
         model: ConvModel,
         *,
         pitch: int | None,

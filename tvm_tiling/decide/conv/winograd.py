@@ -34,13 +34,12 @@ from typing import ClassVar
 
 from ...errors import WorkloadError
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import FMA_FLOAT32
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cost import PARALLEL_START, TILE_START, CpuModel, pieces
-from ..gemm.dot_engine import DotEngine
 from ..gemm.traffic import ceil_div
 from .cook_toom import PAIRS, CookToom, cook_toom
 
-FLOAT32 = DotEngine("fma.float32", 1, "float32", "float32", 1.0)
 # Largest error accepted beside the largest output, for 3 x 3; see the module's note.
 TOLERANCE = 3.5e-6
 # Input channels that are summed one behind the other. Tiles that hardly amplify errors have time for longer sums.
@@ -182,7 +181,7 @@ class WinogradModel:
         self.points = self.a**2
         self.tiles = workload.n * ceil_div(workload.ho, m) * ceil_div(workload.wo, m)
         product = GemmWorkload(batch=self.points, m=self.tiles, n=workload.co, k=workload.ci)
-        self.gemm = CpuModel(product, cpu, FLOAT32)
+        self.gemm = CpuModel(product, cpu, FMA_FLOAT32)
         self.lanes = self.gemm.lanes
 
     # ---- candidates -----------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ class StreamCuts(Undivided):
     def __init__(self, workload: GemmWorkload, cpu: Cpu, around: Surroundings) -> None:
         self.w, self.cpu = workload, cpu
         self.choice = ProductChoice(
-            workload, cpu, packing=around.packing, plain_a=around.plain_a, plain_b=around.plain_b
+            workload, cpu, packing=around.packing, plain_a=around.plain_a, plain_b=around.plain_b, form="stream"
         )
 
     def cut_of(self, tiling: Decision) -> Cut:

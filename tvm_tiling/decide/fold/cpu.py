@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload
 from ..conv.cost import COPY_ELEMENT, COPY_VECTOR, EXPOSED_WEIGHTS, SCATTER_ELEMENT, TAP_START, ConvModel
 from ..conv.shape import shapes_of
 from ..conv.tiling import ConvTiling
 from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, TILE_START, overlapped
-from ..gemm.dot_engine import DotEngine, dot_engine
+from ..gemm.dot_engine import dot_engine
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
 from .folded_rows import FoldedRows
@@ -64,7 +65,7 @@ class WFoldModel:
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> None:
         self.w, self.cpu, self.ahead, self.output_run = workload, cpu, ahead, output_run
-        self.engine: DotEngine = dot_engine(workload, cpu)
+        self.engine: DotInstruction = dot_engine(workload, cpu)
         self.lanes = cpu.lanes(self.engine.acc_bytes)
         self.admissible = self._admissible()
         self.plain = ConvModel(
@@ -210,7 +211,7 @@ class WFoldModel:
         vectors, load = ceil_div(points, rows.ws), core.vector_load
         compute = max(
             vectors * cut.channels * self.fma,
-            float(self.cpu.fma_latency),
+            self.core.latency,
             (cut.channels + vectors * (UNALIGNED if rows.ws > 1 or rows.w.taps > 1 else 1.0)) * load,
         )
         resident = weights if cut.tiles_outside else panel

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from ...errors import HardwareError
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .cost import ASSUMED_MHZ, CpuCut, CpuModel
-from .dot_engine import DotEngine, dot_engine
+from .dot_engine import dot_engine
 from .reasons import blocked_reasons, stream_reasons, with_reasons
 from .traffic import ceil_div
 
@@ -40,12 +41,21 @@ class ProductChoice:
     """The candidates for one product on one CPU.
 
     `packing`: "run" (B, where it is packed, is packed while the product runs) or "ahead". `plain_a`, `plain_b`: the
-    operand can be read in place.
+    operand can be read in place. `form`: the one that is forced.
     """
 
-    def __init__(self, workload: GemmWorkload, cpu: Cpu, *, packing: str, plain_a: bool, plain_b: bool) -> None:
+    def __init__(
+        self,
+        workload: GemmWorkload,
+        cpu: Cpu,
+        *,
+        packing: str,
+        plain_a: bool,
+        plain_b: bool,
+        form: str | None = None,
+    ) -> None:
         self.w, self.cpu, self.packing = workload, cpu, packing
-        self.engine: DotEngine = dot_engine(workload, cpu)
+        self.engine: DotInstruction = dot_engine(workload, cpu, form=form, ahead=packing == "ahead")
         self.plain_a, self.plain_b = plain_a and self.engine.in_place, plain_b and self.engine.in_place
         self.model = CpuModel(workload, cpu, self.engine)
         self.lanes = self.model.lanes

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
 from ...operand_types import element_bytes
 from ...workload import GemmWorkload
 from .cache_conflict import is_bad_leading_dimension
-from .dot_engine import DotEngine
 from .traffic import ceil_div
 
 # Clock taken for predicted seconds where the system hides it.
@@ -71,7 +71,7 @@ class CpuCut:
 class CpuModel:
     """The cost of any cut of one product on one CPU."""
 
-    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotEngine) -> None:
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction) -> None:
         self.w, self.cpu, self.engine = workload, cpu, engine
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
@@ -81,7 +81,8 @@ class CpuModel:
         self.b_word = self.word if blocks.bits is None else engine.group * workload.b_bytes
         self.decoding = blocks.decode / cpu.fma_units
         self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
-        self.fma = engine.group / engine.speed / cpu.fma_units  # cycles of one vector step
+        self.fma = 1 / engine.rate / cpu.fma_units  # cycles of one vector step
+        self.latency = float(engine.latency or cpu.fma_latency)
         l1, l2, l3 = (cpu.cache(level) for level in (1, 2, 3))
         self.l1 = l1.size if l1 else 32768
         self.line = l1.line if l1 else 64
@@ -116,7 +117,7 @@ class CpuModel:
         if key not in self._steps:
             loads = vectors * self.vector_load + rows * 0.5
             computing = rows * vectors * self.fma + vectors * self.decoding
-            self._steps[key] = max(computing, float(self.cpu.fma_latency), loads)
+            self._steps[key] = max(computing, self.latency, loads)
         return self._steps[key]
 
     def bytes_per_cycle(self, resident: float) -> float:

@@ -46,7 +46,7 @@ def decide_on_cpu(
             raise HardwareError(f"microkernel = {microkernel!r}, accepted: two whole numbers, (rows, vectors)")
         if form == "stream":
             raise HardwareError("form = 'stream' has no register tile; accepted: a form or a microkernel, not both")
-    choice = ProductChoice(workload, cpu, packing=packing, plain_a=plain_a, plain_b=plain_b)
+    choice = ProductChoice(workload, cpu, packing=packing, plain_a=plain_a, plain_b=plain_b, form=form)
     best: tuple[float, GemmTiling] | None = None
     if form in (None, "stream") and microkernel is None:
         best = choice.best_stream(forced=form == "stream")

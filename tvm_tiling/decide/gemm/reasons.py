@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling, Reason
-from .dot_engine import DotEngine
 from .traffic import ceil_div
 
 # Fields whose reason does not depend on the decision.
@@ -24,7 +24,7 @@ def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
 
 
 def blocked_reasons(
-    w: GemmWorkload, cpu: Cpu, engine: DotEngine, tiling: GemmTiling, *, bad: bool, plain_a: bool, forced: bool
+    w: GemmWorkload, cpu: Cpu, engine: DotInstruction, tiling: GemmTiling, *, bad: bool, plain_a: bool, forced: bool
 ) -> dict[str, str]:
     """For a product in register tiles. `bad`: the tile's rows collide in the first cache when read in place."""
     assert tiling.mr and tiling.nr and tiling.lanes and tiling.keep is not None
@@ -53,7 +53,7 @@ def blocked_reasons(
         "form": "forced" if forced else forms[tiling.form or "normal"],
         "mr": f"{rows} x {_count(vectors, 'vector')}: {(rows + 1) * vectors + 1} of {cpu.vector_registers} registers",
         "nr": f"{_count(vectors, 'vector')} of {tiling.lanes} lanes, {engine.name}",
-        "lanes": f"{cpu.vector_bits}-bit registers of {engine.accumulator}",
+        "lanes": f"{cpu.vector_bits}-bit registers of {engine.acc}",
         "keep": f"of {_count(rows, 'row')}, those read where they lie; up to {cpu.priority_ratio:.0%} of {ways} ways "
         "where rows collide",
         "partition_m": "one core's share of the rows",

@@ -1,0 +1,89 @@
+"""Dot instructions as TIR: operands on their way into packed buffers, and the instruction itself.
+
+A row of hardware/dot_instructions.py says all there is to know: an LLVM intrinsic, or arithmetic where it names none.
+TVM turns elements of bfloat16 into floats wherever they are computed with, and so never passes them to an intrinsic.
+Such elements are packed as their bits, and the intrinsic is called by a small LLVM function that takes words, linked
+into the module that kernels are compiled to and inlined there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..hardware.dot_instructions import DotInstruction
+from ..operand_types import element_bytes
+
+Expr: TypeAlias = tirx.Expr
+# An element of an operand, cast to a type.
+Read = Callable[[str], Expr]
+
+_LLVM_TYPES = {"float32": "float", "int32": "i32", "bfloat16": "bfloat"}
+
+
+def packed_a(engine: DotInstruction, read: Read) -> Expr:
+    """An element of A as packed buffers hold it."""
+    value = _as_bits(engine, read)
+    return value if not engine.offset else tirx.bitwise_xor(value, tirx.const(-engine.offset, engine.operand))
+
+
+def packed_b(engine: DotInstruction, read: Read) -> Expr:
+    """An element of B as packed buffers hold it."""
+    return _as_bits(engine, read)
+
+
+def _as_bits(engine: DotInstruction, read: Read) -> Expr:
+    return T.reinterpret(engine.operand, read(engine.b)) if _by_words(engine) else read(engine.operand)
+
+
+def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
+    """acc + the sum over each lane's group of left * right; `left` in words, `right` in packed elements."""
+    intrinsic = engine.forms[8 * engine.acc_bytes * lanes].intrinsic
+    sums, length = f"{engine.acc}x{lanes}", lanes * engine.acc_bytes // element_bytes(engine.operand)
+    if _by_words(engine):
+        words = T.reinterpret(f"{engine.word}x{lanes}", right)
+        return T.call_pure_extern(sums, _wrapper(intrinsic), acc, left, words)
+    left = T.reinterpret(f"{engine.operand}x{length}", left)
+    if intrinsic and engine.adds:
+        return T.call_llvm_pure_intrin(sums, intrinsic, acc, left, right)
+    if intrinsic:
+        return acc + T.call_llvm_pure_intrin(sums, intrinsic, left, right)
+    for r in range(engine.group):
+        every = list(range(r, length, engine.group))
+        acc = acc + T.Cast(sums, T.Shuffle([left], every)) * T.Cast(sums, T.Shuffle([right], every))
+    return acc
+
+
+def _by_words(engine: DotInstruction) -> bool:
+    """Whether TVM cannot pass the elements, so that words are passed for them."""
+    return engine.operand != engine.b
+
+
+def _wrapper(intrinsic: str) -> str:
+    return "tvm_tiling." + intrinsic
+
+
+def linked(engine: DotInstruction) -> contextlib.AbstractContextManager[object]:
+    """Where the body of a function is written that uses the instruction: what it calls is linked to it."""
+    if not _by_words(engine):
+        return contextlib.nullcontext()
+    text = "".join(_llvm(engine, bits // (8 * engine.acc_bytes), form.intrinsic) for bits, form in engine.forms.items())
+    return T.attr({"pragma_import_llvm": text})
+
+
+def _llvm(engine: DotInstruction, lanes: int, intrinsic: str) -> str:
+    """A function of sums and words that calls the intrinsic of sums and elements; one line, as TVMScript prints it."""
+    sums, words = f"<{lanes} x {_LLVM_TYPES[engine.acc]}>", f"<{lanes} x i{8 * engine.acc_bytes}>"
+    elements = f"<{lanes * engine.group} x {_LLVM_TYPES[engine.b]}>"
+    return (
+        f"declare {sums} @{intrinsic}({sums}, {elements}, {elements}) "
+        f"define {sums} @{_wrapper(intrinsic)}({sums} %acc, {words} %a, {words} %b) {{ "
+        f"%left = bitcast {words} %a to {elements} "
+        f"%right = bitcast {words} %b to {elements} "
+        f"%sum = call {sums} @{intrinsic}({sums} %acc, {elements} %left, {elements} %right) "
+        f"ret {sums} %sum }} "
+    )
