@@ -9,7 +9,6 @@ import pytest
 from exhaustive import Facts
 from gemm_cases import decide_or_none, matched_machine, random_conv, random_gemm, random_machine
 
-from tvm_tiling.decide.gemm.loop_order import grid_order, walk
 from tvm_tiling.decide.gemm.partition import decide_partition
 from tvm_tiling.decide.gemm.traffic import ActivationWindow, product_on
 from tvm_tiling.decide.tiling import GemmTiling
@@ -23,25 +22,6 @@ def tiling_of(**fields) -> GemmTiling:
 
 
 # --- worked examples of page 01 ---
-
-
-@pytest.mark.parametrize(
-    ("order", "blocks"),
-    [("mn", "c0 c1 c2 c3 c4 c5 c6 c7"), ("nm", "c0 c2 c4 c6 c1 c3 c5 c7")],
-)
-def test_blocks_c0_to_c7_follow_the_outer_flag(order, blocks):
-    assert " ".join(f"c{2 * i + j}" for i, j in grid_order(4, 2, order)) == blocks
-    cut = tiling_of(partition_m=2, partition_n=3, partition_k=4, tile_m=2, tile_n=3, outer_order=order)
-    steps = list(walk(8, 6, 12, cut))
-    seen = [f"c{2 * (s.out_m // 2) + s.out_n // 3}" for s in steps]
-    assert seen == [block for block in blocks.split() for _ in range(3)]  # 3 partial products each
-    assert [s.kk for s in steps] == [0, 4, 8] * 8
-
-
-@pytest.mark.parametrize(("order", "tiles"), [("mn", "b0 b2 b1 b3"), ("nm", "b0 b1 b2 b3")])
-def test_tiles_b0_to_b3_follow_the_inner_flag(order, tiles):
-    cut = tiling_of(partition_m=4, partition_n=6, partition_k=5, tile_m=2, tile_n=3, inner_order=order)
-    assert " ".join(f"b{s.in_m // 2 + 2 * (s.in_n // 3)}" for s in walk(4, 6, 5, cut)) == tiles
 
 
 @pytest.mark.parametrize("partition_k", [1, 7, 32, 95])
@@ -131,26 +111,6 @@ def test_a_replay_of_any_cut_loads_what_load_counts_says():
             assert replayed_loads(w.m, w.n, w.k, cut, f.fits_a, f.fits_b) == predicted
             replayed[cut.partition_k < w.k, cut.outer_order] += 1
     assert len(replayed) == 4 and min(replayed.values()) >= 50
-
-
-@pytest.mark.parametrize("outer", ["mn", "nm"])
-@pytest.mark.parametrize("inner", ["mn", "nm"])
-def test_walk_is_the_five_loops_with_every_product_once(outer, inner):
-    cut = tiling_of(
-        partition_m=5, partition_n=4, partition_k=3, tile_m=2, tile_n=3, outer_order=outer, inner_order=inner
-    )
-    done: Counter[tuple[int, int, int]] = Counter()
-    blocks = []
-    for s in walk(11, 9, 7, cut):
-        blocks.append((s.out_m, s.out_n, s.kk))
-        assert s.out_m <= s.in_m < s.in_m + s.rows <= min(11, s.out_m + 5)
-        assert s.out_n <= s.in_n < s.in_n + s.columns <= min(9, s.out_n + 4)
-        for i in range(s.in_m, s.in_m + s.rows):
-            for j in range(s.in_n, s.in_n + s.columns):
-                done.update((i, j, x) for x in range(s.kk, s.kk + s.depth))
-    assert done == Counter((i, j, x) for i in range(11) for j in range(9) for x in range(7))
-    first, second = (0, 1) if outer == "mn" else (1, 0)
-    assert blocks == sorted(blocks, key=lambda b: (b[first], b[second], b[2]))
 
 
 def test_partition_k_of_a_split_is_the_largest_that_fits_below_k():
