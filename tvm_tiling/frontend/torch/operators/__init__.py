@@ -16,7 +16,6 @@ from .recurrent import table as recurrent
 from .reductions import table as reductions
 from .resampling import table as resampling
 from .sampling import table as sampling
-from .scans import table as scans
 from .scatter import table as scatter
 from .sorting import table as sorting
 from .views import table as views
@@ -38,7 +37,6 @@ CONVERTERS = merged(
         reductions,
         resampling,
         sampling,
-        scans,
         scatter,
         sorting,
         views,

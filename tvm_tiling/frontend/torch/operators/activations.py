@@ -44,21 +44,17 @@ def _gelu(t: Translation, self: relax.Expr, approximate: str) -> relax.Expr:
     return unary(t, functions[approximate], self)
 
 
-@table("_softmax.default")
-def _softmax(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
-    """Along one axis; `half_to_float`: of float16, as float32, which PyTorch's record of the result says as well."""
-    return _of_rows(t, op.nn.softmax, self, dim)
+def _register_softmax(name: str, function: Callable[..., relax.Expr]) -> None:
+    @table(name)
+    def convert(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
+        # `half_to_float`: of float16, as float32, which PyTorch's record of the result says as well.
+        if not is_float(t.dtype):
+            raise Unserved(f"type {t.dtype}; expected a float type")
+        if t.shape:
+            return unary(t, lambda x: function(x, axis=dim), self)
+        line = t.emit(op.reshape(self, (1,)))
+        return t.emit(op.reshape(unary(t, lambda x: function(x, axis=0), line), ()))
 
 
-@table("_log_softmax.default")
-def _log_softmax(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
-    return _of_rows(t, op.nn.log_softmax, self, dim)
-
-
-def _of_rows(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, dim: int) -> relax.Expr:
-    if not is_float(t.dtype):
-        raise Unserved(f"type {t.dtype}; expected a float type")
-    if t.shape:
-        return unary(t, lambda y: function(y, axis=dim), x)
-    line = t.emit(op.reshape(x, (1,)))
-    return t.emit(op.reshape(unary(t, lambda y: function(y, axis=0), line), ()))
+_register_softmax("_softmax.default", op.nn.softmax)
+_register_softmax("_log_softmax.default", op.nn.log_softmax)

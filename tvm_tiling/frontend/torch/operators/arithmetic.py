@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.divisors import checked_divisors
-from ..translation import Table, Translation, Unserved, Value
+from ..translation import Converter, Table, Translation, Unserved, Value
 from ..types import computed_in, is_float
 from .elementwise import (
     binary,
@@ -247,45 +247,39 @@ def _by_squares(base: te.Tensor, exponent: te.Tensor, bits: int) -> list[te.Tens
 # ---- others of two operands -----------------------------------------------------------------------------------------
 
 
-@table("maximum.default")
-def _maximum(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return binary(t, op.logical_or if t.dtype == "bool" else op.maximum, self, other)
+def _register(function: Callable[..., relax.Expr], of_bools: Callable[..., relax.Expr], *names: str) -> Converter:
+    """A converter to one of Relax's operators, of bools to another one."""
+
+    @table(*names)
+    def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
+        return binary(t, of_bools if t.dtype == "bool" else function, self, other)
+
+    return convert
 
 
-@table("minimum.default")
-def _minimum(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return binary(t, op.logical_and if t.dtype == "bool" else op.minimum, self, other)
+_maximum = _register(op.maximum, op.logical_or, "maximum.default")
+_minimum = _register(op.minimum, op.logical_and, "minimum.default")
+for _name, _function, _of_bools in (
+    ("and", op.bitwise_and, op.logical_and),
+    ("or", op.bitwise_or, op.logical_or),
+    ("xor", op.bitwise_xor, op.logical_xor),
+):
+    _register(_function, _of_bools, *(f"bitwise_{_name}.{kinds}" for kinds in ("Tensor", "Scalar", "Scalar_Tensor")))
 
 
-@table("fmax.default")
-def _fmax(t: Translation, self: Value, other: Value) -> relax.Expr:
-    """The larger; where one is NaN, the other."""
-    if not is_float(t.dtype):
-        return _maximum(t, self, other)
-    return elementwise(t, "fmax", in_libm("fmax"), self, other)
+def _register_in_libm(function: str, *names: str, of_integers: Converter | None = None) -> None:
+    @table(*names)
+    def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
+        if of_integers is not None and not is_float(t.dtype):
+            return of_integers(t, self, other)
+        return elementwise(t, function, in_libm(function), self, other)
 
 
-@table("fmin.default")
-def _fmin(t: Translation, self: Value, other: Value) -> relax.Expr:
-    """The smaller; where one is NaN, the other."""
-    if not is_float(t.dtype):
-        return _minimum(t, self, other)
-    return elementwise(t, "fmin", in_libm("fmin"), self, other)
-
-
-@table("atan2.default")
-def _atan2(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return elementwise(t, "atan2", in_libm("atan2"), self, other)
-
-
-@table("hypot.default")
-def _hypot(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return elementwise(t, "hypot", in_libm("hypot"), self, other)
-
-
-@table("copysign.Tensor", "copysign.Scalar")
-def _copysign(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return elementwise(t, "copysign", in_libm("copysign"), self, other)
+_register_in_libm("fmax", "fmax.default", of_integers=_maximum)  # where one is NaN, the other
+_register_in_libm("fmin", "fmin.default", of_integers=_minimum)
+_register_in_libm("atan2", "atan2.default")
+_register_in_libm("hypot", "hypot.default")
+_register_in_libm("copysign", "copysign.Tensor", "copysign.Scalar")
 
 
 @table("nextafter.default")
@@ -313,47 +307,20 @@ def _hardtanh(t: Translation, self: Value, min_val: float, max_val: float) -> re
 # ---- bits -----------------------------------------------------------------------------------------------------------
 
 
-@table("bitwise_and.Tensor", "bitwise_and.Scalar", "bitwise_and.Scalar_Tensor")
-def _bitwise_and(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return binary(t, op.logical_and if t.dtype == "bool" else op.bitwise_and, self, other)
-
-
-@table("bitwise_or.Tensor", "bitwise_or.Scalar", "bitwise_or.Scalar_Tensor")
-def _bitwise_or(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return binary(t, op.logical_or if t.dtype == "bool" else op.bitwise_or, self, other)
-
-
-@table("bitwise_xor.Tensor", "bitwise_xor.Scalar", "bitwise_xor.Scalar_Tensor")
-def _bitwise_xor(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return binary(t, op.logical_xor if t.dtype == "bool" else op.bitwise_xor, self, other)
-
-
 @table("bitwise_not.default")
 def _bitwise_not(t: Translation, self: relax.Expr) -> relax.Expr:
     return t.emit((op.logical_not if t.dtype == "bool" else op.bitwise_not)(self))
 
 
-_SHIFTS = {
-    "left": ("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "bitwise_left_shift.Scalar_Tensor"),
-    "right": ("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "bitwise_right_shift.Scalar_Tensor"),
-}
+def _register_shift(direction: str, short: str, element: Callable[..., tirx.Expr]) -> None:
+    long = f"bitwise_{direction}_shift"
+
+    @table(f"{long}.Tensor", f"{long}.Tensor_Scalar", f"{long}.Scalar_Tensor", f"{short}.Tensor", f"{short}.Scalar")
+    def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
+        if is_float(t.dtype) or t.dtype == "bool":
+            raise Unserved(f"a shift of {t.dtype}; expected integers")
+        return elementwise(t, "shift", element, self, other)
 
 
-@table(*_SHIFTS["left"], "__lshift__.Tensor", "__lshift__.Scalar")
-def _left_shift(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return _shift(t, self, other, left=True)
-
-
-@table(*_SHIFTS["right"], "__rshift__.Tensor", "__rshift__.Scalar")
-def _right_shift(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return _shift(t, self, other, left=False)
-
-
-def _shift(t: Translation, value: Value, places: Value, left: bool) -> relax.Expr:
-    if is_float(t.dtype) or t.dtype == "bool":
-        raise Unserved(f"a shift of {t.dtype}; expected integers")
-
-    def element(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-        return a << b if left else a >> b
-
-    return elementwise(t, "shift", element, value, places)
+_register_shift("left", "__lshift__", lambda a, b: a << b)
+_register_shift("right", "__rshift__", lambda a, b: a >> b)

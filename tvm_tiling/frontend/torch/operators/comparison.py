@@ -47,19 +47,18 @@ for _name, _function in {
     _register_comparison(_name, _function)
 
 
-@table("logical_and.default")
-def _logical_and(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return t.emit(op.logical_and(t.cast(self, "bool"), t.cast(other, "bool")))
+def _register_logic(name: str, function: Callable[..., relax.Expr]) -> None:
+    @table(f"{name}.default")
+    def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
+        return t.emit(function(t.cast(self, "bool"), t.cast(other, "bool")))
 
 
-@table("logical_or.default")
-def _logical_or(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return t.emit(op.logical_or(t.cast(self, "bool"), t.cast(other, "bool")))
-
-
-@table("logical_xor.default")
-def _logical_xor(t: Translation, self: Value, other: Value) -> relax.Expr:
-    return t.emit(op.logical_xor(t.cast(self, "bool"), t.cast(other, "bool")))
+for _name, _function in {
+    "logical_and": op.logical_and,
+    "logical_or": op.logical_or,
+    "logical_xor": op.logical_xor,
+}.items():
+    _register_logic(_name, _function)
 
 
 @table("logical_not.default")
@@ -75,29 +74,26 @@ def _where(t: Translation, condition: relax.Expr, self: Value, other: Value) -> 
 # ---- kinds of floats ------------------------------------------------------------------------------------------------
 
 
-def _about_floats(t: Translation, function: Callable[..., relax.Expr], x: relax.Expr, of_integers: bool) -> relax.Expr:
-    """What is true of a float; of every integer, `of_integers`."""
-    dtype = dtype_of(x)
-    if not is_float(dtype):
-        return t.emit(op.full(relax.ShapeExpr(shape_of(x)), t.cast(of_integers, "bool"), "bool"))
-    return t.emit(function(t.cast(x, computed_in(dtype))))
+def _register_about_floats(name: str, function: Callable[..., relax.Expr]) -> None:
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
+        dtype = dtype_of(self)
+        return t.emit(function(t.cast(self, computed_in(dtype)))) if is_float(dtype) else _nowhere(t, self)
 
 
-@table("isnan.default")
-def _isnan(t: Translation, self: relax.Expr) -> relax.Expr:
-    return _about_floats(t, op.isnan, self, False)
+def _nowhere(t: Translation, x: relax.Expr) -> relax.Expr:
+    return t.emit(op.full(relax.ShapeExpr(shape_of(x)), t.cast(False, "bool"), "bool"))
 
 
-@table("isinf.default")
-def _isinf(t: Translation, self: relax.Expr) -> relax.Expr:
-    return _about_floats(t, op.isinf, self, False)
+_register_about_floats("isnan", op.isnan)
+_register_about_floats("isinf", op.isinf)
 
 
 @table("signbit.default")
 def _signbit(t: Translation, self: relax.Expr) -> relax.Expr:
     dtype = computed_in(dtype_of(self))
     if dtype == "bool":
-        return _about_floats(t, op.isinf, self, False)
+        return _nowhere(t, self)
     x = t.cast(self, dtype)
     if not is_float(dtype):
         return t.emit(op.less(x, t.cast(0, dtype)))

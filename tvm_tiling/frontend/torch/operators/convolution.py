@@ -11,7 +11,7 @@ from tvm.relax import op
 from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
 from ..types import computed_in
 from .padding import padded
-from .views import reshaped
+from .views import each, reshaped
 
 table = Table()
 
@@ -38,15 +38,15 @@ def _convolution(
     single = len(shape_of(input)) == rank + 1
     if single:
         input = t.emit(op.expand_dims(input, 0))
-    before, strides = _each(padding, rank), _each(stride, rank)
-    given = {"strides": strides, "padding": before * 2, "dilation": _each(dilation, rank)}
+    before, strides = each(padding, rank), each(stride, rank)
+    given = {"strides": strides, "padding": before * 2, "dilation": each(dilation, rank)}
     wide = computed_in(t.dtype)
     if 0 in (*shape_of(input), *shape_of(weight)):
         raise Unserved(f"input {shape_of(input)} and weight {shape_of(weight)}; expected elements")
     if transposed:
         # TVM's transposed convolutions are summed in the type of their operands.
         input, weight = t.cast(input, wide), t.cast(weight, wide)
-        result = _transposed(t, input, weight, groups, _each(output_padding, rank), given)
+        result = _transposed(t, input, weight, groups, each(output_padding, rank), given)
     else:
         out = None if dtype_of(input) == wide else wide
         result = t.emit(_FORWARD[rank](input, weight, groups=groups, out_dtype=out, **given))
@@ -75,8 +75,3 @@ def _transposed(
     given = {**given, "padding": [*before, *(max(pad, 0) for pad in behind)]}
     result = t.emit(function(input, weight, groups=groups, **given))
     return padded(t, result, [(0, 0), (0, 0), *((0, max(-pad, 0)) for pad in behind)])
-
-
-def _each(numbers: Sequence[int], rank: int) -> list[int]:
-    """A number for each axis; one stands for all."""
-    return [int(number) for number in (list(numbers) * rank if len(numbers) == 1 else numbers)]

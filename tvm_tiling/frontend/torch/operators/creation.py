@@ -21,13 +21,8 @@ def filled(t: Translation, value: Value) -> relax.Expr:
     return t.emit(op.full(relax.ShapeExpr(t.shape), value, t.dtype))
 
 
-@table("full.default")
-def _full(t: Translation, size: list[int], fill_value: float, dtype: Any) -> relax.Expr:
-    return filled(t, fill_value)
-
-
-@table("full_like.default")
-def _full_like(t: Translation, self: relax.Expr, fill_value: float, dtype: Any) -> relax.Expr:
+@table("full.default", "full_like.default")
+def _full(t: Translation, fill_value: float, dtype: Any, size: Any = None, self: Value = None) -> relax.Expr:
     return filled(t, fill_value)
 
 
@@ -41,19 +36,9 @@ def _scalar_tensor(t: Translation, s: float, dtype: Any) -> relax.Expr:
     return t.cast(s, t.dtype)
 
 
-@table("empty.memory_format")
-def _empty(t: Translation, size: list[int], dtype: Any) -> relax.Expr:
+@table("empty.memory_format", "empty_strided.default", "new_empty_strided.default")
+def _empty(t: Translation, size: list[int], dtype: Any, stride: Any = None, self: Value = None) -> relax.Expr:
     """Without content, for which zeros stand."""
-    return filled(t, 0)
-
-
-@table("empty_strided.default")
-def _empty_strided(t: Translation, size: list[int], stride: list[int], dtype: Any) -> relax.Expr:
-    return filled(t, 0)
-
-
-@table("new_empty_strided.default")
-def _new_empty_strided(t: Translation, self: relax.Expr, size: list[int], stride: list[int], dtype: Any) -> relax.Expr:
     return filled(t, 0)
 
 

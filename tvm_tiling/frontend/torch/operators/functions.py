@@ -41,23 +41,6 @@ for _name, _function in {
     _register(_name, _function)
 
 
-def _register_in_libm(name: str, function: str) -> None:
-    @table(f"{name}.default")
-    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
-        return elementwise(t, name, in_libm(function), self)
-
-
-for _name, _libm in {
-    "atanh": "atanh",
-    "erfc": "erfc",
-    "exp2": "exp2",
-    "lgamma": "lgamma",
-    "log10": "log10",
-    "log2": "log2",
-}.items():
-    _register_in_libm(_name, _libm)
-
-
 def _register_by_type(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
     """In float32 by Relax's operator, which becomes vectors; in float64, where TVM loses digits, by C's library."""
 
@@ -70,7 +53,7 @@ for _name, _function in {"cosh": op.cosh, "sinh": op.sinh, "tanh": op.tanh}.item
     _register_by_type(_name, _function)
 
 
-# ---- near 0 and near 1 ----------------------------------------------------------------------------------------------
+# ---- near 0 and near 1, and by C's library --------------------------------------------------------------------------
 
 
 def expm1(x: tirx.Expr) -> tirx.Expr:
@@ -95,14 +78,16 @@ def log1p(x: tirx.Expr) -> tirx.Expr:
     return tirx.Select(near, ratio * series, tirx.log(x + real(1, x)))
 
 
-@table("expm1.default")
-def _expm1(t: Translation, self: relax.Expr) -> relax.Expr:
-    return elementwise(t, "expm1", expm1, self)
+def _register_element(name: str, element: Callable[..., tirx.Expr]) -> None:
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr) -> relax.Expr:
+        return elementwise(t, name, element, self)
 
 
-@table("log1p.default")
-def _log1p(t: Translation, self: relax.Expr) -> relax.Expr:
-    return elementwise(t, "log1p", log1p, self)
+_register_element("expm1", expm1)
+_register_element("log1p", log1p)
+for _name in ("atanh", "erfc", "exp2", "lgamma", "log10", "log2"):
+    _register_element(_name, in_libm(_name))
 
 
 # ---- signs and whole numbers ----------------------------------------------------------------------------------------

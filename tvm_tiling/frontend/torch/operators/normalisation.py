@@ -39,14 +39,20 @@ def _batch_norm(
     eps: float,
 ) -> list[Value]:
     # The momentum concerns training.
+    result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
+    return [result, Missing("the mean of a batch"), Missing("the deviation of a batch")]
+
+
+def _by_statistics(
+    t: Translation, data: relax.Expr, weight: Value, bias: Value, mean: relax.Expr, variance: relax.Expr, eps: float
+) -> relax.Expr:
     wide = computed_in(t.dtype)
-    channels = [shape_of(input)[1]]
+    channels = [shape_of(data)[1]]
     scale, shift = _parameter(t, weight, 1, channels, wide), _parameter(t, bias, 0, channels, wide)
-    mean, variance = t.cast(running_mean, wide), t.cast(running_var, wide)
+    mean, variance = t.cast(mean, wide), t.cast(variance, wide)
     # The fields of a call's tuple are read from a variable, where simplify finds the call.
-    both = t.emit(op.nn.batch_norm(t.cast(input, wide), scale, shift, mean, variance, 1, eps, training=False))
-    result = t.emit(relax.TupleGetItem(both, 0))
-    return [t.cast(result, t.dtype), Missing("the mean of a batch"), Missing("the deviation of a batch")]
+    both = t.emit(op.nn.batch_norm(t.cast(data, wide), scale, shift, mean, variance, 1, eps, training=False))
+    return t.cast(t.emit(relax.TupleGetItem(both, 0)), t.dtype)
 
 
 @table("_native_batch_norm_legit.no_stats")
@@ -109,18 +115,13 @@ def _instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> relax.Expr:
+    if not use_input_stats:
+        return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
     shape = shape_of(input)
-    wide = computed_in(t.dtype)
-    data = t.cast(input, wide)
-    along = [1, shape[1], *[1] * (len(shape) - 2)]
-    if use_input_stats:
-        planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])
-        result = reshaped(t, _rows(t, planes, None, None, [-1], eps), shape)
-        return t.cast(_affine(t, result, weight, bias, along), t.dtype)
-    parameters = [_parameter(t, value, number, [shape[1]], wide) for value, number in ((weight, 1), (bias, 0))]
-    statistics = [t.cast(value, wide) for value in (running_mean, running_var)]
-    both = t.emit(op.nn.batch_norm(data, *parameters, *statistics, 1, eps, training=False))
-    return t.cast(t.emit(relax.TupleGetItem(both, 0)), t.dtype)
+    data = t.cast(input, computed_in(t.dtype))
+    planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])
+    result = reshaped(t, _rows(t, planes, None, None, [-1], eps), shape)
+    return t.cast(_affine(t, result, weight, bias, [1, shape[1], *[1] * (len(shape) - 2)]), t.dtype)
 
 
 @table("native_layer_norm.default")

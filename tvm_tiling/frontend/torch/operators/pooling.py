@@ -13,7 +13,7 @@ from tvm.relax import op
 
 from ..translation import Missing, Table, Translation, Unserved, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
-from .views import expanded, reshaped
+from .views import each, expanded, reshaped
 
 table = Table()
 
@@ -83,11 +83,6 @@ class _Windows:
                 start, end = np.maximum(start, 0), np.minimum(end, self.image[axis])
             total *= (end - start).reshape([-1 if a == axis else 1 for a in range(self.rank)])
         return total
-
-
-def each(numbers: Sequence[int], rank: int) -> list[int]:
-    """A number for each axis; one stands for all."""
-    return [int(number) for number in (list(numbers) * rank if len(numbers) == 1 else numbers)]
 
 
 def batched(t: Translation, data: relax.Expr, rank: int) -> relax.Expr:

@@ -39,24 +39,10 @@ def _plain(t: Translation, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return t.cast(product(t, left, right, computed_in(t.dtype)), t.dtype)
 
 
-@table("mm.default")
-def _mm(t: Translation, self: relax.Expr, mat2: relax.Expr) -> relax.Expr:
-    return _plain(t, self, mat2)
-
-
-@table("bmm.default")
-def _bmm(t: Translation, self: relax.Expr, mat2: relax.Expr) -> relax.Expr:
-    return _plain(t, self, mat2)
-
-
-@table("matmul.default")
-def _matmul(t: Translation, self: relax.Expr, other: relax.Expr) -> relax.Expr:
-    return _plain(t, self, other)
-
-
-@table("mv.default")
-def _mv(t: Translation, self: relax.Expr, vec: relax.Expr) -> relax.Expr:
-    return _plain(t, self, vec)
+@table("mm.default", "bmm.default", "matmul.default", "mv.default")
+def _matmul(t: Translation, self: relax.Expr, **other: relax.Expr) -> relax.Expr:
+    (right,) = other.values()  # the schemas name it differently
+    return _plain(t, self, right)
 
 
 @table("dot.default", "vdot.default")
@@ -95,23 +81,10 @@ def _added(
     return t.cast(result, t.dtype)
 
 
-@table("addmm.default")
-def _addmm(
-    t: Translation, self: relax.Expr, mat1: relax.Expr, mat2: relax.Expr, beta: float, alpha: float
-) -> relax.Expr:
-    return _added(t, self, mat1, mat2, beta, alpha)
-
-
-@table("addmv.default")
-def _addmv(t: Translation, self: relax.Expr, mat: relax.Expr, vec: relax.Expr, beta: float, alpha: float) -> relax.Expr:
-    return _added(t, self, mat, vec, beta, alpha)
-
-
-@table("baddbmm.default")
-def _baddbmm(
-    t: Translation, self: relax.Expr, batch1: relax.Expr, batch2: relax.Expr, beta: float, alpha: float
-) -> relax.Expr:
-    return _added(t, self, batch1, batch2, beta, alpha)
+@table("addmm.default", "addmv.default", "baddbmm.default")
+def _addmm(t: Translation, self: relax.Expr, beta: float, alpha: float, **factors: relax.Expr) -> relax.Expr:
+    left, right = factors.values()  # the schemas name them differently
+    return _added(t, self, left, right, beta, alpha)
 
 
 @table("addbmm.default")

@@ -1,4 +1,4 @@
-"""Sums, means, extremes and truth values over axes."""
+"""Sums, means, extremes and truth values over axes; running sums and products along one."""
 
 from __future__ import annotations
 
@@ -54,52 +54,52 @@ def widened(t: Translation, x: relax.Expr, dtype: str) -> relax.Expr:
     return t.cast(x, computed_in(dtype))
 
 
-@table("sum.dim_IntList")
-def _sum(t: Translation, self: relax.Expr, dim: list[int] | None, keepdim: bool, dtype: Any) -> relax.Expr:
+@table("sum.default", "sum.dim_IntList")
+def _sum(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     if t.dtype == "bool":
         return _truth(t, op.max, self, dim, keepdim, False)
     x = widened(t, self, t.dtype)
     return t.cast(over(t, op.sum, x, reduced_axes(x, dim), keepdim, 0), t.dtype)
 
 
-@table("sum.default")
-def _sum_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
-    return _sum(t, self, None, False, dtype)
-
-
-@table("mean.dim")
-def _mean(t: Translation, self: relax.Expr, dim: list[int] | None, keepdim: bool, dtype: Any) -> relax.Expr:
+@table("mean.default", "mean.dim")
+def _mean(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     x = widened(t, self, t.dtype)
     return t.cast(over(t, op.mean, x, reduced_axes(x, dim), keepdim, math.nan), t.dtype)
 
 
-@table("mean.default")
-def _mean_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
-    return _mean(t, self, None, False, dtype)
-
-
-@table("prod.dim_int")
-def _prod(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool, dtype: Any) -> relax.Expr:
+@table("prod.default", "prod.dim_int")
+def _prod(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     if t.dtype == "bool":
         return _truth(t, op.min, self, dim, keepdim, True)
     x = widened(t, self, t.dtype)
     return t.cast(over(t, op.prod, x, reduced_axes(x, dim), keepdim, 1), t.dtype)
 
 
-@table("prod.default")
-def _prod_all(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
-    return _prod(t, self, None, False, dtype)
+def _register_running(name: str, function: Callable[..., relax.Expr]) -> None:
+    @table(f"{name}.default")
+    def convert(t: Translation, self: relax.Expr, dim: int, dtype: Any) -> relax.Expr:
+        # In the type of the result: integers and bools are added up as int64 unless another type is asked for.
+        data = widened(t, self, t.dtype)
+        if t.shape and 0 not in t.shape:
+            data = t.emit(function(data, dim % len(t.shape), computed_in(t.dtype)))
+        return t.cast(data, t.dtype)
+
+
+_register_running("cumsum", op.cumsum)
+_register_running("cumprod", op.cumprod)
 
 
 # ---- variance -------------------------------------------------------------------------------------------------------
 
 
-def _variance(
-    t: Translation, x: relax.Expr, dim: Any, correction: float | None, keepdim: bool
+@table("var_mean.correction")
+def _var_mean(
+    t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool
 ) -> tuple[relax.Expr, relax.Expr]:
     """The sum of squared distances to the mean over the number of elements less `correction`; and the mean."""
-    axes = reduced_axes(x, dim)
-    x = widened(t, x, t.dtype)
+    axes = reduced_axes(self, dim)
+    x = widened(t, self, t.dtype)
     dtype, count = dtype_of(x), math.prod(shape_of(x)[axis] for axis in axes)
     mean = over(t, op.mean, x, axes, True, math.nan)
     away = t.emit(op.subtract(x, mean))
@@ -111,21 +111,11 @@ def _variance(
     return t.cast(variance, t.dtype), t.cast(mean, t.dtype)
 
 
-@table("var.correction")
-def _var(t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool) -> relax.Expr:
-    return _variance(t, self, dim, correction, keepdim)[0]
-
-
-@table("var.dim")
-def _var_unbiased(t: Translation, self: relax.Expr, dim: Any, unbiased: bool, keepdim: bool) -> relax.Expr:
-    return _variance(t, self, dim, int(unbiased), keepdim)[0]
-
-
-@table("var_mean.correction")
-def _var_mean(
-    t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool
-) -> tuple[relax.Expr, relax.Expr]:
-    return _variance(t, self, dim, correction, keepdim)
+@table("var.correction", "var.dim")
+def _var(
+    t: Translation, self: relax.Expr, dim: Any, keepdim: bool, correction: float | None = None, unbiased: bool = True
+) -> relax.Expr:
+    return _var_mean(t, self, dim, correction if unbiased else 0, keepdim)[0]
 
 
 @table("linalg_vector_norm.default")
@@ -188,44 +178,22 @@ def _place(
     return t.emit(function(data, axis=dim % len(shape), keepdims=keepdim))
 
 
-@table("amax.default")
-def _amax(t: Translation, self: relax.Expr, dim: list[int], keepdim: bool) -> relax.Expr:
-    return _extreme(t, op.max, self, dim, keepdim)
+def _register_extreme(name: str, function: Callable[..., relax.Expr], place: Callable[..., relax.Expr]) -> None:
+    @table(f"a{name}.default", f"{name}.default")
+    def extreme(t: Translation, self: relax.Expr, dim: Any = None, keepdim: bool = False) -> relax.Expr:
+        return _extreme(t, function, self, dim, keepdim)
+
+    @table(f"{name}.dim")
+    def extreme_and_place(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> tuple[relax.Expr, relax.Expr]:
+        return _extreme(t, function, self, dim, keepdim), _place(t, place, self, dim, keepdim)
+
+    @table(f"arg{name}.default")
+    def only_place(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
+        return _place(t, place, self, dim, keepdim)
 
 
-@table("amin.default")
-def _amin(t: Translation, self: relax.Expr, dim: list[int], keepdim: bool) -> relax.Expr:
-    return _extreme(t, op.min, self, dim, keepdim)
-
-
-@table("max.default")
-def _max(t: Translation, self: relax.Expr) -> relax.Expr:
-    return _extreme(t, op.max, self, None, False)
-
-
-@table("min.default")
-def _min(t: Translation, self: relax.Expr) -> relax.Expr:
-    return _extreme(t, op.min, self, None, False)
-
-
-@table("max.dim")
-def _max_dim(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> tuple[relax.Expr, relax.Expr]:
-    return _extreme(t, op.max, self, dim, keepdim), _place(t, op.argmax, self, dim, keepdim)
-
-
-@table("min.dim")
-def _min_dim(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> tuple[relax.Expr, relax.Expr]:
-    return _extreme(t, op.min, self, dim, keepdim), _place(t, op.argmin, self, dim, keepdim)
-
-
-@table("argmax.default")
-def _argmax(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
-    return _place(t, op.argmax, self, dim, keepdim)
-
-
-@table("argmin.default")
-def _argmin(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
-    return _place(t, op.argmin, self, dim, keepdim)
+_register_extreme("max", op.max, op.argmax)
+_register_extreme("min", op.min, op.argmin)
 
 
 # ---- truth values ---------------------------------------------------------------------------------------------------
@@ -239,21 +207,11 @@ def _truth(
     return t.cast(over(t, function, data, reduced_axes(x, dim), keepdim, nothing), t.dtype)
 
 
-@table("any.default")
-def _any(t: Translation, self: relax.Expr) -> relax.Expr:
-    return _truth(t, op.max, self, None, False, False)
-
-
-@table("any.dim", "any.dims")
-def _any_dim(t: Translation, self: relax.Expr, dim: Any, keepdim: bool) -> relax.Expr:
+@table("any.default", "any.dim", "any.dims")
+def _any(t: Translation, self: relax.Expr, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     return _truth(t, op.max, self, dim, keepdim, False)
 
 
-@table("all.default")
-def _all(t: Translation, self: relax.Expr) -> relax.Expr:
-    return _truth(t, op.min, self, None, False, True)
-
-
-@table("all.dim", "all.dims")
-def _all_dim(t: Translation, self: relax.Expr, dim: Any, keepdim: bool) -> relax.Expr:
+@table("all.default", "all.dim", "all.dims")
+def _all(t: Translation, self: relax.Expr, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     return _truth(t, op.min, self, dim, keepdim, True)

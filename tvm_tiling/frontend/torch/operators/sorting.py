@@ -44,25 +44,16 @@ def order(t: Translation, x: relax.Expr, dim: int, descending: bool) -> relax.Ex
     return t.emit(op.argsort(_keys(t, x, descending), axis=dim % len(shape_of(x)), descending=False, dtype="int64"))
 
 
-def _sorted(t: Translation, x: relax.Expr, dim: int, descending: bool) -> tuple[relax.Expr, relax.Expr]:
-    shape = shape_of(x)
-    if not shape or 0 in shape:
-        return x, t.emit(op.full(relax.ShapeExpr(shape), t.cast(0, "int64"), "int64"))
-    places = order(t, x, dim, descending)
-    return t.emit(op.gather_elements(x, places, dim % len(shape))), places
-
-
-@table("sort.default")
-def _sort(t: Translation, self: relax.Expr, dim: int, descending: bool) -> tuple[relax.Expr, relax.Expr]:
-    return _sorted(t, self, dim, descending)
-
-
-@table("sort.stable")
-def _sort_stable(
-    t: Translation, self: relax.Expr, stable: bool | None, dim: int, descending: bool
+@table("sort.default", "sort.stable")
+def _sort(
+    t: Translation, self: relax.Expr, dim: int, descending: bool, stable: bool | None = None
 ) -> tuple[relax.Expr, relax.Expr]:
-    """Equal elements keep their order whether that is asked for or not."""
-    return _sorted(t, self, dim, descending)
+    """The elements in order, and their places; equal ones keep their order whether that is asked for or not."""
+    shape = shape_of(self)
+    if not shape or 0 in shape:
+        return self, t.emit(op.full(relax.ShapeExpr(shape), t.cast(0, "int64"), "int64"))
+    places = order(t, self, dim, descending)
+    return t.emit(op.gather_elements(self, places, dim % len(shape))), places
 
 
 @table("topk.default")
@@ -75,7 +66,7 @@ def _topk(
     sorted: bool,
 ) -> tuple[relax.Expr, relax.Expr]:
     """The first k elements in order, be order asked for or not."""
-    values, places = _sorted(t, self, dim, largest)
+    values, places = _sort(t, self, dim, largest)
     if not t.shape:
         return values, places
     first = [t.emit(op.strided_slice(x, [dim % len(t.shape)], [0], [k])) for x in (values, places)]

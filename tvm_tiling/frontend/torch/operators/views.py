@@ -72,6 +72,11 @@ def expanded(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.E
     return value if shape_of(value) == tuple(shape) else t.emit(op.broadcast_to(value, tuple(shape)))
 
 
+def each(numbers: Sequence[int], rank: int) -> list[int]:
+    """A number for each axis; one stands for all."""
+    return [int(number) for number in (list(numbers) * rank if len(numbers) == 1 else numbers)]
+
+
 @table("repeat.default")
 def _repeat(t: Translation, self: relax.Expr, repeats: Sequence[int]) -> relax.Expr:
     # Copies as an axis of their own in front of each axis: a broadcast between two reshapes.
