@@ -6,7 +6,11 @@ Every one derives from :class:`TilingError` and its message says what was wrong,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class TilingError(Exception):
@@ -40,6 +44,14 @@ class SimulationError(TilingError, RuntimeError):
 
 class UnsupportedOperator(TilingError):
     """No schedule rule serves this operator."""
+
+
+def attempted(function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R | UnsupportedOperator:
+    """What `function` returns; where no rule serves the operator, the error that says why, not raised."""
+    try:
+        return function(*arguments, **options)
+    except UnsupportedOperator as error:
+        return error
 
 
 class DatabaseError(TilingError):

@@ -17,7 +17,7 @@ from .decide.fold.wfold import Mode
 from .decide.options import CutSource, Options
 from .decide.recorded import read_decision
 from .decide.tiling import Decision
-from .errors import HardwareError, UnsupportedOperator
+from .errors import HardwareError, UnsupportedOperator, attempted
 from .hardware.description import Hardware
 from .hardware.dot_instructions import multiplied
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
@@ -266,9 +266,8 @@ class ApplyTiling:
         for variable, func in mod.functions.items():
             if not isinstance(func, tirx.PrimFunc) or DECISION in (func.attrs or {}):
                 continue
-            try:
-                scheduled = schedule_operator(func, variable.name_hint, self.hardware, self.options)
-            except UnsupportedOperator:
+            scheduled = attempted(schedule_operator, func, variable.name_hint, self.hardware, self.options)
+            if isinstance(scheduled, UnsupportedOperator):
                 continue
             main = scheduled.main
             if not (func.attrs and "global_symbol" in func.attrs):

@@ -89,7 +89,7 @@ class _SumOfProducts:
         return element_bytes(self.types.out)
 
     def to_dict(self) -> dict[str, Any]:
-        """The operator's name and every field, as plain values for JSON; those that workloads did not have at first only
+        """The operator's name and every field, as plain values for JSON; those that workloads once did not have only
         where they say something, so that what older releases wrote stays as it is."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         for name in _ADDED:

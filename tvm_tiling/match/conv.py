@@ -15,7 +15,7 @@ from .access import Access, Index, address, linear_strides, loads, simplified, s
 from .conv_input import Channels, ConvInput, Walk, by_channel_and_row, conv_input
 from .evaluate import evaluate
 from .function import SumOfProducts, refuse, sum_of_products
-from .image_axis import ImageAxis, NoImageAxis
+from .image_axis import ImageAxis
 from .padding import without_padding
 from .program import MatchedProgram, acc_dtype, operand_type, write_back
 
@@ -112,9 +112,9 @@ def _kernel_taps(name: str, kernels: tirx.Expr, found: SumOfProducts) -> tuple[t
 
 def _image_axes(name: str, source: ConvInput) -> tuple[list[Walk], list[tuple[Walk | None, ImageAxis]]]:
     """The axes that count images, and those of depth, rows and columns."""
-    axes = [_fitted(walk, transposed=False) for walk in source.walks]
+    axes = [walk.axis(transposed=False) for walk in source.walks]
     if any(isinstance(axis, str) for axis in axes):
-        spread = [_fitted(walk, transposed=True) for walk in source.walks]
+        spread = [walk.axis(transposed=True) for walk in source.walks]
         for walk, axis, other in zip(source.walks, axes, spread, strict=True):
             if isinstance(other, str):
                 why = axis if isinstance(axis, str) else other
@@ -127,13 +127,6 @@ def _image_axes(name: str, source: ConvInput) -> tuple[list[Walk], list[tuple[Wa
     if len(rows) > 3:
         raise refuse(name, f"its kernels have {len(rows)} dimensions, at most three are served")
     return images, [(None, ImageAxis(1, 1, 1))] * (3 - len(rows)) + rows
-
-
-def _fitted(walk: Walk, *, transposed: bool) -> ImageAxis | str:
-    try:
-        return walk.axis(transposed=transposed)
-    except NoImageAxis as error:
-        return str(error)
 
 
 def _program(

@@ -35,7 +35,7 @@ class Walk:
         """The variables over a grid of `points` output rows and all taps."""
         return _over(self.row, points, self.tap, self.index.shape[1])
 
-    def axis(self, *, transposed: bool) -> ImageAxis:
+    def axis(self, *, transposed: bool) -> ImageAxis | str:
         return image_axis(self.index, self.read, self.taps, self.size, transposed=transposed)
 
 

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 
-class NoImageAxis(Exception):
-    """The rows that are read are not those of a convolution; the message says why."""
-
-
 @dataclass(frozen=True)
 class ImageAxis:
     """Rows of an axis as ConvWorkload names them, and where row 0 and tap 0 are found in the source.
@@ -40,21 +36,24 @@ class ImageAxis:
         return same and self.kernel == 1 and self.before == self.behind == 0
 
 
-def image_axis(index: np.ndarray, read: np.ndarray, taps: np.ndarray, size: int, *, transposed: bool) -> ImageAxis:
-    """The axis whose output row o and tap r read row index[o, r] of `size` where read[o, r], and zero elsewhere.
+def image_axis(
+    index: np.ndarray, read: np.ndarray, taps: np.ndarray, size: int, *, transposed: bool
+) -> ImageAxis | str:
+    """The axis whose output row o and tap r read row index[o, r] of `size` where read[o, r], and zero elsewhere; or a
+    text that says why neither a convolution nor, with `transposed`, a transposed one reads so.
 
     `index` has one output row more than `read`, to show the stride of a single one; `taps` are those that are not
-    zero in every kernel. NoImageAxis where neither a convolution nor, with `transposed`, a transposed one reads so.
+    zero in every kernel.
     """
     used = np.flatnonzero(taps)
     step = int(used[1] - used[0]) if len(used) > 1 else 1
     if not len(used) or (np.diff(used) != step).any():
-        raise NoImageAxis("the kernel's zeros do not lie at even distances")
+        return "the kernel's zeros do not lie at even distances"
     fit = _transposed if transposed else _convolution
     return fit(index[:, used], read[:, used], size, int(used[0]), step)
 
 
-def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis:
+def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis | str:
     points, kernel = read.shape
     stride = int(index[1, 0] - index[0, 0])
     if points == 1:
@@ -63,15 +62,15 @@ def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int,
     dilation = int(index[0, 1] - index[0, 0]) if kernel > 1 else 1
     linear = index[0, 0] + stride * np.arange(points)[:, None] + dilation * np.arange(kernel)
     if stride < 1 or dilation == 0 or (index != linear).any():
-        raise NoImageAxis("the rows read are not stride * (output row) + dilation * tap - padding")
+        return "the rows read are not stride * (output row) + dilation * tap - padding"
     if dilation < 0:
         index, read, dilation = index[:, ::-1], read[:, ::-1], -dilation
         tap_first, tap_step = tap_first + (kernel - 1) * tap_step, -tap_step
     inside = (index >= 0) & (index < size)
     if (read & ~inside).any():
-        raise NoImageAxis(f"row {int(index[read & ~inside][0])} is read, there are {size}")
+        return f"row {int(index[read & ~inside][0])} is read, there are {size}"
     if (inside & ~read).any():
-        raise NoImageAxis(f"row {int(index[inside & ~read][0])} of {size} counts as padding")
+        return f"row {int(index[inside & ~read][0])} of {size} counts as padding"
     first, before = max(0, int(index[0, 0])), max(0, -int(index[0, 0]))
     end = int(index[-1, -1]) + 1
     behind = max(0, end - size)
@@ -81,13 +80,13 @@ def _convolution(index: np.ndarray, read: np.ndarray, size: int, tap_first: int,
     )
 
 
-def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis:
+def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, tap_step: int) -> ImageAxis | str:
     """The axis where row = source * stride - padding + tap * dilation, the source's taps running either way."""
     points, kernel = read.shape
     index = index[:points]
     row, tap = np.nonzero(read)
     if not len(row):
-        raise NoImageAxis("no input row is read")
+        return "no input row is read"
     source = index[row, tap]
     for stride in _strides(row, tap, source, points + kernel * tap_step):
         dilation, flipped = _dilation(row - source * stride, tap, tap_step)
@@ -111,7 +110,7 @@ def _transposed(index: np.ndarray, read: np.ndarray, size: int, tap_first: int, 
             tap_first=tap_first + (kernel - 1) * tap_step if flipped else tap_first,
             tap_step=-tap_step if flipped else tap_step,
         )
-    raise NoImageAxis("the rows read are not those of a transposed convolution")
+    return "the rows read are not those of a transposed convolution"
 
 
 def _strides(row: np.ndarray, tap: np.ndarray, source: np.ndarray, most: int) -> Sequence[int]:

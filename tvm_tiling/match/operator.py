@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ..errors import UnsupportedOperator
+from ..errors import UnsupportedOperator, attempted
 from .conv import ConvProgram, conv_of, walks_over_images
 from .function import sum_of_products
 from .gemm import GemmProgram, gemm_of
@@ -20,22 +20,18 @@ def match(
     as in match_gemm, `wraps` as in sum_of_products. `keep_taps`: what is written over taps stays a convolution even so.
     """
     found = sum_of_products(func, name, wraps=wraps)
-    try:
-        conv = conv_of(found)
-    except UnsupportedOperator:
+    conv = attempted(conv_of, found)
+    if isinstance(conv, UnsupportedOperator):
         # The product would take its operands as computed ones, element by element: better to say why.
         if walks_over_images(found):
-            raise
+            raise conv
         return gemm_of(found, may_swap=may_swap)
     if keep_taps and conv.has_taps:
         return conv
     if not conv.has_taps or _is_computed_matrix(conv):
         return gemm_of(found, may_swap=may_swap)
-    try:
-        product = gemm_of(found, may_swap=may_swap)
-    except UnsupportedOperator:
-        return conv
-    return product if _reads_matrices(product) else conv
+    product = attempted(gemm_of, found, may_swap=may_swap)
+    return product if isinstance(product, GemmProgram) and _reads_matrices(product) else conv
 
 
 def _reads_matrices(product: GemmProgram) -> bool:

@@ -18,7 +18,7 @@ from ..decide.conv.tiling import ConvTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
-from ..errors import UnsupportedOperator
+from ..errors import UnsupportedOperator, attempted
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
@@ -136,14 +136,14 @@ def _schedule(
         flops = recurrence.flops
         operator = Operator(name=name, kind="recurrence", calls=len(calls), flops=flops, tiling=scheduled.tiling)
         return scheduled.main, operator, scheduled if ahead else None, place if ahead else None
-    try:
-        scheduled, program = schedule_for_weights(func, name, hardware, options, known)
-    except UnsupportedOperator:
+    served = attempted(schedule_for_weights, func, name, hardware, options, known)
+    if isinstance(served, UnsupportedOperator):
         main, tiling = decide_other(func, name, hardware)
         if tiling is None:
             return main, Operator(name=name, kind="other", calls=len(calls)), None, None
         flops = tiling.shape.flops
         return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
+    scheduled, program = served
     assert isinstance(scheduled.tiling, GemmTiling | ConvTiling)
     operator = Operator(
         name=name,

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..decide.conv.winograd import TOLERANCE
-from ..errors import HardwareError, UnsupportedOperator
+from ..errors import HardwareError, UnsupportedOperator, attempted
 
 if TYPE_CHECKING:
     import tvm
@@ -75,10 +75,10 @@ def _whole(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRModule 
     # The graph passes know the model by the name "main".
     others = {v: f for v, f in mod.functions.items() if v not in functions}
     renamed = tvm.IRModule({tvm.ir.GlobalVar("main"): func.with_attr("global_symbol", "main"), **others}, mod.attrs)
-    try:
-        scheduled, _ = lower(relax.transform.Normalize()(renamed), hardware, options)
-    except UnsupportedOperator:
+    lowered = attempted(lower, relax.transform.Normalize()(renamed), hardware, options)
+    if isinstance(lowered, UnsupportedOperator):
         return None
+    scheduled = lowered[0]
     rest = {v: f for v, f in scheduled.functions.items() if v.name_hint != "main"}
     name = variable.name_hint
     return tvm.IRModule({tvm.ir.GlobalVar(name): scheduled["main"].with_attr("global_symbol", name), **rest}, mod.attrs)
@@ -106,9 +106,10 @@ def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRM
     for variable, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
-        try:
-            scheduled = schedule_operator(func, variable.name_hint, hardware, options).main
-        except UnsupportedOperator:
-            scheduled = schedule_other(func, variable.name_hint, hardware)
-        updated.update_func(variable, scheduled.without_attr("global_symbol"))
+        served = attempted(schedule_operator, func, variable.name_hint, hardware, options)
+        if isinstance(served, UnsupportedOperator):
+            main = schedule_other(func, variable.name_hint, hardware)
+        else:
+            main = served.main
+        updated.update_func(variable, main.without_attr("global_symbol"))
     return updated

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.cuts.cut import Cut, tiling_of
-from ..decide.surroundings import Surroundings
-from ..errors import DatabaseError, HardwareError, UnsupportedOperator
+from ..decide.cuts.cut import Cut
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Job, Measured, Measurer
 from .outcome import TuneReport
 from .roofline import least_cost
 from .search import CostModel, Search, SearchRules, SearchSpace
+from .shapes.kept_cut import tiling_if_possible
 from .shapes.trials import TrialLog
 
 SEEDS = 4  # cuts of matched entries, and as many of near ones
@@ -93,12 +91,7 @@ class Tuning:
             asked: dict[str, Any] = {"target": hardware, "ahead": self.ahead, "epilogue": epilogue, "limit": SEEDS}
             known += [hit.entry.cut for hit in database.matches(workload, order="estimate", **asked)]
             known += [entry.cut for entry in database.nearest(workload, **asked)]
-        found = []
-        for cut in dict.fromkeys(known):
-            with contextlib.suppress(HardwareError, UnsupportedOperator, DatabaseError):
-                tiling_of(cut, workload, hardware, Surroundings(ahead=self.ahead))
-                found.append(cut)
-        return found
+        return [cut for cut in dict.fromkeys(known) if tiling_if_possible(cut, workload, hardware, ahead=self.ahead)]
 
     @property
     def stopped(self) -> str:

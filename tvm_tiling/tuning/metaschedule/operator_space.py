@@ -8,7 +8,7 @@ from ...decide.conv.cpu import as_product
 from ...decide.cuts.neighbourhood import Space, neighbourhood
 from ...decide.options import Options
 from ...decide.surroundings import Surroundings
-from ...errors import UnsupportedOperator
+from ...errors import TilingError, attempted
 from ...hardware.description import Hardware
 from ...match import ConvProgram, GemmProgram, match
 from ...schedules.cpu import around_conv, around_product
@@ -24,17 +24,18 @@ def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main", *, ahe
     return neighbourhood(program.workload, hardware, around=around)
 
 
+def space_if_served(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space | None:
+    """The same; None where no rule or unit of the machine serves `func`."""
+    try:
+        return space_of(func, hardware, name)
+    except TilingError:
+        return None
+
+
 def _around(program: GemmProgram | ConvProgram, name: str, ahead: bool) -> Surroundings:
     if isinstance(program, GemmProgram):
         return around_product(program, ahead)
-    return around_conv(program, _is_matrix(program, name), Options(ahead=ahead))
-
-
-def _is_matrix(program: ConvProgram, name: str) -> bool:
-    """Whether the convolution's operands can be read as those of a matrix product."""
-    if as_product(program.workload) is None:
-        return False
-    try:
-        return isinstance(match(program.func, name, may_swap=False), GemmProgram)
-    except UnsupportedOperator:
-        return False
+    matrix = as_product(program.workload) is not None and isinstance(
+        attempted(match, program.func, name, may_swap=False), GemmProgram
+    )
+    return around_conv(program, matrix, Options(ahead=ahead))

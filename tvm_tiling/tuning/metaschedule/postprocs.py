@@ -10,9 +10,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.postproc import Postproc, PyPostproc
 
 from ...decide.cuts.neighbourhood import Space
-from ...errors import TilingError
 from .annotation import PICK, SPACE, picked, plain, root_annotations
-from .operator_space import space_of
+from .operator_space import space_if_served
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
@@ -73,7 +72,4 @@ class _Operator:
 
 @functools.lru_cache(maxsize=64)
 def _known(operator: _Operator, hardware: Hardware) -> Space | None:
-    try:
-        return space_of(plain(operator.func), hardware)
-    except TilingError:
-        return None
+    return space_if_served(plain(operator.func), hardware)

@@ -14,11 +14,10 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 
 from ...decide.cuts.neighbourhood import Space
 from ...decide.cuts.record import Value
-from ...errors import TilingError
 from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of
 from .annotation import PICK, SPACE, described, root_annotations
-from .operator_space import space_of
+from .operator_space import space_if_served
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
@@ -53,13 +52,10 @@ class TilingRule(PyScheduleRule):
     def apply(self, sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> list[s_tir.Schedule]:
         """The schedule with its choices sampled, once for all blocks of the operator."""
         name, func = _only_function(sch)
-        if func is None or SPACE in root_annotations(func):
-            return [sch]
-        try:
-            space = space_of(func, self.hardware, name)
-        except TilingError:
-            return [sch]
-        sample(sch, space, name)
+        if func is not None and SPACE not in root_annotations(func):
+            space = space_if_served(func, self.hardware, name)
+            if space is not None:
+                sample(sch, space, name)
         return [sch]
 
     def clone(self) -> ScheduleRule:

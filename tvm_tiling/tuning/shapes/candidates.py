@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...decide.cuts.cut import Blocks, Cut, tiling_of
+from ...decide.cuts.cut import Blocks, Cut
 from ...decide.cuts.neighbourhood import neighbourhood
 from ...decide.gemm.traffic import operand_bytes
-from ...errors import DatabaseError, HardwareError, UnsupportedOperator
+from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from ...hardware.memory import Level
 from ...workload import GemmWorkload
+from .kept_cut import tiling_if_possible
 from .key import Workload
 from .padding import points_of
 
@@ -126,11 +127,7 @@ def queue_depth(cut: Cut, workload: Workload, hardware: Hardware) -> bool:
 
 def software(cut: Cut, workload: Workload, hardware: Hardware) -> bool:
     """There is a schedule for it."""
-    try:
-        tiling_of(cut, workload, hardware)
-    except (HardwareError, UnsupportedOperator, DatabaseError):
-        return False
-    return True
+    return tiling_if_possible(cut, workload, hardware) is not None
 
 
 LIMITS: Mapping[str, Limit] = {

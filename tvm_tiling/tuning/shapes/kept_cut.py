@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
-from ...decide.cuts.cut import Cut, cut_of, tiling_of
+from ...decide.cuts.cut import Cut, Tiling, cut_of, tiling_of
 from ...decide.surroundings import Surroundings
 from ...errors import DatabaseError, HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
@@ -23,10 +22,18 @@ def kept_cut(entry: Entry, workload: Workload, hardware: Hardware, *, ahead: boo
     as deep as the entry's were, and sums are added up over several of them.
     """
     for cut in _cuts(entry, workload):
-        with contextlib.suppress(HardwareError, UnsupportedOperator, DatabaseError):
-            tiling = tiling_of(cut, workload, hardware, Surroundings(ahead=ahead))
+        tiling = tiling_if_possible(cut, workload, hardware, ahead=ahead)
+        if tiling is not None:
             return cut if cut == entry.cut else cut_of(tiling, workload, hardware)
     return None
+
+
+def tiling_if_possible(cut: Cut, workload: Workload, hardware: Hardware, *, ahead: bool = False) -> Tiling | None:
+    """The decision that a cut stands for, None where the machine or the shape does not admit it."""
+    try:
+        return tiling_of(cut, workload, hardware, Surroundings(ahead=ahead))
+    except (HardwareError, UnsupportedOperator, DatabaseError):
+        return None
 
 
 def _cuts(entry: Entry, workload: Workload) -> Iterator[Cut]:
