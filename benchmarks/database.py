@@ -24,7 +24,7 @@ from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.report.markup import Html, join
 from tvm_tiling.report.page import Section, page, side_by_side, table, write_page
 from tvm_tiling.report.plot import Axis, Series, plot
-from tvm_tiling.tuning.machine import machine_of
+from tvm_tiling.target import hardware_of
 from tvm_tiling.tuning.measuring.measurer import Job, Measured, Measurer
 from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
@@ -212,7 +212,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write the page; 1 where the time was up before all was measured."""
     given = parsed(arguments)
-    hardware = machine_of(given.target)
+    hardware = hardware_of(given.target)
     unit = "cycles" if hardware.cpu is None else "seconds"
     sections, told = [], []
     with contextlib.ExitStack() as stack:

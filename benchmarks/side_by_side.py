@@ -18,8 +18,7 @@ from tvm_tiling.runtime.threads import own_core, use_all_cores
 from tvm_tiling.temporary import TemporaryFolder
 from tvm_tiling.tuning.measuring.builders import Builders
 from tvm_tiling.tuning.measuring.child import Child, ChildFailed
-from tvm_tiling.tuning.measuring.measurer import Job
-from tvm_tiling.tuning.measuring.request import Build, Subject
+from tvm_tiling.tuning.measuring.measurer import Build, Job, Subject
 from tvm_tiling.tuning.measuring.template import BUILDING, Template
 
 TIMING = f"{__name__}:answer"

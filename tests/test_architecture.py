@@ -44,7 +44,6 @@ LATE = {
     "tvm_tiling.model.relax_pipeline": "an entry point: TVM imports it whenever it is imported itself",
     "tvm_tiling.peak": "brings TVM, which pages of what was measured do without",
     "tvm_tiling.schedule": "rules for accelerators are loaded for one",
-    "tvm_tiling.tuning.machine": "brings TVM, which a database does without",
     "tvm_tiling.tuning.measuring.simulator": "brings TVM, which a search imports while others think",
     "tvm_tiling.tuning.metaschedule.lower_cuts": "an entry point: TVM imports it whenever it is imported itself",
     "tvm_tiling.tuning.tasks": "brings TVM and the graph passes, which tuning an operator does without",

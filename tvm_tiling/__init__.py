@@ -49,10 +49,9 @@ if TYPE_CHECKING:
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
     from .tuning.metaschedule.cost_model import TilingCostModel
     from .tuning.metaschedule.local_builder import local_builder
-    from .tuning.metaschedule.rules import schedule_rules
+    from .tuning.metaschedule.rules import schedule_rules, space_generator
     from .tuning.metaschedule.seeds import seed_database
     from .tuning.metaschedule.simulated_runs import simulator_builder, simulator_runner
-    from .tuning.metaschedule.space_generator import space_generator
     from .tuning.shapes.database import ShapeDatabase
     from .tuning.tune import tune
 
@@ -84,7 +83,7 @@ _ON_FIRST_USE = {
     "simulate": (".accel.timing.simulate", "simulate"),
     "simulator_builder": (".tuning.metaschedule.simulated_runs", "simulator_builder"),
     "simulator_runner": (".tuning.metaschedule.simulated_runs", "simulator_runner"),
-    "space_generator": (".tuning.metaschedule.space_generator", "space_generator"),
+    "space_generator": (".tuning.metaschedule.rules", "space_generator"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
     "tune": (".tuning.tune", "tune"),
     "use_all_cores": (".runtime.threads", "use_all_cores"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -25,7 +24,7 @@ from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
 from .runtime import first_kernel
 from .schedules.cpu import schedule_conv, schedule_product
-from .target import vsim_hardware
+from .target import Target, hardware_of, this_cpu
 
 __all__ = [
     "ApplyTiling",
@@ -44,30 +43,7 @@ __all__ = [
     "weights_of",
 ]
 
-Target: TypeAlias = str | Hardware | tvm.target.Target
 Operator: TypeAlias = te.Tensor | Operation | tirx.PrimFunc | tvm.IRModule
-
-
-@functools.lru_cache(maxsize=1)
-def this_cpu() -> Hardware:
-    """The machine this process runs on, detected once."""
-    return Hardware.detect()
-
-
-def hardware_of(target: Target) -> Hardware:
-    """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
-    TVM targets of these names likewise; a Hardware is itself. HardwareError for anything else."""
-    if isinstance(target, Hardware):
-        return target
-    if isinstance(target, str | tvm.target.Target) and (machine := vsim_hardware(target)) is not None:
-        return machine
-    kind = str(target.kind.name) if isinstance(target, tvm.target.Target) else target
-    if kind == "llvm":
-        return this_cpu()
-    raise HardwareError(
-        f"target {kind!r} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
-        "tvm.target.Target of kind llvm"
-    )
 
 
 def llvm_target(hardware: Hardware | None = None) -> tvm.target.Target:

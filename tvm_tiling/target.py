@@ -1,8 +1,10 @@
-"""Targets of the simulated accelerator: "vsim/<preset>", "vsim/<file.toml>", and TVM's tags of the same names."""
+"""Which machine a target means: this CPU, or a simulated accelerator, "vsim/<preset>" or "vsim/<file.toml>", which TVM
+knows by tags of the same names. No TVM is loaded for targets that are not TVM's own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import HardwareError
 from .hardware.description import Hardware
@@ -12,9 +14,34 @@ from .hardware.machine import Machine
 if TYPE_CHECKING:
     import tvm
 
+Target: TypeAlias = "str | Hardware | tvm.target.Target"
+
 PREFIX = "vsim/"
 # Of a TVM target, a preset or file; TVM keeps attributes of this kind and refuses others that it does not know.
 ATTRIBUTE = "feature.vsim.hardware"
+
+
+@functools.lru_cache(maxsize=1)
+def this_cpu() -> Hardware:
+    """The machine this process runs on, detected once."""
+    return Hardware.detect()
+
+
+def hardware_of(target: Target) -> Hardware:
+    """The machine that a target means: "llvm" is this CPU, "vsim/<preset>" and "vsim/<file.toml>" an accelerator, the
+    TVM targets of these names likewise; a Hardware is itself. HardwareError for anything else."""
+    if isinstance(target, Hardware):
+        return target
+    kind: Any = getattr(target, "kind", None)  # of a target of TVM's
+    if (kind is not None or isinstance(target, str)) and (machine := vsim_hardware(target)) is not None:
+        return machine
+    named = target if kind is None else str(kind.name)
+    if named == "llvm":
+        return this_cpu()
+    raise HardwareError(
+        f"target {named!r} is not served; accepted: 'llvm', a Hardware, 'vsim/<preset>', 'vsim/<file.toml>', or a "
+        "tvm.target.Target of kind llvm"
+    )
 
 
 def vsim_hardware(target: str | tvm.target.Target) -> Hardware | None:

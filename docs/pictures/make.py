@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 
 import tvm_tiling as tt
+from tvm_tiling.cli.bench_model import timed_model
 from tvm_tiling.cli.demo_resnet import resnet_bytes
 from tvm_tiling.cli.model_options import inputs_of
 from tvm_tiling.cli.simulated import subject_of
-from tvm_tiling.cli.timed_model import timed_model
 from tvm_tiling.report.simulation import simulation_page
 
 FOLDER = Path(__file__).parent

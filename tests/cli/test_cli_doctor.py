@@ -12,9 +12,8 @@ from pathlib import Path
 import command_line
 import pytest
 
-from tvm_tiling.cli import doctor, doctor_tvm
-from tvm_tiling.cli.doctor_packages import EXTRAS, PARTS, WRONG, check_packages, requirements
-from tvm_tiling.cli.doctor_tvm import Answer, check_tvm
+from tvm_tiling.cli import doctor, doctor_checks
+from tvm_tiling.cli.doctor_checks import EXTRAS, PARTS, WRONG, Answer, check_packages, check_tvm, requirements
 from tvm_tiling.hardware import Hardware
 
 ROOT = Path(__file__).parents[2]
@@ -153,16 +152,16 @@ def test_assumed_fields_are_named():
 
 
 def test_probe_survives_a_tvm_that_crashes_or_hangs(monkeypatch):
-    monkeypatch.setattr(doctor_tvm, "PROBE", "import os; os.kill(os.getpid(), 11)")
-    assert doctor_tvm.probe() == Answer(error="killed by signal 11")
+    monkeypatch.setattr(doctor_checks, "PROBE", "import os; os.kill(os.getpid(), 11)")
+    assert doctor_checks.probe() == Answer(error="killed by signal 11")
     told = 'print(\'["0.27", "0.1", 2, "there"]\', flush=True)'
-    monkeypatch.setattr(doctor_tvm, "PROBE", f"import os; {told}; os.kill(os.getpid(), 11)")
-    assert doctor_tvm.probe() == Answer("0.27", "0.1", 2, "there", "killed by signal 11")
-    monkeypatch.setattr(doctor_tvm, "PROBE", "raise ImportError('no libtvm')")
-    assert doctor_tvm.probe() == Answer(error="ImportError: no libtvm")
-    monkeypatch.setattr(doctor_tvm, "PROBE", "import time; time.sleep(60)")
-    monkeypatch.setattr(doctor_tvm, "PROBE_SECONDS", 0.5)
-    assert doctor_tvm.probe() == Answer(error="no answer after 0.5 s")
+    monkeypatch.setattr(doctor_checks, "PROBE", f"import os; {told}; os.kill(os.getpid(), 11)")
+    assert doctor_checks.probe() == Answer("0.27", "0.1", 2, "there", "killed by signal 11")
+    monkeypatch.setattr(doctor_checks, "PROBE", "raise ImportError('no libtvm')")
+    assert doctor_checks.probe() == Answer(error="ImportError: no libtvm")
+    monkeypatch.setattr(doctor_checks, "PROBE", "import time; time.sleep(60)")
+    monkeypatch.setattr(doctor_checks, "PROBE_SECONDS", 0.5)
+    assert doctor_checks.probe() == Answer(error="no answer after 0.5 s")
 
 
 def run(capsys, *words):

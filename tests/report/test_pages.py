@@ -22,7 +22,7 @@ from tvm_tiling.report.model import model_page
 from tvm_tiling.report.page import Cell, table
 from tvm_tiling.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Series, plot
 from tvm_tiling.report.save import page_of, result_page
-from tvm_tiling.report.sweep import sweep_page
+from tvm_tiling.report.simulation import sweep_page
 from tvm_tiling.report.timed_model import timed_from_dict, workload_text
 from tvm_tiling.report.timeline import SLICES, shades
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

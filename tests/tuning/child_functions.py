@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tvm_tiling.tuning.measuring.contest import Alone, Contest
-from tvm_tiling.tuning.measuring.request import Build, Request, Subject
+from tvm_tiling.tuning.measuring.measurer import Build, Request, Subject
 
 SECONDS = 1e-3  # of a call of the program named "good"
 

@@ -6,8 +6,8 @@ import pytest
 from shapes import VTA, gemm
 
 from tvm_tiling.tuning.measuring.measurer import Measured
+from tvm_tiling.tuning.shapes.boundary import proportional_axes
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
-from tvm_tiling.tuning.shapes.proportional import proportional_axes
 
 
 def doubled(fixed):

@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TilingError
-from ..measure import Condition, Paired, Side, StopRule, paired
+from ..hardware import Hardware
+from ..measure import Condition, Paired, Side, StopRule, machine_record, paired
 from ..runtime.threads import own_core, usable_core_count
 from .model_options import OpenSizes, inputs_of, is_executable, opened
-from .operator_table import print_report
 from .output import print_json, working
-from .timed_model import timed_model
+from .table import print_report
 
 if TYPE_CHECKING:
     from ..model.executable import Executable
+    from ..model.report import Benchmark, Report
+    from ..report.timed_model import TimedModel
+
+
+def timed_model(path: str, report: Report, measured: Benchmark, rival: Mapping[str, Any] | None = None) -> TimedModel:
+    """Measures this machine's peaks, in some two seconds. `rival`: what onnxruntime took beside it."""
+    from ..peak import measure_peak
+    from ..report.timed_model import TimedModel
+    from ..schedule import llvm_target
+
+    machine = Hardware.detect()
+    assert machine.cpu is not None
+    with working("measuring this machine's peaks"):
+        peak = measure_peak(machine.cpu, llvm_target()).to_dict()
+    return TimedModel(
+        name=Path(path).name,
+        report=report,
+        machine=machine_record(machine),
+        peak=peak,
+        spread=measured.spread,
+        runs=measured.runs,
+        rival=rival,
+    )
+
 
 SETTLE = 0.15  # seconds; onnxruntime's idle threads spin before they sleep
 # Largest difference accepted, beside the largest output: room for Winograd's rounding through many layers.

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..whole_file import refuse_unwritable
-from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of
+from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of, targets
 from .output import print_json, working
-from .preset_option import targets
 
 if TYPE_CHECKING:
     from ..tuning.shapes.database import ShapeDatabase

@@ -31,7 +31,7 @@ def command(
     """Turn a model that TVM up to 0.19 saved into a Relax module with its weights, and say what became of it."""
     import tvm
 
-    from ..frontend.relay.content import is_relay
+    from ..frontend.relay.archive import is_relay
     from ..frontend.relay.model import ACCEPTED, read_relay
     from ..frontend.relay.params import mapped
 

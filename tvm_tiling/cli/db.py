@@ -11,7 +11,7 @@ import typer
 
 from ..errors import DatabaseError
 from ..hardware import Hardware
-from ..tuning.machine import machine_of
+from ..target import hardware_of
 from ..tuning.shapes.boundary import FACTOR, LIMIT, TOLERANCE
 from ..tuning.shapes.candidates import MOST
 from ..tuning.shapes.database import ShapeDatabase
@@ -19,8 +19,8 @@ from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
 from ..tuning.shapes.random_shapes import RandomShapes
+from .model_options import presets
 from .output import examples, print_json
-from .preset_option import presets
 from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
@@ -57,7 +57,7 @@ def show(
     as_json: bool = JSON,
 ) -> None:
     """Show entries: shape, cut and cost."""
-    target = machine_of("llvm") if hardware == "llvm" else Hardware.load(hardware) if hardware else None
+    target = hardware_of("llvm") if hardware == "llvm" else Hardware.load(hardware) if hardware else None
     with _opened(url) as db:
         found: list[tuple[Fingerprint, Entry]] = []
         for entry in db.entries(target=target, kind=kind or None):
@@ -134,7 +134,7 @@ def generate(
     as_json: bool = JSON,
 ) -> None:
     """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended."""
-    from .db_progress import GenerationBar
+    from ..tuning.progress import GenerationBar
     from .operator_text import parse_product
 
     machine = _machine(hardware)
@@ -211,7 +211,7 @@ def _opened(url: str) -> ShapeDatabase:
 
 
 def _machine(hardware: str) -> Hardware:
-    return Hardware.load(hardware) if hardware else machine_of("llvm")
+    return Hardware.load(hardware) if hardware else hardware_of("llvm")
 
 
 def _of_model(path: str, machine: Hardware) -> Iterable[Any]:

@@ -15,8 +15,7 @@ from ..runtime.threads import own_core
 from .bench_model import beside_onnxruntime, check, onnxruntime_run
 from .demo_rival import SLOW, Progress, few_pairs, middle_half
 from .model_options import inputs_of
-from .operator_table import print_slowest
-from .table import print_table
+from .table import print_slowest, print_table
 
 if TYPE_CHECKING:
     from ..model.executable import Executable

@@ -16,9 +16,7 @@ from ..hardware import Cpu
 from ..hardware.detect import detect_cpu
 from ..hardware.usable import affinity, cpu_limit
 from ..model.cache_folder import CacheFolder
-from .doctor_check import Check
-from .doctor_packages import check_packages, installed_version, own_requirements
-from .doctor_tvm import check_tvm, probe
+from .doctor_checks import Check, check_packages, check_tvm, installed_version, own_requirements, probe
 from .output import print_json, working
 from .table import print_table
 

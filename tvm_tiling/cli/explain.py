@@ -16,10 +16,9 @@ from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
-from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model
+from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model, presets
 from .operator_text import Workload, parse_operator
 from .output import print_json
-from .preset_option import presets
 from .table import print_table
 
 EXAMPLES = (

@@ -9,9 +9,8 @@ from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
 from .model_options import OpenSizes, is_executable
-from .operator_table import print_decided
 from .output import print_json, working
-from .table import print_table
+from .table import print_decided, print_table
 
 if TYPE_CHECKING:
     from ..model.explain import Explanation

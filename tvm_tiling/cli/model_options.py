@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import ModelFormatError, WorkloadError
+from ..hardware.file import preset_names
 from .output import working
 
 if TYPE_CHECKING:
@@ -128,3 +129,13 @@ def arrays_of(file: str) -> dict[str, Any]:
         raise ModelFormatError(f"{file} cannot be read: {error.strerror or error}; {ACCEPTED_ARRAYS}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
         raise ModelFormatError(f"{file} holds no arrays by name, or is damaged; {ACCEPTED_ARRAYS}") from None
+
+
+def presets(incomplete: str) -> list[str]:
+    """Names of presets that begin so, for shells that complete a line."""
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def targets(incomplete: str) -> list[str]:
+    """What --target takes that begins so."""
+    return [name for name in ("llvm", *(f"vsim/{preset}" for preset in preset_names())) if name.startswith(incomplete)]

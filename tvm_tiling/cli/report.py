@@ -13,13 +13,11 @@ from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
 from ..plain_text import plain_json
 from ..whole_file import refuse_unwritable
-from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened
-from .operator_table import print_report
+from .bench_model import timed_model
+from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened, presets
 from .operator_text import OPERATORS
 from .output import print_json, working
-from .preset_option import presets
-from .table import print_table
-from .timed_model import timed_model
+from .table import print_report, print_table
 
 EXAMPLES = (
     "tvm-tiling report model.onnx -o report.html",

@@ -8,8 +8,8 @@ from ..accel.timing.simulate import simulate
 from ..report.page import write_page
 from ..report.simulation import simulation_page
 from ..whole_file import refuse_unwritable
+from .model_options import presets
 from .output import print_json, working
-from .preset_option import presets
 from .simulated import print_simulated, subject_of
 
 EXAMPLES = (

@@ -13,10 +13,10 @@ from typer.core import TyperCommand
 from ..accel.report.sweep import SweepPoint, sweep, sweep_table
 from ..errors import HardwareError
 from ..report.page import write_page
-from ..report.sweep import sweep_page
+from ..report.simulation import sweep_page
 from ..whole_file import refuse_unwritable
+from .model_options import presets
 from .output import print_json
-from .preset_option import presets
 from .simulated import subject_of
 from .table import print_table
 

@@ -1,16 +1,19 @@
-"""Tables that fit the terminal: columns side by side, closer together, or else a record for each row."""
+"""Tables that fit the terminal: columns side by side, closer together, or else a record for each row; and those of
+a model's operators."""
 
 from __future__ import annotations
 
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
+
+    from ..model.report import OperatorRecord, Report
 
 PIPE_WIDTH = 200  # columns where standard output is no terminal
 NARROW = 110  # columns of a terminal that has no room for a table's spare ones
@@ -86,3 +89,39 @@ def without_zeros(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> 
     """A table without the columns that are 0 or empty in every row, for terminals."""
     kept = [place for place in range(len(headings)) if not rows or any(row[place] not in (0, "") for row in rows)]
     return [headings[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def print_report(report: Report) -> None:
+    """Every operator with its times and its share, the slowest first; then what concerns the whole model."""
+    print_slowest(report, len(report.operators))
+    print()
+    for line in report.lines():
+        print(line)
+
+
+def print_slowest(report: Report, most: int) -> None:
+    """The operators that take longest."""
+    shown = report.operators[:most]
+    _print(shown, ("measured us", "share"), lambda o: (_us(o.measured_seconds), _percent(report.share(o))))
+    if len(report.operators) > most:
+        print(f"and {len(report.operators) - most} more")
+
+
+def print_decided(operators: Iterable[OperatorRecord]) -> None:
+    """Every operator in the order of the model, its work and its predicted time."""
+    _print(operators, ("Gop",), lambda o: (f"{o.flops / 1e9:.3g}" if o.flops else "",))
+
+
+def _print(
+    operators: Iterable[OperatorRecord], headings: tuple[str, ...], cells: Callable[[OperatorRecord], tuple[str, ...]]
+) -> None:
+    rows = [(o.name, o.form or o.kind, o.calls, _us(o.predicted_seconds), *cells(o), o.why) for o in operators]
+    print_table(("operator", "form", "calls", "predicted us", *headings, "why"), rows, spare=("why",))
+
+
+def _us(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

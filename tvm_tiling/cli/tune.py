@@ -8,10 +8,9 @@ from typing import Any
 import typer
 
 from ..errors import ModelFormatError
-from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of
+from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of, targets
 from .operator_text import OPERATORS, parse_product
 from .output import print_json
-from .preset_option import targets
 
 DATABASE = "shapes.db"
 

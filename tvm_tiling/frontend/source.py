@@ -10,7 +10,7 @@ from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT, Limits, usual
 from .bounded import refuse_excess, refuse_tuples
 from .imported import ImportedModel
-from .relay.content import is_relay
+from .relay.archive import is_relay
 from .relay.params import mapped, read_params
 
 ACCEPTED = (

@@ -11,8 +11,7 @@ from .figures import count, percent
 from .machine import machine_table
 from .markup import Html, join, tag
 from .page import Cell, Section, Tile, page, side_by_side, table, text
-from .plot import Axis, Series, plot
-from .roofline import roofs_of
+from .plot import Axis, Series, plot, roofs_of
 from .suite_result import Row, faster_peer, peer_columns, remarks, skipped_peers, speed
 
 HOW = (

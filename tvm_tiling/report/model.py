@@ -14,8 +14,7 @@ from .figures import percent, scaled, seconds, size
 from .machine import machine_table
 from .markup import Html, join, tag
 from .page import Cell, Section, Tile, folded, page, side_by_side, table, text
-from .plot import Axis, Series, plot
-from .roofline import roofs_of
+from .plot import Axis, Series, plot, roofs_of
 from .timed_model import TimedModel, workload_of, workload_text
 
 MOST_BARS = 25

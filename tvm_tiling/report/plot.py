@@ -1,10 +1,10 @@
-"""Lines and points over two axes, linear, logarithmic or of names, as SVG."""
+"""Lines and points over two axes, linear, logarithmic or of names, as SVG; and the roofs above measured speeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from .figures import scaled
 from .markup import Html, tag
@@ -138,3 +138,15 @@ def _series(series: Series, place: int, across: _Scale, up: _Scale) -> list[Html
             told = tag("title", series.told[number]) if series.told else None
             parts.append(tag("circle", told, class_=f"dot {color}", cx=x, cy=y, r=4))
     return parts
+
+
+def roofs_of(peak: Mapping[str, Any], arithmetic: float, left: float, right: float) -> list[Series]:
+    """The roof of each level of memory between two intensities; `arithmetic` in giga-operations per second."""
+    roofs = []
+    for level in peak["bandwidths"]:
+        slope = level["gbytes"]
+        ridge = arithmetic / slope
+        xs = [left, ridge, right] if left < ridge < right else [left, right]
+        points = [(x, 1e9 * min(arithmetic, x * slope)) for x in xs]
+        roofs.append(Series(f"{level['level']}, {slope:.0f} GB/s", points, line=True, dots=False))
+    return roofs

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from .outcome import cost_text
 from .session import Progress
+
+if TYPE_CHECKING:
+    from .shapes.generate import GenerationProgress
 
 Shown = TypeVar("Shown", bound="ProgressLine")
 
@@ -69,3 +72,15 @@ def note(progress: Progress) -> str:
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     return ", ".join(parts)
+
+
+class GenerationBar(ProgressLine):
+    """Shapes done, measurements, boundary shapes and the shape under way; on standard error where it is a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__("generating", "shapes")
+
+    def __call__(self, progress: GenerationProgress) -> None:
+        """Show how far it is."""
+        note = f"{progress.measured} measured, {progress.boundary} boundary shapes; {progress.shape}"
+        self._rich.update(self._task, total=progress.of, completed=progress.done, note=note)

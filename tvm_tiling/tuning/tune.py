@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WorkloadError
 from ..hardware.description import Hardware
-from .machine import Target, machine_of
+from ..target import Target, hardware_of
 from .measuring.runner import LOCAL, Runner
 from .measuring.template import BUILDING, TIMING, Template
 
@@ -56,7 +56,7 @@ def tune(
     """
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise WorkloadError(f"trials = {trials!r}, accepted: a whole number of at least 1")
-    hardware = machine_of(target)
+    hardware = hardware_of(target)
     with _started(runner, hardware) as template:
         from .tuned import tuned  # some tenths of a second, in which the template imports what it needs
 

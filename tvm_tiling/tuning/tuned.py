@@ -14,8 +14,10 @@ from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .learning.costs import LearnedCosts
 from .learning.past import past_trials
-from .measurer_of import measurer_of
-from .measuring.runner import Runner
+from .measuring.local import LocalBench, LocalMeasurer
+from .measuring.measurer import Measurer
+from .measuring.runner import LOCAL, Address, Runner
+from .measuring.simulator import SimulatorMeasurer
 from .measuring.template import Template
 from .outcome import ModelTuneReport, TuneReport
 from .progress import Bar
@@ -25,6 +27,7 @@ from .shapes.database import ShapeDatabase
 from .shapes.key import Workload
 from .shapes.trials import TrialLog
 from .tasks import tasks_of, tune_tasks
+from .workers.remote import RemoteMeasurer
 
 if TYPE_CHECKING:
     from .metaschedule.cost_model import TilingCostModel
@@ -143,3 +146,20 @@ def _operator(op: Any, hardware: Hardware, ahead: bool) -> tuple[Workload, bool,
     # What an accelerator asks for has no epilogue: its cuts are of the sums alone.
     behind = said(epilogue_of(program)) if hardware.cpu is not None else NONE
     return *asked_for(program.workload, hardware, ahead), behind
+
+
+LOCAL_AT_ONCE = 8
+PER_WORKER = 2  # jobs that are given at a time for each worker of a tracker
+
+
+def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = None) -> tuple[Measurer, int]:
+    """What measures on `hardware`, and how many jobs it had best be given at a time; processes here are forks of
+    `template` where one is under way. RunnerError for what is no runner, or a tracker that cannot be reached or has no
+    workers."""
+    if not isinstance(runner, str):
+        return runner, LOCAL_AT_ONCE
+    if runner == LOCAL:
+        local = SimulatorMeasurer() if hardware.cpu is None else LocalMeasurer(LocalBench(template=template))
+        return local, LOCAL_AT_ONCE
+    remote = RemoteMeasurer(Address.parse(runner), hardware)
+    return remote, PER_WORKER * remote.workers

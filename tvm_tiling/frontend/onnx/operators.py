@@ -20,7 +20,6 @@ from .arithmetic import CONVERTERS as ARITHMETIC
 from .einsum import CONVERTERS as EINSUM
 from .indexing import CONVERTERS as INDEXING
 from .indexing import positions
-from .norms import CONVERTERS as NORMS
 from .pools import CONVERTERS as POOLS
 from .quantized import CONVERTERS as QUANTIZED
 from .recurrent import CONVERTERS as RECURRENT
@@ -280,7 +279,6 @@ CONVERTERS: dict[str, Any] = {
     **ARITHMETIC,
     **EINSUM,
     **INDEXING,
-    **NORMS,
     **POOLS,
     **QUANTIZED,
     **RECURRENT,

@@ -6,6 +6,7 @@ Nothing is unpacked: members are looked at where they lie in the file, so that n
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -118,3 +119,16 @@ def read_archive(data: memoryview, where: str) -> Archive:
     graphs = [name for name in held if name.startswith(GRAPHS)]
     graph = (graphs[0], held[graphs[0]]) if len(graphs) == 1 else None
     return Archive(models[0], held[models[0]], tuple((name, held[name]) for name in sorted(params)), graph)
+
+
+_TEXT = re.compile(r"\s*(?:#\[\s*version\b|v0\.0\.\d|/\*|//|def\s+@|fn\s*\(|free_var\s+%|type\s+\w+)")
+_JSON = re.compile(r'\s*\{\s*"(?:root|nodes|b64ndarrays|attrs)"')
+
+
+def is_relay(data: bytes | memoryview) -> bool:
+    """Whether bytes begin as a form of Relay does that this package reads."""
+    start = bytes(data[:4096])
+    if is_tar(memoryview(data)):
+        return True
+    text = start.decode("utf-8", "replace").lstrip("\ufeff")
+    return _TEXT.match(text) is not None or _JSON.match(text) is not None

@@ -9,8 +9,7 @@ from queue import SimpleQueue
 
 from ...runtime.threads import usable_core_count
 from .child import Child, ChildFailed, ChildLost
-from .measurer import Job
-from .request import Build
+from .measurer import Build, Job
 from .template import BUILDING, Template
 
 BUILD_SECONDS = 60.0

@@ -12,8 +12,7 @@ from ...accel.plain_operator import plain_operator
 from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...schedule import Options, llvm_target, schedule_operator
-from .measurer import Job
-from .request import ENTRY, PACKING, Build
+from .measurer import ENTRY, PACKING, Build, Job
 
 
 def build(job: Job, folder: Path) -> Build:

@@ -19,9 +19,8 @@ from ...temporary import TemporaryFolder
 from .builders import BUILD_SECONDS, Builders
 from .child import Child, ChildFailed, ChildLost
 from .contest import Alone, Contest
-from .measurer import Job, Measured
+from .measurer import Build, Job, Measured, Request, Subject
 from .referee import Referee, TrialFailed
-from .request import Build, Request, Subject
 from .template import BUILDING, TIMING, Template
 
 RUN_SECONDS = 30.0

@@ -17,8 +17,8 @@ from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
 from ...runtime.threads import own_core, set_pool
 from ...workload import ConvWorkload, GemmWorkload
 from .contest import HOPELESS, QUICK, THOROUGH, Alone, Contest, contest
+from .measurer import ENTRY, PACKING, Build, Request, Subject
 from .operands import Operands
-from .request import ENTRY, PACKING, Build, Request, Subject
 
 ALONE = StopRule(least_pairs=7, most_pairs=60, most_seconds=0.5, spread=0.01)
 STALE = 0x7F  # every byte of a result before it is computed: no number, or one that no answer has all over

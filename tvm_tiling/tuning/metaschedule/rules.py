@@ -17,7 +17,9 @@ from ...decide.cuts.record import Value
 from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of
 from .annotation import PICK, SPACE, described, root_annotations
+from .mutators import MutateCut
 from .operator_space import space_if_served
+from .postprocs import VerifyCut
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
@@ -93,3 +95,15 @@ def likelihoods(space: Space) -> dict[str, list[float]]:
 def _only_function(sch: s_tir.Schedule) -> tuple[str, tirx.PrimFunc | None]:
     functions = [(g.name_hint, f) for g, f in sch.mod.functions.items() if isinstance(f, tirx.PrimFunc)]
     return functions[0] if len(functions) == 1 else ("", None)
+
+
+def space_generator(target: Target = "llvm") -> Any:
+    """A space generator for `ms.tune_tir`, `relax_integration.tune_relax` and any other tuner: :func:`schedule_rules`
+    with the move among their choices, and the check that choices go together. Target as in tiling_schedule."""
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.space_generator.PostOrderApply(
+        sch_rules=schedule_rules(target),
+        postprocs=[VerifyCut(hardware_of(target))],
+        mutator_probs={MutateCut(): 1.0},
+    )

@@ -20,8 +20,8 @@ from ...decide.tiling import GemmTiling
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
+from ...target import Target, hardware_of
 from ...whole_file import whole_file
-from ..machine import Target, machine_of
 from ..measuring.measurer import Measurer
 from ..measuring.steady import measurer_for_shapes
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
@@ -105,7 +105,7 @@ class ShapeDatabase:
         names what is fused behind, `ahead` says that weights arrive packed: both are part of the key. A matrix engine
         takes a pointwise convolution as a product: there it is kept, and found, as that one.
         """
-        hardware = machine_of(target)
+        hardware = hardware_of(target)
         workload = as_scheduled(workload, hardware)
         entry = Entry(
             workload=workload,
@@ -120,7 +120,7 @@ class ShapeDatabase:
 
     def add_many(self, entries: Iterable[Entry], *, target: Target) -> None:
         """Keep many measured shapes, all of them or, after an error, none."""
-        hardware = machine_of(target)
+        hardware = hardware_of(target)
         found = list(entries)
         self._store.write(lambda connection: put_entries(connection, found, hardware))
 
@@ -159,7 +159,7 @@ class ShapeDatabase:
         their proportion to sizes. `measurer` is the target's own where it is left out. `progress` is told of every
         measurement. Called again with the same arguments it goes on where it was ended.
         """
-        hardware = machine_of(target)
+        hardware = hardware_of(target)
         drawn = [random] if isinstance(random, RandomShapes) else random
         found = [*shapes, *(workload for some in drawn for workload in some.workloads(hardware))]
         workloads = [as_scheduled(workload, hardware) for workload in found]
@@ -201,7 +201,7 @@ class ShapeDatabase:
         if order not in ORDERS:
             raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
         with self._store.read() as connection:
-            wanted = _wanted(connection, workload, machine_of(target), epilogue, ahead)
+            wanted = _wanted(connection, workload, hardware_of(target), epilogue, ahead)
             return hits(connection, wanted, order, limit) if wanted else []
 
     def nearest(
@@ -209,7 +209,7 @@ class ShapeDatabase:
     ) -> list[Entry]:
         """Up to `limit` entries of the same key, those first whose axes differ least, multiples or not."""
         with self._store.read() as connection:
-            wanted = _wanted(connection, workload, machine_of(target), epilogue, ahead)
+            wanted = _wanted(connection, workload, hardware_of(target), epilogue, ahead)
             return nearest(connection, wanted, limit) if wanted else []
 
     def cut_for(self, workload: Workload, hardware: Hardware, ahead: bool = False, epilogue: str = "") -> Cut | None:
@@ -232,7 +232,7 @@ class ShapeDatabase:
         if kind is not None:
             query = query.where(ENTRIES.c.kind == kind)
         if target is not None:
-            query = query.where(FINGERPRINTS.c.digest == fingerprint_of(machine_of(target)).digest)
+            query = query.where(FINGERPRINTS.c.digest == fingerprint_of(hardware_of(target)).digest)
         query = query.order_by(KEYS.c.fingerprint_id, KEYS.c.id, ENTRIES.c.id)
         machines: dict[str, Fingerprint] = {}
         keys: dict[str, ShapeKey] = {}

@@ -22,13 +22,12 @@ from ...hardware.description import Hardware
 from ...plain_text import plain_json
 from ..measuring.measurer import Job, Measured, Measurer
 from ..roofline import least_cost
-from .boundary import Reduction, boundary_shapes
+from .boundary import Reduction, boundary_shapes, proportional_axes
 from .candidates import MOST, candidates
 from .entries import Entry, compact, cut_from_text, put_entries, text
 from .fingerprint import fingerprint_of
 from .kept_cut import kept_cut
 from .key import ShapeKey, Workload, extents_of, key_of, workload_from_dict
-from .proportional import proportional_axes
 from .schema import JOBS, MEASUREMENTS
 from .store import Store
 

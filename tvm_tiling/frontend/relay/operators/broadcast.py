@@ -10,7 +10,7 @@ from tvm.relax import op
 
 from ....lowering.divisors import checked_divisors
 from ..operands import Operands, Value, dtype_of, is_integer, shape_of
-from ..releases import WHERE_SPREADS, before, since
+from ..tree import WHERE_SPREADS, before, since
 
 _SAME = (
     "add bitwise_and bitwise_or bitwise_xor divide equal floor_divide floor_mod greater greater_equal left_shift less "

@@ -8,7 +8,7 @@ from tvm import relax, topi
 from tvm.relax import op
 
 from ..operands import Operands, Value, dtype_of, shape_of
-from ..releases import INPUTS_FIRST, before
+from ..tree import INPUTS_FIRST, before
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, topi
 
 from ..operands import Operands, Value, dtype_of, numbers, shape_of
-from ..releases import RESIZE_MODES, before
+from ..tree import RESIZE_MODES, before
 from .convolution import check_layout
 
 _SPACE = {1: "W", 2: "HW", 3: "DHW"}

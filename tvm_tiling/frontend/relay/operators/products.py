@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ..operands import Operands, Value, axis_in, dtype_of, shape_of
-from ..releases import BATCH_MATMUL_FLAGS, before, since
+from ..tree import BATCH_MATMUL_FLAGS, before, since
 
 
 def turned(matrix: relax.Expr) -> relax.Expr:

@@ -13,7 +13,17 @@ from .convolution import convolved, transposed
 from .elementwise import fixed_point as times_fixed_point
 from .pooling import pooled
 from .products import product, turned
-from .qnn_scaling import Scale, centred, fixed_point, parameter, requantized, saturated, scale_of
+from .qnn_scaling import (
+    Scale,
+    centred,
+    dequantized,
+    fixed_point,
+    parameter,
+    quantized,
+    requantized,
+    saturated,
+    scale_of,
+)
 
 
 def _centred_pair(call: Operands, axis: int) -> tuple[relax.Expr, relax.Expr]:
@@ -215,7 +225,24 @@ def _softmax(call: Operands) -> Value:
     return requantized(call, result, eighth, target, "int8")
 
 
+def _hardswish(x: relax.Expr) -> relax.Expr:
+    six = constant(6, "float32")
+    return op.multiply(x, op.divide(op.clip(op.add(x, constant(3, "float32")), 0, 6), six))
+
+
+def _through_reals(function: Callable[[relax.Expr], relax.Expr]) -> Callable[[Operands], Value]:
+    """The function of the real number that an integer stands for, as an integer of the result's scale."""
+
+    def convert(call: Operands) -> Value:
+        x = call.tensor(0)
+        real = call.emit(function(dequantized(call, x, scale_of(call, 1))))
+        return quantized(call, real, scale_of(call, 3), dtype_of(x))
+
+    return convert
+
+
 OPERATORS: dict[str, Callable[[Operands], Value]] = {
+    "qnn.abs": _through_reals(op.abs),
     "qnn.add": _sum(op.add, 1),
     "qnn.avg_pool2d": _avg_pool2d,
     "qnn.batch_matmul": _batch_matmul,
@@ -223,8 +250,16 @@ OPERATORS: dict[str, Callable[[Operands], Value]] = {
     "qnn.conv2d": _conv2d,
     "qnn.conv2d_transpose": _conv2d_transpose,
     "qnn.dense": _dense,
+    "qnn.erf": _through_reals(op.erf),
+    "qnn.exp": _through_reals(op.exp),
+    "qnn.hardswish": _through_reals(_hardswish),
     "qnn.leaky_relu": _leaky_relu,
+    "qnn.log": _through_reals(op.log),
     "qnn.mul": _mul,
+    "qnn.rsqrt": _through_reals(op.rsqrt),
+    "qnn.sigmoid": _through_reals(op.sigmoid),
     "qnn.softmax": _softmax,
+    "qnn.sqrt": _through_reals(op.sqrt),
     "qnn.subtract": _sum(op.subtract, -1),
+    "qnn.tanh": _through_reals(op.tanh),
 }

@@ -1,9 +1,11 @@
-"""Order: sorted elements, their places, and the largest ones."""
+"""Order along an axis: sorted and largest elements, sequences of several lengths, and a window that moves with the
+calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from tvm import topi
 from tvm.relax import op
 
 from ..operands import Operands, Value, axis_in, numbers, shape_of
@@ -38,9 +40,33 @@ def _topk(call: Operands) -> Value:
     )
 
 
+def _sequence_mask(call: Operands) -> Value:
+    return call.te(topi.sequence_mask, call.tensor(0), call.tensor(1), call["mask_value"], int(call["axis"]))
+
+
+def _reverse_sequence(call: Operands) -> Value:
+    x = call.tensor(0)
+    time, batch = (axis_in(call[name], len(shape_of(x))) for name in ("seq_axis", "batch_axis"))
+    lengths = call.positions(call.tensor(1), shape_of(x)[time] + 1, wraps=False, called="length")
+    return call.te(topi.reverse_sequence, x, lengths, time, batch)
+
+
+def _fifo_buffer(call: Operands) -> Value:
+    """The last elements of what was held and what is new, along one axis."""
+    new, held = call.tensor(0), call.tensor(1)
+    shape = shape_of(held)
+    axis = axis_in(call["axis"], len(shape))
+    both = call.emit(op.concat([held, new], axis))
+    total = shape_of(both)[axis]
+    return op.strided_slice(both, [axis], [total - shape[axis]], [total], [1])
+
+
 OPERATORS: dict[str, Callable[[Operands], Value]] = {
     "argsort": _argsort,
     "dyn.topk": _topk,
+    "nn.fifo_buffer": _fifo_buffer,
+    "reverse_sequence": _reverse_sequence,
+    "sequence_mask": _sequence_mask,
     "sort": _sort,
     "topk": _topk,
 }
