@@ -35,7 +35,6 @@ from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import machine_record
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
-from tvm_tiling.tuning.learning.residual import pairwise_accuracy, peak_at
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.shapes.key import workload_from_dict
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
@@ -231,6 +230,26 @@ def evaluate(groups: Sequence[Group], with_theirs: bool) -> dict[str, dict[str, 
             by_model = {name: figures([given[place] for place in own], of_kind) for name, given in scores.items()}
             found[kind.__name__] = {**by_model, "measured, by the passes between": ceiling(of_kind)}
     return found
+
+
+def pairwise_accuracy(
+    scores: np.ndarray, costs: np.ndarray, apart: float = 0.02, among: np.ndarray | None = None
+) -> float:
+    """The share of pairs of cuts, whose costs differ by `apart` at least, that `scores`, smaller is better, order
+    rightly; nan without such a pair. `among`: of all cuts by all cuts, which pairs count."""
+    first, second = np.triu_indices(len(costs), 1)
+    differ = np.abs(np.log(costs[first] / costs[second])) >= apart
+    if among is not None:
+        differ &= among[first, second]
+    first, second = first[differ], second[differ]
+    if not len(first):
+        return float("nan")
+    return float(np.mean((scores[first] < scores[second]) == (costs[first] < costs[second])))
+
+
+def peak_at(count: int, scores: np.ndarray, costs: np.ndarray) -> float:
+    """The best speed among the `count` cuts with the smallest scores, as part of the best of all."""
+    return float(costs.min() / costs[np.argsort(scores, kind="stable")[:count]].min())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,8 +16,6 @@ from typing import Any
 
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import (
-    UNKNOWN_LAST_LEVEL,
-    CacheFlush,
     Condition,
     Paired,
     Side,
@@ -37,6 +35,7 @@ from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.whole_file import refuse_unwritable
 
 from . import spinning
+from .cache_flush import UNKNOWN_LAST_LEVEL, CacheFlush
 from .operands import Operands, random_operands
 from .peers import DEFAULT_PEERS, Ours, Peer, Prepared, get_peer
 from .result import earlier_entries, write_whole

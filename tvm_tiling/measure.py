@@ -13,7 +13,6 @@ import os
 import platform
 import statistics
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .hardware.description import Hardware
-from .runtime.threads import usable_core_count, usable_processors
+from .runtime.threads import usable_core_count
 
 Run = Callable[[], object]
 
@@ -42,7 +41,6 @@ WARM_UP = 1e-3  # seconds of untimed calls before a warm sample: a core that sle
 ALWAYS_PAIRS = 3  # a median of fewer is none
 RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices matter little
 MOST_RETAKES = 5
-UNKNOWN_LAST_LEVEL = 32 << 20  # bytes, where the machine hides its caches
 RECORDED_PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "onnx")
 
 
@@ -328,30 +326,6 @@ def first_line(error: BaseException) -> str:
     """An error in one line, for a result's reason."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-class CacheFlush:
-    """Empties the caches of every usable core by streaming through a buffer twice as large as the last level.
-
-    One thread on each does it, for a core's own levels are out of the others' reach.
-    """
-
-    def __init__(self, last_level_bytes: int = UNKNOWN_LAST_LEVEL) -> None:
-        import numpy as np
-
-        self._buffer = np.ones(2 * last_level_bytes // 8)
-
-    def __call__(self) -> None:
-        threads = [threading.Thread(target=self._stream, args=(cpu,)) for cpu in usable_processors()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _stream(self, cpu: int) -> None:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {cpu})  # of this thread alone
-        self._buffer.max()
 
 
 def _cpu_model() -> str:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from tvm_tiling import measure
+from benchmarks import cache_flush
 from tvm_tiling.measure import (
     Condition,
     Paired,
@@ -219,8 +219,8 @@ def test_machine_record_names_what_a_result_depends_on():
 
 def test_flush_reads_more_than_the_last_level(monkeypatch):
     read = []
-    monkeypatch.setattr(measure, "usable_processors", lambda: (0, 1, 2))
-    flush = measure.CacheFlush(last_level_bytes=1 << 16)
+    monkeypatch.setattr(cache_flush, "usable_processors", lambda: (0, 1, 2))
+    flush = cache_flush.CacheFlush(last_level_bytes=1 << 16)
     monkeypatch.setattr(flush, "_stream", lambda cpu: read.append((cpu, flush._buffer.nbytes)))
     flush()
     assert sorted(read) == [(cpu, 1 << 17) for cpu in (0, 1, 2)]

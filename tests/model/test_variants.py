@@ -44,7 +44,7 @@ def test_every_size_has_its_variant(compiled):
     assert [variant.signature.input_shapes for variant in compiled.variants] == [((1, 24),), ((4, 24),), ((9, 24),)]
     for count in (1, 4, 9, 4, 1):
         check(compiled, count)
-    assert compiled.signature_lines().count("outputs: output") == 3
+    assert all("outputs: output" in variant.signature.lines() for variant in compiled.variants)
 
 
 def test_another_size_is_refused_with_those_that_are_there(compiled):

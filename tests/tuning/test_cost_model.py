@@ -10,9 +10,10 @@ import pytest
 from tvm import s_tir, te
 
 import tvm_tiling as tt
+from benchmarks.cost_model import pairwise_accuracy, peak_at
 from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
-from tvm_tiling.tuning.learning.residual import LEAST, Residual, Sample, pairwise_accuracy, peak_at
+from tvm_tiling.tuning.learning.residual import LEAST, Residual, Sample
 from tvm_tiling.tuning.metaschedule.cost_model import UNKNOWN, ScheduleScores
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
 from tvm_tiling.tuning.metaschedule.rules import sample

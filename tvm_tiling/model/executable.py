@@ -115,10 +115,6 @@ class Executable:
             ],
         }
 
-    def signature_lines(self) -> list[str]:
-        """One line for each input, and one for the outputs; for several variants, one after the other."""
-        return [line for variant in self.variants for line in variant.signature.lines()]
-
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:

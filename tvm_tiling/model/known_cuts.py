@@ -46,6 +46,19 @@ class KnownCuts:
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+class Asked:
+    """A source of cuts that knows none, and remembers the `workloads` that it was asked for, each once."""
+
+    def __init__(self) -> None:
+        self.workloads: dict[GemmWorkload | ConvWorkload, None] = {}
+
+    def cut_for(
+        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
+    ) -> None:
+        """None; `workload` is remembered."""
+        self.workloads.setdefault(workload)
+
+
 def known_cuts(database: Any) -> KnownCuts | None:
     """`database` as compile() takes it; DatabaseError for what knows no cuts."""
     if database is None:

@@ -13,6 +13,7 @@ from ...frontend import ImportedModel
 from ...hardware.description import Hardware
 from ...schedule import Options
 from ...workload import ConvWorkload, GemmWorkload
+from ..known_cuts import Asked
 from ..passes.dataflow import is_op
 from .compile import functions_for
 from .partition import recorded_operator
@@ -27,19 +28,6 @@ class AcceleratedOperator:
     workload: GemmWorkload | ConvWorkload
 
 
-class _Asked:
-    """A source of cuts that knows none, and remembers what it was asked for first."""
-
-    def __init__(self) -> None:
-        self.workload: GemmWorkload | ConvWorkload | None = None
-
-    def cut_for(
-        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
-    ) -> None:
-        """None; `workload` is remembered."""
-        self.workload = self.workload or workload
-
-
 def accelerated_operators(
     imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None
 ) -> list[AcceleratedOperator]:
@@ -49,10 +37,10 @@ def accelerated_operators(
     calls = Counter(value.args[0] for value in values if is_op(value, "call_tir"))
     found = []
     for variable, count in calls.items():
-        asked, func = _Asked(), mod[variable]
+        asked, func = Asked(), mod[variable]
         if not isinstance(func, tirx.PrimFunc):
             continue
         recorded = recorded_operator(func, variable.name_hint, hardware, Options(cuts=asked))
-        if recorded.program is not None and asked.workload is not None:
-            found.append(AcceleratedOperator(variable.name_hint, count, asked.workload))
+        if recorded.program is not None and asked.workloads:
+            found.append(AcceleratedOperator(variable.name_hint, count, next(iter(asked.workloads))))
     return found

@@ -160,23 +160,3 @@ class Residual:
 def _safe(names: Sequence[str]) -> list[str]:
     """Names as XGBoost allows them."""
     return [name.replace("[", "(").replace("]", ")").replace("<", "lt") for name in names]
-
-
-def pairwise_accuracy(
-    scores: np.ndarray, costs: np.ndarray, apart: float = 0.02, among: np.ndarray | None = None
-) -> float:
-    """The share of pairs of cuts, whose costs differ by `apart` at least, that `scores`, smaller is better, order
-    rightly; nan without such a pair. `among`: of all cuts by all cuts, which pairs count."""
-    first, second = np.triu_indices(len(costs), 1)
-    differ = np.abs(np.log(costs[first] / costs[second])) >= apart
-    if among is not None:
-        differ &= among[first, second]
-    first, second = first[differ], second[differ]
-    if not len(first):
-        return float("nan")
-    return float(np.mean((scores[first] < scores[second]) == (costs[first] < costs[second])))
-
-
-def peak_at(count: int, scores: np.ndarray, costs: np.ndarray) -> float:
-    """The best speed among the `count` cuts with the smallest scores, as part of the best of all."""
-    return float(costs.min() / costs[np.argsort(scores, kind="stable")[:count]].min())

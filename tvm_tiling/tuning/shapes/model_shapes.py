@@ -8,26 +8,16 @@ from typing import Any
 from ...frontend import load_model
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
+from ...model.known_cuts import Asked
 from ...model.pipeline import decided
 from ...schedule import Options, this_cpu
 from .key import Workload
 
 
-class _Asked:
-    """A source of cuts that knows none, and remembers what it was asked for."""
-
-    def __init__(self) -> None:
-        self.workloads: dict[Workload, None] = {}
-
-    def cut_for(self, workload: Workload, hardware: Hardware, ahead: bool = False, epilogue: str = "") -> None:
-        """None; `workload` is remembered."""
-        self.workloads.setdefault(workload)
-
-
 def model_workloads(model: Any, hardware: Hardware, **options: Any) -> list[Workload]:
     """The distinct products and convolutions of a model in the order of their calls, as this CPU would compute them;
     for an accelerator that does not take their types, in int8. `options` as load_model has them."""
-    asked = _Asked()
+    asked = Asked()
     decided(load_model(model, **options).module, this_cpu(), Options(cuts=asked))
     found = list(asked.workloads)
     if hardware.cpu is not None:
