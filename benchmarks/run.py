@@ -28,7 +28,7 @@ from tvm_tiling.measure import (
     timed,
 )
 from tvm_tiling.peak import Peak, measure_peak
-from tvm_tiling.report.comparison import comparison_page
+from tvm_tiling.report.comparison_page import comparison_page
 from tvm_tiling.report.page import write_page
 from tvm_tiling.report.suite_result import FORMAT, VERSION, Row
 from tvm_tiling.runtime.threads import bind_workers, own_core

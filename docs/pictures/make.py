@@ -15,7 +15,7 @@ from tvm_tiling.cli.bench_model import timed_model
 from tvm_tiling.cli.demo_resnet import resnet_bytes
 from tvm_tiling.cli.model_options import inputs_of
 from tvm_tiling.cli.simulated import subject_of
-from tvm_tiling.report.simulation import simulation_page
+from tvm_tiling.report.simulation_page import simulation_page
 
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parents[1] / "tests" / "report"))

@@ -16,7 +16,7 @@ from benchmarks.suite import Case, SuiteError
 from benchmarks.summary import geometric_mean, summaries, summarize
 from tvm_tiling.measure import Condition, Paired, StopRule, Timing
 from tvm_tiling.peak import Bandwidth, Peak
-from tvm_tiling.report.comparison import comparison_page
+from tvm_tiling.report.comparison_page import comparison_page
 from tvm_tiling.report.suite_result import faster_peer, peer_columns, remarks, skipped_peers
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

@@ -16,7 +16,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from tvm_tiling.errors import TilingError
 from tvm_tiling.frontend import load_model
-from tvm_tiling.frontend.onnx.model import import_onnx  # noqa: F401  loaded once, before the processes part
+from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  loaded once, before the processes part
 from tvm_tiling.frontend.onnx.values import VALUE_INPUTS
 from tvm_tiling.model.compile import compile_model
 

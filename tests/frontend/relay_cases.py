@@ -13,7 +13,7 @@ from tvm import relax
 
 import tvm_tiling as tt
 from tvm_tiling.frontend import ImportedModel
-from tvm_tiling.frontend.relay.model import read_relay
+from tvm_tiling.frontend.relay.import_relay import read_relay
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from relay_cases import Case, check
 from tvm import ir, relax
 
-from tvm_tiling.frontend.relay.model import read_relay
+from tvm_tiling.frontend.relay.import_relay import read_relay
 
 RNG = np.random.default_rng(0)
 X1 = RNG.normal(size=(1, 2, 5)).astype("float32")

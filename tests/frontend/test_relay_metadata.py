@@ -11,7 +11,7 @@ from relay_json import AttributeWriter
 from tvm_tiling.errors import ModelFormatError, TilingError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
 from tvm_tiling.frontend.relay.attributes import OPERATORS, with_defaults
-from tvm_tiling.frontend.relay.model import parsed
+from tvm_tiling.frontend.relay.import_relay import parsed
 from tvm_tiling.frontend.relay.nodes import Nodes
 from tvm_tiling.frontend.relay.parser import divide_metadata, parse_program
 from tvm_tiling.frontend.relay.tree import Call, in_order

@@ -11,7 +11,7 @@ from relay_files import DENSE, B, W, dense_result, params_bytes, tar_bytes
 
 from tvm_tiling.errors import ModelFormatError
 from tvm_tiling.frontend import load_model
-from tvm_tiling.frontend.relay.model import read_relay
+from tvm_tiling.frontend.relay.import_relay import read_relay
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3)).astype("float32")

@@ -10,7 +10,7 @@ from relay_reference import convolution, pool, quantized, requantized, transpose
 import tvm_tiling as tt
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.frontend import load_model
-from tvm_tiling.frontend.relay.model import read_relay
+from tvm_tiling.frontend.relay.import_relay import read_relay
 from tvm_tiling.frontend.relay.operators.qnn_scaling import fixed_point
 
 RNG = np.random.default_rng(0)

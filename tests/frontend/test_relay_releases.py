@@ -14,7 +14,7 @@ from relay_json import json_of
 from relay_reference import transposed
 
 from tvm_tiling.frontend import load_model
-from tvm_tiling.frontend.relay.model import read_relay
+from tvm_tiling.frontend.relay.import_relay import read_relay
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 3)).astype("float32")

@@ -11,7 +11,7 @@ from relay_files import JsonWriter
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
-from tvm_tiling.frontend.relay.model import read_relay
+from tvm_tiling.frontend.relay.import_relay import read_relay
 from tvm_tiling.frontend.relay.parser import parse_program
 
 RNG = np.random.default_rng(0)

@@ -30,7 +30,7 @@ from onnx_judge import by_onnxruntime, by_package, by_reference
 from onnx_layers import LAYERS
 
 from tvm_tiling.errors import TilingError
-from tvm_tiling.frontend.onnx.model import import_onnx  # noqa: F401  loaded once, before the processes part
+from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  loaded once, before the processes part
 
 Arrays = Mapping[str, np.ndarray]
 SECONDS = 120  # of processor time, for one graph

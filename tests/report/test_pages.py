@@ -18,11 +18,11 @@ from tvm_tiling.hardware import Hardware
 from tvm_tiling.report.bars import Bar, bars
 from tvm_tiling.report.figures import percent, scaled, seconds, size
 from tvm_tiling.report.markup import Html, join, tag
-from tvm_tiling.report.model import model_page
+from tvm_tiling.report.model_page import model_page
 from tvm_tiling.report.page import Cell, table
 from tvm_tiling.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Series, plot
 from tvm_tiling.report.save import page_of, result_page
-from tvm_tiling.report.simulation import sweep_page
+from tvm_tiling.report.simulation_page import sweep_page
 from tvm_tiling.report.timed_model import timed_from_dict, workload_text
 from tvm_tiling.report.timeline import SLICES, shades
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

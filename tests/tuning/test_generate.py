@@ -10,8 +10,8 @@ from shapes import CPU, VTA, conv, gemm
 from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.tuning.least_cost import least_cost
 from tvm_tiling.tuning.measuring.measurer import Measured
-from tvm_tiling.tuning.roofline import least_cost
 from tvm_tiling.tuning.shapes.candidates import LIMITS, candidates, refused_by
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.random_shapes import RANGES, RandomShapes

@@ -32,7 +32,7 @@ def command(
     import tvm
 
     from ..frontend.relay.archive import is_relay
-    from ..frontend.relay.model import ACCEPTED, read_relay
+    from ..frontend.relay.import_relay import ACCEPTED, read_relay
     from ..frontend.relay.params import mapped
 
     refuse_unwritable(output)

@@ -132,7 +132,7 @@ def _ratio(value: float | None) -> str:
 def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str], output: str, as_json: bool) -> None:
     from ..accel.timing.simulate import simulate
     from ..report.page import write_page
-    from ..report.simulation import simulation_page
+    from ..report.simulation_page import simulation_page
     from .simulated import print_simulated, subject_of
 
     if hardware and Hardware.load(hardware).cpu is not None:

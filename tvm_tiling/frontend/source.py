@@ -90,13 +90,13 @@ def _from_object(
         refuse_tuples(model, limits, _GIVEN)
         return import_relax(model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN)
     if kind in ("module", "program"):
-        from .torch import model as torch_model
+        from .torch import import_torch
 
         _refuse_options(options, ("shapes", "params"), "a PyTorch model is exported with its shapes and weights")
         if kind == "module":
             _refuse_options(options, ("batch", "dims"), "a torch.nn.Module is exported for its example_inputs")
-            return torch_model.import_module(model, example_inputs, where=_GIVEN)
-        return torch_model.import_program(model, batch=batch, dims=options["dims"], where=_GIVEN)
+            return import_torch.import_module(model, example_inputs, where=_GIVEN)
+        return import_torch.import_program(model, batch=batch, dims=options["dims"], where=_GIVEN)
     raise ModelFormatError(f"the model is a {type(model).__name__}; accepted: {ACCEPTED}")
 
 
@@ -125,7 +125,7 @@ def _from_bytes(
     view: memoryview, where: str, folder: Path | None, options: dict[str, Any], params: Any, limits: Limits
 ) -> ImportedModel:
     if is_relay(view):
-        from .relay.model import import_relay
+        from .relay.import_relay import import_relay
 
         _refuse_options(options, ("dims",), "Relay gives open dimensions no names")
         return import_relay(
@@ -145,7 +145,7 @@ def _from_bytes(
 
 def _onnx_importer(where: str) -> Callable[..., ImportedModel]:
     try:
-        from .onnx.model import import_onnx
+        from .onnx.import_onnx import import_onnx
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != "onnx":
             raise

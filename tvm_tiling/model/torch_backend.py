@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ..errors import LeftToTorch, TilingError, UnsupportedOperator
-from ..frontend.torch.model import decomposed, import_decomposed
+from ..frontend.torch.import_torch import decomposed, import_decomposed
 from ..runtime.arrays import torch_array, torch_tensor
 from ..schedule import Options, hardware_of
 from .build import Kernels

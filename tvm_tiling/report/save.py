@@ -13,10 +13,10 @@ from ..measure import machine_record
 from ..model.accel.report import AcceleratorReport
 from ..model.report import Report
 from . import suite_result, timed_model
-from .comparison import comparison_page
-from .model import model_page
+from .comparison_page import comparison_page
+from .model_page import model_page
 from .page import write_page
-from .simulation import accelerator_page, simulation_page
+from .simulation_page import accelerator_page, simulation_page
 from .timed_model import TimedModel, timed_from_dict
 
 ACCEPTED = (

@@ -10,9 +10,9 @@ from typing import Any
 from ..decide.cuts.cut import Cut
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
+from .least_cost import least_cost
 from .measuring.measurer import Job, Measured, Measurer
 from .outcome import TuneReport
-from .roofline import least_cost
 from .search import CostModel, Search, SearchRules, SearchSpace
 from .shapes.kept_cut import tiling_if_possible
 from .shapes.trials import TrialLog

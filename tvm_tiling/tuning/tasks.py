@@ -77,8 +77,7 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
 
 def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
     """Each operator that runs on the accelerator, with its multiply-adds."""
-    from ..model.accel.compile import single
-    from ..model.accel.operators import accelerated_operators
+    from ..model.accel.compile import accelerated_operators, single
     from ..model.compile import with_pairs
 
     imported = single(list(_imported(with_pairs(model), options)), hardware)

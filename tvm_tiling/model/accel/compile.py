@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
+from tvm import tirx
 
 from ...errors import HardwareError
 from ...frontend import ImportedModel
 from ...hardware.description import Hardware
 from ...schedule import Options, llvm_target, this_cpu
 from ...schedules.accel import foreign_type
+from ...workload import ConvWorkload, GemmWorkload
 from ..build import build
+from ..known_cuts import Asked
 from ..operators import record_of, schedule_operators
 from ..passes.constants import Collection
+from ..passes.dataflow import is_op
 from ..passes.lift import lift_constants
 from ..pipeline import fused
 from ..quantise.quantise import quantised
@@ -24,7 +29,7 @@ from ..report import Memory
 from ..signature import Signature
 from ..variant import Variant
 from .executable import AcceleratedExecutable
-from .partition import partition
+from .partition import partition, recorded_operator
 from .recurrent_layers import FRACTION, QuantisedLayers, quantised_layers
 
 
@@ -99,3 +104,30 @@ def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel
             f"{hardware.name}: {len(models)} sizes of open dimensions; accepted for accelerators: one size each"
         )
     return models[0]
+
+
+@dataclass(frozen=True)
+class AcceleratedOperator:
+    """A PrimFunc of a model, how often it is called, and the workload that its cut is asked for."""
+
+    name: str
+    calls: int
+    workload: GemmWorkload | ConvWorkload
+
+
+def accelerated_operators(
+    imported: ImportedModel, hardware: Hardware, calibration: Sequence[Any] | None
+) -> list[AcceleratedOperator]:
+    """Those of the model in the order of their first calls; errors as those of compile_for_accelerator."""
+    mod = functions_for(imported, hardware, calibration)
+    values = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
+    calls = Counter(value.args[0] for value in values if is_op(value, "call_tir"))
+    found = []
+    for variable, count in calls.items():
+        asked, func = Asked(), mod[variable]
+        if not isinstance(func, tirx.PrimFunc):
+            continue
+        recorded = recorded_operator(func, variable.name_hint, hardware, Options(cuts=asked))
+        if recorded.program is not None and asked.workloads:
+            found.append(AcceleratedOperator(variable.name_hint, count, next(iter(asked.workloads))))
+    return found

@@ -20,8 +20,8 @@ from ...decide.cuts.cut import Cut
 from ...errors import DatabaseError, TilingError, WorkloadError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
+from ..least_cost import least_cost
 from ..measuring.measurer import Job, Measured, Measurer
-from ..roofline import least_cost
 from .boundary import Reduction, boundary_shapes, proportional_axes
 from .candidates import MOST, candidates
 from .entries import Entry, compact, cut_from_text, put_entries, text
