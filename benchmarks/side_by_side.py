@@ -1,6 +1,6 @@
 """What the cuts of one workload cost, run in turn (A B C ... A B C ...) by one process on all cores.
 
-A contest of two tells which is the quicker; here many cuts are to be put in order, each with each. What disturbs the
+A paired benchmark tells which is the quicker; here many cuts are to be put in order, each with each. What disturbs the
 machine for a while then disturbs all of them, and each cut's time counts relative to the median of its round.
 """
 

@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from tvm_tiling.tuning.measuring.contest import Alone, Contest
 from tvm_tiling.tuning.measuring.measurer import Build, Request, Subject
+from tvm_tiling.tuning.measuring.paired_benchmark import Alone, PairedResult
 
 SECONDS = 1e-3  # of a call of the program named "good"
 
@@ -43,8 +43,8 @@ def build(message: tuple[object, str]) -> Build:
     return Build(str(path))
 
 
-def run(request: Subject) -> Alone | Contest | None:
-    """A contest without a clock: programs take what their files say."""
+def run(request: Subject) -> Alone | PairedResult | None:
+    """A paired benchmark without a clock: programs take what their files say."""
     if not isinstance(request, Request):
         return None
     deed, percent = Path(request.candidate.path).read_text().split()
@@ -53,4 +53,6 @@ def run(request: Subject) -> Alone | Contest | None:
     if request.incumbent is None:
         return Alone(seconds=SECONDS * int(percent) / 100, uncertainty=0.01)
     other = Path(request.incumbent.path).read_text().split()[1]
-    return Contest(ratio=int(other) / int(percent), uncertainty=0.01, seconds=SECONDS * int(percent) / 100, pairs=15)
+    return PairedResult(
+        ratio=int(other) / int(percent), uncertainty=0.01, seconds=SECONDS * int(percent) / 100, pairs=15
+    )

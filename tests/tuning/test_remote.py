@@ -14,8 +14,8 @@ import pytest
 
 import tvm_tiling as tt
 from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
-from tvm_tiling.tuning.measuring.contest import Alone, Contest
 from tvm_tiling.tuning.measuring.measurer import Job
+from tvm_tiling.tuning.measuring.paired_benchmark import Alone, PairedResult
 from tvm_tiling.tuning.measuring.runner import Address, RunnerError
 from tvm_tiling.tuning.shapes.fingerprint import fingerprint_of
 from tvm_tiling.tuning.tune import tune
@@ -45,7 +45,7 @@ def test_questions_and_answers_survive_the_wire():
         assert Question.from_json(question.to_json()) == question
     for answer in (
         Alone(seconds=1e-3, uncertainty=0.01),
-        Contest(ratio=1.1, uncertainty=0.01, seconds=1e-3, pairs=7),
+        PairedResult(ratio=1.1, uncertainty=0.01, seconds=1e-3, pairs=7),
         Simulated(123.0, 4.5),
         Failed("killed by SIGSEGV while it ran"),
     ):

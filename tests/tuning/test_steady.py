@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from shapes import CPU, cut, gemm
 
-from tvm_tiling.tuning.measuring.contest import Alone
+from tvm_tiling.tuning.measuring.incumbents import TrialFailed
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
-from tvm_tiling.tuning.measuring.referee import TrialFailed
+from tvm_tiling.tuning.measuring.paired_benchmark import Alone
 from tvm_tiling.tuning.measuring.steady import SteadyMeasurer
 
 

@@ -18,9 +18,9 @@ from ...hardware.description import Hardware
 from ...temporary import TemporaryFolder
 from .builders import BUILD_SECONDS, Builders
 from .child import Child, ChildFailed, ChildLost
-from .contest import Alone, Contest
+from .incumbents import Incumbents, TrialFailed
 from .measurer import Build, Job, Measured, Request, Subject
-from .referee import Referee, TrialFailed
+from .paired_benchmark import Alone, PairedResult
 from .template import BUILDING, TIMING, Template
 
 RUN_SECONDS = 30.0
@@ -48,8 +48,8 @@ class LocalBench:
         timing: str = TIMING,
         template: Template | None = None,
     ) -> None:
-        """`builders`: processes that build, left out one for each core. A build or a contest that takes more than
-        `build_seconds` or `run_seconds` fails. `building` and `timing` name the children's functions; children are
+        """`builders`: processes that build, left out one for each core. A build or a paired benchmark that takes more
+        than `build_seconds` or `run_seconds` fails. `building` and `timing` name the children's functions; children are
         forks of `template` where one is under way."""
         self._run_seconds = run_seconds
         self._folder = TemporaryFolder()
@@ -81,7 +81,7 @@ class LocalBench:
             self._timer.ask(subject, self._run_seconds)
         made.build.result()
 
-    def hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | Contest:
+    def hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | PairedResult:
         """Time a job beside the incumbent; both are built here if they are not. TrialFailed says why that was not
         possible."""
         request = Request(
@@ -93,7 +93,7 @@ class LocalBench:
             thorough=thorough,
         )
         try:
-            found: Alone | Contest = self._timer.ask(request, self._run_seconds)
+            found: Alone | PairedResult = self._timer.ask(request, self._run_seconds)
         except (ChildFailed, ChildLost) as error:
             raise TrialFailed(str(error)) from None
         return found
@@ -134,12 +134,12 @@ def _cores(hardware: Hardware) -> int:
 
 
 class LocalMeasurer:
-    """The Measurer of this CPU. Costs are seconds: the incumbent's over the ratio of paired runs (referee.py)."""
+    """The Measurer of this CPU. Costs are seconds: the incumbent's over the ratio of paired runs (incumbents.py)."""
 
     def __init__(self, bench: LocalBench | None = None) -> None:
         self.bench = bench or LocalBench()
         self.bench.start()
-        self._referee = Referee()
+        self._incumbents = Incumbents()
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         """One Measured for each of `jobs`, in their order."""
@@ -147,7 +147,7 @@ class LocalMeasurer:
         step = most
         while first < len(jobs):
             # The first results soon, then as many builds before measuring as keep all cores at work.
-            if self._referee.incumbent(jobs[first]) is None:
+            if self._incumbents.of(jobs[first]) is None:
                 step = 1
                 self.bench.begin(jobs[first])
             else:
@@ -155,10 +155,10 @@ class LocalMeasurer:
             batch = jobs[first : first + step]
             first, step = first + step, min(2 * step, most)
             for job in batch:
-                before = self._referee.incumbent(job)
-                yield self._referee.judge(job, self.bench.hold)
+                before = self._incumbents.of(job)
+                yield self._incumbents.measured(job, self.bench.hold)
                 for done in (job, before):
-                    if done is not None and done != self._referee.incumbent(job):
+                    if done is not None and done != self._incumbents.of(job):
                         self.bench.release(done)
 
     def close(self) -> None:

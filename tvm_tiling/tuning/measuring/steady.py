@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ...hardware.description import Hardware
-from .contest import Alone
+from .incumbents import TrialFailed
 from .local import LocalMeasurer
 from .measurer import Job, Measured, Measurer
-from .referee import TrialFailed
+from .paired_benchmark import Alone
 from .simulator import SimulatorMeasurer
 
 ROUNDS = 3

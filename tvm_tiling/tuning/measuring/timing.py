@@ -16,9 +16,9 @@ import tvm
 from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
 from ...runtime.threads import own_core, set_pool
 from ...workload import ConvWorkload, GemmWorkload
-from .contest import HOPELESS, QUICK, THOROUGH, Alone, Contest, contest
 from .measurer import ENTRY, PACKING, Build, Request, Subject
 from .operands import Operands
+from .paired_benchmark import HOPELESS, QUICK, THOROUGH, Alone, PairedResult, paired_benchmark
 
 ALONE = StopRule(least_pairs=7, most_pairs=60, most_seconds=0.5, spread=0.01)
 STALE = 0x7F  # every byte of a result before it is computed: no number, or one that no answer has all over
@@ -56,8 +56,8 @@ class Bench:
         self._incumbent: Loaded | None = None
         _ = self.operands.expected  # made now, by all threads of NumPy's library
 
-    def measure(self, request: Request) -> Alone | Contest:
-        """The request's contest. WrongResult for another answer than the workload's."""
+    def measure(self, request: Request) -> Alone | PairedResult:
+        """The request's paired benchmark. WrongResult for another answer than the workload's."""
         candidate = Loaded(request.candidate, self)
         seconds = self.check(candidate)
         if request.incumbent is None:
@@ -72,8 +72,8 @@ class Bench:
         if seconds > HOPELESS * once:  # it may have been held up: only the quickest of many calls says so
             seconds, once = quickest_call(Side(candidate.run)), quickest_call(Side(incumbent.run))
             if seconds > HOPELESS * once:
-                return Contest(ratio=once / seconds, uncertainty=0.5, seconds=seconds, pairs=1)
-        found = contest(candidate.run, incumbent.run, THOROUGH if request.thorough else QUICK)
+                return PairedResult(ratio=once / seconds, uncertainty=0.5, seconds=seconds, pairs=1)
+        found = paired_benchmark(candidate.run, incumbent.run, THOROUGH if request.thorough else QUICK)
         self.check(candidate)
         return found
 
@@ -106,7 +106,7 @@ class _Timer:
         self._bench: Bench | None = None
         self._cores = 0
 
-    def __call__(self, message: Subject) -> Alone | Contest | None:
+    def __call__(self, message: Subject) -> Alone | PairedResult | None:
         if not self._cores:
             self._cores = set_pool(message.cores)
         subject = message.workload, message.epilogue

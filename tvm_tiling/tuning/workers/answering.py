@@ -9,10 +9,10 @@ from ...decide.cuts.cut import rules_for
 from ...decide.surroundings import Surroundings
 from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware
-from ..measuring.contest import Alone, Contest
+from ..measuring.incumbents import TrialFailed
 from ..measuring.local import LocalBench
 from ..measuring.measurer import Job
-from ..measuring.referee import TrialFailed
+from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.simulator import SimulatorMeasurer
 from ..shapes.fingerprint import Fingerprint
 from .wire import Answer, Failed, Question, Simulated, answer_text, refusal
@@ -78,7 +78,7 @@ class Predicting:
             if question.incumbent is None:
                 return answer_text(Alone(seconds=cost, uncertainty=0.01))
             ratio = predicted(question.incumbent) / cost
-            return answer_text(Contest(ratio=ratio, uncertainty=0.001, seconds=cost, pairs=15))
+            return answer_text(PairedResult(ratio=ratio, uncertainty=0.001, seconds=cost, pairs=15))
         except TilingError as error:
             return answer_text(Failed(str(error)))
 

@@ -19,9 +19,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from ...hardware.description import Hardware
-from ..measuring.contest import Alone, Contest
+from ..measuring.incumbents import Incumbents, TrialFailed
 from ..measuring.measurer import Job, Measured
-from ..measuring.referee import Referee, TrialFailed
+from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.runner import Address, RunnerError
 from ..shapes.fingerprint import fingerprint_of
 from .carrier import MOST_SESSIONS, Carrier
@@ -29,7 +29,7 @@ from .wire import Answer, Failed, Question, Simulated, answer_of
 
 TRACKER_SECONDS = 5.0
 FIRST_SECONDS = 60.0  # until the first worker is ready
-ANSWER_SECONDS = 120.0  # a build and a contest, each with its own shorter limit where the worker is
+ANSWER_SECONDS = 120.0  # a build and a paired benchmark, each with its own shorter limit where the worker is
 ALONE_SECONDS = 15.0  # how long a job waits when the last worker is gone, for another to come
 TRIES = 3
 _MAGIC = 0x2F271  # what tracker and client greet each other with
@@ -46,7 +46,7 @@ class RemoteMeasurer:
     def __init__(self, address: Address, hardware: Hardware, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.address, self._limit = address, answer_seconds
         self.workers = workers_at(address)
-        self._referee = Referee()
+        self._incumbents = Incumbents()
         self._numbers = count()
         self._lock = threading.Lock()
         self._asked: dict[int, tuple[Carrier, Future[str]]] = {}
@@ -92,7 +92,7 @@ class RemoteMeasurer:
 
     def _measured(self, job: Job) -> Measured:
         if job.hardware.cpu is not None:
-            return self._referee.judge(job, self._hold)
+            return self._incumbents.measured(job, self._hold)
         start = time.monotonic()
         try:
             found = self._answer(Question(job, None, False))
@@ -102,9 +102,9 @@ class RemoteMeasurer:
         spent = time.monotonic() - start
         return Measured(job=job, cost=found.cycles, energy_pj=found.energy_pj, seconds_spent=spent)
 
-    def _hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | Contest:
+    def _hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | PairedResult:
         found = self._answer(Question(candidate, incumbent, thorough))
-        assert isinstance(found, Alone | Contest)
+        assert isinstance(found, Alone | PairedResult)
         return found
 
     def _answer(self, question: Question) -> Answer:

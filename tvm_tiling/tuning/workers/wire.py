@@ -12,8 +12,8 @@ from ...errors import DatabaseError, HardwareError
 from ...hardware.description import Hardware
 from ...hardware.file import from_toml
 from ...plain_text import plain_json
-from ..measuring.contest import Alone, Contest
 from ..measuring.measurer import Job
+from ..measuring.paired_benchmark import Alone, PairedResult
 from ..shapes.fingerprint import Fingerprint, fingerprint_of
 from ..shapes.key import workload_from_dict
 
@@ -37,13 +37,13 @@ class Simulated:
     energy_pj: float | None
 
 
-Answer: TypeAlias = Alone | Contest | Simulated | Failed
-_ANSWERS: dict[str, type[Any]] = {"alone": Alone, "contest": Contest, "simulated": Simulated, "failed": Failed}
+Answer: TypeAlias = Alone | PairedResult | Simulated | Failed
+_ANSWERS: dict[str, type[Any]] = {"alone": Alone, "contest": PairedResult, "simulated": Simulated, "failed": Failed}
 
 
 @dataclass(frozen=True)
 class Question:
-    """A contest to be held: as LocalBench.hold."""
+    """A paired benchmark to be run: as LocalBench.hold."""
 
     candidate: Job
     incumbent: Job | None

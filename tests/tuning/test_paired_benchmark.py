@@ -1,4 +1,4 @@
-"""Contests under artificial noise: a loser is never crowned, a clear winner nearly always."""
+"""Paired benchmarks under artificial noise: a loser never takes the incumbent's place, a clear winner nearly always."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import random
 import pytest
 
 from tvm_tiling.measure import Condition
-from tvm_tiling.tuning.measuring.contest import QUICK, THOROUGH, Contest, ContestError, contest, interval, verdict
+from tvm_tiling.tuning.measuring.paired_benchmark import (
+    QUICK,
+    THOROUGH,
+    PairedResult,
+    PairError,
+    interval,
+    paired_benchmark,
+    verdict,
+)
 
 
 class NoisyMachine:
@@ -33,20 +41,20 @@ class NoisyMachine:
     def judge(self, candidate: float, incumbent: float):
         sides = self.program(candidate), self.program(incumbent)
         condition = Condition(clock=self.clock, switches=lambda: 0)
-        first = contest(*sides, QUICK, condition)
-        second = contest(*sides, THOROUGH, condition) if first.won else None
+        first = paired_benchmark(*sides, QUICK, condition)
+        second = paired_benchmark(*sides, THOROUGH, condition) if first.won else None
         return verdict(incumbent, first, second)
 
 
-def test_a_loser_is_never_crowned():
+def test_a_loser_never_takes_the_place():
     found = [NoisyMachine(seed).judge(candidate=2.06e-3, incumbent=2e-3) for seed in range(400)]
-    assert not any(verdict.crowned for verdict in found)
+    assert not any(verdict.replaces for verdict in found)
     assert min(verdict.cost for verdict in found) >= 2e-3
 
 
-def test_the_least_of_as_many_noisy_times_would_crown_losers():
-    """What the contest is for: with the same noise, single timings do."""
-    crowned = 0
+def test_the_least_of_as_many_noisy_times_would_choose_losers():
+    """What pairs are for: with the same noise, single timings do."""
+    replaces = 0
     for seed in range(400):
         machine = NoisyMachine(seed)
         times = []
@@ -54,37 +62,37 @@ def test_the_least_of_as_many_noisy_times_would_crown_losers():
             start = machine.now
             machine.program(seconds)()
             times.append(machine.now - start)
-        crowned += times[0] < times[1]
-    assert crowned > 100
+        replaces += times[0] < times[1]
+    assert replaces > 100
 
 
-def test_a_clear_winner_is_crowned():
+def test_a_clear_winner_takes_the_place():
     found = [NoisyMachine(seed).judge(candidate=1.8e-3, incumbent=2e-3) for seed in range(100)]
-    assert sum(verdict.crowned for verdict in found) > 90
-    assert all(verdict.cost == pytest.approx(1.8e-3, rel=0.1) for verdict in found if verdict.crowned)
+    assert sum(verdict.replaces for verdict in found) > 90
+    assert all(verdict.cost == pytest.approx(1.8e-3, rel=0.1) for verdict in found if verdict.replaces)
 
 
 def test_a_sure_loser_is_let_go_early():
     machine = NoisyMachine(1)
     condition = Condition(clock=machine.clock, switches=lambda: 0)
-    assert contest(machine.program(4e-3), machine.program(2e-3), QUICK, condition).pairs < 12
+    assert paired_benchmark(machine.program(4e-3), machine.program(2e-3), QUICK, condition).pairs < 12
 
 
-def test_what_raises_is_no_contest():
+def test_what_raises_is_no_result():
     def broken() -> None:
         raise ValueError("no")
 
-    with pytest.raises(ContestError, match="ours: ValueError: no"):
-        contest(broken, lambda: None)
+    with pytest.raises(PairError, match="ours: ValueError: no"):
+        paired_benchmark(broken, lambda: None)
 
 
-def test_the_second_contest_alone_says_by_how_much():
-    lucky = Contest(ratio=1.5, uncertainty=0.1, seconds=1.0, pairs=5)
-    sober = Contest(ratio=1.1, uncertainty=0.02, seconds=1.0, pairs=20)
-    draw = Contest(ratio=1.01, uncertainty=0.02, seconds=1.0, pairs=20)
+def test_the_second_benchmark_alone_says_by_how_much():
+    lucky = PairedResult(ratio=1.5, uncertainty=0.1, seconds=1.0, pairs=5)
+    sober = PairedResult(ratio=1.1, uncertainty=0.02, seconds=1.0, pairs=20)
+    draw = PairedResult(ratio=1.01, uncertainty=0.02, seconds=1.0, pairs=20)
     assert verdict(1.1, lucky, sober).cost == pytest.approx(1.0)
-    assert (verdict(1.1, lucky, draw).cost, verdict(1.1, lucky, draw).crowned) == (1.1, False)
-    assert (verdict(1.1, lucky, None).cost, verdict(1.1, lucky, None).crowned) == (1.1, False)
+    assert (verdict(1.1, lucky, draw).cost, verdict(1.1, lucky, draw).replaces) == (1.1, False)
+    assert (verdict(1.1, lucky, None).cost, verdict(1.1, lucky, None).replaces) == (1.1, False)
 
 
 def test_too_few_ratios_say_nothing():

@@ -1,4 +1,4 @@
-"""Who is the incumbent of each workload, and what every cut costs beside it. The rule is in contest.py."""
+"""Who is the incumbent of each workload, and what every cut costs beside it. The rule is in paired_benchmark.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
-from .contest import Alone, Contest, verdict
 from .measurer import Job, Measured
+from .paired_benchmark import Alone, PairedResult, verdict
 
 Subject: TypeAlias = tuple[GemmWorkload | ConvWorkload, bool, str, Hardware]
-Hold: TypeAlias = Callable[[Job, Job | None, bool], Alone | Contest]
+Hold: TypeAlias = Callable[[Job, Job | None, bool], Alone | PairedResult]
 """hold(candidate, incumbent, thorough): run both, or the candidate alone where there is no incumbent."""
 
 
@@ -31,21 +31,21 @@ class _Standing:
     cost: float = 0.0
 
 
-class Referee:
-    """Gives every job its cost by contests with the incumbent of its workload; the first one measured is that.
+class Incumbents:
+    """Gives every job its cost by paired benchmarks with the incumbent of its workload; the first one measured is that.
 
-    May be asked from several threads, each with a machine of its own to hold contests on.
+    May be asked from several threads, each with a machine of its own to run them on.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._standings: dict[Subject, _Standing] = {}
 
-    def incumbent(self, job: Job) -> Job | None:
+    def of(self, job: Job) -> Job | None:
         """The incumbent of the job's workload."""
         return self._standing(job).job
 
-    def judge(self, job: Job, hold: Hold) -> Measured:
+    def measured(self, job: Job, hold: Hold) -> Measured:
         """Measure a job by `hold`, whose TrialFailed becomes the result's reason."""
         start = time.monotonic()
         try:
@@ -69,22 +69,22 @@ class Referee:
                     standing.job, standing.cost = job, alone.seconds
                 return standing.cost, alone.uncertainty
             incumbent, cost = standing.job, standing.cost
-        first = _contest(hold(job, incumbent, False))
-        second: Contest | None = None
+        first = _paired(hold(job, incumbent, False))
+        second: PairedResult | None = None
         while True:
             found = verdict(cost, first, second)
             with standing.lock:
                 assert standing.job is not None
-                if found.crowned and standing.job == incumbent:
+                if found.replaces and standing.job == incumbent:
                     standing.job, standing.cost = job, found.cost
                 lost = not first.won or (second is not None and not second.won)
                 if lost or (second is not None and standing.job in (job, incumbent)):
                     return found.cost, found.spread
-                # Another machine may have crowned another one meanwhile: that one is to be beaten.
+                # Another machine may have replaced it meanwhile: then that one is to be beaten.
                 incumbent, cost = standing.job, standing.cost
-            second = _contest(hold(job, incumbent, True))
+            second = _paired(hold(job, incumbent, True))
 
 
-def _contest(found: Alone | Contest) -> Contest:
-    assert isinstance(found, Contest)
+def _paired(found: Alone | PairedResult) -> PairedResult:
+    assert isinstance(found, PairedResult)
     return found

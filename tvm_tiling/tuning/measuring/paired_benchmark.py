@@ -2,8 +2,8 @@
 
 On a shared machine the quickest of many noisy times is rarely the quickest program. So a time is never compared with
 another one taken earlier: candidate and incumbent alternate (A B A B ...), and a candidate takes the incumbent's place
-only if two contests, one after the other, say so with all of their 95 percent intervals. The second one alone says by
-how much: the first was chosen for its outcome, so it flatters.
+only if two paired benchmarks, one after the other, say so with all of their 95 percent intervals. The second one alone
+says by how much: the first was chosen for its outcome, so it flatters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOPELESS = 8.0  # a candidate so many times as slow as the incumbent is not time
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContestRule(StopRule):
+class PairRule(StopRule):
     """As StopRule, but a candidate that is surely slower than the incumbent by `beaten` is let go at once."""
 
     least_pairs: int = 5
@@ -35,8 +35,8 @@ class ContestRule(StopRule):
         return super().reached(ratios, elapsed)
 
 
-QUICK = ContestRule()
-THOROUGH = ContestRule(least_pairs=15, most_pairs=80, most_seconds=1.0, spread=0.005)
+QUICK = PairRule()
+THOROUGH = PairRule(least_pairs=15, most_pairs=80, most_seconds=1.0, spread=0.005)
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
@@ -48,7 +48,7 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contest:
+class PairedResult:
     """The incumbent's seconds over the candidate's: median, and half-width of its 95 percent interval relative to it.
 
     Above 1 the candidate is the faster. `seconds` are the candidate's, per call; `pairs` is 1 for a hopeless one.
@@ -73,35 +73,39 @@ class Alone:
     uncertainty: float
 
 
-class ContestError(RuntimeError):
+class PairError(RuntimeError):
     """A side could not be run."""
 
 
-def contest(candidate: Run, incumbent: Run, rule: ContestRule = QUICK, condition: Condition | None = None) -> Contest:
-    """Run both alternately until `rule` is reached. ContestError where one of them raises."""
+def paired_benchmark(
+    candidate: Run, incumbent: Run, rule: PairRule = QUICK, condition: Condition | None = None
+) -> PairedResult:
+    """Run both alternately until `rule` is reached. PairError where one of them raises."""
     found = paired(candidate, incumbent, rule, condition)
     if found.status is not Status.OK:
-        raise ContestError(found.reason)
+        raise PairError(found.reason)
     ratios = found.ratios
-    return Contest(ratio=found.ratio, uncertainty=uncertainty(ratios), seconds=found.ours.median, pairs=len(ratios))
+    return PairedResult(
+        ratio=found.ratio, uncertainty=uncertainty(ratios), seconds=found.ours.median, pairs=len(ratios)
+    )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`cost` is the candidate's, `spread` its relative uncertainty; `crowned`: it takes the incumbent's place."""
+    """`cost` is the candidate's, `spread` its relative uncertainty; `replaces`: it takes the incumbent's place."""
 
     cost: float
     spread: float
-    crowned: bool
+    replaces: bool
 
 
-def verdict(incumbent_cost: float, first: Contest, second: Contest | None) -> Verdict:
-    """What the contests say of a candidate; `second` is to be held where the first was won.
+def verdict(incumbent_cost: float, first: PairedResult, second: PairedResult | None) -> Verdict:
+    """What the paired benchmarks say of a candidate; `second` is to be held where the first was won.
 
     Costs are the incumbent's over the ratio, so that all costs of a workload compare as the paired runs did, however
     the machine's speed drifts. A candidate that is not surely faster never costs less than the incumbent.
     """
     last = second if first.won and second is not None else first
-    crowned = first.won and last is second and last.won
+    replaces = first.won and last is second and last.won
     cost = incumbent_cost / last.ratio
-    return Verdict(cost if crowned else max(cost, incumbent_cost), last.uncertainty, crowned)
+    return Verdict(cost if replaces else max(cost, incumbent_cost), last.uncertainty, replaces)
