@@ -1,4 +1,4 @@
-"""Errors that kernels raise: a value in a tensor that is no position in another tensor, or no divisor; no such size.
+"""Errors that kernels raise: a value in a tensor that is not a position in another tensor, or no divisor; no such size.
 
 A kernel cannot build a sentence. Where it meets such a value it calls the function registered here, which raises the
 error in the thread that runs the model.

@@ -155,7 +155,7 @@ def schedule_operator(
 def schedule_for_weights(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram]:
-    """The same, packed ahead where `known` says of the weights, a parameter of `func`, that they can be."""
+    """The same, prepacked where `known` says of the weights, a parameter of `func`, that they can be."""
     program = _matched(func, name, True)
     weights = weights_of(program)
     if weights is None or not known(weights) or program.reads(weights) > 1:
@@ -166,12 +166,12 @@ def schedule_for_weights(
 
 
 def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
-    """The parameter that may be packed ahead: a convolution's kernels, a product's second operand."""
+    """The parameter that may be prepacked: a convolution's kernels, a product's second operand."""
     return program.w if isinstance(program, ConvProgram) else program.b.buffer
 
 
 def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | ConvProgram:
-    # The operand that is packed ahead is the source's second one, so it has to stay in its place.
+    # The operand that is prepacked is the source's second one, so it has to stay in its place.
     program = match(func, name, may_swap=not in_place, keep_taps=True)
     if program.workload.dtype not in multiplied():
         raise refuse(name, f"its operands are {program.workload.dtype}; accepted: {', '.join(multiplied())}")
@@ -188,7 +188,7 @@ def _schedule(program: GemmProgram | ConvProgram, hardware: Hardware, options: O
 
 
 class PackedOperator:
-    """A compiled operator whose weights are packed ahead: `pack` them once, then call with what that returned."""
+    """A compiled operator whose weights are prepacked: `pack` them once, then call with what that returned."""
 
     def __init__(self, scheduled: ScheduledOperator, module: Any, name: str) -> None:
         self.tiling = scheduled.tiling

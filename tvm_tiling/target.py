@@ -46,7 +46,7 @@ def hardware_of(target: Target) -> Hardware:
 
 def vsim_hardware(target: str | tvm.target.Target) -> Hardware | None:
     """The accelerator that a target names, None for a target that names none. HardwareError where there is no such
-    machine, or it is no accelerator."""
+    machine, or it is not an accelerator."""
     if isinstance(target, str):
         name = target.removeprefix(PREFIX) if target.startswith(PREFIX) else None
     else:

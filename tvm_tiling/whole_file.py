@@ -62,9 +62,8 @@ def _writable(path: str | os.PathLike[str]) -> Path:
     target = _linked(path)
     _refuse_special(target, path)
     if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"{path} cannot be written: {target.parent} is no folder; accepted: a file in a folder that is there"
-        )
+        fault = "is not a directory" if target.parent.exists() else "does not exist"
+        raise FileNotFoundError(f"{path} cannot be written: {target.parent} {fault}")
     if not os.access(target.parent, os.W_OK):
         raise PermissionError(f"{path} cannot be written: {target.parent} may not be written to")
     return target

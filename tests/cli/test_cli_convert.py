@@ -55,7 +55,7 @@ def test_what_cannot_be_converted_is_one_line(files, capsys):
     (files / "net.onnx").write_bytes(b"\x08\x08")
     (files / "odd.relay").write_text("def @main(%x: Tensor[(2), float32]) {\n  strange(%x)\n}")
     for words, said in (
-        ((files / "net.onnx",), "is no Relay model"),
+        ((files / "net.onnx",), "is not a Relay model"),
         ((files / "odd.relay",), "strange (line 2)"),
         ((files / "none.relay",), "does not exist"),
         ((files / "model.relay", "--params", files / "model.relay"), "no params file"),

@@ -108,7 +108,7 @@ def test_the_network_is_the_same_every_time():
 
 
 def test_a_missing_file_is_one_line(capsys):
-    assert run(capsys, "none.onnx") == (1, "", "error: none.onnx is no file; accepted: an ONNX model\n")
+    assert run(capsys, "none.onnx") == (1, "", "error: none.onnx is not a file; accepted: an ONNX model\n")
 
 
 @pytest.mark.parametrize("size", ["0", "15", "1025"])

@@ -178,10 +178,10 @@ def test_here(capsys):
 
 
 def test_a_failure_exits_with_1(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "all_checks", lambda: [doctor.Check("thing", "fail", "broken", "mend it")])
+    monkeypatch.setattr(doctor, "all_checks", lambda: [doctor.Check("thing", "fail", "broken", "fix it")])
     code, out, _ = run(capsys)
     assert code == 1
-    assert "broken" in out and "mend it" in out
+    assert "broken" in out and "fix it" in out
     assert run(capsys, "--json")[0] == 1
 
 

@@ -65,7 +65,7 @@ def test_machines_of_page_04(capsys):
     ("text", "said"),
     [
         ("", 'the operator is empty, accepted: "gemm 1024 1024 1024" (m k n)'),
-        ("gem 1 2 3", "word 1, 'gem', is no operator: did you mean 'gemm'? accepted: conv, gemm, gru, lstm, rnn"),
+        ("gem 1 2 3", "word 1, 'gem', is not an operator: did you mean 'gemm'? accepted: conv, gemm, gru, lstm, rnn"),
         ("gru cell=lstm steps=1", "gru: word 2, 'cell=lstm': 'gru' says cell already; accepted: 'rnn' with cell=..."),
         (
             "lstm steps=1",
@@ -80,8 +80,8 @@ def test_machines_of_page_04(capsys):
         ("gemm 1 2 3 dtyp=int8", "word 5, 'dtyp=int8': unknown key 'dtyp': did you mean 'dtype'? accepted: acc_dtype"),
         ("gemm 1 2 3 m=4", "word 5, 'm=4': m is given twice, accepted: once"),
         ("gemm 1 2 3 trans_b=maybe", "word 5, 'trans_b=maybe': trans_b is a truth value, accepted: 1, true"),
-        ("gemm 1 2 3 trans", "word 5, 'trans' is no key=value; of the keys, did you mean 'trans_b'?"),
-        ("conv 1 2", "conv: word 2, '1' is no key=value"),
+        ("gemm 1 2 3 trans", "word 5, 'trans' is not key=value; of the keys, did you mean 'trans_b'?"),
+        ("conv 1 2", "conv: word 2, '1' is not key=value"),
         ("conv n=1 h=9 w=9 ci=1", "conv: co, kh, kw are missing"),
         (f"{STEM} dilation=1,1,1", "dilation has 3 numbers, accepted: 2 of them, or 1 for all"),
         (f"{STEM} dilation=1,,1", "dilation is a whole number"),

@@ -212,8 +212,8 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
         (("report", "compiled.tar", "--batch", "2"), "compiled.tar is compiled already"),
         (("bench", "net.onnx", "--short"), "of a suite's options a model takes --json alone"),
         (("bench", "gemm", "--batch", "2"), "--input, --batch, --dim and --shape are for models"),
-        (("bench", "none.onnx"), "none.onnx is no file"),
-        (("explain", "none.tar"), "none.tar is no file"),
+        (("bench", "none.onnx"), "none.onnx is not a file"),
+        (("explain", "none.tar"), "none.tar is not a file"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(words, said, files, compiled, capsys, monkeypatch):

@@ -46,13 +46,13 @@ def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, show
     ("words", "why"),
     [
         (("bad.json",), "bad.json is damaged"),
-        (("none.json",), "'none.json' is no file and no operator; accepted: "),
+        (("none.json",), "'none.json' is neither a file nor an operator; accepted: "),
         (("suite.json", "--hardware", "vta"), "suite.json is a result; of the options it takes --output and --json"),
         (("model.json", "--batch", "4"), "model.json is a result"),
         (("gemm", "64", "64", "64"), "an operator is simulated; accepted: --hardware"),
         (("gemm", "64", "64", "64", "--hardware", "icelake-server-2c"), "is a CPU; accepted: an accelerator"),
         (("p.vsim", "--input", "x.npz"), "are for models that run here"),
-        (("p.vsim", "-o", "none/r.html"), "none is no folder"),
+        (("p.vsim", "-o", "none/r.html"), "none does not exist"),
     ],
 )
 def test_what_cannot_be_reported_is_one_line_before_anything_is_done(folder, capsys, words, why):

@@ -66,7 +66,7 @@ def test_nothing_is_searched_for_recurrent_layers(capsys, command):
 
 def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_path):
     code, out, err = run(capsys, "simulate", "q.vsim")
-    assert (code, out) == (1, "") and "'q.vsim' is no file and no operator" in err and err.count("\n") == 1
+    assert (code, out) == (1, "") and "'q.vsim' is neither a file nor an operator" in err and err.count("\n") == 1
     (tmp_path / "bad.vsim").write_bytes(b"no program")
     code, _, err = run(capsys, "simulate", "bad.vsim")
     assert code == 1 and err.startswith("error: ") and "bad.vsim" in err and "defect" not in err

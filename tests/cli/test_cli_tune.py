@@ -47,7 +47,7 @@ def test_cuts_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("nothing.onnx",), "'nothing.onnx' is no file and no operator; accepted: a model, or an operator"),
+        (("nothing.onnx",), "'nothing.onnx' is neither a file nor an operator; accepted: a model, or an operator"),
         (("gemm", "64"), "gemm: n is missing"),
         (("gemm", "64", "64", "64", "--target", "cuda"), "target 'cuda' is not served"),
         (("gemm", "64", "64", "64", "--runner", "ssh://x"), "runner 'ssh://x'; accepted: 'local', or 'rpc://"),

@@ -94,7 +94,7 @@ def test_other_formats_are_named(data, words):
 def test_missing_files_and_folders(tmp_path):
     with pytest.raises(ModelFormatError, match="does not exist"):
         load_model(tmp_path / "none.onnx")
-    with pytest.raises(ModelFormatError, match="is no file"):
+    with pytest.raises(ModelFormatError, match="is not a file"):
         load_model(tmp_path)
 
 
@@ -122,7 +122,7 @@ def test_weights_beside_the_model(tmp_path):
         (external(length=40), "takes 48 bytes; the file says 40"),
         (external(length=4 * 10**15, dims=(10**15,)), "takes 4000000000000000 bytes"),
         (external(dims=(-3, 4)), "accepted: sizes from 0"),
-        (external(length="many"), "are no numbers"),
+        (external(length="many"), "are not numbers"),
     ],
 )
 def test_weights_beside_the_model_that_are_refused(tmp_path, tensor, words):

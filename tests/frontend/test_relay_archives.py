@@ -50,7 +50,7 @@ def test_names_that_lead_out(name):
     ids=["symbolic link", "hard link", "character device", "block device", "pipe", "sparse file"],
 )
 def test_what_is_no_plain_file(kind):
-    refused(entry(kind, linkname="/etc/passwd") + bytes(1024), r"'model\.relay' is a link or no plain file")
+    refused(entry(kind, linkname="/etc/passwd") + bytes(1024), r"'model\.relay' is a link or not a regular file")
 
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])

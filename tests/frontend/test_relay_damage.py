@@ -123,7 +123,7 @@ def test_json_that_refers_to_what_is_not_there():
     whole = dense_json().decode()
     for before, after, said in (
         (f'"root": {Nodes(whole, "whole").root}', '"root": 9999', "node 9999 is missing"),
-        ('"type_key": "Op"', '"type_key": "What"', "'What' is no expression of Relay"),
+        ('"type_key": "Op"', '"type_key": "What"', "'What' is not an expression of Relay"),
         ('"args": "', '"args": "9999', "is missing"),
     ):
         assert before in whole

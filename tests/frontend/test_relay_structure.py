@@ -84,7 +84,7 @@ def test_numbers():
     assert " ".join(field.type.dtype for field in fields) == kinds
     assert [float(field.value) for field in fields[:3]] == [1, 2, 1] and np.isposinf(fields[8].value)
     for bad in ("300u8", "1.5e99i32", "nan /* ty=int32 */", "-1 /* ty=uint8 */"):
-        with pytest.raises(ModelFormatError, match=r"line 1: .* is no number of type u?int"):
+        with pytest.raises(ModelFormatError, match=r"line 1: .* is not a number of type u?int"):
             parse_program(f"def @main() {{ {bad} }}", lambda kind, number: None, None)
 
 

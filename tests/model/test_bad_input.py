@@ -170,8 +170,8 @@ def test_an_executable_that_cannot_be_written(product, tmp_path):
     exe = tt.compile(product, cache=False)
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "folder").mkdir()
-    targets = {tmp_path / "none" / "y.tar": "is no folder", tmp_path / "folder": "is a folder"}
-    targets[tmp_path / "file" / "y.tar"] = "is no folder"
+    targets = {tmp_path / "none" / "y.tar": "does not exist", tmp_path / "folder": "is a folder"}
+    targets[tmp_path / "file" / "y.tar"] = "is not a directory"
     for target, why in targets.items():
         said = refusal(OSError, lambda target=target: exe.save(target))
         assert str(target) in said and "cannot be written" in said and why in said

@@ -223,8 +223,8 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no saved executable"),
-        (b"\x7fELF" * 300, "is no saved executable"),
+        (b"", "is not a saved executable"),
+        (b"\x7fELF" * 300, "is not a saved executable"),
         (tar(other=b"x"), "holds no model.json"),
         (tar(model_json=b"{}", constants_bin=b""), "its description is damaged"),
         (tar(model_json=b"[1", constants_bin=b""), "its description is damaged"),

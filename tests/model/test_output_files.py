@@ -95,9 +95,9 @@ def test_folders_are_refused(tmp_path):
     (tmp_path / "link").symlink_to("folder")
     for name in ("folder", "link", "folder/.", "folder/.."):
         assert "it is a folder" in refusal(tmp_path / name)
-    assert "is no folder" in refusal(tmp_path / "none" / "file")
+    assert "does not exist" in refusal(tmp_path / "none" / "file")
     write(tmp_path / "file")
-    assert "is no folder" in refusal(tmp_path / "file" / "inside")
+    assert "is not a directory" in refusal(tmp_path / "file" / "inside")
     assert "zero byte" in refusal(str(tmp_path / "a\0b"))
 
 
@@ -119,7 +119,7 @@ def test_links_to_nothing_make_the_file(tmp_path):
     write(tmp_path / "link")
     assert (tmp_path / "later").read_bytes() == b"new" and (tmp_path / "link").is_symlink()
     (tmp_path / "far").symlink_to("none/later")
-    assert "is no folder" in refusal(tmp_path / "far")
+    assert "does not exist" in refusal(tmp_path / "far")
 
 
 def test_links_in_a_circle_are_refused(tmp_path):

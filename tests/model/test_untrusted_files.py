@@ -108,9 +108,9 @@ def entry(name: str = "model.json", **fields) -> tarfile.TarInfo:
 @pytest.mark.parametrize(
     ("member", "said"),
     [
-        (entry(type=tarfile.SYMTYPE, linkname="/etc/passwd"), "is a link or no plain file"),
-        (entry(type=tarfile.LNKTYPE, linkname="../../secret"), "is a link or no plain file"),
-        (entry(type=tarfile.CHRTYPE), "is a link or no plain file"),
+        (entry(type=tarfile.SYMTYPE, linkname="/etc/passwd"), "is a link or not a regular file"),
+        (entry(type=tarfile.LNKTYPE, linkname="../../secret"), "is a link or not a regular file"),
+        (entry(type=tarfile.CHRTYPE), "is a link or not a regular file"),
         (entry("../../model.json"), "holds no model.json"),
         (entry("/model.json"), "holds no model.json"),
     ],

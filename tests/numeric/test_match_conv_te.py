@@ -327,11 +327,11 @@ def by_hand(element, shape=(2, 5, 6, 6), taps=(3, 3, 4)) -> te.Tensor:
         (lambda n, y, x, o, i, j, c: X[n, 4 - y + i, x + j, c] * W[i, j, c, o], "rows read are not stride"),
         (
             lambda n, y, x, o, i, j, c: X[n, y + i, x + j, c] * W[i, 0, c, o],
-            "a summed axis is missing from one operand",
+            "a reduction axis is missing from one operand",
         ),
         (
             lambda n, y, x, o, i, j, c: X[n, y + i, x + j, c] * W[i, j, 0, o],
-            "a summed axis is missing from one operand",
+            "a reduction axis is missing from one operand",
         ),
         (
             lambda n, y, x, o, i, j, c: X[n, y + i, x + j, c] * W[i, j, c, 0],

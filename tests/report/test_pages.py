@@ -127,7 +127,7 @@ def test_save_report_writes_one_file_and_refuses_what_is_none(tmp_path):
     tt.save_report(simulation(), tmp_path / "r.html")
     tt.save_report(model().report, tmp_path / "m.html", "net")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.html", "r.html"]
-    with pytest.raises(ModelFormatError, match=r"a int is no report; accepted: what exe\.report"):
+    with pytest.raises(ModelFormatError, match=r"a int is not a report; accepted: what exe\.report"):
         tt.save_report(3, tmp_path / "x.html")
     with pytest.raises(ModelFormatError, match=r"'other' of version 1"):
         tt.save_report({"format": "other", "version": 1}, tmp_path / "x.html")

@@ -109,7 +109,7 @@ def test_what_is_no_tracker_is_said():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(RunnerError, match="what listens there is no TVM tracker"):
+        with pytest.raises(RunnerError, match="what listens there is not a TVM tracker"):
             workers_at(Address("127.0.0.1", server.getsockname()[1], "cpu"))
         thread.join()
 

@@ -48,7 +48,7 @@ COMMANDS = (
     Command("fleet", "tvm_tiling.cli.fleet", "Start workers that measure for tune."),
     Command("hardware", "tvm_tiling.cli.hardware", "List, show, detect and check machine descriptions."),
     Command("demo", "tvm_tiling.cli.demo", "Compile and run a network and products beside others."),
-    Command("doctor", "tvm_tiling.cli.doctor", "Check this installation, and say how to mend it."),
+    Command("doctor", "tvm_tiling.cli.doctor", "Check this installation, and say how to fix it."),
 )
 COMPLETING = "_TVM_TILING_COMPLETE"  # set by a shell that asks what may come next; what was typed is in the others
 TYPED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")

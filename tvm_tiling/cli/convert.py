@@ -41,7 +41,7 @@ def command(
         raise WorkloadError("--shape without sizes, accepted: name=1,3,224,224")
     content = mapped(Path(model))
     if not is_relay(content):
-        raise ModelFormatError(f"{model} is no Relay model; {ACCEPTED}")
+        raise ModelFormatError(f"{model} is not a Relay model; {ACCEPTED}")
     with working(f"converting {model}"):
         found = read_relay(content, shapes=shapes, batch=batch or None, params=params or None, where=model)
     with whole_file(output) as file:

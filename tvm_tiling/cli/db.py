@@ -28,7 +28,7 @@ command = typer.Typer(no_args_is_help=True)
 URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 HARDWARE = typer.Option("", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU.")
-AHEAD = typer.Option(False, "--ahead", help="Weights arrive packed, as those of a model do.")
+AHEAD = typer.Option(False, "--ahead", help="Weights are prepacked, as those of a model are.")
 
 
 @command.command("list", epilog=examples("tvm-tiling db list shapes.db"))

@@ -36,7 +36,7 @@ def command(
     if not SMALLEST <= size <= LARGEST:
         raise DemoError(f"--size {size}, accepted: {SMALLEST} to {LARGEST}")
     if model and not Path(model).is_file():
-        raise ModelFormatError(f"{model} is no file; accepted: an ONNX model")
+        raise ModelFormatError(f"{model} is not a file; accepted: an ONNX model")
     products = [] if model else demo_products(size)
     network = bool(model) or importlib.util.find_spec("onnx") is not None
     with stepping(network * network_steps() + product_steps(products) + 1) as step:

@@ -1,4 +1,4 @@
-"""`tvm-tiling doctor`: is this installation whole, and does it use the machine? Every line says how to mend it."""
+"""`tvm-tiling doctor`: is this installation whole, and does it use the machine? Every line says how to fix it."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def check_affinity(allowed: int, there: int) -> Check:
     """The processors that this process may run on, of those that are there."""
     if allowed >= there:
         return Check("affinity", "ok", f"all {there} processors")
-    mend = "run it without taskset or the container's cpuset, if it is to use all of them"
-    return Check("affinity", "warn", f"this process may use {allowed} of {there} processors", mend)
+    fix = "run it without taskset or the container's cpuset, if it is to use all of them"
+    return Check("affinity", "warn", f"this process may use {allowed} of {there} processors", fix)
 
 
 def check_limit(limit: float | None, processors: int) -> Check:

@@ -23,7 +23,7 @@ from packaging.specifiers import SpecifierSet
 
 @dataclass(frozen=True)
 class Check:
-    """`status` is "ok", "warn" (works, but not as well as it could) or "fail"; `remedy` says how to mend it."""
+    """`status` is "ok", "warn" (works, but not as well as it could) or "fail"; `remedy` says how to fix it."""
 
     name: str
     status: str

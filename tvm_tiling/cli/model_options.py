@@ -42,7 +42,7 @@ class OpenSizes:
         return bool(self.batch or self.dims or self.shapes)
 
     def settled(self) -> dict[str, Any]:
-        """The arguments of compile(); WorkloadError quotes what is no size."""
+        """The arguments of compile(); WorkloadError quotes what is not a size."""
         dims = [_named("--dim", text, "seq=128") for text in self.dims]
         shapes = [_named("--shape", text, "name=1,3,224,224") for text in self.shapes]
         return {
@@ -88,7 +88,7 @@ def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
 def is_executable(path: str) -> bool:
     """Whether the file is a saved executable, by its content; ModelFormatError where there is none."""
     if not Path(path).is_file():
-        raise ModelFormatError(f"{path} is no file; accepted: a model, or what `tvm-tiling compile` wrote")
+        raise ModelFormatError(f"{path} is not a file; accepted: a model, or what `tvm-tiling compile` wrote")
     if not tarfile.is_tarfile(path):
         return False
     from ..frontend.relay.archive import members

@@ -47,7 +47,7 @@ def parse_operator(text: str) -> Workload:
         raise OperatorTextError(f"the operator is empty, accepted: {_EXAMPLES}")
     if words[0] not in OPERATORS:
         raise OperatorTextError(
-            f"word 1, {words[0]!r}, is no operator: {nearest(words[0], OPERATORS)}; as in {_EXAMPLES}"
+            f"word 1, {words[0]!r}, is not an operator: {nearest(words[0], OPERATORS)}; as in {_EXAMPLES}"
         )
     operator, kind = words[0], OPERATORS[words[0]]
     values: dict[str, Any] = dict(SAID.get(operator, {}))
@@ -91,7 +91,7 @@ def _bare(where: str, operator: str, word: str, left: list[str]) -> str:
     sizes = BARE_SIZES.get(operator, ())
     if not sizes or not word.isdigit():
         keys = [field.name for field in dataclasses.fields(OPERATORS[operator])]
-        raise OperatorTextError(f"{where} is no key=value; of the keys, {nearest(word, keys)}")
+        raise OperatorTextError(f"{where} is not key=value; of the keys, {nearest(word, keys)}")
     raise OperatorTextError(f"{where} is a size too many, accepted: {len(sizes)} of them, {' '.join(sizes)}")
 
 

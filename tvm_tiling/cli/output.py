@@ -19,7 +19,7 @@ def print_json(value: Any) -> None:
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Says on standard error what is done and for how long, while it is done; nothing where that is no terminal."""
+    """Says on standard error what is done and for how long, while it is done; nothing where that is not a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -85,13 +85,13 @@ def _result(name: str) -> Mapping[str, Any] | None:
 
 
 def _for_this_cpu(name: str) -> bool:
-    """Whether something is timed here; otherwise it is simulated. ModelFormatError where it is none of both."""
+    """Whether something is timed here; otherwise it is simulated. ModelFormatError if it is neither."""
     if not Path(name).is_file():
         if name.split()[:1] and name.split()[0] in OPERATORS:
             raise HardwareError(f"{name}: an operator is simulated; accepted: --hardware, an accelerator")
         raise ModelFormatError(
-            f"{name!r} is no file and no operator; accepted: a model, a program, a result, or an operator that begins "
-            f"with one of {', '.join(OPERATORS)}"
+            f"{name!r} is neither a file nor an operator; accepted: a model, a program, a result, or an operator that "
+            f"begins with one of {', '.join(OPERATORS)}"
         )
     if is_program(name) or Path(name).suffix == ".vsim":
         return False

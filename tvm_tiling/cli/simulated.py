@@ -57,13 +57,13 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
     if Path(name).is_file() and not _is_program(name):
         return _model(name, hardware, calibration)
     if calibration:
-        raise ProgramError(f"--calibration is for models; {name!r} is none")
+        raise ProgramError(f"--calibration is for models; {name!r} is not a model")
     if Path(name).is_file():
         program = Program.load(name)
         return Subject(name, Hardware.load(hardware) if hardware else program.hardware, program)
     if not words or name.split()[0] not in OPERATORS:
         raise ProgramError(
-            f"{name!r} is no file and no operator; accepted: a program that Program.save wrote, a model, or an "
+            f"{name!r} is neither a file nor an operator; accepted: a program that Program.save wrote, a model, or an "
             f"operator that begins with one of {', '.join(OPERATORS)}"
         )
     workload = parse_operator(name)

@@ -95,7 +95,7 @@ def parse_values(text: str) -> list[Any]:
             values += _range(word, first, last, span[3], step)
         elif not word or ".." in word:
             raise HardwareError(
-                f"--values {text}: {word!r} is no value; accepted: 64,128,256 or 64..1024*2 or 64..1024+64"
+                f"--values {text}: {word!r} is not a value; accepted: 64,128,256 or 64..1024*2 or 64..1024+64"
             )
         else:
             values.append(_value(word))

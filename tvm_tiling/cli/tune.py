@@ -36,7 +36,7 @@ def command(
     target: str = typer.Option(
         "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
     ),
-    ahead: bool = typer.Option(False, "--ahead", help="An operator's weights arrive packed, as those of a model do."),
+    ahead: bool = typer.Option(False, "--ahead", help="An operator's weights are prepacked, as those of a model are."),
     anew: bool = typer.Option(False, "--anew", help="Measure again what earlier calls measured."),
     unseeded: bool = typer.Option(
         False, "--unseeded", help="Begin without the cuts of entries that match or are near."
@@ -86,6 +86,6 @@ def _subject(words: list[str]) -> Any:
     if name.split()[:1] and name.split()[0] in OPERATORS:
         return parse_product(name)
     raise ModelFormatError(
-        f"{name!r} is no file and no operator; accepted: a model, or an operator that begins with one of "
+        f"{name!r} is neither a file nor an operator; accepted: a model, or an operator that begins with one of "
         f"{', '.join(OPERATORS)}"
     )

@@ -177,7 +177,7 @@ def _constant_bytes(function: relax.Function) -> list[int]:
 
 
 def _shape(kind: _Type) -> list[int] | None:
-    """The shape of a tensor; None where any of it is open, and of what is no tensor."""
+    """The shape of a tensor; None where any of it is open, and of what is not a tensor."""
     shape = kind.shape if isinstance(kind, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr):
         return None

@@ -34,8 +34,8 @@ def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> Non
     unknown = sorted(set(dims) - set(known))
     if unknown:
         raise ModelFormatError(
-            f"{where}: dims names {', '.join(map(repr, unknown))}; the open dimensions with a name are "
-            f"{', '.join(map(repr, known)) or 'none'}"
+            f"{where}: dims names {', '.join(map(repr, unknown))}; "
+            + (f"expected {', '.join(map(repr, known))}" if known else "the model has no named dynamic dimensions")
         )
     for name, size in dims.items():
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT:

@@ -116,7 +116,7 @@ def _refuse_options(options: dict[str, Any], names: tuple[str, ...], why: str) -
 
 def _from_file(path: Path, options: dict[str, Any], params: Any, limits: Limits) -> ImportedModel:
     if not path.is_file():
-        what = "is no file" if path.exists() else "does not exist"
+        what = "is not a file" if path.exists() else "does not exist"
         raise ModelFormatError(f"{path} {what}; accepted: {ACCEPTED}")
     return _from_bytes(mapped(path), str(path), path.parent, options, params, limits)
 

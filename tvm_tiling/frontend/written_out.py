@@ -17,7 +17,7 @@ def count_written_out(
 ) -> int:
     """The operators of function `root`, those of the functions that it calls included. NestedTooDeeply.
 
-    `parts` gives a function's own operators that are no calls, and the functions that it calls, each as often as it
+    `parts` gives a function's own operators that are not calls, and the functions that it calls, each as often as it
     does. `counts` keeps what is known of each function. At most `deepest` functions call each other.
     """
     if root in counts:

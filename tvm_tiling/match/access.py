@@ -109,8 +109,8 @@ def strip_cast(expr: tirx.Expr) -> tirx.Expr:
 
 
 def multiplied(term: tirx.Expr) -> tirx.Mul | None:
-    """The multiplication that `term` is, converted afterwards or not; None where it is none, or is computed in a type
-    that cannot hold every product of the factors: it wraps round, or rounds, before it is converted."""
+    """The multiplication that `term` is, converted afterwards or not; None where it is not one, or is computed in a
+    type that cannot hold every product of the factors: it wraps round, or rounds, before it is converted."""
     product = strip_cast(term)
     if not isinstance(product, tirx.Mul):
         return None

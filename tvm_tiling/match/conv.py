@@ -58,7 +58,7 @@ def conv_of(found: SumOfProducts) -> ConvProgram:
     expr, kernels = _roles(found)
     both = variables(expr, extents) & variables(kernels, extents)
     if any(v not in both and extents[v] > 1 for v in found.reduce):
-        raise refuse(name, "a summed axis is missing from one operand")
+        raise refuse(name, "a reduction axis is missing from one operand")
     kernels, taps = _kernel_taps(name, kernels, found)
     source = conv_input(found, expr, kernels, taps)
     if set(taps) - {walk.tap for walk in source.walks}:
@@ -68,7 +68,7 @@ def conv_of(found: SumOfProducts) -> ConvProgram:
 
 
 def walks_over_images(found: SumOfProducts) -> bool:
-    """Whether an index of one factor holds an axis of the result that the other lacks, and a summed axis."""
+    """Whether an index of one factor holds an axis of the result that the other lacks, and a reduction axis."""
     held = [variables(e, found.extents) for e in (found.left, found.right)]
     return any(
         _moves(expr, {v for v in found.spatial if v in own and v not in other}, set(found.reduce))
@@ -96,7 +96,7 @@ def _moves(expr: tirx.Expr, own: set[tirx.Var], reduce: set[tirx.Var]) -> bool:
 
 
 def _kernel_taps(name: str, kernels: tirx.Expr, found: SumOfProducts) -> tuple[tirx.Expr, dict[tirx.Var, np.ndarray]]:
-    """The kernels without the zeros that spread their taps, and which taps these leave, by summed axis."""
+    """The kernels without the zeros that spread their taps, and which taps these leave, by reduction axis."""
     inside, conditions = without_padding(name, kernels, found.extents)
     taps: dict[tirx.Var, np.ndarray] = {}
     for condition in conditions:

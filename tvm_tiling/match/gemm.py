@@ -52,7 +52,7 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
     name, among, left, right = found.name, found.extents, found.left, found.right
     left_vars, right_vars = variables(left, among), variables(right, among)
     if any((v in left_vars) != (v in right_vars) for v in found.reduce):
-        raise refuse(name, "a summed axis is missing from one operand")
+        raise refuse(name, "a reduction axis is missing from one operand")
     # Axes in the order the output stores them, so that fused axes are contiguous where they can be.
     order = found.spatial
     if not order:

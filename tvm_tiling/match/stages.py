@@ -95,7 +95,7 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
     for parameter in func.params:
         if not hasattr(parameter, "strides") or parameter.strides:
             raise UnsupportedOperator(
-                f"{name}: parameter {parameter.name} is no compact buffer; accepted: compact ones"
+                f"{name}: parameter {parameter.name} is not a compact buffer; accepted: compact ones"
             )
         flat[parameter] = _flat(name, parameter)
     given = len(flat)

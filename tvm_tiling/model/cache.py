@@ -125,7 +125,7 @@ def model_digest(
 ) -> bytes | None:
     """A digest of a model that is all in one piece of bytes, and of how its open dimensions are settled.
 
-    None for models that are no bytes, and for files whose weights lie beside them: those are known when they are read.
+    None for models that are not bytes, and for files whose weights lie beside them: those are known when they are read.
     """
     content = _bytes_of(model)
     if content is None or EXTERNAL in content:

@@ -76,7 +76,7 @@ def compile_model(
     be a single operator then too (as tiling_schedule takes it, a schedule or a workload), for a SimulatedExecutable.
 
     ModelFormatError, UnsupportedOperator and HardwareError say what cannot be read, served or targeted, WorkloadError
-    what is no size.
+    what is not a size.
     """
     hardware = hardware_of(target)
     cuts = known_cuts(database)

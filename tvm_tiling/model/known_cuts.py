@@ -36,7 +36,7 @@ class KnownCuts:
 
     @property
     def asked(self) -> list[str]:
-        """The workloads that were asked for, whether packed ahead, and what is fused behind, as JSON."""
+        """The workloads that were asked for, whether prepacked, and what is fused behind, as JSON."""
         return sorted({workload for workload, _ in self._answers})
 
     def digest(self, workloads: Iterable[str], hardware: Hardware) -> str:

@@ -23,7 +23,7 @@ class Setting:
 
 
 def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[Setting]:
-    """Every combination of the sizes given, the first ones first. WorkloadError says what is no size."""
+    """Every combination of the sizes given, the first ones first. WorkloadError says what is not a size."""
     batches: list[int | None] = [None] if batch is None else [*_sizes("batch", batch)]
     named = {name: _sizes(f"dims[{name!r}]", sizes) for name, sizes in (dims or {}).items()}
     settings = [

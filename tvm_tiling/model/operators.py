@@ -54,7 +54,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class _Call:
-    """Constant arguments of one call_tir, None where an argument is none."""
+    """Constant arguments of one call_tir, None for arguments that are not constant."""
 
     constants: tuple[tvm.ir.GenericConst | None, ...]
 
@@ -120,7 +120,7 @@ def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
 def _schedule(
     func: tirx.PrimFunc, name: str, calls: Sequence[_Call], hardware: Hardware, options: Options
 ) -> tuple[tirx.PrimFunc, Operator, ScheduledOperator | None, int | None]:
-    """(TIR, what it is, and if weights are packed ahead, how and the number of their parameter)."""
+    """(TIR, what it is, and if weights are prepacked, how and the number of their parameter)."""
     place: int | None = None
 
     def known(weights: tirx.Var) -> bool:

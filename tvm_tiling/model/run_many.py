@@ -26,16 +26,16 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     a tuple or list, or a mapping by name.
 
     The first calls with a model find out whether its runs share the cores or come one after the other, whichever is
-    sooner done. WorkloadError for what is no run; the first error of a run.
+    sooner done. WorkloadError for what is not a run; the first error of a run.
     """
     paces: dict[Pace, int] | None = {}
     for number, run in enumerate(runs, start=1):
         if not isinstance(run, (tuple, list)) or len(run) != 2 or not hasattr(run[0], "run"):
-            raise WorkloadError(f"run_many: run {number} is no pair; accepted: (executable, inputs)")
+            raise WorkloadError(f"run_many: run {number} is not a pair; accepted: (executable, inputs)")
         if paces is not None and type(run[0]) is Executable:
             pace = run[0].pace
             paces[pace] = paces.get(pace, 0) + 1
-        else:  # what is no model for this CPU runs as it does
+        else:  # what is not a model for this CPU runs as it does
             paces = None
     if not paces or len(runs) < 2 or not _lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]

@@ -112,7 +112,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
         except (tarfile.TarError, EOFError, ValueError, OverflowError, MemoryError) as error:
             if isinstance(error, ModelFormatError):
                 raise
-            raise ModelFormatError(f"{where} is no saved executable ({str(error)[:80]}); {ACCEPTED}") from None
+            raise ModelFormatError(f"{where} is not a saved executable ({str(error)[:80]}); {ACCEPTED}") from None
         except OSError as error:
             raise ModelFormatError(f"{where} cannot be read: {error.strerror or error}") from None
     for content, expected in zip(contents, known["libraries"], strict=True):
@@ -132,9 +132,9 @@ def _description(content: np.ndarray, where: str) -> dict[str, Any]:
                 f"{where} is of version {known['version']!r}; accepted: {', '.join(map(str, READABLE))}"
             )
         if not all(isinstance(digest, str) for digest in known["libraries"]):
-            raise TypeError("a digest is no text")
+            raise TypeError("a digest is not a text")
         if not all(isinstance(found, int) for found in known.get("checksums", {}).values()):
-            raise TypeError("a checksum is no number")
+            raise TypeError("a checksum is not a number")
         if known.get("digest", _digest(known)) != _digest(known):  # files of older releases have none
             raise ValueError("its digest is another")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -189,7 +189,7 @@ def _members(archive: tarfile.TarFile, file: BinaryIO, where: str) -> dict[str, 
         if count >= MOST_MEMBERS:
             raise ModelFormatError(f"{where} holds more than {MOST_MEMBERS} members; {ACCEPTED}")
         if not member.isreg() or member.issparse():
-            raise ModelFormatError(f"{where}: {member.name!r} is a link or no plain file; {ACCEPTED}")
+            raise ModelFormatError(f"{where}: {member.name!r} is a link or not a regular file; {ACCEPTED}")
         if member.name in found:
             raise ModelFormatError(f"{where} holds {member.name!r} twice; {ACCEPTED}")
         if member.size < 0 or member.offset_data + member.size > end:

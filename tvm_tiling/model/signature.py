@@ -101,7 +101,7 @@ def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int
 
 
 def _as_keyword(name: str, names: Sequence[str]) -> str | None:
-    """The one input that `name` stands for where its own name is no Python identifier."""
+    """The one input that `name` stands for where its own name is not a Python identifier."""
     found = [n for n in names if "".join(c if c.isalnum() else "_" for c in n) == name]
     return found[0] if len(found) == 1 else None
 

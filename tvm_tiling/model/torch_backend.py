@@ -36,7 +36,7 @@ from .torch_parameters import ParameterSets
 
 KEPT = 16
 WHERE = "torch.compile"
-# Of an input that is no parameter: a number, or shape, type and strides of a tensor.
+# Of an input that is not a parameter: a number, or shape, type and strides of a tensor.
 Kind: TypeAlias = Any
 
 torch._dynamo.config.allow_rnn = True
@@ -112,7 +112,7 @@ class _Graph:
             return _Fixed(self.graph, given, self._static, self._kernels)
         except TilingError as error:
             return _left(self.graph, str(error).removeprefix(f"{WHERE}: "), self._fallback)
-        except Exception as error:  # a fault of this package is no reason not to run a model
+        except Exception as error:  # a fault of this package is not a reason not to run a model
             if not self._fallback:
                 raise
             return _left(self.graph, f"{type(error).__name__}: {error}", True)
@@ -236,7 +236,7 @@ def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.Gra
 
 
 def _empty(value: Any) -> Any:
-    """A tensor of the same shape, type and strides, of which no content counts; what is no tensor as it is."""
+    """A tensor of the same shape, type and strides, of which no content counts; what is not a tensor as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)

@@ -43,7 +43,7 @@ class View:
 
 @dataclass(frozen=True)
 class Plain:
-    """A value that is no tensor."""
+    """A value that is not a tensor."""
 
     value: Any
 
@@ -181,7 +181,7 @@ def _view(value: torch.Tensor, of: torch.Tensor, base: Computed | Given) -> View
 
 
 def _memory(value: Any) -> int:
-    """What is equal for tensors that share memory; 0 for what is no dense tensor."""
+    """What is equal for tensors that share memory; 0 for what is not a dense tensor."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return 0
     return int(value.untyped_storage()._cdata)

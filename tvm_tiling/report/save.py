@@ -44,7 +44,7 @@ def page_of(subject: Any, title: str = "") -> str:
         return model_page(subject)
     if isinstance(subject, Mapping):
         return result_page(subject, title or "the result")
-    raise ModelFormatError(f"a {type(subject).__name__} is no report; {ACCEPTED}")
+    raise ModelFormatError(f"a {type(subject).__name__} is not a report; {ACCEPTED}")
 
 
 def is_result(plain: Any) -> bool:

@@ -33,7 +33,7 @@ def open_native(path: str | os.PathLike[str], digest: str | None = None) -> Bina
     try:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFormatError(f"{where} is no plain file; accepted: what save() wrote")
+            raise ModelFormatError(f"{where} is not a regular file; accepted: what save() wrote")
         if digest is None:
             if why := foreign(status):
                 raise ModelFormatError(f"{where} holds native code and {why}: copy it if you trust its writer; {OWN}")

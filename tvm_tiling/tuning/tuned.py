@@ -126,7 +126,7 @@ def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, h
 
 
 def _operator(op: Any, hardware: Hardware, ahead: bool) -> tuple[Workload, bool, str] | None:
-    """What a schedule of an operator asks for: the workload, whether its weights arrive packed, and what is fused
+    """What a schedule of an operator asks for: the workload, whether its weights are prepacked, and what is fused
     behind that can be measured by its name; None for what is a model."""
     if isinstance(op, GemmWorkload | ConvWorkload):
         return *asked_for(op, hardware, ahead), NONE
@@ -154,8 +154,8 @@ PER_WORKER = 2  # jobs that are given at a time for each worker of a tracker
 
 def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = None) -> tuple[Measurer, int]:
     """What measures on `hardware`, and how many jobs it had best be given at a time; processes here are forks of
-    `template` where one is under way. RunnerError for what is no runner, or a tracker that cannot be reached or has no
-    workers."""
+    `template` where one is under way. RunnerError for what is not a runner, or a tracker that cannot be reached or has
+    no workers."""
     if not isinstance(runner, str):
         return runner, LOCAL_AT_ONCE
     if runner == LOCAL:

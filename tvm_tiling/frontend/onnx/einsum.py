@@ -33,7 +33,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _require(equation: str, shapes: Sequence[Sequence[Any]]) -> None:
-    """ValueError where an equation is none, or does not fit operands of these shapes."""
+    """ValueError where an equation is not one, or does not fit operands of these shapes."""
     left, _, right = equation.partition("->")
     terms = left.split(",")
     if not all(_TERM.fullmatch(term) for term in [*terms, right]):

@@ -154,7 +154,7 @@ def _read_external(tensor: TensorProto, where: str, folder: Path | None) -> np.n
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", size))
     except ValueError:
-        raise ModelFormatError(f"{weight}: offset and length of its place in {path.name!r} are no numbers") from None
+        raise ModelFormatError(f"{weight}: offset and length of its place in {path.name!r} are not numbers") from None
     held = path.stat().st_size
     if length != size or offset < 0 or offset + size > held:
         raise ModelFormatError(

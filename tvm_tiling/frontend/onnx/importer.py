@@ -176,7 +176,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
         open_inputs = [name for name in node.input if name in self._nodes and _is_open(self._nodes[name])]
         if isinstance(error, TypeError) and open_inputs:
-            # An extent that is not known is no number.
+            # An extent that is not known is not a number.
             return UnsupportedOperator(
                 f"{where} is not served for the shape of {open_inputs[0]!r}, which is not known before the run"
             )

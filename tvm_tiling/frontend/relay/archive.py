@@ -91,7 +91,7 @@ def members(data: memoryview, where: str) -> dict[str, memoryview]:
                 if name.is_absolute() or ".." in name.parts:
                     raise ModelFormatError(f"{where}: the name {member.name!r} leads out of the archive; {ACCEPTED}")
                 if not member.isreg() or member.issparse():
-                    raise ModelFormatError(f"{where}: {member.name!r} is a link or no plain file; {ACCEPTED}")
+                    raise ModelFormatError(f"{where}: {member.name!r} is a link or not a regular file; {ACCEPTED}")
                 if member.size < 0 or member.offset_data + member.size > len(data):
                     raise ModelFormatError(f"{where}: cut short within {member.name!r}")
                 found[str(name)] = data[member.offset_data : member.offset_data + member.size]

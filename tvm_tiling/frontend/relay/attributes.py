@@ -220,7 +220,7 @@ def _no_value(value: Any) -> str | None:
 
 
 def from_json(op: str, nodes: Nodes, number: int) -> dict[str, Any]:
-    """The attributes that a node of JSON holds, as plain values. ModelFormatError where a value is none."""
+    """The attributes that a node of JSON holds, as plain values. ModelFormatError where a value is not one."""
     known = OPERATORS.get(op)
     if known is None:
         return {}
@@ -248,4 +248,4 @@ def _value(nodes: Nodes, number: int, name: str, text: str, attribute: Attribute
     except ValueError as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise nodes.fail(number, f"{name} = {text[:40]!r} is no value of it") from None
+        raise nodes.fail(number, f"{name} = {text[:40]!r} is not a value of it") from None

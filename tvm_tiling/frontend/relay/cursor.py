@@ -96,7 +96,7 @@ class Cursor:
             try:
                 return attribute_number(text)
             except ValueError:
-                raise ModelFormatError(f"line {self.line()}: {text[:40]!r} is no number") from None
+                raise ModelFormatError(f"line {self.line()}: {text[:40]!r} is not a number") from None
         if kind == "string":
             return text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
         if kind == "word":
@@ -130,6 +130,6 @@ class Cursor:
         self.need("]")
         if not number.isdigit():
             raise ModelFormatError(
-                f"line {self.line()}: meta[{kind}][{number}] is no reference; accepted: numbers from 0"
+                f"line {self.line()}: meta[{kind}][{number}] is not a reference; accepted: numbers from 0"
             )
         return kind, int(number)

@@ -129,7 +129,7 @@ class _Decoder:
             raise UnsupportedOperator(
                 f"{nodes.where}: node {number}: {_REFUSED[kind]} is not served; accepted: tensors"
             )
-        raise nodes.fail(number, f"{kind!r} is no expression of Relay")
+        raise nodes.fail(number, f"{kind!r} is not an expression of Relay")
 
     def call(self, number: int) -> Expr:
         nodes = self.nodes
@@ -149,7 +149,7 @@ class _Decoder:
         for item in nodes.items(nodes.link(number, "params")):
             made = self.made[item]
             if not isinstance(made, Var):
-                raise nodes.fail(number, "a parameter that is no variable")
+                raise nodes.fail(number, "a parameter that is not a variable")
             params.append(made)
         return Function(number, None, tuple(params), self.made[nodes.link(number, "body")], self.function_attrs(number))
 

@@ -64,7 +64,7 @@ def split(text: str) -> Words:
         if token is None:
             line = bisect_right(lines, at) + 1
             raise ModelFormatError(
-                f"line {line}: {text[at : at + 20]!r} is no Relay; accepted: what mod.astext() gives"
+                f"line {line}: {text[at : at + 20]!r} is not Relay; accepted: what mod.astext() gives"
             )
         kind = token.lastgroup
         if kind == "type":

@@ -78,7 +78,7 @@ class Nodes:
         if held is None:
             return {}
         if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
-            raise self.fail(number, "its attributes are no strings by name")
+            raise self.fail(number, "its attributes are not strings by name")
         return held
 
     def link(self, number: int, name: str) -> int:
@@ -87,7 +87,7 @@ class Nodes:
 
     def number_of(self, number: int, text: str) -> int:
         if not text.isdigit() or len(text) > 12:
-            raise self.fail(number, f"{text[:40]!r} is no node")
+            raise self.fail(number, f"{text[:40]!r} is not a node")
         return int(text)
 
     def items(self, number: int) -> list[int]:
@@ -98,7 +98,7 @@ class Nodes:
             raise self.fail(number, f"{self.kind(number)!r} where an array is expected")
         held = self.node(number).get("data", [])
         if not isinstance(held, list) or not all(isinstance(item, int) for item in held):
-            raise self.fail(number, "an array that is no list of nodes")
+            raise self.fail(number, "an array that is not a list of nodes")
         return held
 
     def pairs(self, number: int) -> list[tuple[int | str, int]]:
@@ -126,7 +126,7 @@ class Nodes:
             try:
                 return base64.b64decode(node["repr_b64"], validate=True).decode()
             except (ValueError, binascii.Error):
-                raise self.fail(number, "a text that is no base64") from None
+                raise self.fail(number, "a text that is not base64") from None
         found = self.fields(number).get("value")
         return "" if found is None else found
 
@@ -139,7 +139,7 @@ class Nodes:
 
     def value(self, number: int, depth: int = 0) -> Any:
         """A node as a plain Python value; an array of the file as NumPy's; None for the null node and for an extent
-        that is open; NoValue of what is none."""
+        that is open; NoValue of anything else."""
         kind = self.kind(number)
         if kind == "":
             return None
@@ -172,7 +172,7 @@ class Nodes:
                 return float(text)
             return bool(int(text)) if held.get("dtype") == "bool" else int(text)
         except ValueError:
-            raise self.fail(number, f"{text[:40]!r} is no number") from None
+            raise self.fail(number, f"{text[:40]!r} is not a number") from None
 
     def array(self, number: int) -> np.ndarray:
         """The array of a constant."""
@@ -183,7 +183,7 @@ class Nodes:
             try:
                 data = base64.b64decode(self.stored[place].encode(), validate=True)
             except (ValueError, binascii.Error):
-                raise self.fail(number, f"its array {place} is no base64") from None
+                raise self.fail(number, f"its array {place} is not base64") from None
             self.stored[place] = ""  # as large as the array, and not needed again
             self._arrays[place] = parse_array(memoryview(data), f"{self.where}: node {number}")
         return self._arrays[place]

@@ -45,14 +45,14 @@ class Operands:
         if place >= len(self.args):
             raise ValueError(f"it has {len(self.args)} operands; accepted: {place + 1} or more")
         if not isinstance(self.args[place], relax.Expr):
-            raise ValueError(f"operand {place + 1} is no tensor; accepted: a tensor")
+            raise ValueError(f"operand {place + 1} is not a tensor; accepted: a tensor")
         return self.args[place]
 
     def tensors(self, place: int) -> list[relax.Expr]:
         """The fields of the tuple at `place`, all tensors. ValueError."""
         fields = self.args[place] if place < len(self.args) else None
         if not isinstance(fields, tuple) or not all(isinstance(field, relax.Expr) for field in fields):
-            raise ValueError(f"operand {place + 1} is no tuple of tensors; accepted: one")
+            raise ValueError(f"operand {place + 1} is not a tuple of tensors; accepted: one")
         if not fields:
             raise ValueError(f"operand {place + 1} is an empty tuple; accepted: one tensor or more")
         return list(fields)

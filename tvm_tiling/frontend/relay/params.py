@@ -50,7 +50,7 @@ def read_params(given: Any) -> dict[str, Any]:
 def mapped(path: Path) -> memoryview:
     """The bytes of a file, read by the system when they are used. ModelFormatError where there is no file."""
     if not path.is_file():
-        raise ModelFormatError(f"{path} {'is no file' if path.exists() else 'does not exist'}; accepted: a file")
+        raise ModelFormatError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; accepted: a file")
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             return memoryview(b"")
@@ -125,7 +125,7 @@ def parse_array(data: memoryview, where: str) -> np.ndarray:
 def _array(reader: _Reader, name: str) -> np.ndarray:
     magic, _ = reader.numbers("<QQ")
     if magic != ARRAY_MAGIC:
-        raise reader.fail(f"{name!r} is no array")
+        raise reader.fail(f"{name!r} is not an array")
     _, _, rank, code, bits, lanes = reader.numbers("<iiiBBH")
     if not 0 <= rank <= MAX_RANK:
         raise reader.fail(f"{name!r} has {rank} dimensions")

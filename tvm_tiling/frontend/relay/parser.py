@@ -326,5 +326,5 @@ class _Parser(Cursor):
         if value is None:
             return Missing(line, stated, f"meta[{kind}][{number}]")
         if not isinstance(value, np.ndarray):
-            raise ModelFormatError(f"line {line}: meta[{kind}][{number}] is no constant; accepted: relay.Constant")
+            raise ModelFormatError(f"line {line}: meta[{kind}][{number}] is not a constant; accepted: relay.Constant")
         return Constant(line, stated or TensorType(value.shape, value.dtype.name), value)

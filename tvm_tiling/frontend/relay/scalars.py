@@ -20,7 +20,7 @@ _SUFFIXES = {
 
 
 def attribute_number(text: str) -> int | float:
-    """The number of an attribute; ValueError where the text is none."""
+    """The number of an attribute; ValueError where the text is not one."""
     found = _PARTS.match(text)
     if found is None or len(text) > 400:
         raise ValueError(text)
@@ -52,5 +52,5 @@ def scalar(text: str, stated: Type | None, line: int) -> Constant:
         with np.errstate(over="ignore"):
             array = np.array(number, kind)
     except (ValueError, TypeError, OverflowError):
-        raise ModelFormatError(f"line {line}: {text[:40]!r} is no number of type {dtype}") from None
+        raise ModelFormatError(f"line {line}: {text[:40]!r} is not a number of type {dtype}") from None
     return Constant(line, TensorType((), dtype), array)

@@ -258,7 +258,7 @@ class Translator:
         if called is _UNSERVED:
             return called
         if not isinstance(called, _Closure):
-            raise self.fail(expr, "it calls what is no function")
+            raise self.fail(expr, "it calls what is not a function")
         function = called.function
         if len(function.params) != len(args):
             raise self.fail(expr, f"{len(args)} operands for a function of {len(function.params)}")

@@ -34,7 +34,7 @@ def parse_type(text: str, start: int = 0, depth: int = 0) -> tuple[Type, int]:
         return _function(text, at + 2, depth)
     if found := _OTHER.match(text, at):
         return OtherType(found.group()), found.end()
-    raise ModelFormatError(f"{text[at : at + 20]!r} is no type")
+    raise ModelFormatError(f"{text[at : at + 20]!r} is not a type")
 
 
 def _skip(text: str, at: int) -> int:
@@ -63,7 +63,7 @@ def _function(text: str, at: int, depth: int) -> tuple[Type, int]:
     if text.startswith("[", at):
         at = _skip(text, text.find("]", at) + 1)
     if not text.startswith("(", at):
-        raise ModelFormatError("fn without parameters is no type")
+        raise ModelFormatError("fn without parameters is not a type")
     _, at = _fields(text, at + 1, depth)
     after = _skip(text, at)
     if text.startswith("->", after):
@@ -84,7 +84,7 @@ def _extent(part: str) -> int | None:
     found = _EXTENT.match(part)
     if found is None:
         if not part or part[0] == "-":
-            raise ModelFormatError(f"{part!r} is no size of a dimension")
+            raise ModelFormatError(f"{part!r} is not the size of a dimension")
         return None
     return checked_extent(int(found.group(1)))
 

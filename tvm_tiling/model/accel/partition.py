@@ -165,7 +165,7 @@ class _Graph:
                     made.add(node.variable)
                 else:
                     left.append(node)
-            # A view alone is no reason for a turn of the accelerator: the CPU has it for nothing.
+            # A view alone is not a reason for a turn of the accelerator: the CPU has it for nothing.
             if accelerated and segment.nodes and all(node.view for node in segment.nodes):
                 made -= {node.variable for node in segment.nodes}
                 segment, left = _Segment(True), waiting

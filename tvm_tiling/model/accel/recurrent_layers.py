@@ -203,7 +203,7 @@ def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
     x, of_inputs, bias = _projection(graph, given["projected"])
     of_state = array(given["weights"])
     if of_state is None:
-        raise UnsupportedOperator("weights that are no constants; accepted on the column engine: constants")
+        raise UnsupportedOperator("weights that are not constants; accepted on the column engine: constants")
     lengths = array(given["lengths"]) if r.lengths else None
     if r.lengths and lengths is None:
         raise UnsupportedOperator(
@@ -221,7 +221,7 @@ def _layer(graph: Graph, r: Recurrence, given: dict[str, Expr]) -> _Quantised:
     )
     inner = array(given["bias"]) if "bias" in given else None
     if "bias" in given and inner is None:
-        raise UnsupportedOperator("a bias that is no constant; accepted on the column engine: constants")
+        raise UnsupportedOperator("a bias that is not a constant; accepted on the column engine: constants")
     of_inputs, of_state = (_in_order(r, w) for w in (of_inputs, of_state))
     biases = _row_biases(workload, _in_order(r, bias), inner)
     bounded = r.cell != "rnn" or r.activation == "tanh"
@@ -254,7 +254,8 @@ def _projection(graph: Graph, projected: Expr) -> tuple[Expr, np.ndarray, np.nda
     weights = array(value.args[1]) if is_op(value, "matmul") else None
     if weights is None or weights.ndim != 2:
         raise UnsupportedOperator(
-            "inputs that are no product with constant weights and constant biases; accepted on the column engine: those"
+            "inputs that are not a product with constant weights and constant biases; accepted on the column engine: "
+            "those"
         )
     return value.args[0], weights.T, bias
 

@@ -68,7 +68,7 @@ class SimulatedExecutable:
             value = as_array(given[tensor.name], f"input {tensor.name!r}")
             if value.shape != tensor.shape:
                 raise WorkloadError(f"input {tensor.name!r} has the shape {value.shape}; accepted: {tensor.shape}")
-            if str(value.dtype) != tensor.dtype and tensor.dtype != "bfloat16":  # which NumPy has not
+            if str(value.dtype) != tensor.dtype and tensor.dtype != "bfloat16":  # which NumPy lacks
                 raise WorkloadError(f"input {tensor.name!r} is {value.dtype}; accepted: {tensor.dtype}")
             inputs[tensor.name] = value
         return inputs

@@ -75,7 +75,8 @@ def _line(func: relax.Function) -> _Line:
 
 
 def _group(line: _Line, softmax: int) -> frozenset[int] | None:
-    """Places of the bindings of the attention around a softmax; None where it is none, or none that gains."""
+    """Places of the bindings of the attention around a softmax; None if the pattern does not apply or is not
+    profitable."""
     shape = shape_of(line.bindings[softmax].var)
     if shape is None or int(line.bindings[softmax].value.attrs.axis) not in (-1, len(shape) - 1):
         return None

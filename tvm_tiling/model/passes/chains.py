@@ -129,7 +129,7 @@ def step_of(graph: Graph, cell: Cell, before: Part) -> Step | None:
 
 
 def _with_rows(side: Side, rows: int) -> Side:
-    """Of a single sequence a bias that is no constant looks like any other tensor: a parameter is one."""
+    """Of a single sequence a bias that is not a constant looks like any other tensor: a parameter is one."""
     if rows != 1:
         return side
     biases = tuple(part for part in side.others if len(shape_of(part.tensor) or ()) == 1)

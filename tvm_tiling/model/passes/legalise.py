@@ -29,7 +29,7 @@ _LEGALISED = {
 
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with its operators as PrimFuncs. ModelFormatError names constants that are no positions, or no divisors;
+    """`mod` with its operators as PrimFuncs. ModelFormatError names constants that are not positions, or no divisors;
     UnsupportedOperator an operator whose shapes are not known to fit."""
     refuse_unproved(mod)
     try:

@@ -107,7 +107,7 @@ class _Plan:
         return inner
 
     def _root(self, variable: relax.Var, roots: dict[relax.Var, relax.Var], inner: set[relax.Var]) -> relax.Var:
-        """What a value is an element-wise function of, alone; itself if it is none."""
+        """What a value is an element-wise function of, alone; itself if it is not one."""
         call = self.lookup(variable)
         if not is_pointwise(call) or variable in inner:
             return variable

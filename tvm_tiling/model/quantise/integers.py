@@ -230,7 +230,7 @@ class _Integers:
         return self.rewriter.emit(op.astype(requantised(self.rewriter, total, out, LOW, HIGH), "int8"))
 
     def _kernel(self, expr: Expr, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Constant weights as (int8 values, scales along `axis`, zero points along it); None for what is none."""
+        """Constant weights as (int8 values, scales along `axis`, zero points along it); None for anything else."""
         found = self.weights.get(expr) if isinstance(expr, relax.Var) else None
         if found is None:
             value = array(expr)

@@ -21,7 +21,7 @@ _OF_ONE = {"QLinearSigmoid": "Sigmoid", "QLinearGlobalAveragePool": "GlobalAvera
 
 
 def with_pairs(model: Any) -> Any:
-    """The model with its QLinear operators written out; what is no ONNX model, or has none, as it is given."""
+    """The model with its QLinear operators written out; what is not an ONNX model, or has none, as it is given."""
     if isinstance(model, (str, Path)):
         path = Path(model)
         if path.suffix != ".onnx" or not path.is_file() or MARK not in path.read_bytes():

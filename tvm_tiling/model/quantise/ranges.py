@@ -23,7 +23,7 @@ def ranges(
     imported: ImportedModel, mod: tvm.IRModule, variables: Sequence[relax.Var], calibration: Sequence[Any]
 ) -> list[tuple[float, float]]:
     """(least, greatest) of each variable of "main" in `mod`, which computes what `imported` does, over all calibration
-    inputs: an array each, a tuple in graph order, or arrays by name. WorkloadError for data that is no input."""
+    inputs: an array each, a tuple in graph order, or arrays by name. WorkloadError for data that is not an input."""
     runs = [_inputs(imported, given) for given in calibration]
     if not runs:
         raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")

@@ -96,7 +96,7 @@ class Sums:
         self.rewriter, self.real, self.lookup, self.kernel = rewriter, real, lookup, kernel
 
     def total(self, core: Expr, factor: float, out: Scale) -> Total | None:
-        """The total that factor * core is; None for what is no sum of quantised tensors."""
+        """The total that factor * core is; None for what is not a sum of quantised tensors."""
         if core in self.real:
             source = self.real[core]
             return Total(source.centred(self.rewriter), np.array(source.scale.scale * factor), 255)

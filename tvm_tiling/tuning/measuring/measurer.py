@@ -47,7 +47,7 @@ PACKING = "main_pack"
 
 @dataclass(frozen=True)
 class Build:
-    """A library of one cut: "main", and where weights are packed ahead "main_pack", which makes the packed ones."""
+    """A library of one cut: "main", and where weights are prepacked "main_pack", which makes the packed ones."""
 
     path: str
     packed_shape: tuple[int, ...] | None = None

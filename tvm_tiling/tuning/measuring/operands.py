@@ -85,7 +85,7 @@ class Operands:
         if not self.workload.dtype.startswith(("int", "uint")):
             eps = float(np.finfo(np.dtype(self.workload.acc_dtype or "float32")).eps)
             allowed = max(TOLERANCE, 8 * eps) * float(np.max(np.abs(self._sums)))
-        if error <= allowed:  # not of what is no number
+        if error <= allowed:  # false of NaN
             return ""
         return f"wrong result: differs by {error:.3g} from the answer in float64, allowed are {allowed:.3g}"
 
@@ -123,7 +123,7 @@ def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) 
     try:
         kind = np.dtype(dtype)
     except TypeError:
-        raise UnsupportedOperator(f"{dtype} is no type of NumPy's; accepted: float16, float32, int8, ...") from None
+        raise UnsupportedOperator(f"{dtype} is not a NumPy type; accepted: float16, float32, int8, ...") from None
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         return generator.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)

@@ -34,7 +34,7 @@ def described(space: Space) -> str:
 
 
 def root_annotations(func: tirx.PrimFunc) -> Mapping[str, Any]:
-    """The annotations of the root block; empty where the body is none."""
+    """The annotations of the root block; empty where the body is not one."""
     body = func.body
     return body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
 

@@ -15,7 +15,7 @@ from ...schedules.cpu import around_conv, around_product
 
 
 def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main", *, ahead: bool = False) -> Space:
-    """The neighbourhood of the decision for `func`; `ahead`: its weights arrive packed.
+    """The neighbourhood of the decision for `func`; `ahead`: its weights are prepacked.
 
     UnsupportedOperator for what no rule serves, HardwareError where the machine has no unit for it.
     """

@@ -28,7 +28,7 @@ def seed_database(
     """Put measured cuts of an operator into a database of MetaSchedule; how many.
 
     func: as it is given to MetaSchedule's tuner. `measured`: cuts and their seconds for this very operator on
-    `target`, which is as in tiling_schedule. Cuts that are no neighbours of the decision are put in as well.
+    `target`, which is as in tiling_schedule. Cuts that are not neighbours of the decision are put in as well.
     DatabaseError for a cost that is none.
     """
     from tvm.s_tir import meta_schedule as ms

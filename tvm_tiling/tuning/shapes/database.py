@@ -102,7 +102,7 @@ class ShapeDatabase:
         """Keep a measured shape: `cost` in seconds, on an accelerator in cycles. `cut` may be the decision itself.
 
         Of a shape that is there the cheaper cut stays; a newer cost of the same cut replaces the older. `epilogue`
-        names what is fused behind, `ahead` says that weights arrive packed: both are part of the key. A matrix engine
+        names what is fused behind, `ahead` says that weights are prepacked: both are part of the key. A matrix engine
         takes a pointwise convolution as a product: there it is kept, and found, as that one.
         """
         hardware = hardware_of(target)
@@ -214,7 +214,7 @@ class ShapeDatabase:
 
     def cut_for(self, workload: Workload, hardware: Hardware, ahead: bool = False, epilogue: str = "") -> Cut | None:
         """The cut of the best match that the machine can do, for schedules; None where there is none. `ahead`: weights
-        arrive packed. Where nothing with this `epilogue` serves, what was measured without one does: that it is cheap
+        are prepacked. Where nothing with this `epilogue` serves, what was measured without one does: that it is cheap
         is then a guess, as its cut alone is taken."""
         workload = as_scheduled(workload, hardware)
         for behind in dict.fromkeys((epilogue, "")):

@@ -74,7 +74,7 @@ def compact(value: Any) -> str:
 
 
 def padded_axes(counts: Sequence[int]) -> dict[str, int]:
-    """Columns of the axes; those that an operator has not are 1."""
+    """Columns of the axes; those that an operator lacks are 1."""
     return {column.name: count for column, count in zip(AXES, (*counts, *(1,) * MOST_AXES), strict=False)}
 
 
@@ -166,7 +166,7 @@ def _insert(connection: sa.Connection, table: sa.Table) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def cut_from_text(kept: str) -> Cut:
-    """The cut of a row; DatabaseError where it is none."""
+    """The cut of a row; DatabaseError where it is not one."""
     try:
         return Cut.from_dict(plain_json(kept))
     except ValueError:

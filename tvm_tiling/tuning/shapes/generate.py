@@ -40,7 +40,7 @@ class Settings:
     """How shapes are measured and reduced.
 
     `threshold` is the most that a shape may cost beside the roofline's least to be kept; None: whatever it costs.
-    `candidates` cuts of each are measured. `ahead`: weights arrive packed. `reduction` says how boundary shapes are
+    `candidates` cuts of each are measured. `ahead`: weights are prepacked. `reduction` says how boundary shapes are
     found.
     """
 

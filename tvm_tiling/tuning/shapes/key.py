@@ -34,7 +34,7 @@ class ShapeKey:
 
     `fixed` are a convolution's kernel, stride, padding, dilation and groups; a product's transposes, memories and those
     leading dimensions that are longer than their rows. `epilogue` names what is fused behind, `ahead` says that weights
-    arrive packed. `axes` are the names of the axes that may be multiples.
+    are prepacked. `axes` are the names of the axes that may be multiples.
     """
 
     op: str
@@ -82,7 +82,7 @@ class ShapeKey:
 
 
 def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> ShapeKey:
-    """The key of an operator. DatabaseError for what is none, or an epilogue that is no text."""
+    """The key of an operator. DatabaseError for anything else, or an epilogue that is not a text."""
     if not isinstance(workload, GemmWorkload | ConvWorkload):
         raise DatabaseError(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
     if not isinstance(epilogue, str):
@@ -120,7 +120,8 @@ def extents_of(workload: Workload) -> tuple[int, ...]:
 
 
 def workload_from_dict(record: Mapping[str, Any]) -> Workload:
-    """What a workload's `to_dict` wrote. DatabaseError for what is no such table, WorkloadError for a wrong field."""
+    """What a workload's `to_dict` wrote. DatabaseError for any other table, WorkloadError for a wrong
+    field."""
     if not isinstance(record, Mapping) or record.get("op") not in _KINDS:
         raise DatabaseError(f"workload: {record!r}, accepted: a table with op gemm or conv")
     kind = _KINDS[record["op"]]

@@ -74,7 +74,7 @@ class Padding:
 
     @classmethod
     def from_list(cls, record: Any, key: ShapeKey) -> Padding:
-        """What `to_list` wrote; DatabaseError for anything else, or an axis that the key has not."""
+        """What `to_list` wrote; DatabaseError for anything else, or an axis that the key does not have."""
         if not isinstance(record, list):
             raise DatabaseError(f"padding: {record!r}, accepted: a list of units")
         units = []

@@ -25,7 +25,7 @@ from .key import Workload, extents_of, key_of
 from .schema import TRIALS
 
 Subject: TypeAlias = tuple[Hardware, Workload, bool, str]
-"""Machine, operator, whether its weights arrive packed, and its epilogue."""
+"""Machine, operator, whether its weights are prepacked, and its epilogue."""
 
 FLUSH_SECONDS = 0.2  # what a killed process may lose of the past
 

@@ -234,7 +234,7 @@ def _summary(address: Address) -> dict[str, Any]:
         with socket.create_connection((address.host, address.port), timeout=TRACKER_SECONDS) as connection:
             connection.sendall(struct.pack("<i", _MAGIC))
             if struct.unpack("<i", _received(connection, 4))[0] != _MAGIC:
-                raise RunnerError(f"runner {address}: what listens there is no TVM tracker")
+                raise RunnerError(f"runner {address}: what listens there is not a TVM tracker")
             question = json.dumps([_SUMMARY]).encode()
             connection.sendall(struct.pack("<i", len(question)) + question)
             (size,) = struct.unpack("<i", _received(connection, 4))

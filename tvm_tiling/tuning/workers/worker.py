@@ -130,7 +130,7 @@ def greet_tracker(connection: socket.socket) -> None:
     """Begin to talk with a tracker. OSError for whoever is none."""
     connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
     if _number(connection) != base.RPC_TRACKER_MAGIC:
-        raise OSError("it is no TVM tracker")
+        raise OSError("it is not a TVM tracker")
 
 
 def _number(connection: socket.socket) -> int:

@@ -48,10 +48,10 @@ def scale_of(call: Operands, place: int, names: tuple[str, str] = ("", ""), axis
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """The least and the largest integer of a type. ValueError where it is none."""
+    """The least and the largest integer of a type. ValueError where it is not one."""
     kind = np.dtype(dtype)
     if kind.kind not in "iu":
-        raise ValueError(f"{dtype} is no type of integers; accepted: int8, uint8, int16, int32 and their like")
+        raise ValueError(f"{dtype} is not an integer type; accepted: int8, uint8, int16, int32 and their like")
     return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
 
 

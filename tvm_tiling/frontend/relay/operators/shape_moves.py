@@ -194,7 +194,7 @@ def collapsed(call: Operands, x: relax.Expr, shape: Sequence[int]) -> relax.Expr
     wide = [1] * (len(old) - len(shape)) + list(shape)
     axes = [place for place, (has, wanted) in enumerate(zip(old, wide, strict=True)) if wanted == 1 and has != 1]
     if any(wanted not in (1, has) for has, wanted in zip(old, wide, strict=True)):
-        raise ValueError(f"{tuple(old)} is no spreading of {tuple(shape)}")
+        raise ValueError(f"{tuple(old)} is not a spreading of {tuple(shape)}")
     total = call.emit(op.sum(x, axes, keepdims=True)) if axes else x
     return op.reshape(total, list(shape))
 
