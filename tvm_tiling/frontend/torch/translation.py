@@ -49,24 +49,21 @@ class Missing:
     why: str
 
 
-class Table:
-    """The converters of a file: `@table("add.Tensor", ...)` before each."""
+CONVERTERS: dict[str, Converter] = {}
 
-    def __init__(self) -> None:
-        self.converters: dict[str, Converter] = {}
 
-    def __call__(self, *names: str) -> Callable[[Converter], Converter]:
-        """Register a converter for the operators of these names, without "aten."; other libraries' in full."""
+def converter(*names: str) -> Callable[[Converter], Converter]:
+    """Register a converter for the operators of these names, without "aten."; other libraries' in full."""
 
-        def register(converter: Converter) -> Converter:
-            for name in names:
-                full = name if "::" in name else f"aten::{name}"
-                if full in self.converters:
-                    raise ValueError(f"two converters for {full}")
-                self.converters[full] = converter
-            return converter
+    def register(convert: Converter) -> Converter:
+        for name in names:
+            full = name if "::" in name else f"aten::{name}"
+            if full in CONVERTERS:
+                raise ValueError(f"two converters for {full}")
+            CONVERTERS[full] = convert
+        return convert
 
-        return register
+    return register
 
 
 def full_name(target: Any) -> str:
@@ -428,13 +425,3 @@ def _refuse_unserved(program: torch.export.ExportedProgram, converters: Mapping[
 
 def _listed(nodes: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{name} (nodes {', '.join(places)})" for name, places in sorted(nodes.items()))
-
-
-def merged(tables: Sequence[Table]) -> dict[str, Converter]:
-    """All converters of several tables; ValueError where two serve one operator."""
-    found: dict[str, Converter] = {}
-    for table in tables:
-        if twice := found.keys() & table.converters.keys():
-            raise ValueError(f"two converters for {sorted(twice)[0]}")
-        found.update(table.converters)
-    return found

@@ -7,25 +7,23 @@ from collections.abc import Callable
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved
+from ..translation import Translation, Unserved, converter
 from ..types import is_float
 from .elementwise import elementwise, real, unary
 from .functions import expm1
 
-table = Table()
 
-
-@table("relu.default")
+@converter("relu.default")
 def _relu(t: Translation, self: relax.Expr) -> relax.Expr:
     return unary(t, op.nn.relu, self)
 
 
-@table("leaky_relu.default")
+@converter("leaky_relu.default")
 def _leaky_relu(t: Translation, self: relax.Expr, negative_slope: float) -> relax.Expr:
     return unary(t, lambda x: op.nn.leakyrelu(x, float(negative_slope)), self)
 
 
-@table("elu.default")
+@converter("elu.default")
 def _elu(t: Translation, self: relax.Expr, alpha: float, scale: float, input_scale: float) -> relax.Expr:
     """scale * x where x is positive, else alpha * scale * (e^(input_scale * x) - 1)."""
 
@@ -36,7 +34,7 @@ def _elu(t: Translation, self: relax.Expr, alpha: float, scale: float, input_sca
     return elementwise(t, "elu", element, self)
 
 
-@table("gelu.default")
+@converter("gelu.default")
 def _gelu(t: Translation, self: relax.Expr, approximate: str) -> relax.Expr:
     functions = {"none": op.nn.gelu, "tanh": op.nn.gelu_tanh}
     if approximate not in functions:
@@ -45,7 +43,7 @@ def _gelu(t: Translation, self: relax.Expr, approximate: str) -> relax.Expr:
 
 
 def _register_softmax(name: str, function: Callable[..., relax.Expr]) -> None:
-    @table(name)
+    @converter(name)
     def convert(t: Translation, self: relax.Expr, dim: int, half_to_float: bool) -> relax.Expr:
         # `half_to_float`: of float16, as float32, which PyTorch's record of the result says as well.
         if not is_float(t.dtype):

@@ -11,7 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.divisors import checked_divisors
-from ..translation import Converter, Table, Translation, Unserved, Value
+from ..translation import Converter, Translation, Unserved, Value, converter
 from ..types import computed_in, is_float
 from .elementwise import (
     binary,
@@ -25,9 +25,6 @@ from .elementwise import (
     signed_infinity,
     unrounded,
 )
-
-table = Table()
-
 
 # ---- sums and products ----------------------------------------------------------------------------------------------
 
@@ -43,22 +40,22 @@ def _sum(t: Translation, left: Value, right: Value, alpha: float, negative: bool
     return t.cast(t.emit((op.subtract if negative else op.add)(left, right)), t.dtype)
 
 
-@table("add.Tensor", "add.Scalar")
+@converter("add.Tensor", "add.Scalar")
 def _add(t: Translation, self: Value, other: Value, alpha: float) -> relax.Expr:
     return _sum(t, self, other, alpha, negative=False)
 
 
-@table("sub.Tensor", "sub.Scalar")
+@converter("sub.Tensor", "sub.Scalar")
 def _sub(t: Translation, self: Value, other: Value, alpha: float) -> relax.Expr:
     return _sum(t, self, other, alpha, negative=True)
 
 
-@table("rsub.Tensor", "rsub.Scalar")
+@converter("rsub.Tensor", "rsub.Scalar")
 def _rsub(t: Translation, self: Value, other: Value, alpha: float) -> relax.Expr:
     return _sum(t, other, self, alpha, negative=True)
 
 
-@table("mul.Tensor", "mul.Scalar")
+@converter("mul.Tensor", "mul.Scalar")
 def _mul(t: Translation, self: Value, other: Value) -> relax.Expr:
     return unrounded(t, op.logical_and if t.dtype == "bool" else op.multiply, self, other)
 
@@ -66,7 +63,7 @@ def _mul(t: Translation, self: Value, other: Value) -> relax.Expr:
 # ---- quotients and remainders ---------------------------------------------------------------------------------------
 
 
-@table("div.Tensor", "div.Scalar")
+@converter("div.Tensor", "div.Scalar")
 def _div(t: Translation, self: Value, other: Value) -> relax.Expr:
     if is_zero(other):
         # TVM refuses a division by the number 0; this product is the same for every operand.
@@ -74,7 +71,7 @@ def _div(t: Translation, self: Value, other: Value) -> relax.Expr:
     return unrounded(t, op.divide, self, other)
 
 
-@table("div.Tensor_mode", "div.Scalar_mode")
+@converter("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(t: Translation, self: Value, other: Value, rounding_mode: str | None) -> relax.Expr:
     if rounding_mode is None:
         return _div(t, self, other)
@@ -83,7 +80,7 @@ def _div_mode(t: Translation, self: Value, other: Value, rounding_mode: str | No
     return _quotient(t, self, other, rounding_mode)
 
 
-@table("floor_divide.default", "floor_divide.Scalar")
+@converter("floor_divide.default", "floor_divide.Scalar")
 def _floor_divide(t: Translation, self: Value, other: Value) -> relax.Expr:
     return _quotient(t, self, other, "floor")
 
@@ -126,7 +123,7 @@ def _float_floor(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
 _FLOAT_QUOTIENTS = {"trunc": _float_trunc, "floor": _float_floor}
 
 
-@table("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+@converter("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def _remainder(t: Translation, self: Value, other: Value) -> relax.Expr:
     """Of the sign of the divisor."""
     if not is_float(t.dtype):
@@ -139,7 +136,7 @@ def _remainder(t: Translation, self: Value, other: Value) -> relax.Expr:
     return elementwise(t, "remainder", element, self, other)
 
 
-@table("fmod.Tensor", "fmod.Scalar")
+@converter("fmod.Tensor", "fmod.Scalar")
 def _fmod(t: Translation, self: Value, other: Value) -> relax.Expr:
     """Of the sign of the dividend."""
     if not is_float(t.dtype):
@@ -161,7 +158,7 @@ _ROOTS = {
 }
 
 
-@table("pow.Tensor_Scalar")
+@converter("pow.Tensor_Scalar")
 def _pow_number(t: Translation, self: Value, exponent: float) -> relax.Expr:
     dtype = computed_in(t.dtype)
     if exponent == 0:
@@ -171,7 +168,7 @@ def _pow_number(t: Translation, self: Value, exponent: float) -> relax.Expr:
     return _power(t, self, exponent)
 
 
-@table("pow.Scalar", "pow.Tensor_Tensor")
+@converter("pow.Scalar", "pow.Tensor_Tensor")
 def _pow(t: Translation, self: Value, exponent: Value) -> relax.Expr:
     return _power(t, self, exponent)
 
@@ -250,7 +247,7 @@ def _by_squares(base: te.Tensor, exponent: te.Tensor, bits: int) -> list[te.Tens
 def _register(function: Callable[..., relax.Expr], of_bools: Callable[..., relax.Expr], *names: str) -> Converter:
     """A converter to one of Relax's operators, of bools to another one."""
 
-    @table(*names)
+    @converter(*names)
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         return binary(t, of_bools if t.dtype == "bool" else function, self, other)
 
@@ -268,7 +265,7 @@ for _name, _function, _of_bools in (
 
 
 def _register_in_libm(function: str, *names: str, of_integers: Converter | None = None) -> None:
-    @table(*names)
+    @converter(*names)
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         if of_integers is not None and not is_float(t.dtype):
             return of_integers(t, self, other)
@@ -282,14 +279,14 @@ _register_in_libm("hypot", "hypot.default")
 _register_in_libm("copysign", "copysign.Tensor", "copysign.Scalar")
 
 
-@table("nextafter.default")
+@converter("nextafter.default")
 def _nextafter(t: Translation, self: Value, other: Value) -> relax.Expr:
     if t.dtype not in ("float32", "float64"):
         raise Unserved(f"type {t.dtype}; expected float32 or float64")
     return elementwise(t, "nextafter", in_libm("nextafter"), self, other)
 
 
-@table("clamp.default", "clamp.Tensor")
+@converter("clamp.default", "clamp.Tensor")
 def _clamp(t: Translation, self: Value, min: Value, max: Value) -> relax.Expr:
     x: Value = self
     if min is not None:
@@ -299,7 +296,7 @@ def _clamp(t: Translation, self: Value, min: Value, max: Value) -> relax.Expr:
     return t.cast(x, t.dtype)
 
 
-@table("hardtanh.default")
+@converter("hardtanh.default")
 def _hardtanh(t: Translation, self: Value, min_val: float, max_val: float) -> relax.Expr:
     return _clamp(t, self, min_val, max_val)
 
@@ -307,7 +304,7 @@ def _hardtanh(t: Translation, self: Value, min_val: float, max_val: float) -> re
 # ---- bits -----------------------------------------------------------------------------------------------------------
 
 
-@table("bitwise_not.default")
+@converter("bitwise_not.default")
 def _bitwise_not(t: Translation, self: relax.Expr) -> relax.Expr:
     return t.emit((op.logical_not if t.dtype == "bool" else op.bitwise_not)(self))
 
@@ -315,7 +312,7 @@ def _bitwise_not(t: Translation, self: relax.Expr) -> relax.Expr:
 def _register_shift(direction: str, short: str, element: Callable[..., tirx.Expr]) -> None:
     long = f"bitwise_{direction}_shift"
 
-    @table(f"{long}.Tensor", f"{long}.Tensor_Scalar", f"{long}.Scalar_Tensor", f"{short}.Tensor", f"{short}.Scalar")
+    @converter(f"{long}.Tensor", f"{long}.Tensor_Scalar", f"{long}.Scalar_Tensor", f"{short}.Tensor", f"{short}.Scalar")
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         if is_float(t.dtype) or t.dtype == "bool":
             raise Unserved(f"a shift of {t.dtype}; expected integers")

@@ -8,15 +8,13 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Value, dtype_of, may_be_nan, shape_of, unequal
+from ..translation import Translation, Value, converter, dtype_of, may_be_nan, shape_of, unequal
 from ..types import computed_in, is_float
 from .elementwise import kernel, operand, promoted
 
-table = Table()
-
 
 def _register_comparison(name: str, function: Callable[..., relax.Expr]) -> None:
-    @table(f"{name}.Tensor", f"{name}.Scalar")
+    @converter(f"{name}.Tensor", f"{name}.Scalar")
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         left, right = (operand(t, value, promoted(self, other)) for value in (self, other))
         if dtype_of(left) == "bool":
@@ -48,7 +46,7 @@ for _name, _function in {
 
 
 def _register_logic(name: str, function: Callable[..., relax.Expr]) -> None:
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
         return t.emit(function(t.cast(self, "bool"), t.cast(other, "bool")))
 
@@ -61,12 +59,12 @@ for _name, _function in {
     _register_logic(_name, _function)
 
 
-@table("logical_not.default")
+@converter("logical_not.default")
 def _logical_not(t: Translation, self: Value) -> relax.Expr:
     return t.emit(op.logical_not(t.cast(self, "bool")))
 
 
-@table("where.self")
+@converter("where.self")
 def _where(t: Translation, condition: relax.Expr, self: Value, other: Value) -> relax.Expr:
     return t.emit(op.where(t.cast(condition, "bool"), t.cast(self, t.dtype), t.cast(other, t.dtype)))
 
@@ -75,7 +73,7 @@ def _where(t: Translation, condition: relax.Expr, self: Value, other: Value) -> 
 
 
 def _register_about_floats(name: str, function: Callable[..., relax.Expr]) -> None:
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
         dtype = dtype_of(self)
         return t.emit(function(t.cast(self, computed_in(dtype)))) if is_float(dtype) else _nowhere(t, self)
@@ -89,7 +87,7 @@ _register_about_floats("isnan", op.isnan)
 _register_about_floats("isinf", op.isinf)
 
 
-@table("signbit.default")
+@converter("signbit.default")
 def _signbit(t: Translation, self: relax.Expr) -> relax.Expr:
     dtype = computed_in(dtype_of(self))
     if dtype == "bool":

@@ -8,18 +8,16 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import computed_in
 from .padding import padded
 from .views import each, reshaped
-
-table = Table()
 
 _FORWARD = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 _TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
 
 
-@table("convolution.default")
+@converter("convolution.default")
 def _convolution(
     t: Translation,
     input: relax.Expr,

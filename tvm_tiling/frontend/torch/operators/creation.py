@@ -7,10 +7,8 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, Value, shape_of
+from ..translation import Translation, Unserved, Value, converter, shape_of
 from ..types import is_float
-
-table = Table()
 
 
 def filled(t: Translation, value: Value) -> relax.Expr:
@@ -21,28 +19,28 @@ def filled(t: Translation, value: Value) -> relax.Expr:
     return t.emit(op.full(relax.ShapeExpr(t.shape), value, t.dtype))
 
 
-@table("full.default", "full_like.default")
+@converter("full.default", "full_like.default")
 def _full(t: Translation, fill_value: float, dtype: Any, size: Any = None, self: Value = None) -> relax.Expr:
     return filled(t, fill_value)
 
 
-@table("fill.Scalar", "fill.Tensor")
+@converter("fill.Scalar", "fill.Tensor")
 def _fill(t: Translation, self: relax.Expr, value: Value) -> relax.Expr:
     return filled(t, value)
 
 
-@table("scalar_tensor.default")
+@converter("scalar_tensor.default")
 def _scalar_tensor(t: Translation, s: float, dtype: Any) -> relax.Expr:
     return t.cast(s, t.dtype)
 
 
-@table("empty.memory_format", "empty_strided.default", "new_empty_strided.default")
+@converter("empty.memory_format", "empty_strided.default", "new_empty_strided.default")
 def _empty(t: Translation, size: list[int], dtype: Any, stride: Any = None, self: Value = None) -> relax.Expr:
     """Without content, for which zeros stand."""
     return filled(t, 0)
 
 
-@table("arange.start_step")
+@converter("arange.start_step")
 def _arange(t: Translation, start: float, end: float, step: float, dtype: Any) -> relax.Expr:
     wide = "float64" if is_float(t.dtype) else "int64"
 
@@ -56,29 +54,29 @@ def _arange(t: Translation, start: float, end: float, step: float, dtype: Any) -
 # ---- copies ---------------------------------------------------------------------------------------------------------
 
 
-@table("alias.default", "clone.default", "detach.default", "lift_fresh_copy.default")
+@converter("alias.default", "clone.default", "detach.default", "lift_fresh_copy.default")
 def _same(t: Translation, self: relax.Expr) -> relax.Expr:
     return self
 
 
-@table("_to_copy.default")
+@converter("_to_copy.default")
 def _to_copy(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
     return t.cast(self, t.dtype)
 
 
-@table("copy.default")
+@converter("copy.default")
 def _copy(t: Translation, self: relax.Expr, src: relax.Expr) -> relax.Expr:
     """`src` in the shape and type of `self`."""
     return t.emit(op.broadcast_to(t.cast(src, t.dtype), relax.ShapeExpr(t.shape)))
 
 
-@table("native_dropout.default")
+@converter("native_dropout.default")
 def _native_dropout(t: Translation, input: relax.Expr, p: float, train: bool | None) -> tuple[relax.Expr, relax.Expr]:
     if train or train is None:
         raise Unserved("dropout while training, which is random; expected a module in eval()")
     return input, t.emit(op.full(relax.ShapeExpr(shape_of(input)), t.cast(True, "bool"), "bool"))
 
 
-@table("_assert_tensor_metadata.default")
+@converter("_assert_tensor_metadata.default")
 def _assert_tensor_metadata(t: Translation, a: relax.Expr, size: Any, stride: Any, dtype: Any) -> None:
     """PyTorch compared the type and shape when it exported the program; neither can change."""

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Value, dtype_of
+from ..translation import Translation, Value, converter, dtype_of
 from ..types import is_float
 from .elementwise import elementwise, in_libm, real, unary
 
-table = Table()
-
 
 def _register(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
         return unary(t, function, self)
 
@@ -44,7 +42,7 @@ for _name, _function in {
 def _register_by_type(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
     """In float32 by Relax's operator, which becomes vectors; in float64, where TVM loses digits, by C's library."""
 
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
         return elementwise(t, name, in_libm(name), self) if t.dtype == "float64" else unary(t, function, self)
 
@@ -79,7 +77,7 @@ def log1p(x: tirx.Expr) -> tirx.Expr:
 
 
 def _register_element(name: str, element: Callable[..., tirx.Expr]) -> None:
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
         return elementwise(t, name, element, self)
 
@@ -93,19 +91,19 @@ for _name in ("atanh", "erfc", "exp2", "lgamma", "log10", "log2"):
 # ---- signs and whole numbers ----------------------------------------------------------------------------------------
 
 
-@table("abs.default")
+@converter("abs.default")
 def _abs(t: Translation, self: relax.Expr) -> relax.Expr:
     return self if "uint" in t.dtype or t.dtype == "bool" else unary(t, op.abs, self)
 
 
-@table("sign.default")
+@converter("sign.default")
 def _sign(t: Translation, self: relax.Expr) -> relax.Expr:
     if "uint" in t.dtype or t.dtype == "bool":
         return t.cast(t.cast(self, "bool"), t.dtype)
     return unary(t, op.sign, self)
 
 
-@table("reciprocal.default")
+@converter("reciprocal.default")
 def _reciprocal(t: Translation, self: relax.Expr) -> relax.Expr:
     return unary(t, lambda x: op.divide(relax.const(1, dtype_of(x)), x), self)
 
@@ -113,7 +111,7 @@ def _reciprocal(t: Translation, self: relax.Expr) -> relax.Expr:
 def _register_rounding(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:
     """Integers stay as they are."""
 
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr) -> relax.Expr:
         return unary(t, function, self) if is_float(dtype_of(self)) else self
 
@@ -122,7 +120,7 @@ for _name, _function in {"ceil": op.ceil, "floor": op.floor, "round": op.round, 
     _register_rounding(_name, _function)
 
 
-@table("round.decimals")
+@converter("round.decimals")
 def _round_decimals(t: Translation, self: relax.Expr, decimals: int) -> relax.Expr:
     """Halves to even, at a place behind the point or, if negative, before it."""
 

@@ -15,10 +15,8 @@ from tvm import relax
 from tvm.relax import op
 
 from ....lowering.positions import checked_positions
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from .views import expanded, permuted, reshaped
-
-table = Table()
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Pla
     return Places(axes, tensors, tuple(together), adjacent)
 
 
-@table("index.Tensor", "_unsafe_index.Tensor")
+@converter("index.Tensor", "_unsafe_index.Tensor")
 def _index(t: Translation, self: relax.Expr, indices: Sequence[Value]) -> relax.Expr:
     places = places_of(t, self, indices)
     if not places.axes:
@@ -116,7 +114,7 @@ def _index(t: Translation, self: relax.Expr, indices: Sequence[Value]) -> relax.
     return permuted(t, read, places.result_order(rank))
 
 
-@table("index_select.default")
+@converter("index_select.default")
 def _index_select(t: Translation, self: relax.Expr, dim: int, index: relax.Expr) -> relax.Expr:
     if not shape_of(self):
         from_start(t, index, 1)
@@ -125,7 +123,7 @@ def _index_select(t: Translation, self: relax.Expr, dim: int, index: relax.Expr)
     return t.emit(op.take(self, from_start(t, index, shape_of(self)[dim]), axis=dim % len(shape_of(self))))
 
 
-@table("gather.default")
+@converter("gather.default")
 def _gather(t: Translation, self: relax.Expr, dim: int, index: relax.Expr, sparse_grad: bool) -> relax.Expr:
     if not shape_of(self):
         self = reshaped(t, self, [1])
@@ -135,13 +133,13 @@ def _gather(t: Translation, self: relax.Expr, dim: int, index: relax.Expr, spars
     return reshaped(t, t.emit(op.gather_elements(self, places, dim % len(own))), t.shape)
 
 
-@table("take.default")
+@converter("take.default")
 def _take(t: Translation, self: relax.Expr, index: relax.Expr) -> relax.Expr:
     count = prod(shape_of(self))
     return t.emit(op.take(reshaped(t, self, [count]), wrapped(t, index, count, "index"), axis=0))
 
 
-@table("embedding.default")
+@converter("embedding.default")
 def _embedding(
     t: Translation,
     weight: relax.Expr,
@@ -154,7 +152,7 @@ def _embedding(
     return t.emit(op.take(weight, from_start(t, indices, shape_of(weight)[0]), axis=0))
 
 
-@table("one_hot.default")
+@converter("one_hot.default")
 def _one_hot(t: Translation, self: relax.Expr, num_classes: int) -> relax.Expr:
     """A last axis that holds 1 at the class's place, else 0."""
     count = t.shape[-1]
@@ -165,7 +163,7 @@ def _one_hot(t: Translation, self: relax.Expr, num_classes: int) -> relax.Expr:
     return t.cast(t.emit(op.equal(column, t.constant(torch.arange(count)))), t.dtype)
 
 
-@table("masked_scatter.default")
+@converter("masked_scatter.default")
 def _masked_scatter(t: Translation, self: relax.Expr, mask: relax.Expr, source: relax.Expr) -> relax.Expr:
     """Where the mask holds, the next element of `source`."""
     shape, count = t.shape, prod(shape_of(source))

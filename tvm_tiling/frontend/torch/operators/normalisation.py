@@ -11,11 +11,9 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Missing, Table, Translation, Unserved, Value, shape_of
+from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
 from ..types import DTYPES, computed_in
 from .views import expanded, reshaped
-
-table = Table()
 
 
 def _filled(t: Translation, number: float, shape: Sequence[int], dtype: str) -> relax.Constant:
@@ -27,7 +25,7 @@ def _parameter(t: Translation, value: Value, number: float, shape: Sequence[int]
     return _filled(t, number, shape, dtype) if value is None else t.cast(value, dtype)
 
 
-@table("_native_batch_norm_legit_no_training.default")
+@converter("_native_batch_norm_legit_no_training.default")
 def _batch_norm(
     t: Translation,
     input: relax.Expr,
@@ -55,7 +53,7 @@ def _by_statistics(
     return t.cast(t.emit(relax.TupleGetItem(both, 0)), t.dtype)
 
 
-@table("_native_batch_norm_legit.no_stats")
+@converter("_native_batch_norm_legit.no_stats")
 def _batch_norm_by_input(
     t: Translation, input: relax.Expr, weight: Value, bias: Value, training: bool, momentum: float, eps: float
 ) -> list[Value]:
@@ -102,7 +100,7 @@ def _affine(t: Translation, data: relax.Expr, weight: Value, bias: Value, along:
     return data
 
 
-@table("instance_norm.default")
+@converter("instance_norm.default")
 def _instance_norm(
     t: Translation,
     input: relax.Expr,
@@ -124,7 +122,7 @@ def _instance_norm(
     return t.cast(_affine(t, result, weight, bias, [1, shape[1], *[1] * (len(shape) - 2)]), t.dtype)
 
 
-@table("native_layer_norm.default")
+@converter("native_layer_norm.default")
 def _layer_norm(
     t: Translation,
     input: relax.Expr,
@@ -139,7 +137,7 @@ def _layer_norm(
     return [t.cast(result, t.dtype), Missing("the mean of a row"), Missing("the deviation of a row")]
 
 
-@table("native_group_norm.default")
+@converter("native_group_norm.default")
 def _group_norm(
     t: Translation,
     input: relax.Expr,
@@ -168,7 +166,7 @@ def _group_norm(
 # ---- bags -----------------------------------------------------------------------------------------------------------
 
 
-@table("_embedding_bag.default", "_embedding_bag_forward_only.default")
+@converter("_embedding_bag.default", "_embedding_bag_forward_only.default")
 def _embedding_bag(
     t: Translation,
     weight: relax.Expr,

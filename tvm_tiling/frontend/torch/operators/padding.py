@@ -8,10 +8,8 @@ from typing import Any
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, dtype_of, shape_of
+from ..translation import Translation, converter, dtype_of, shape_of
 from .views import part
-
-table = Table()
 
 
 def by_axis(widths: Sequence[int], rank: int) -> list[tuple[int, int]]:
@@ -52,7 +50,7 @@ def padded(t: Translation, data: relax.Expr, pairs: Sequence[tuple[int, int]], v
     return t.te(pad, data, fill, primfunc_name_hint="pad")
 
 
-@table("constant_pad_nd.default")
+@converter("constant_pad_nd.default")
 def _constant_pad(t: Translation, self: relax.Expr, pad: Sequence[int], value: Any) -> relax.Expr:
     if 0 in shape_of(self) or any(
         extent + min(before, 0) + min(behind, 0) <= 0
@@ -86,12 +84,12 @@ def _limited(place: Any, extent: int) -> Any:
     return tirx.max(tirx.min(place, extent - 1), 0)
 
 
-@table("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
+@converter("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")
 def _reflection_pad(t: Translation, self: relax.Expr, padding: Sequence[int]) -> relax.Expr:
     return _inner(t, self, padding, _reflected)
 
 
-@table("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
+@converter("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")
 def _replication_pad(t: Translation, self: relax.Expr, padding: Sequence[int]) -> relax.Expr:
     return _inner(t, self, padding, _limited)
 
@@ -107,7 +105,7 @@ def _counts(
     return [(size + 2 * pad - d * (k - 1) - 1) // s + 1 for size, k, d, pad, s in axes]
 
 
-@table("im2col.default")
+@converter("im2col.default")
 def _im2col(
     t: Translation,
     self: relax.Expr,
@@ -133,7 +131,7 @@ def _im2col(
     return t.emit(op.reshape(windows, t.shape))
 
 
-@table("col2im.default")
+@converter("col2im.default")
 def _col2im(
     t: Translation,
     self: relax.Expr,

@@ -11,11 +11,9 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Missing, Table, Translation, Unserved, dtype_of, shape_of
+from ..translation import Missing, Translation, Unserved, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .views import each, expanded, reshaped
-
-table = Table()
 
 # Along an axis: the place in the input of an output's tap, which may lie outside, and whether it counts.
 Tap: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
@@ -91,11 +89,23 @@ def batched(t: Translation, data: relax.Expr, rank: int) -> relax.Expr:
     return data if len(shape) == rank + 2 else reshaped(t, data, [1] * (rank + 2 - len(shape)) + list(shape))
 
 
+def _walks(kernel: Sequence[int]) -> list[Any]:
+    return [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(kernel)]
+
+
+def _tapped(x: te.Tensor, at: Sequence[Any], taps: Sequence[Tap], walks: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
+    """Of one tap of an output: an element, whether it is the tap's, and its place along each axis."""
+    found = [tap(out, walk) for tap, out, walk in zip(taps, at[2:], walks, strict=True)]
+    limited = [tirx.max(tirx.min(place, size - 1), 0) for (place, _), size in zip(found, x.shape[2:], strict=True)]
+    inside = tirx.all(*(counts for _, counts in found))
+    return x[tuple([*at[:2], *limited])], inside, [place for place, _ in found]
+
+
 # ---- largest elements -----------------------------------------------------------------------------------------------
 
 
 def _register_max(rank: int) -> None:
-    @table(f"max_pool{rank}d_with_indices.default")
+    @converter(f"max_pool{rank}d_with_indices.default")
     def convert(
         t: Translation,
         self: relax.Expr,
@@ -132,16 +142,13 @@ def _places(
     none = tirx.const(2**63 - 1, "int64")
 
     def find(x: te.Tensor, y: te.Tensor, *, last: bool) -> te.Tensor:
-        walks = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(kernel)]
+        walks = _walks(kernel)
 
         def element(*at: Any) -> Any:
-            found = [taps[axis](at[2 + axis], walks[axis]) for axis in range(rank)]
-            inside = tirx.all(*(condition for _, condition in found))
-            clipped = [tirx.max(tirx.min(p, size - 1), 0) for (p, _), size in zip(found, image, strict=True)]
+            value, inside, places = _tapped(x, at, taps, walks)
             flat: Any = tirx.const(0, "int64")
-            for (place, _), size in zip(found, image, strict=True):
+            for place, size in zip(places, image, strict=True):
                 flat = flat * size + tirx.Cast("int64", place)
-            value = x[tuple([*at[:2], *clipped])]
             if last:
                 # No NaN is at least minus infinity; TVM takes value == value for true.
                 nowhere = tirx.const(-1, "int64")
@@ -159,7 +166,7 @@ def _places(
 
 
 def _register_adaptive_max(rank: int) -> None:
-    @table(f"adaptive_max_pool{rank}d.default")
+    @converter(f"adaptive_max_pool{rank}d.default")
     def convert(t: Translation, self: relax.Expr, output_size: Sequence[int]) -> list[relax.Expr]:
         data = t.cast(batched(t, self, rank), computed_in(t.dtype))
         image, counts = shape_of(data)[-rank:], t.shape[-rank:]
@@ -169,14 +176,11 @@ def _register_adaptive_max(rank: int) -> None:
         shape = (*shape_of(data)[:2], *counts)
 
         def largest(x: te.Tensor) -> te.Tensor:
-            walks = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(kernel)]
+            walks = _walks(kernel)
 
             def element(*at: Any) -> Any:
-                found = [taps[axis](at[2 + axis], walks[axis]) for axis in range(rank)]
-                inside = tirx.all(*(condition for _, condition in found))
-                clipped = [tirx.min(p, size - 1) for (p, _), size in zip(found, image, strict=True)]
-                value = tirx.if_then_else(inside, x[tuple([*at[:2], *clipped])], tirx.const(least, dtype))
-                return te.max(value, axis=walks)
+                value, inside, _ = _tapped(x, at, taps, walks)
+                return te.max(tirx.if_then_else(inside, value, tirx.const(least, dtype)), axis=walks)
 
             return te.compute(shape, element, name="adaptive_max")
 
@@ -203,7 +207,7 @@ def _adaptive_taps(image: Sequence[int], counts: Sequence[int]) -> tuple[list[Ta
 
 
 def _register_average(rank: int) -> None:
-    @table(f"avg_pool{rank}d.default")
+    @converter(f"avg_pool{rank}d.default")
     def convert(
         t: Translation,
         self: relax.Expr,
@@ -236,18 +240,15 @@ def _register_average(rank: int) -> None:
 
 def _whole_average(t: Translation, data: relax.Expr, windows: _Windows, sizes: np.ndarray) -> relax.Expr:
     """Averages of integers, rounded towards 0."""
-    taps, kernel, rank = windows.taps(), windows.kernel, windows.rank
+    taps, kernel = windows.taps(), windows.kernel
     dtype = dtype_of(data)
 
     def average(x: te.Tensor, divisor: te.Tensor) -> te.Tensor:
-        walks = [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(kernel)]
+        walks = _walks(kernel)
 
         def element(*at: Any) -> Any:
-            found = [taps[axis](at[2 + axis], walks[axis]) for axis in range(rank)]
-            inside = tirx.all(*(condition for _, condition in found))
-            clipped = [tirx.max(tirx.min(p, size - 1), 0) for (p, _), size in zip(found, windows.image, strict=True)]
-            value = tirx.if_then_else(inside, x[tuple([*at[:2], *clipped])], tirx.const(0, dtype))
-            return te.sum(value, axis=walks)
+            value, inside, _ = _tapped(x, at, taps, walks)
+            return te.sum(tirx.if_then_else(inside, value, tirx.const(0, dtype)), axis=walks)
 
         total = te.compute((*x.shape[:2], *windows.counts), element, name="total")
         return te.compute(total.shape, lambda *at: tirx.truncdiv(total[at], divisor[at[2:]]), name="average")
@@ -257,7 +258,7 @@ def _whole_average(t: Translation, data: relax.Expr, windows: _Windows, sizes: n
 
 
 def _register_adaptive_average(rank: int) -> None:
-    @table(f"adaptive_avg_pool{rank}d.default", f"_adaptive_avg_pool{rank}d.default")
+    @converter(f"adaptive_avg_pool{rank}d.default", f"_adaptive_avg_pool{rank}d.default")
     def convert(t: Translation, self: relax.Expr, output_size: Sequence[int]) -> relax.Expr:
         wide = computed_in(t.dtype)
         data = t.cast(batched(t, self, rank), wide)
@@ -275,7 +276,7 @@ def _register_adaptive_average(rank: int) -> None:
 
 
 def _register_unpool(rank: int) -> None:
-    @table(f"max_unpool{rank}d.default")
+    @converter(f"max_unpool{rank}d.default")
     def convert(
         t: Translation,
         self: relax.Expr,

@@ -13,11 +13,9 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .views import expanded, permuted, reshaped
-
-table = Table()
 
 
 def product(t: Translation, left: relax.Expr, right: relax.Expr, dtype: str) -> relax.Expr:
@@ -39,13 +37,13 @@ def _plain(t: Translation, left: relax.Expr, right: relax.Expr) -> relax.Expr:
     return t.cast(product(t, left, right, computed_in(t.dtype)), t.dtype)
 
 
-@table("mm.default", "bmm.default", "matmul.default", "mv.default")
+@converter("mm.default", "bmm.default", "matmul.default", "mv.default")
 def _matmul(t: Translation, self: relax.Expr, **other: relax.Expr) -> relax.Expr:
     (right,) = other.values()  # the schemas name it differently
     return _plain(t, self, right)
 
 
-@table("dot.default", "vdot.default")
+@converter("dot.default", "vdot.default")
 def _dot(t: Translation, self: relax.Expr, tensor: Value = None, other: Value = None) -> relax.Expr:
     count = shape_of(self)[0]
     left = reshaped(t, self, [1, count])
@@ -53,7 +51,7 @@ def _dot(t: Translation, self: relax.Expr, tensor: Value = None, other: Value = 
     return reshaped(t, _plain(t, left, right), ())
 
 
-@table("linear.default")
+@converter("linear.default")
 def _linear(t: Translation, input: relax.Expr, weight: relax.Expr, bias: Value) -> relax.Expr:
     wide = computed_in(t.dtype)
     columns = turned(t, weight) if len(shape_of(weight)) > 1 else weight
@@ -81,13 +79,13 @@ def _added(
     return t.cast(result, t.dtype)
 
 
-@table("addmm.default", "addmv.default", "baddbmm.default")
+@converter("addmm.default", "addmv.default", "baddbmm.default")
 def _addmm(t: Translation, self: relax.Expr, beta: float, alpha: float, **factors: relax.Expr) -> relax.Expr:
     left, right = factors.values()  # the schemas name them differently
     return _added(t, self, left, right, beta, alpha)
 
 
-@table("addbmm.default")
+@converter("addbmm.default")
 def _addbmm(
     t: Translation, self: relax.Expr, batch1: relax.Expr, batch2: relax.Expr, beta: float, alpha: float
 ) -> relax.Expr:
@@ -98,7 +96,7 @@ def _addbmm(
     return _added(t, self, left, right, beta, alpha)
 
 
-@table("_trilinear.default")
+@converter("_trilinear.default")
 def _trilinear(
     t: Translation,
     i1: relax.Expr,
@@ -125,7 +123,7 @@ def _trilinear(
 # ---- attention ------------------------------------------------------------------------------------------------------
 
 
-@table("scaled_dot_product_attention.default")
+@converter("scaled_dot_product_attention.default")
 def _attention(
     t: Translation,
     query: relax.Expr,
@@ -193,7 +191,7 @@ def _zero_rows(t: Translation, scores: relax.Expr, weights: relax.Expr) -> relax
 # ---- distances ------------------------------------------------------------------------------------------------------
 
 
-@table("_cdist_forward.default")
+@converter("_cdist_forward.default")
 def _cdist(t: Translation, x1: relax.Expr, x2: relax.Expr, p: float, compute_mode: int | None) -> relax.Expr:
     # `compute_mode` says by which formula PyTorch computes them.
     *batch, rows, columns = t.shape
@@ -203,7 +201,7 @@ def _cdist(t: Translation, x1: relax.Expr, x2: relax.Expr, p: float, compute_mod
     return reshaped(t, _distances(t, left, right, p, (prod(batch), rows, columns), lambda b, i, j: (i, j)), t.shape)
 
 
-@table("_pdist_forward.default")
+@converter("_pdist_forward.default")
 def _pdist(t: Translation, self: relax.Expr, p: float) -> relax.Expr:
     rows, depth = shape_of(self)
     first, second = (t.constant(places.contiguous()) for places in torch.triu_indices(rows, rows, 1))

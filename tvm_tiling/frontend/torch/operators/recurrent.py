@@ -10,16 +10,14 @@ from tvm.relax import op
 
 from ....decide.rnn.recurrence import Recurrence
 from ...recurrent_layer import DirectionWeights, direction_of, recurrent_direction, stacked
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
-
-table = Table()
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 
 # PyTorch's order of the gates.
 _ORDERS = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 
 
 def _register(operator: str, cell: str, activation: str = "tanh") -> None:
-    @table(operator)
+    @converter(operator)
     def convert(
         t: Translation,
         input: relax.Expr,

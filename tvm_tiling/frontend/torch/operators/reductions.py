@@ -9,10 +9,8 @@ from typing import Any
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import computed_in
-
-table = Table()
 
 
 def reduced_axes(x: relax.Expr, dim: int | Sequence[int] | None) -> list[int]:
@@ -54,7 +52,7 @@ def widened(t: Translation, x: relax.Expr, dtype: str) -> relax.Expr:
     return t.cast(x, computed_in(dtype))
 
 
-@table("sum.default", "sum.dim_IntList")
+@converter("sum.default", "sum.dim_IntList")
 def _sum(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     if t.dtype == "bool":
         return _truth(t, op.max, self, dim, keepdim, False)
@@ -62,13 +60,13 @@ def _sum(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim:
     return t.cast(over(t, op.sum, x, reduced_axes(x, dim), keepdim, 0), t.dtype)
 
 
-@table("mean.default", "mean.dim")
+@converter("mean.default", "mean.dim")
 def _mean(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     x = widened(t, self, t.dtype)
     return t.cast(over(t, op.mean, x, reduced_axes(x, dim), keepdim, math.nan), t.dtype)
 
 
-@table("prod.default", "prod.dim_int")
+@converter("prod.default", "prod.dim_int")
 def _prod(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     if t.dtype == "bool":
         return _truth(t, op.min, self, dim, keepdim, True)
@@ -77,7 +75,7 @@ def _prod(t: Translation, self: relax.Expr, dtype: Any, dim: Any = None, keepdim
 
 
 def _register_running(name: str, function: Callable[..., relax.Expr]) -> None:
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def convert(t: Translation, self: relax.Expr, dim: int, dtype: Any) -> relax.Expr:
         # In the type of the result: integers and bools are added up as int64 unless another type is asked for.
         data = widened(t, self, t.dtype)
@@ -93,7 +91,7 @@ _register_running("cumprod", op.cumprod)
 # ---- variance -------------------------------------------------------------------------------------------------------
 
 
-@table("var_mean.correction")
+@converter("var_mean.correction")
 def _var_mean(
     t: Translation, self: relax.Expr, dim: Any, correction: float | None, keepdim: bool
 ) -> tuple[relax.Expr, relax.Expr]:
@@ -111,14 +109,14 @@ def _var_mean(
     return t.cast(variance, t.dtype), t.cast(mean, t.dtype)
 
 
-@table("var.correction", "var.dim")
+@converter("var.correction", "var.dim")
 def _var(
     t: Translation, self: relax.Expr, dim: Any, keepdim: bool, correction: float | None = None, unbiased: bool = True
 ) -> relax.Expr:
     return _var_mean(t, self, dim, correction if unbiased else 0, keepdim)[0]
 
 
-@table("linalg_vector_norm.default")
+@converter("linalg_vector_norm.default")
 def _vector_norm(
     t: Translation,
     self: relax.Expr,
@@ -179,15 +177,15 @@ def _place(
 
 
 def _register_extreme(name: str, function: Callable[..., relax.Expr], place: Callable[..., relax.Expr]) -> None:
-    @table(f"a{name}.default", f"{name}.default")
+    @converter(f"a{name}.default", f"{name}.default")
     def extreme(t: Translation, self: relax.Expr, dim: Any = None, keepdim: bool = False) -> relax.Expr:
         return _extreme(t, function, self, dim, keepdim)
 
-    @table(f"{name}.dim")
+    @converter(f"{name}.dim")
     def extreme_and_place(t: Translation, self: relax.Expr, dim: int, keepdim: bool) -> tuple[relax.Expr, relax.Expr]:
         return _extreme(t, function, self, dim, keepdim), _place(t, place, self, dim, keepdim)
 
-    @table(f"arg{name}.default")
+    @converter(f"arg{name}.default")
     def only_place(t: Translation, self: relax.Expr, dim: int | None, keepdim: bool) -> relax.Expr:
         return _place(t, place, self, dim, keepdim)
 
@@ -207,11 +205,11 @@ def _truth(
     return t.cast(over(t, function, data, reduced_axes(x, dim), keepdim, nothing), t.dtype)
 
 
-@table("any.default", "any.dim", "any.dims")
+@converter("any.default", "any.dim", "any.dims")
 def _any(t: Translation, self: relax.Expr, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     return _truth(t, op.max, self, dim, keepdim, False)
 
 
-@table("all.default", "all.dim", "all.dims")
+@converter("all.default", "all.dim", "all.dims")
 def _all(t: Translation, self: relax.Expr, dim: Any = None, keepdim: bool = False) -> relax.Expr:
     return _truth(t, op.min, self, dim, keepdim, True)

@@ -16,10 +16,8 @@ from tvm import relax
 from tvm.relax import op
 
 from ...interpolation import interpolated
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
-
-table = Table()
 
 # Of one axis: for each output element the places of input elements and their weights, both (outputs, taps).
 _Taps = tuple[np.ndarray, np.ndarray]
@@ -206,7 +204,7 @@ def _register(name: str, rank: int, convert: Callable[..., relax.Expr], *, align
     """A converter for both forms of an operator: with scales as a list, or one by one."""
     scales = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[rank]
 
-    @table(f"{name}.vec")
+    @converter(f"{name}.vec")
     def by_list(
         t: Translation,
         input: relax.Expr,
@@ -216,7 +214,7 @@ def _register(name: str, rank: int, convert: Callable[..., relax.Expr], *, align
     ) -> relax.Expr:
         return convert(t, input, _given(scale_factors, rank), *_aligned(corners))
 
-    @table(f"{name}.default")
+    @converter(f"{name}.default")
     def one_by_one(t: Translation, self: relax.Expr, output_size: Sequence[int], **more: Any) -> relax.Expr:
         given = [more.pop(scale) for scale in scales]
         return convert(t, self, given, *_aligned(more))

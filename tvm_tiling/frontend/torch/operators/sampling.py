@@ -13,13 +13,11 @@ from typing import Any, TypeAlias
 import torch
 from tvm import relax, te, tirx
 
-from ..translation import Table, Translation, Unserved, shape_of
+from ..translation import Translation, Unserved, converter, shape_of
 from ..types import DTYPES, computed_in
 from .products import product as matrix_product
 from .products import turned
 from .views import reshaped
-
-table = Table()
 
 Expr: TypeAlias = Any
 _BILINEAR, _NEAREST, _BICUBIC = range(3)
@@ -27,7 +25,7 @@ _ZEROS, _BORDER, _REFLECTION = range(3)
 _CUBIC = -0.75
 
 
-@table("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
+@converter("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
 def _grid_sampler(
     t: Translation,
     input: relax.Expr,
@@ -149,7 +147,7 @@ class _Sampler:
         return ((self.number(a) * x - self.number(5 * a)) * x + self.number(8 * a)) * x - self.number(4 * a)
 
 
-@table("affine_grid_generator.default")
+@converter("affine_grid_generator.default")
 def _affine_grid(t: Translation, theta: relax.Expr, size: Sequence[int], align_corners: bool) -> relax.Expr:
     """Each place of an image of `size`, from -1 to 1, moved by a matrix for each of the batch."""
     wide = computed_in(t.dtype)

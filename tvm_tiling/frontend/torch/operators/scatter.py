@@ -13,13 +13,11 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, Value, dtype_of, shape_of
+from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .elementwise import binary
 from .indexing import from_start, places_of, wrapped
 from .views import expanded, part, permuted, reshaped
-
-table = Table()
 
 # PyTorch's names of reductions, and Relax's.
 _REDUCTIONS = {
@@ -80,19 +78,19 @@ def _scattered(
     return reshaped(t, _elements(t, data, axis, places, source, reduction), shape)
 
 
-@table("scatter.src", "scatter.value")
+@converter("scatter.src", "scatter.value")
 def _scatter(
     t: Translation, self: relax.Expr, dim: int, index: relax.Expr, src: Value = None, value: Value = None
 ) -> relax.Expr:
     return _scattered(t, self, dim, index, value if src is None else src, "update")
 
 
-@table("scatter_add.default")
+@converter("scatter_add.default")
 def _scatter_add(t: Translation, self: relax.Expr, dim: int, index: relax.Expr, src: relax.Expr) -> relax.Expr:
     return _accumulated(t, self, dim, index, src, "sum")
 
 
-@table("scatter.reduce", "scatter.value_reduce")
+@converter("scatter.reduce", "scatter.value_reduce")
 def _scatter_reduced(
     t: Translation,
     self: relax.Expr,
@@ -113,7 +111,7 @@ def _accumulated(
     return t.cast(_scattered(t, data, dim, index, source, _reduction(reduce, t.dtype)), t.dtype)
 
 
-@table("scatter_reduce.two")
+@converter("scatter_reduce.two")
 def _scatter_reduce(
     t: Translation,
     self: relax.Expr,
@@ -158,7 +156,7 @@ def _start(reduce: str, dtype: str) -> float:
 # ---- index expressions ----------------------------------------------------------------------------------------------
 
 
-@table("index_put.default", "_unsafe_index_put.default")
+@converter("index_put.default", "_unsafe_index_put.default")
 def _index_put(
     t: Translation, self: relax.Expr, indices: Sequence[Value], values: relax.Expr, accumulate: bool
 ) -> relax.Expr:
@@ -219,7 +217,7 @@ def _by_mask(
     return expanded(t, t.emit(op.where(chosen, values, data)), t.shape)
 
 
-@table("put.default")
+@converter("put.default")
 def _put(t: Translation, self: relax.Expr, index: relax.Expr, source: relax.Expr, accumulate: bool) -> relax.Expr:
     count, writes = prod(t.shape), prod(shape_of(index))
     if not writes:
@@ -233,7 +231,7 @@ def _put(t: Translation, self: relax.Expr, index: relax.Expr, source: relax.Expr
     return reshaped(t, t.cast(written, t.dtype), t.shape)
 
 
-@table("masked_fill.Scalar", "masked_fill.Tensor")
+@converter("masked_fill.Scalar", "masked_fill.Tensor")
 def _masked_fill(t: Translation, self: relax.Expr, mask: relax.Expr, value: Value) -> relax.Expr:
     chosen = t.emit(op.where(mask, t.cast(value, t.dtype), self))
     return expanded(t, chosen, t.shape)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from tvm import relax, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, dtype_of, shape_of
+from ..translation import Translation, Unserved, converter, dtype_of, shape_of
 from ..types import computed_in, is_float
 from .elementwise import kernel
-
-table = Table()
 
 
 def _keys(t: Translation, x: relax.Expr, descending: bool) -> relax.Expr:
@@ -44,7 +42,7 @@ def order(t: Translation, x: relax.Expr, dim: int, descending: bool) -> relax.Ex
     return t.emit(op.argsort(_keys(t, x, descending), axis=dim % len(shape_of(x)), descending=False, dtype="int64"))
 
 
-@table("sort.default", "sort.stable")
+@converter("sort.default", "sort.stable")
 def _sort(
     t: Translation, self: relax.Expr, dim: int, descending: bool, stable: bool | None = None
 ) -> tuple[relax.Expr, relax.Expr]:
@@ -56,7 +54,7 @@ def _sort(
     return t.emit(op.gather_elements(self, places, dim % len(shape))), places
 
 
-@table("topk.default")
+@converter("topk.default")
 def _topk(
     t: Translation,
     self: relax.Expr,

@@ -11,12 +11,10 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Table, Translation, Unserved, shape_of
-
-table = Table()
+from ..translation import Translation, Unserved, converter, shape_of
 
 
-@table("view.default", "_unsafe_view.default", "_reshape_alias.default")
+@converter("view.default", "_unsafe_view.default", "_reshape_alias.default")
 def _view(t: Translation, self: relax.Expr, size: Sequence[int], stride: Any = None) -> relax.Expr:
     return reshaped(t, self, t.shape)
 
@@ -26,18 +24,18 @@ def reshaped(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.E
     return value if shape_of(value) == tuple(shape) else t.emit(op.reshape(value, tuple(shape)))
 
 
-@table("unsqueeze.default")
+@converter("unsqueeze.default")
 def _unsqueeze(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
     return t.emit(op.expand_dims(self, dim))
 
 
-@table("squeeze.default", "squeeze.dim", "squeeze.dims")
+@converter("squeeze.default", "squeeze.dim", "squeeze.dims")
 def _squeeze(t: Translation, self: relax.Expr, dim: Any = None) -> relax.Expr:
     # Axes of more than one element stay where they are; the record knows which.
     return reshaped(t, self, t.shape)
 
 
-@table("permute.default")
+@converter("permute.default")
 def _permute(t: Translation, self: relax.Expr, dims: Sequence[int]) -> relax.Expr:
     return permuted(t, self, dims)
 
@@ -49,7 +47,7 @@ def permuted(t: Translation, value: relax.Expr, order: Sequence[int]) -> relax.E
     return value if order == list(range(rank)) else t.emit(op.permute_dims(value, order))
 
 
-@table("transpose.int")
+@converter("transpose.int")
 def _transpose(t: Translation, self: relax.Expr, dim0: int, dim1: int) -> relax.Expr:
     order = list(range(len(shape_of(self))))
     if order:
@@ -57,12 +55,12 @@ def _transpose(t: Translation, self: relax.Expr, dim0: int, dim1: int) -> relax.
     return permuted(t, self, order)
 
 
-@table("t.default")
+@converter("t.default")
 def _t(t: Translation, self: relax.Expr) -> relax.Expr:
     return permuted(t, self, range(len(shape_of(self)))[::-1])
 
 
-@table("expand.default")
+@converter("expand.default")
 def _expand(t: Translation, self: relax.Expr, size: Sequence[int], implicit: bool) -> relax.Expr:
     return expanded(t, self, t.shape)
 
@@ -77,7 +75,7 @@ def each(numbers: Sequence[int], rank: int) -> list[int]:
     return [int(number) for number in (list(numbers) * rank if len(numbers) == 1 else numbers)]
 
 
-@table("repeat.default")
+@converter("repeat.default")
 def _repeat(t: Translation, self: relax.Expr, repeats: Sequence[int]) -> relax.Expr:
     # Copies as an axis of their own in front of each axis: a broadcast between two reshapes.
     own = shape_of(self)
@@ -87,7 +85,7 @@ def _repeat(t: Translation, self: relax.Expr, repeats: Sequence[int]) -> relax.E
     return reshaped(t, copied, t.shape)
 
 
-@table("cat.default")
+@converter("cat.default")
 def _cat(t: Translation, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
     return joined(t, [t.cast(tensor, t.dtype) for tensor in tensors], dim)
 
@@ -100,7 +98,7 @@ def joined(t: Translation, tensors: Sequence[relax.Expr], axis: int) -> relax.Ex
     return t.emit(op.concat(filled, axis % len(shape_of(filled[0]))))
 
 
-@table("stack.default")
+@converter("stack.default")
 def _stack(t: Translation, tensors: Sequence[relax.Expr], dim: int) -> relax.Expr:
     place = dim % len(t.shape)
     return joined(t, [t.emit(op.expand_dims(t.cast(tensor, t.dtype), place)) for tensor in tensors], place)
@@ -124,24 +122,24 @@ def bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
     return first, max(first, last)
 
 
-@table("slice.Tensor")
+@converter("slice.Tensor")
 def _slice(t: Translation, self: relax.Expr, dim: int, start: int | None, end: int | None, step: int) -> relax.Expr:
     return part(t, self, dim, *bounds(shape_of(self)[dim], start, end), step)
 
 
-@table("narrow.default")
+@converter("narrow.default")
 def _narrow(t: Translation, self: relax.Expr, dim: int, start: int, length: int) -> relax.Expr:
     first = start % shape_of(self)[dim] if start < 0 else start
     return part(t, self, dim, first, first + length)
 
 
-@table("select.int")
+@converter("select.int")
 def _select(t: Translation, self: relax.Expr, dim: int, index: int) -> relax.Expr:
     place = index % shape_of(self)[dim]
     return reshaped(t, part(t, self, dim, place, place + 1), t.shape)
 
 
-@table("split_with_sizes.default")
+@converter("split_with_sizes.default")
 def _split_with_sizes(t: Translation, self: relax.Expr, split_sizes: Sequence[int], dim: int) -> list[relax.Expr]:
     ends = np.cumsum(split_sizes).tolist()
     pairs = zip(ends, split_sizes, strict=True)
@@ -157,7 +155,7 @@ def _filled_part(t: Translation, value: relax.Expr, axis: int, start: int, end: 
     return part(t, value, axis, start, end)
 
 
-@table("split.Tensor")
+@converter("split.Tensor")
 def _split(t: Translation, self: relax.Expr, split_size: int, dim: int) -> list[relax.Expr]:
     extent = shape_of(self)[dim]
     if extent == 0:
@@ -165,12 +163,12 @@ def _split(t: Translation, self: relax.Expr, split_size: int, dim: int) -> list[
     return [_filled_part(t, self, dim, at, min(at + split_size, extent)) for at in range(0, extent, split_size)]
 
 
-@table("chunk.default")
+@converter("chunk.default")
 def _chunk(t: Translation, self: relax.Expr, chunks: int, dim: int) -> list[relax.Expr]:
     return _split(t, self, -(-shape_of(self)[dim] // chunks), dim)
 
 
-@table("unbind.int")
+@converter("unbind.int")
 def _unbind(t: Translation, self: relax.Expr, dim: int) -> list[relax.Expr]:
     shape = list(shape_of(self))
     extent = shape.pop(dim)
@@ -180,7 +178,7 @@ def _unbind(t: Translation, self: relax.Expr, dim: int) -> list[relax.Expr]:
 # ---- other orders ---------------------------------------------------------------------------------------------------
 
 
-@table("flip.default")
+@converter("flip.default")
 def _flip(t: Translation, self: relax.Expr, dims: Sequence[int]) -> relax.Expr:
     shape = shape_of(self)
     for axis in dims if shape else ():
@@ -188,7 +186,7 @@ def _flip(t: Translation, self: relax.Expr, dims: Sequence[int]) -> relax.Expr:
     return self
 
 
-@table("roll.default")
+@converter("roll.default")
 def _roll(t: Translation, self: relax.Expr, shifts: Sequence[int], dims: Sequence[int]) -> relax.Expr:
     if not dims:
         return reshaped(t, _rolled(t, reshaped(t, self, [prod(t.shape)]), shifts[0], 0), t.shape)
@@ -205,7 +203,7 @@ def _rolled(t: Translation, value: relax.Expr, shift: int, axis: int) -> relax.E
     return joined(t, [part(t, value, axis, cut, extent), part(t, value, axis, 0, cut)], axis) if cut else value
 
 
-@table("diagonal.default", "diagonal_copy.default")
+@converter("diagonal.default", "diagonal_copy.default")
 def _diagonal(t: Translation, self: relax.Expr, offset: int, dim1: int, dim2: int) -> relax.Expr:
     rank = len(shape_of(self))
     rows, columns = dim1 % rank, dim2 % rank
@@ -222,7 +220,7 @@ def _diagonal(t: Translation, self: relax.Expr, offset: int, dim1: int, dim2: in
     return t.te(diagonal, self, primfunc_name_hint="diagonal")
 
 
-@table("unfold.default")
+@converter("unfold.default")
 def _unfold(t: Translation, self: relax.Expr, dimension: int, size: int, step: int) -> relax.Expr:
     """Windows along an axis, the elements of each along a new last axis."""
     own, shape = shape_of(self), t.shape
@@ -239,7 +237,7 @@ def _unfold(t: Translation, self: relax.Expr, dimension: int, size: int, step: i
     return t.te(windows, self, primfunc_name_hint="windows")
 
 
-@table("as_strided.default", "as_strided_copy.default")
+@converter("as_strided.default", "as_strided_copy.default")
 def _as_strided(
     t: Translation, self: relax.Expr, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> relax.Expr:
@@ -248,7 +246,7 @@ def _as_strided(
     return t.emit(op.take(flat, t.constant(torch.from_numpy(places)), axis=0))
 
 
-@table("as_strided_scatter.default")
+@converter("as_strided_scatter.default")
 def _as_strided_scatter(
     t: Translation,
     self: relax.Expr,
@@ -294,7 +292,7 @@ def _offsets(shape: Sequence[int], strides: Sequence[int], start: int) -> np.nda
 # ---- a part written into a copy --------------------------------------------------------------------------------------
 
 
-@table("slice_scatter.default")
+@converter("slice_scatter.default")
 def _slice_scatter(
     t: Translation, self: relax.Expr, src: relax.Expr, dim: int, start: int | None, end: int | None, step: int
 ) -> relax.Expr:
@@ -315,7 +313,7 @@ def _slice_scatter(
     return _written(t, self, src, place)
 
 
-@table("select_scatter.default")
+@converter("select_scatter.default")
 def _select_scatter(t: Translation, self: relax.Expr, src: relax.Expr, dim: int, index: int) -> relax.Expr:
     axis = dim % len(t.shape)
     place = index % t.shape[axis]
@@ -324,7 +322,7 @@ def _select_scatter(t: Translation, self: relax.Expr, src: relax.Expr, dim: int,
     return joined(t, [before, one, behind], axis)
 
 
-@table("diagonal_scatter.default")
+@converter("diagonal_scatter.default")
 def _diagonal_scatter(
     t: Translation, self: relax.Expr, src: relax.Expr, offset: int, dim1: int, dim2: int
 ) -> relax.Expr:
@@ -356,7 +354,7 @@ def _written(t: Translation, value: relax.Expr, source: relax.Expr, place: Any) 
 # ---- blocks of pixels ------------------------------------------------------------------------------------------------
 
 
-@table("pixel_shuffle.default")
+@converter("pixel_shuffle.default")
 def _pixel_shuffle(t: Translation, self: relax.Expr, upscale_factor: int) -> relax.Expr:
     *outer, channels, height, width = shape_of(self)
     factor = upscale_factor
@@ -366,7 +364,7 @@ def _pixel_shuffle(t: Translation, self: relax.Expr, upscale_factor: int) -> rel
     return reshaped(t, permuted(t, apart, order), t.shape)
 
 
-@table("pixel_unshuffle.default")
+@converter("pixel_unshuffle.default")
 def _pixel_unshuffle(t: Translation, self: relax.Expr, downscale_factor: int) -> relax.Expr:
     *outer, channels, height, width = shape_of(self)
     factor = downscale_factor
