@@ -125,12 +125,11 @@ def _from_bytes(
     view: memoryview, where: str, folder: Path | None, options: dict[str, Any], params: Any, limits: Limits
 ) -> ImportedModel:
     if is_relay(view):
-        from .relay.import_relay import import_relay
+        from .relay.import_relay import read_relay
 
         _refuse_options(options, ("dims",), "Relay gives open dimensions no names")
-        return import_relay(
-            view, shapes=options["shapes"], batch=options["batch"], params=params, where=where, limits=limits
-        )
+        shapes, batch = options["shapes"], options["batch"]
+        return read_relay(view, shapes=shapes, batch=batch, params=params, where=where, limits=limits).imported
     data = bytes(view)
     if data[4:8] == b"TFL3":
         from .tflite_model import import_tflite

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 
 
 class MemoryFiles:
@@ -29,8 +28,6 @@ class MemoryFiles:
     def __enter__(self) -> MemoryFiles:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         while self._open:
             os.close(self._open.pop())

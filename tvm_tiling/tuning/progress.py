@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from .outcome import cost_text
@@ -41,9 +40,7 @@ class ProgressLine:
         self._rich.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._rich.stop()
 
 

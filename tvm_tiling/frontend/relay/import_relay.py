@@ -43,24 +43,6 @@ class RelayModel:
     numbered: tuple[tuple[str, str], ...]
 
 
-def import_relay(
-    data: bytes | memoryview,
-    *,
-    shapes: Mapping[str, Sequence[int]],
-    batch: int | None,
-    params: Any,
-    where: str,
-    limits: Limits | None = None,
-) -> ImportedModel:
-    """A Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
-
-    params: arrays by name, or the path or bytes of a .params file; they become constants. shapes: whole shapes of
-    inputs that leave theirs open. batch: the size of an open first dimension. limits: the most that the model may ask
-    for. Raises ModelFormatError, LimitError, UnsupportedOperator.
-    """
-    return read_relay(data, shapes=shapes, batch=batch, params=params, where=where, limits=limits).imported
-
-
 def read_relay(
     data: bytes | memoryview,
     *,
@@ -70,7 +52,12 @@ def read_relay(
     where: str,
     limits: Limits | None = None,
 ) -> RelayModel:
-    """As import_relay, with what was mapped to what."""
+    """A Relay model from the bytes of its file: text, JSON, or a tar archive of either with parameters.
+
+    params: arrays by name, or the path or bytes of a .params file; they become constants. shapes: whole shapes of
+    inputs that leave theirs open. batch: the size of an open first dimension. limits: the most that the model may ask
+    for. Raises ModelFormatError, LimitError, UnsupportedOperator.
+    """
     try:
         return _read(memoryview(data).cast("B"), shapes, batch, params, where, limits or usual())
     except (ModelFormatError, UnsupportedOperator) as error:

@@ -6,6 +6,7 @@ behind it were measured; each of these is one line.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -143,18 +144,13 @@ class Lines:
             yield number, line
 
 
-class _at:  # noqa: N801
+@contextlib.contextmanager
+def _at(name: str, number: int) -> Iterator[None]:
     """Says of an error where in the file it is."""
-
-    def __init__(self, name: str, number: int) -> None:
-        self.place = f"{name}, line {number}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, TilingError):
-            raise DatabaseError(f"{self.place}: {error}") from None
+    try:
+        yield
+    except TilingError as error:
+        raise DatabaseError(f"{name}, line {number}: {error}") from None
 
 
 def _entry(line: dict[str, Any]) -> tuple[ShapeKey, Padding, Entry]:

@@ -9,7 +9,6 @@ import functools
 import math
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -99,9 +98,7 @@ class TrialLog:
     def __enter__(self) -> TrialLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.flush()
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import Any
 
 from ..measuring.lean_tvm import without_torch
@@ -93,9 +92,7 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
