@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,8 +49,6 @@ class AcceleratedExecutable(Executable):
         super().__init__([variant], constants, fingerprint=fingerprint, cores=cores, compile_seconds=compile_seconds)
         self.programs, self.left, self.steps = tuple(programs), dict(left), tuple(steps)
         self._segments = Segments(self.programs)
-        self._whole: Program | None = None
-        self._simulation: Simulation | None = None
 
     def run(self, *arrays: Any, **named: Any) -> Any:
         """As :meth:`Executable.run`; the programs are executed with NumPy."""
@@ -62,15 +61,13 @@ class AcceleratedExecutable(Executable):
             "benchmark: part of the model runs on a simulated accelerator; accepted: simulate, whose report has cycles"
         )
 
-    @property
+    @functools.cached_property
     def program(self) -> Program:
         """All pieces as one program, to be timed on any machine: where the CPU works in between, every queue waits for
         the end of all, and the CPU's own time does not count. UnsupportedOperator where there is none."""
         if not self.programs:
             raise UnsupportedOperator(f"no operator of this model runs on the accelerator: {_some(self.left)}")
-        if self._whole is None:
-            self._whole = _one_program(self.programs)
-        return self._whole
+        return _one_program(self.programs)
 
     @property
     def time_step(self) -> Program:
@@ -89,12 +86,10 @@ class AcceleratedExecutable(Executable):
         simulation = self.simulation  # which says so before anything runs where there is none
         return self.run(*arrays, **named), simulation.on()
 
-    @property
+    @functools.cached_property
     def simulation(self) -> Simulation:
         """The whole program, ready to be timed on many machines by `simulation.on(hardware)`."""
-        if self._simulation is None:
-            self._simulation = Simulation(self.program)
-        return self._simulation
+        return Simulation(self.program)
 
     def report(self) -> AcceleratorReport:  # type: ignore[override]
         """Every operator with where it runs: on the accelerator its cycles, utilisation and bytes, on the CPU why."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -21,7 +22,6 @@ class SimulatedExecutable:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._simulation: Simulation | None = None
 
     def run(self, *arrays: Any, **named: Any) -> Any:
         """The operator's result: NumPy arrays in, in the order of its parameters or by name, NumPy out; a tuple where
@@ -33,12 +33,10 @@ class SimulatedExecutable:
         """The result as :meth:`run`, and what the run takes on the machine that the program was made for."""
         return self.run(*arrays, **named), self.simulation.on()
 
-    @property
+    @functools.cached_property
     def simulation(self) -> Simulation:
         """The program, ready to be timed on many machines by `simulation.on(hardware)`."""
-        if self._simulation is None:
-            self._simulation = Simulation(self.program)
-        return self._simulation
+        return Simulation(self.program)
 
     def report(self) -> AcceleratorReport:
         """The operator with its cycles, utilisation and bytes, as a model's report has each of its own."""
