@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.vector.attention import SCORES_SHARE, AttentionShape, decide_attention
+from tvm_tiling.decide.vector.attention import AttentionShape, decide_attention
 from tvm_tiling.hardware.description import Hardware
 
 CPUS = {name: Hardware.load(name).cpu for name in ("zen4-server-8c", "neoverse-v1-16c")}
@@ -23,7 +23,7 @@ def test_limits_hold_for_any_shape(name, batch, rows, keys, depth, width):
     tiling = decide_attention(shape, cpu)
     l2 = cpu.cache(2)
     assert 1 <= tiling.block_rows <= rows
-    assert tiling.block_rows == 1 or 4 * tiling.block_rows * keys <= SCORES_SHARE * l2.size / l2.cores
+    assert tiling.block_rows == 1 or 4 * tiling.block_rows * keys <= cpu.kernel_costs.l2_scores * l2.size / l2.cores
     for tile in (tiling.scores, tiling.values):
         assert (tile.height + 1) * tile.vectors + 1 <= cpu.vector_registers and tile.height <= rows
     assert 1 <= tiling.threads_batch * tiling.threads_rows <= cpu.cores

@@ -17,7 +17,6 @@ from tvm import te, tirx
 from tvm_tiling.schedules.other import schedule_other
 
 import tvm_tiling as tt
-from tvm_tiling.decide.vector import elementwise as decisions
 from tvm_tiling.errors import TilingError
 from tvm_tiling.schedule import this_cpu
 
@@ -44,20 +43,17 @@ def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list
     plain = _run(func, arrays, function, "llvm", "plain")
     whole = _exactly(exact, arrays) if function.floats else plain
     bounds = _bounds(function, arrays)
-    hardware = replace(this_cpu(), cpu=replace(this_cpu().cpu, cores=cores, threads=cores))
-    usual = decisions.PARALLEL_START
-    decisions.PARALLEL_START = -1.0 if eager else usual  # tasks even for little work
+    cpu = this_cpu().cpu
+    costs = replace(cpu.kernel_costs, parallel_start=1e-9) if eager else None  # tasks even for little work
+    hardware = replace(this_cpu(), cpu=replace(cpu, cores=cores, threads=cores, costs=costs))
     try:
-        try:
-            product = tt.tiling_schedule(func, hardware).mod["main"]
-            results["scheduled as a product"] += 1
-        except TilingError as error:
-            assert "\n" not in str(error), f"an error of several lines: {error}"
-            product = None
-            results["refused as a product"] += 1
-        others = schedule_other(func, "main", hardware)
-    finally:
-        decisions.PARALLEL_START = usual
+        product = tt.tiling_schedule(func, hardware).mod["main"]
+        results["scheduled as a product"] += 1
+    except TilingError as error:
+        assert "\n" not in str(error), f"an error of several lines: {error}"
+        product = None
+        results["refused as a product"] += 1
+    others = schedule_other(func, "main", hardware)
     for scheduled in (others, product):
         if scheduled is not None:
             found = _run(scheduled, arrays, function, tt.llvm_target(), "ours")

@@ -16,7 +16,6 @@ from tvm import relax, s_tir, te, tirx
 from tvm_tiling.schedules import plain_loops
 from tvm_tiling.schedules.other import schedule_other
 
-from tvm_tiling.decide.vector import elementwise as decisions
 from tvm_tiling.lowering.vector_math import with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu
 
@@ -52,13 +51,13 @@ def the_function(build, *inputs):
 
 
 @pytest.fixture(params=[(1, 1), (3, 1), (3, 2)], ids=["one_task", "three_tasks", "half_vectors"])
-def hardware(request, monkeypatch):
+def hardware(request):
     """This machine with so many cores, each start of which costs nothing, and vectors shortened by a factor."""
     cores, shorter = request.param
-    monkeypatch.setattr(decisions, "PARALLEL_START", -1.0)
     machine = this_cpu()
     bits = max(128, machine.cpu.vector_bits // shorter)
-    return replace(machine, cpu=replace(machine.cpu, cores=cores, threads=cores, vector_bits=bits))
+    costs = replace(machine.cpu.kernel_costs, parallel_start=1e-9)
+    return replace(machine, cpu=replace(machine.cpu, cores=cores, threads=cores, vector_bits=bits, costs=costs))
 
 
 def run(func, hardware, *arrays):

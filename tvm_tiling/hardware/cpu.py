@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, field
 
 from ..errors import HardwareError
 from . import checks
+from .kernel_costs import KernelCosts
 
 ARCHITECTURES = ("x86_64", "aarch64")
 VECTOR_BITS = (128, 256, 512)
+ASSUMED_MHZ = 3000.0  # where the system hides the clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,7 @@ class Cpu:
     assumed: tuple[str, ...] = ()  # fields the system hid, filled with the documented fallback
     # Written by one core to lines that another one has read since.
     handed_over_bytes_per_cycle: float = checks.added(2.5)
+    costs: KernelCosts | None = field(default=None, metadata=checks.ADDED)  # None: as KernelCosts has them
 
     def __post_init__(self) -> None:
         checks.one_of("cpu", "arch", self.arch, ARCHITECTURES)
@@ -90,6 +94,46 @@ class Cpu:
         levels = [cache.level for cache in self.caches]
         if levels != list(range(1, len(levels) + 1)) or not levels:
             raise HardwareError(f"cpu: caches of levels {levels}, accepted: levels 1, 2, ... in order, each once")
+
+    @property
+    def mhz(self) -> float:
+        """The clock, or what is assumed for it."""
+        return self.clock_mhz or ASSUMED_MHZ
+
+    @functools.cached_property
+    def kernel_costs(self) -> KernelCosts:
+        """What kernels cost beside their multiply-adds and the bytes that arrive."""
+        return self.costs or KernelCosts()
+
+    @property
+    def parallel_start(self) -> float:
+        """Cycles that one start of the thread pool costs."""
+        return self.kernel_costs.parallel_start * self.mhz / 1000
+
+    @property
+    def meeting(self) -> float:
+        """Cycles that a step on all cores takes beyond its share of one on one core."""
+        return self.kernel_costs.meeting * self.mhz / 1000
+
+    @property
+    def l1_bytes(self) -> int:
+        """Bytes of the L1 data cache."""
+        return self.caches[0].size
+
+    @property
+    def l2_bytes(self) -> float:
+        """Bytes of L2 for one core; what a core has beyond L1 where no L2 is described."""
+        cache = self.cache(2)
+        return cache.size / cache.cores if cache else 8.0 * self.l1_bytes
+
+    def bytes_per_cycle(self, resident: float) -> float:
+        """Sustained bandwidth of one core from the level of memory that `resident` bytes stay in."""
+        last = self.cache(3)
+        if resident <= self.kernel_costs.l2_share * self.l2_bytes:
+            return self.l2_bytes_per_cycle
+        if resident <= self.kernel_costs.last_level_share * (last.size if last else self.l2_bytes):
+            return self.l3_bytes_per_cycle
+        return self.memory_bytes_per_cycle
 
     def lanes(self, element_bytes: int) -> int:
         """Elements of that size in one vector register."""

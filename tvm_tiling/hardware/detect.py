@@ -74,7 +74,9 @@ def detect_cpu(
         caches=tuple(caches),
         mcpu=core.mcpu if set(core.needs) <= set(features) else "",
         clock_mhz=_clock(tree / f"cpu{first}", info),
-        **dict(zip(RATES, core.rates, strict=True)),
+        l2_bytes_per_cycle=core.rates[0],
+        l3_bytes_per_cycle=core.rates[1],
+        memory_bytes_per_cycle=core.rates[2],
         assumed=tuple(assumed),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..decide.gemm.cost import ASSUMED_MHZ
 from ..decide.gemm.dot_engine import dot_engine
 from ..decide.gemm.traffic import operand_bytes
 from ..hardware.description import Cpu, Hardware
@@ -23,7 +22,7 @@ def least_cost(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> flo
     cpu, engine = hardware.cpu, dot_engine(workload, hardware.cpu)
     arithmetic = workload.macs / (cpu.cores * cpu.fma_units * cpu.lanes(engine.acc_bytes) * engine.speed)
     moving = workload.bytes / (cpu.cores * _bytes_per_cycle(cpu, workload.bytes))
-    return max(arithmetic, moving) / ((cpu.clock_mhz or ASSUMED_MHZ) * 1e6)
+    return max(arithmetic, moving) / (cpu.mhz * 1e6)
 
 
 def _moving(workload: GemmWorkload | ConvWorkload, machine: Machine) -> float:

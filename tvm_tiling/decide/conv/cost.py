@@ -14,21 +14,9 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cache_conflict import is_bad_leading_dimension
-from ..gemm.cost import EXPOSED_MISS, PARALLEL_START, TILE_START, CpuModel, overlapped, pieces
+from ..gemm.cost import CpuModel, overlapped, pieces
 from ..gemm.traffic import ceil_div
 from .shape import ConvShape
-
-# Cycles around the run of one tap: its addresses and the branch that ends it.
-TAP_START = 8.0
-# Cycles to copy a vector of the input, by how its channels lie: adjacent, or turned from columns through registers.
-COPY_VECTOR = 2.5
-TURN_VECTOR = 8.0
-# The same for one element, where columns are adjacent and channels fewer than a vector.
-COPY_ELEMENT = 1.5
-# Cycles to write one element of an output whose channels are not adjacent.
-SCATTER_ELEMENT = 1.5
-# Part of the weights' arrival that multiply-adds do not hide.
-EXPOSED_WEIGHTS = 0.2
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,7 @@ class ConvModel:
         output_run: int,
         ahead: bool,
     ) -> None:
-        self.shape, self.cpu, self.engine = shape, cpu, engine
+        self.shape, self.cpu, self.engine, self.costs = shape, cpu, engine, cpu.kernel_costs
         self.input_run, self.output_run, self.ahead = input_run, output_run, ahead
         s = shape
         k = max(1, s.ci * s.d.taps * s.h.taps * s.w.taps)
@@ -85,7 +73,7 @@ class ConvModel:
     @cached_property
     def home(self) -> float:
         """Bytes per cycle from where input and output lie before the convolution."""
-        return self.core.bytes_per_cycle(float(self.input_bytes + self.weight_bytes + self.output_bytes))
+        return self.core.cpu.bytes_per_cycle(float(self.input_bytes + self.weight_bytes + self.output_bytes))
 
     def skips(self, rows: int) -> bool:
         """Whether rows of the kernel outside the image are left out; see schedules/conv/direct.py."""
@@ -147,32 +135,34 @@ class ConvModel:
         blocks = max(1, ceil_div(taps, 1 if parts > 1 else cut.block_taps)) * parts
         inside = (self.rows_inside if self.skips(cut.rows) else 1.0) * self.columns_inside(cut)
 
-        kernel = 0.0
+        kernel, costs = 0.0, self.costs
         for tall, many in pieces(s.h.points, cut.rows, units, alone=True):
             for wide, columns in pieces(s.w.points, cut.columns, ceil_div(s.w.points, cut.columns), alone=True):
                 for width, count in pieces(s.co, nr, my_panels, alone=my_panels == panels):
                     vectors = ceil_div(width, self.lanes)
                     step = self._step(cut, tall * wide, vectors, taps * groups, blocks)
-                    around = TILE_START + tall * wide * vectors * 2.0 * core.vector_load
+                    around = costs.tile_start + tall * wide * vectors * 2.0 * core.vector_load
                     if self.output_run < self.lanes:
-                        around += tall * wide * width * SCATTER_ELEMENT / blocks
-                    tile = taps * inside * (groups * step + TAP_START * parts) + blocks * around
+                        around += tall * wide * width * costs.scattered_element / blocks
+                    tile = taps * inside * (groups * step + costs.tap_start * parts) + blocks * around
                     kernel += many / units * my_units * columns * count * tile
         share = my_units / (s.planes * units)
         bands = max(1.0, my_units * cut.rows / cut.band)
         weights = self.weight_bytes / s.groups * my_panels / panels
         # Weights arrive once for each band unless they stay in the second cache.
         passes = bands if weights > core.l2 / 2 else max(1.0, s.groups * share)
-        arrival = passes * weights / core.bytes_per_cycle(self.weight_bytes)
+        arrival = passes * weights / core.cpu.bytes_per_cycle(self.weight_bytes)
         touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.home
-        found = overlapped(kernel, memory)
-        found.update(weights=EXPOSED_WEIGHTS * arrival, copies=self._copy(cut, share, bands))
+        found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, share, bands))
         packed = 0.0 if self.ahead else self.weight_bytes / cut.cores
-        found["packing"] = packed / self.word * 1.5 + packed / core.bytes_per_cycle(self.weight_bytes)
+        found["packing"] = packed / self.word * self.costs.packed_vector + packed / core.cpu.bytes_per_cycle(
+            self.weight_bytes
+        )
         found["handed_over"] = core.handed_over(packed) if tr > 1 else 0.0
         found["lines"] = blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
-        found["start"] = PARALLEL_START * (1 if self.ahead else 2) if cut.cores > 1 else 0.0
+        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if cut.cores > 1 else 0.0
         return found
 
     def _step(self, cut: ConvCut, pixels: int, vectors: int, steps: float, blocks: int) -> float:
@@ -184,19 +174,19 @@ class ConvModel:
         panel = depth * cut.vectors * self.lanes * self.word
         block = depth * cut.block_channels * self.word
         if cut.tiles_outside:
-            right = line / core.bytes_per_cycle(block) if block > core.l1 / 2 else 0.0
+            right = line / core.cpu.bytes_per_cycle(block) if block > core.l1 / 2 else 0.0
         else:
-            right = line / core.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
+            right = line / core.cpu.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
         # A tile's pixels share most of what they read.
         patch = s.h.read(cut.rows) * s.w.read(cut.columns) * s.ci * s.d.taps * self.element
         left = 0.0
         if not cut.tiles_outside or patch > core.l1 * 0.6:
-            left = patch / max(1.0, steps) / core.bytes_per_cycle(self.band_bytes(cut))
+            left = patch / max(1.0, steps) / core.cpu.bytes_per_cycle(self.band_bytes(cut))
         exposed = 0.0
         if self.collides(cut):
             missed = pixels * core.line / self.cpu.l2_bytes_per_cycle
             left += missed
-            exposed += EXPOSED_MISS * missed
+            exposed += self.costs.exposed_miss * missed
         return max(compute, left + right) + exposed
 
     def _copy(self, cut: ConvCut, share: float, bands: float) -> float:
@@ -210,6 +200,8 @@ class ConvModel:
         columns = s.w.points if s.w.taps == 1 else s.w.reach(s.w.points)
         positions = rows * columns
         if self.input_run >= min(self.lanes, s.ci) and (self.input_run > 1 or s.ci == 1):
-            return positions * max(1.0, s.ci / self.lanes) * COPY_VECTOR
+            return positions * max(1.0, s.ci / self.lanes) * self.costs.copied_vector
         turned = s.ci // self.lanes * (1 if s.w.taps > 1 or s.w.stride == 1 else 0)
-        return positions * (turned * TURN_VECTOR + (s.ci - turned * self.lanes) * COPY_ELEMENT)
+        return positions * (
+            turned * self.costs.turned_vector + (s.ci - turned * self.lanes) * self.costs.copied_element
+        )

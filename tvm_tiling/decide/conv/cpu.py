@@ -19,7 +19,6 @@ from ...errors import HardwareError, TilingError, UnsupportedOperator
 from ...hardware.description import Cpu, Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..fold.cpu import decide_wfold_cpu
-from ..gemm.cost import ASSUMED_MHZ
 from ..gemm.cpu import decide_on_cpu
 from ..gemm.dot_engine import dot_engine
 from ..tiling import GemmTiling, Reason
@@ -117,7 +116,7 @@ class ConvForms:
         self.w, self.hardware, self.cpu, self.packing, self.source = workload, hardware, cpu, packing, source
         self.winograd_allowed, self.tolerance = winograd, tolerance
         self.engine = dot_engine(workload, cpu)
-        self.mhz = cpu.clock_mhz or ASSUMED_MHZ
+        self.mhz = cpu.mhz
 
     def tiling(self, form: str) -> ConvTiling:
         """The cheapest cut of one form; UnsupportedOperator where the workload does not admit it."""

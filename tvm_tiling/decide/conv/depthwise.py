@@ -19,25 +19,15 @@ from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
-from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, CpuModel
+from ..gemm.cost import CpuModel
 from ..gemm.dot_engine import dot_engine
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
-from .cost import SCATTER_ELEMENT
 from .shape import Axis, ConvShape, shapes_of
 from .tiling import ConvTiling
 
 # Neighbouring channels from which on lanes are channels.
 FEWEST_LANES = 4
-# Cycles around the taps of one row of the kernel, and around a tile: what does not run beside its neighbours.
-ROW_START = 1.0
-TILE_END = 6.0
-# Cycles of a multiply-add of 32-bit integers beside one of floats: two instructions, one of which finds more units.
-INTEGER = 1.4
-# Part of the first cache that the input under a column of tiles may fill.
-FIRST_CACHE = 0.6
-# Part of the shorter of two overlapping times that shows: instructions, and arrival from beyond the first cache.
-OVERLAP = 0.3
 # Taps of a row of the kernel that are unrolled at most, multiply-adds of a tile whose rows of taps are too, and tiles
 # that have a place of their own at the ends of an axis. They bound the code, not what is computed.
 WIDEST_KERNEL = 32
@@ -86,13 +76,13 @@ class DepthwiseChoice:
         taps = max(1, self.shape.d.taps * self.shape.h.taps * self.shape.w.taps)
         # Its rates of loads and multiply-adds, and its caches.
         self.core = CpuModel(GemmWorkload(m=self.shape.points, k=taps, n=workload.co), cpu, self.engine)
-        self.fma = (INTEGER if self.engine.acc == "int32" else 1.0) / cpu.fma_units
+        self.fma = (cpu.kernel_costs.integer_multiply_add if self.engine.acc == "int32" else 1.0) / cpu.fma_units
         run = adjacent_channels(workload, input_run)
         self.by_channel = run >= min(FEWEST_LANES, workload.ci) and workload.ci > 1
         most = cpu.lanes(self.engine.acc_bytes)
         self.lanes = most if run == workload.ci or not self.by_channel else min(most, run & -run)
         self.line = max(1, self.core.line)
-        self.home = self.core.bytes_per_cycle(float(workload.bytes))
+        self.home = cpu.bytes_per_cycle(float(workload.bytes))
 
     # ---- candidates -------------------------------------------------------------------------------------------------
 
@@ -147,7 +137,7 @@ class DepthwiseChoice:
         """Channels of a block: all, and as many as stay in the first cache under a column of tiles."""
         nr = vectors * self.lanes
         panels = ceil_div(self.shape.groups, nr)
-        fit = max(1, int(FIRST_CACHE * self.core.l1 / self.under(columns, nr)))
+        fit = max(1, int(self.core.costs.l1_depthwise * self.core.l1 / self.under(columns, nr)))
         yield panels * nr
         if fit < panels:
             yield ceil_div(panels, ceil_div(panels, fit)) * nr
@@ -183,7 +173,7 @@ class DepthwiseChoice:
         if not self.ahead:
             total += self.w.co * self.w.kd * self.w.kh * self.w.kw
         if cut.threads != (1, 1):
-            total += PARALLEL_START * len(self.shapes)
+            total += self.cpu.parallel_start * len(self.shapes)
         return total
 
     def plain(self, shape: ConvShape, cut: DepthwiseCut) -> float:
@@ -198,7 +188,7 @@ class DepthwiseChoice:
         read = shape.n * shape.d.size * shape.h.size * shape.w.size * shape.groups * self.w.a_bytes
         memory = share * (moved + read) / self.home
         near = share * read * (halo - 1.0) / self.cpu.l2_bytes_per_cycle
-        return max(kernel, memory) + OVERLAP * min(kernel, memory) + OVERLAP * near
+        return max(kernel, memory) + self.core.costs.depthwise_overlap * (min(kernel, memory) + near)
 
     def kernel(self, shape: ConvShape, cut: DepthwiseCut) -> float:
         """Cycles of all tiles on one core, their operands in the first cache or arriving from the second."""
@@ -218,16 +208,16 @@ class DepthwiseChoice:
         step = cut.rows * s.h.taps * inside * width * vectors * s.w.taps * self.fma
         chain = s.h.taps * s.w.taps * self.cpu.fma_latency * inside if tile < self.cpu.fma_latency else 0.0
         arrival = 0.0
-        if self.by_channel and self.under(cut.columns, cut.channels) > FIRST_CACHE * 1.2 * core.l1:
+        if self.by_channel and self.under(cut.columns, cut.channels) > core.costs.l1_depthwise * 1.2 * core.l1:
             arrival = (
                 lines * s.w.reach(cut.columns) * vectors * self.lanes * self.w.a_bytes / self.cpu.l2_bytes_per_cycle
             )
         stores = tile * 2.0 * core.vector_load
-        ends = TILE_END + lines * ROW_START * (cut.rows == 1)
+        ends = core.costs.depthwise_tile_end + lines * core.costs.row_start * (cut.rows == 1)
         if (self.output_run < self.lanes) if self.by_channel else self.w.layout != "NCHW":
-            ends += tile * self.lanes * SCATTER_ELEMENT
+            ends += tile * self.lanes * core.costs.scattered_element
         taps = max(step, lines * loads, chain)
-        taps = max(taps, arrival) + OVERLAP * min(taps, arrival)
+        taps = max(taps, arrival) + core.costs.depthwise_overlap * min(taps, arrival)
         return many * (max(s.d.taps * taps, stores) + ends)
 
     def vectors_of(self, cut: DepthwiseCut) -> float:
@@ -246,7 +236,7 @@ class DepthwiseChoice:
 
     def tiling(self, cut: DepthwiseCut, cycles: float) -> ConvTiling:
         """The decision that a candidate stands for, with its reasons."""
-        mhz = self.cpu.clock_mhz or ASSUMED_MHZ
+        mhz = self.cpu.mhz
         per_cycle = self.core.lanes * self.cpu.fma_units * self.cpu.cores
         along = "channels" if self.by_channel else "columns"
         return ConvTiling(

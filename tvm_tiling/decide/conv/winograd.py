@@ -36,7 +36,7 @@ from ...errors import WorkloadError
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32
 from ...workload import ConvWorkload, GemmWorkload
-from ..gemm.cost import PARALLEL_START, TILE_START, CpuModel, pieces
+from ..gemm.cost import CpuModel, pieces
 from ..gemm.traffic import ceil_div
 from .cook_toom import PAIRS, CookToom, cook_toom
 
@@ -49,20 +49,6 @@ LONGEST_GENTLE_SUM, GENTLE = 512, 10.0  # amplification
 ROUNDING = 2.0**-24
 # Largest error of a sum of LONGEST_SUM channels beside ROUNDING * amplification; it grows as the root of their number.
 LARGEST_ERROR = 1.75
-
-# Cycles of a transform of one square of vectors: around it, per operation, per vector stored.
-SQUARE_START = 12.0
-OPERATION = 0.9
-STORE = 1.3
-# Cycles more per vector of an input square that lies across the border and is copied first.
-BORDER_COPY = 2.2
-# Cycles for one lane of a vector whose lanes are not adjacent in memory.
-GATHERED_LANE = 0.4
-# Part of the weights' arrival that multiply-adds do not hide.
-EXPOSED_WEIGHTS = 0.25
-# Parts of the second cache for the transformed inputs of a block of image tiles, and for its sums.
-INPUT_SHARE = 0.5
-SUMS_SHARE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,9 +181,9 @@ class WinogradModel:
                 nr = vectors * self.lanes
                 if threads_tiles > ceil_div(self.tiles, rows) or threads_channels > ceil_div(w.co, nr):
                     continue
-                room = int(self.gemm.l2 * INPUT_SHARE) // (self.points * w.ci * 4)
+                room = int(self.gemm.l2 * self.gemm.costs.l2_transformed) // (self.points * w.ci * 4)
                 block_tiles = min(max(1, room // rows), ceil_div(share, rows)) * rows
-                room = int(self.gemm.l2 * SUMS_SHARE) // (self.points * block_tiles * 4)
+                room = int(self.gemm.l2 * self.gemm.costs.l2_transformed_sums) // (self.points * block_tiles * 4)
                 channels = ceil_div(ceil_div(w.co, nr), threads_channels)
                 cut = WinogradTiling(
                     m=self.m,
@@ -256,11 +242,11 @@ class WinogradModel:
         written = 0.0 if self.ahead else self.weight_bytes / cores
         squares = 0.0 if self.ahead else w.ci * ceil_div(w.co, self.lanes) / cores
         # Lines are fetched before they are written.
-        arrival = 2 * written / self.gemm.bytes_per_cycle(self.weight_bytes)
+        arrival = 2 * written / self.gemm.cpu.bytes_per_cycle(self.weight_bytes)
         found["packing"] = squares * self.weight_square + arrival
         found["handed_over"] = self.gemm.handed_over(written) if cut.threads_tiles > 1 else 0.0
         found["lines"] = self.gemm.shared_lines(w.n * w.ho * w.wo / cut.threads_tiles, w.co, cut.threads_channels)
-        found["start"] = PARALLEL_START * (1 if self.ahead else 2) if cores > 1 else 0.0
+        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if cores > 1 else 0.0
         return found
 
     @property
@@ -269,7 +255,8 @@ class WinogradModel:
         return 4.0 * self.points * self.w.ci * self.w.co
 
     def _square(self, operations: int, passes: int, stored: int) -> float:
-        return SQUARE_START + OPERATION * operations * passes + STORE * stored
+        costs = self.gemm.costs
+        return costs.square_start + costs.transform_operation * operations * passes + costs.transform_store * stored
 
     @cached_property
     def input_square(self) -> float:
@@ -279,14 +266,14 @@ class WinogradModel:
         top, left, _, _ = w.padding
         rows, columns = ceil_div(w.ho, m), ceil_div(w.wo, m)
         within = _within(rows, m, top, a, w.h) * _within(columns, m, left, a, w.w)
-        square += BORDER_COPY * self.points * (1 - within / (rows * columns))
-        return square if self.adjacent_inputs else square + GATHERED_LANE * self.lanes * self.points
+        square += self.gemm.costs.border_vector * self.points * (1 - within / (rows * columns))
+        return square if self.adjacent_inputs else square + self.gemm.costs.gathered_lane * self.lanes * self.points
 
     @cached_property
     def output_square(self) -> float:
         m = self.m
         square = self._square(self.transforms.output.operations, self.a + m, m * m)
-        return square if self.adjacent_outputs else square + GATHERED_LANE * self.lanes * m * m
+        return square if self.adjacent_outputs else square + self.gemm.costs.gathered_lane * self.lanes * m * m
 
     @cached_property
     def weight_square(self) -> float:
@@ -297,7 +284,7 @@ class WinogradModel:
         """Cycles in which a core waits for images that no cache holds: inputs, which shares of the channels all read,
         and twice the outputs, whose lines are fetched before they are written back.
         """
-        w, rate = self.w, self.gemm.bytes_per_cycle(float(self.w.bytes))
+        w, rate = self.w, self.gemm.cpu.bytes_per_cycle(float(self.w.bytes))
         if rate > self.cpu.memory_bytes_per_cycle:
             return 0.0
         inputs = 4.0 * w.n * w.h * w.w * w.ci / cut.threads_tiles
@@ -312,21 +299,21 @@ class WinogradModel:
         inputs = 4.0 * self.points * w.ci * cut.block_tiles
         sums = 4.0 * self.points * cut.block_channels * cut.block_tiles
         panel = 4.0 * w.ci * nr
-        far = gemm.bytes_per_cycle(self.weight_bytes + inputs + sums)
-        near = gemm.bytes_per_cycle(panel)
+        far = gemm.cpu.bytes_per_cycle(self.weight_bytes + inputs + sums)
+        near = gemm.cpu.bytes_per_cycle(panel)
         total = 0.0
         for rows, tall in pieces(self.tiles, cut.rows, groups, alone=cut.threads_tiles == 1):
             for columns, wide in pieces(w.co, nr, panels, alone=cut.threads_channels == 1):
                 vectors = ceil_div(columns, self.lanes)
                 compute = gemm.step(rows, vectors)
-                left = 4.0 * rows / gemm.bytes_per_cycle(inputs)
+                left = 4.0 * rows / gemm.cpu.bytes_per_cycle(inputs)
                 right = 4.0 * vectors * self.lanes
                 # The first register tile of a block fetches the panel from where the weights lie, the others find it.
-                first = max(compute, left + right / far) + EXPOSED_WEIGHTS * right / far
+                first = max(compute, left + right / far) + gemm.costs.exposed_transformed_weights * right / far
                 others = max(compute, left + (0.0 if panel <= gemm.l1 / 2 else right / near))
                 fetched = min(1.0, blocks / groups)
                 step = fetched * first + (1 - fetched) * others
-                around = TILE_START + rows * vectors * 2.0 * gemm.vector_load
+                around = gemm.costs.tile_start + rows * vectors * 2.0 * gemm.vector_load
                 total += tall * wide * (w.ci * step + summed_blocks(w, self.m) * around)
         return self.points * total
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload
-from ..conv.cost import COPY_ELEMENT, COPY_VECTOR, EXPOSED_WEIGHTS, SCATTER_ELEMENT, TAP_START, ConvModel
+from ..conv.cost import ConvModel
 from ..conv.shape import shapes_of
 from ..conv.tiling import ConvTiling
-from ..gemm.cost import ASSUMED_MHZ, PARALLEL_START, TILE_START, overlapped
+from ..gemm.cost import overlapped
 from ..gemm.dot_engine import dot_engine
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
@@ -25,10 +25,6 @@ from .folded_rows import FoldedRows
 
 # Most output channels of a register tile: more would leave a single row of points.
 MOST_CHANNELS = 16
-# Cycles of a shuffle of two vectors.
-SHUFFLE = 1.0
-# Loads that a vector takes that lies across two lines, in the mean over all places.
-UNALIGNED = 2.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def decide_wfold_cpu(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output
     cycles, _, best = priced[0]
     others: dict[int, float] = {}
     for other, _, cut in priced:
-        others.setdefault(cut.rows.ws, other / (cpu.clock_mhz or ASSUMED_MHZ))
+        others.setdefault(cut.rows.ws, other / (cpu.mhz))
     compared = ", ".join(f"ws {ws}: {time:.0f} us" for ws, time in sorted(others.items()))
     return model.tiling(best, cycles, f"the least predicted time: {compared}")
 
@@ -79,6 +75,7 @@ class WFoldModel:
         )
         self.adjacent = input_run >= workload.ci
         self.core = self.plain.core
+        self.costs = cpu.kernel_costs
         self.fma = self.core.fma
 
     def _admissible(self) -> list[FoldedRows]:
@@ -120,7 +117,7 @@ class WFoldModel:
 
     def tiling(self, cut: WFoldCut, cycles: float, why: str) -> ConvTiling:
         """The decision that a candidate stands for; `why` it has its granularity."""
-        rows, mhz = cut.rows, self.cpu.clock_mhz or ASSUMED_MHZ
+        rows, mhz = cut.rows, self.cpu.mhz
         vector_bytes = self.lanes * self.engine.acc_bytes
         per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
         useful = self.w.co * self.w.ci * self.w.kh * self.w.kw
@@ -192,17 +189,17 @@ class WFoldModel:
         bands = ceil_div(my_rows, cut.keep)
         packed = weights * my_panels
         passes = bands if packed > core.l2 / 2 else 1
-        arrival = passes * packed / core.bytes_per_cycle(weights * panels)
+        arrival = passes * packed / core.cpu.bytes_per_cycle(weights * panels)
         touched = self.plain.input_bytes * share + self.plain.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.plain.home
-        found = overlapped(kernel, memory)
-        found.update(weights=EXPOSED_WEIGHTS * arrival, copies=self._copy(cut, my_rows, bands))
+        found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, my_rows, bands))
         written = 0.0 if self.ahead else weights * panels / (tr * tn)
         found["packing"] = written / self.plain.element
         found["handed_over"] = core.handed_over(written) if tr > 1 else 0.0
         results = rows.n * rows.h.points * rows.w.points * share
         found["lines"] = core.shared_lines(results, my_panels * cut.channels, tn)
-        found["start"] = PARALLEL_START * (1 if self.ahead else 2) if tr * tn > 1 else 0.0
+        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if tr * tn > 1 else 0.0
         return found
 
     def _tile(self, cut: WFoldCut, points: int, panel: float, weights: float, row_of_band: float) -> float:
@@ -212,43 +209,43 @@ class WFoldModel:
         compute = max(
             vectors * cut.channels * self.fma,
             self.core.latency,
-            (cut.channels + vectors * (UNALIGNED if rows.ws > 1 or rows.w.taps > 1 else 1.0)) * load,
+            (cut.channels + vectors * (self.costs.unaligned_loads if rows.ws > 1 or rows.w.taps > 1 else 1.0)) * load,
         )
         resident = weights if cut.tiles_outside else panel
         line = cut.channels * self.lanes * self.engine.acc_bytes
-        right = line / core.bytes_per_cycle(resident) if resident > core.l1 / 2 else 0.0
+        right = line / core.cpu.bytes_per_cycle(resident) if resident > core.l1 / 2 else 0.0
         patch = rows.h.span * row_of_band
         left = 0.0
         if not cut.tiles_outside and patch > core.l1 / 2:
             left = vectors * line / cut.channels / rows.w.taps / self.cpu.l2_bytes_per_cycle
-        steps = rows.steps * max(compute, right + left) + rows.h.taps * rows.w.taps * TAP_START / 4
-        return steps + TILE_START + vectors * self._sums(rows, cut.channels) + self._stores(cut, points)
+        steps = rows.steps * max(compute, right + left) + rows.h.taps * rows.w.taps * self.costs.tap_start / 4
+        return steps + self.costs.tile_start + vectors * self._sums(rows, cut.channels) + self._stores(cut, points)
 
     def _sums(self, rows: FoldedRows, channels: int) -> float:
         """Cycles to add up the lanes of each point of a vector of points, for so many channels."""
         left, cost = float(channels), 0.0
         for _ in range(rows.lanes.bit_length() - 1):
             adds = max(1.0, left / 2)
-            cost += adds * (2 * SHUFFLE + self.fma)
+            cost += adds * (2 * self.costs.shuffle + self.fma)
             left = adds
         # Channels that are left change places with bits of the point, where they are adjacent in the output.
         exchanges = int(left).bit_length() - 1 if self.output_run > 1 else 0
-        return cost + left * exchanges * SHUFFLE
+        return cost + left * exchanges * self.costs.shuffle
 
     def _stores(self, cut: WFoldCut, points: int) -> float:
         if self.output_run > 1:
-            return points * max(1.0, cut.channels / self.lanes) * 1.5
+            return points * max(1.0, cut.channels / self.lanes) * self.costs.scattered_element
         if cut.rows.lanes == 1:
-            return points / cut.rows.ws * cut.channels * 1.5
-        return points * cut.channels * SCATTER_ELEMENT
+            return points / cut.rows.ws * cut.channels * self.costs.scattered_element
+        return points * cut.channels * self.costs.scattered_element
 
     def _copy(self, cut: WFoldCut, my_rows: int, bands: int) -> float:
         """Cycles to copy a core's bands."""
         rows = cut.rows
         high = my_rows * rows.h.stride + bands * max(0, rows.h.span - rows.h.stride)
         if not self.adjacent:
-            return high * self.w.w * rows.ci * COPY_ELEMENT
+            return high * self.w.w * rows.ci * self.costs.copied_element
         vector = rows.ws * rows.pci
         last = rows.channels - (rows.bci - 1) * rows.pci
         pieces = (rows.bci - 1) * ceil_div(rows.pci, vector) + ceil_div(last, vector)
-        return high * ceil_div(self.w.w, rows.fold) * pieces * COPY_VECTOR
+        return high * ceil_div(self.w.w, rows.fold) * pieces * self.costs.copied_vector

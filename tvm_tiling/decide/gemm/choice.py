@@ -16,7 +16,7 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
-from .cost import ASSUMED_MHZ, CpuCut, CpuModel
+from .cost import CpuCut, CpuModel
 from .dot_engine import dot_engine
 from .reasons import blocked_reasons, stream_reasons, with_reasons
 from .traffic import ceil_div
@@ -143,7 +143,7 @@ class ProductChoice:
         """The blocks for the caches, in both orders, with B packed and, where it can be, in place."""
         w, word, nr = self.w, self.model.word, vectors * self.lanes
         tk = threads[3]
-        deepest = max(64, int(self.model.l1 * 0.85) // (rows * word)) * self.engine.group
+        deepest = max(64, int(self.model.l1 * self.cpu.kernel_costs.l1_deepest) // (rows * word)) * self.engine.group
         # A shallower block is wider, and B's rows come from memory in longer pieces.
         depths = {w.k} if whole_k and tk == 1 else {min(w.k, deepest), min(w.k, max(64, deepest // 3))}
         packs = ["ahead"] if self.packing == "ahead" else ["pack", "none"] if self.plain_b else ["pack"]
@@ -208,7 +208,7 @@ class ProductChoice:
         return min(1.0, self.w.macs / per_cycle / cycles)
 
     def seconds(self, cycles: float) -> float:
-        return cycles / ((self.cpu.clock_mhz or ASSUMED_MHZ) * 1e6)
+        return cycles / (self.cpu.mhz * 1e6)
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 

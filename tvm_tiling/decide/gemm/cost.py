@@ -22,32 +22,6 @@ from ...workload import GemmWorkload
 from .cache_conflict import is_bad_leading_dimension
 from .traffic import ceil_div
 
-# Clock taken for predicted seconds where the system hides it.
-ASSUMED_MHZ = 3000.0
-# Cycles that one start of TVM's thread pool costs beside a call on one thread, at about 3 GHz.
-PARALLEL_START = 6000.0
-# Cycles around a tile's loop: filling and draining the pipeline, address arithmetic, the branch that ends it.
-TILE_START = 24.0
-# Cycles that a step costs more where each row of B is on a page of its own.
-PAGE_STEP = 2.0
-# Part of the last cache that one product may count on: it is shared with whatever else runs.
-LAST_CACHE = 0.35
-# Part of the multiply-adds' time lost where a B larger than the second cache is read in place, page by page.
-EXPOSED_PAGES = 0.06
-# Part of B's arrival lost where its rows collide in the second cache.
-EXPOSED_COLLISION = 0.1
-# Part of B's arrival lost where its vectors straddle lines: all of B passing every tile of A, or one panel staying.
-STRADDLED_STREAM = 0.9
-STRADDLED_PANEL = 0.1
-# Part of the lesser of multiply-adds and arrival that the greater does not hide.
-EXPOSED_LESSER = 0.15
-# Bytes that could have arrived while a new piece of a row starts to, out of order with the one before.
-PIECE_START = 512
-# Part of a miss in the first cache that out-of-order execution does not hide.
-EXPOSED_MISS = 0.35
-# Cycles for one vector of a packed panel where B lies transposed: its load, its share of the shuffles, its store.
-TRANSPOSED = 7.0
-
 
 @dataclass(frozen=True)
 class CpuCut:
@@ -72,7 +46,7 @@ class CpuModel:
     """The cost of any cut of one product on one CPU."""
 
     def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction) -> None:
-        self.w, self.cpu, self.engine = workload, cpu, engine
+        self.w, self.cpu, self.engine, self.costs = workload, cpu, engine, cpu.kernel_costs
         self.lanes = cpu.lanes(engine.acc_bytes)
         self.groups = ceil_div(workload.k, engine.group)
         self.word = engine.acc_bytes  # one lane of one group, packed
@@ -83,11 +57,7 @@ class CpuModel:
         self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
         self.fma = 1 / engine.rate / cpu.fma_units  # cycles of one vector step
         self.latency = float(engine.latency or cpu.fma_latency)
-        l1, l2, l3 = (cpu.cache(level) for level in (1, 2, 3))
-        self.l1 = l1.size if l1 else 32768
-        self.line = l1.line if l1 else 64
-        self.l2 = l2.size / l2.cores if l2 else 8 * self.l1
-        self.l3 = l3.size if l3 else self.l2
+        self.l1, self.l2, self.line = cpu.l1_bytes, cpu.l2_bytes, cpu.caches[0].line
         self._bad: dict[int, bool] = {}
         self._collisions: dict[int, bool] = {}
         self._steps: dict[tuple[int, int], float] = {}
@@ -120,12 +90,6 @@ class CpuModel:
             self._steps[key] = max(computing, self.latency, loads)
         return self._steps[key]
 
-    def bytes_per_cycle(self, resident: float) -> float:
-        """Bandwidth of the level that holds `resident` bytes."""
-        if resident <= self.l2 * 0.8:
-            return self.cpu.l2_bytes_per_cycle
-        return self.cpu.l3_bytes_per_cycle if resident <= self.l3 * LAST_CACHE else self.cpu.memory_bytes_per_cycle
-
     def handed_over(self, written: float) -> float:
         """Cycles to write so many bytes to lines that another core has read since they were written last."""
         return written / self.cpu.handed_over_bytes_per_cycle
@@ -140,7 +104,7 @@ class CpuModel:
     @cached_property
     def home_bytes_per_cycle(self) -> float:
         """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last cache."""
-        return self.bytes_per_cycle(float(self.w.bytes))
+        return self.cpu.bytes_per_cycle(float(self.w.bytes))
 
     def cycles(self, cut: CpuCut) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
@@ -174,12 +138,14 @@ class CpuModel:
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
-        found = overlapped(kernel, memory)
+        found = overlapped(kernel, memory, self.costs.exposed_lesser)
         found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
         found = {name: batches * cycles for name, cycles in found.items()}
         starts = 1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1) if cut.cores > 1 else 0
         sums = w.m * w.n * tk * word if tk > 1 else 0
-        found.update(start=PARALLEL_START * starts, sums=2.0 * sums / cut.cores / self.bytes_per_cycle(sums))
+        found.update(
+            start=self.cpu.parallel_start * starts, sums=2.0 * sums / cut.cores / self.cpu.bytes_per_cycle(sums)
+        )
         return found
 
     def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
@@ -194,35 +160,35 @@ class CpuModel:
         if cut.pack_b == "none":
             # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
             # cache, the panel does not stay there from one tile to the next.
-            stays = panel <= self.l2 * 0.8 and not self.collides(int(block_groups))
+            stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))
             row = (self.w.ldb or self.w.n) * self.w.b_bytes
             b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
             if row >= 1024:
-                b_bytes += PAGE_STEP
+                b_bytes += self.costs.page_step
             if row % self.line:
-                b_bytes *= 1.5  # vectors that straddle two lines
-                exposed += (STRADDLED_STREAM if cut.rows_outside else STRADDLED_PANEL) * b_bytes
-            if self.w.k * self.w.n * self.w.b_bytes > self.l2 * 0.8:
-                exposed += EXPOSED_PAGES * compute
+                b_bytes *= self.costs.straddling_bytes  # vectors that straddle two lines
+                exposed += (self.costs.straddled_stream if cut.rows_outside else self.costs.straddled_panel) * b_bytes
+            if self.w.k * self.w.n * self.w.b_bytes > self.l2 * self.costs.l2_share:
+                exposed += self.costs.exposed_pages * compute
             if not stays:
-                exposed += EXPOSED_COLLISION * b_bytes
+                exposed += self.costs.exposed_collision * b_bytes
         elif not cut.rows_outside and panel <= self.l1 / 2:
             b_bytes = 0.0
         else:
-            b_bytes = nr * b_word / self.bytes_per_cycle(block if cut.rows_outside else panel)
+            b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if cut.rows_outside else panel)
         a_tile = rows * block_groups * word
-        if cut.rows_outside and a_tile <= self.l1 * 0.8:
+        if cut.rows_outside and a_tile <= self.l1 * self.costs.l1_share:
             a_bytes = 0.0
         elif cut.rows_outside:
             a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
         else:
-            a_bytes = rows * word / self.bytes_per_cycle(self.w.m * block_groups * word)
+            a_bytes = rows * word / self.cpu.bytes_per_cycle(self.w.m * block_groups * word)
         if cut.keep >= rows and self.is_bad(rows):
             missed = rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
-            exposed += EXPOSED_MISS * missed
+            exposed += self.costs.exposed_miss * missed
         step = max(compute, a_bytes + b_bytes) + exposed
-        around = TILE_START + rows * vectors * 2.0 * self.vector_load
+        around = self.costs.tile_start + rows * vectors * 2.0 * self.vector_load
         return groups * step + blocks * around
 
     def _copies(self, cut: CpuCut, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
@@ -230,7 +196,7 @@ class CpuModel:
         if not copied:
             return 0.0
         vectors = groups / self.lanes * copied
-        return tiles * column_blocks * (vectors * 2.0 + blocks * copied * 12.0)
+        return tiles * column_blocks * (vectors * 2.0 + blocks * copied * self.costs.block_start)
 
     def hides_b(self, cut: CpuCut) -> bool:
         """Whether B arrives behind the multiply-adds: packed ahead, or read in place from a cache."""
@@ -247,15 +213,18 @@ class CpuModel:
         if self.hides_b(cut):
             return 0.0
         if cut.pack_b == "none":
-            return arrival * cut.threads[1] * (1 + PIECE_START / (cut.vectors * self.lanes * self.w.b_bytes))
+            return arrival * cut.threads[1] * (1 + self.costs.piece_start / (cut.vectors * self.lanes * self.w.b_bytes))
         if cut.threads[1] > 1:
             # Packed as a whole before the product starts: written to where so much finds room, and read again.
             packed = columns * groups * self.b_word
-            arrival += 2.0 * share * groups * self.b_word / self.bytes_per_cycle(packed)
+            arrival += 2.0 * share * groups * self.b_word / self.cpu.bytes_per_cycle(packed)
             handed_over = self.handed_over(share * groups * self.b_word)
-        vectors = share * groups / self.lanes
-        work = vectors * (TRANSPOSED if self.w.trans_b else 1.5 + self.engine.group * 0.75)
-        return handed_over + max(work, arrival * (1 + PIECE_START / (min(cut.columns, columns) * self.w.b_bytes)))
+        vectors, costs = share * groups / self.lanes, self.costs
+        each = costs.packed_vector + self.engine.group * costs.packed_group
+        if self.w.trans_b:
+            each = costs.transposed_vector
+        work = vectors * each
+        return handed_over + max(work, arrival * (1 + costs.piece_start / (min(cut.columns, columns) * self.w.b_bytes)))
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 
@@ -269,7 +238,9 @@ class CpuModel:
             w.m / depth * 2.0,
             self._vector_arrival(),
         )
-        return w.batch * (vectors * per_vector + w.k / depth * 12.0) + (PARALLEL_START if cores > 1 else 0.0)
+        return w.batch * (vectors * per_vector + w.k / depth * self.costs.block_start) + (
+            self.cpu.parallel_start if cores > 1 else 0.0
+        )
 
     def stream_along_k(self, cores: int, width: int) -> float:
         """B as [n, k] read straight through, `width` columns at a time, sums in registers."""
@@ -279,17 +250,19 @@ class CpuModel:
         computing = w.m * self.fma + self.decoding
         per_vector = max(computing, (1 + w.m / width) * self.vector_load, self._vector_arrival())
         ends = columns * w.m * (self.lanes + 8.0)
-        return w.batch * (vectors * per_vector + ends) + (PARALLEL_START if cores > 1 else 0.0)
+        return w.batch * (vectors * per_vector + ends) + (self.cpu.parallel_start if cores > 1 else 0.0)
 
     def _vector_arrival(self) -> float:
-        return self.lanes * self.w.b_bytes / self.bytes_per_cycle(self.w.k * self.w.n * self.w.b_bytes * self.w.batch)
+        return (
+            self.lanes * self.w.b_bytes / self.cpu.bytes_per_cycle(self.w.k * self.w.n * self.w.b_bytes * self.w.batch)
+        )
 
 
-def overlapped(kernel: float, memory: float) -> dict[str, float]:
-    """The cycles of multiply-adds and of what arrives from memory, most of the lesser hidden behind the other."""
+def overlapped(kernel: float, memory: float, exposed: float) -> dict[str, float]:
+    """The cycles of multiply-adds and of what arrives from memory, of the lesser only the part `exposed`."""
     if kernel < memory:
-        return {"kernel": EXPOSED_LESSER * kernel, "memory": memory}
-    return {"kernel": kernel, "memory": EXPOSED_LESSER * memory}
+        return {"kernel": exposed * kernel, "memory": memory}
+    return {"kernel": kernel, "memory": exposed * memory}
 
 
 def pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:

@@ -11,7 +11,6 @@ from ...errors import HardwareError
 from ...hardware.description import Cpu, Hardware
 from ...workload import GemmWorkload, RnnWorkload
 from ..explain import Row, Sections
-from ..gemm.cost import ASSUMED_MHZ
 from ..gemm.cpu import decide_on_cpu
 from ..tiling import Decision, GemmTiling, Reason
 from .recurrence import GATES, Recurrence, RecurrenceTiling, decide_recurrence
@@ -65,7 +64,7 @@ def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling
     layers = tuple(_layer(w, hardware, cpu, size) for size in w.input_sizes)
     parts = [(part.product.predicted_seconds or 0.0) + part.recurrence.predicted_seconds for part in layers]
     seconds = w.directions * sum(parts)
-    clock = (cpu.clock_mhz or ASSUMED_MHZ) * 1e6
+    clock = cpu.mhz * 1e6
     per_step = seconds * clock / w.steps
     peak = cpu.lanes(4) * cpu.fma_units * cpu.cores
     utilisation = w.macs / (peak * seconds * clock)

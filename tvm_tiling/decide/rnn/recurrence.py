@@ -15,20 +15,12 @@ from typing import Any, ClassVar
 
 from ...hardware.description import Cpu
 from ..explain import Sections
-from ..gemm.cost import ASSUMED_MHZ
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
-from ..vector.elementwise import FUNCTION
 
 # Gates of a unit by the letters of the textbooks.
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 FUNCTIONS = {"lstm": 5, "gru": 3, "rnn": 1}  # sigmoid and tanh, of each unit
-# Cycles that a step on all cores takes beyond its share of one on one core: an empty loop's 0.13 microseconds and the
-# way of the state from core to core. Measured: 0.2 to 0.7 microseconds for 32 to 256 units and one sequence, at the
-# 2.6 GHz that the description of that CPU states.
-MEETING = 1500.0
-# Part of a cache that holds weights from one step to the next.
-KEPT = 0.8
 MOST_COLUMNS = 8  # at once, each into sums of its own
 
 
@@ -137,7 +129,7 @@ def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = No
     choices = [threads] if threads else range(1, min(cpu.cores, groups) + 1)
     cost = {number: _step_cycles(r, cpu, blocks, number) for number in choices}
     chosen = min(cost, key=lambda number: (cost[number], number))
-    kept = KEPT * cpu.caches[0].size
+    kept = cpu.kernel_costs.l1_share * cpu.l1_bytes
     share = 4.0 * r.gates * r.hidden * r.hidden / chosen
     alone = f"{cost[1]:.0f} cycles a step on one core" if 1 in cost else "as asked for"
     return RecurrenceTiling(
@@ -148,7 +140,7 @@ def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = No
         rows=rows,
         threads=chosen,
         turning=share > kept,
-        predicted_seconds=r.steps * cost[chosen] / ((cpu.clock_mhz or ASSUMED_MHZ) * 1e6),
+        predicted_seconds=r.steps * cost[chosen] / (cpu.mhz * 1e6),
         reasons=(
             Reason("form", "sequence", "one kernel for all steps; the x part of all steps is one product before it"),
             Reason("ep", ep, f"{vectors} sums a column, {wanted} hide the latency of multiply-adds"),
@@ -189,13 +181,12 @@ def _step_cycles(r: Recurrence, cpu: Cpu, blocks: int, threads: int) -> float:
     share = ceil_div(groups, threads) / groups
     weights = 4.0 * r.gates * r.hidden * r.hidden * share
     products = weights / 4 / lanes * r.batch / cpu.fma_units
-    second, third = cpu.cache(2), cpu.cache(3)
-    kept = KEPT * (second.size / second.cores if second is not None else 256 << 10)
+    third, kept = cpu.cache(3), cpu.kernel_costs.l2_share * cpu.l2_bytes
     far = max(0.0, weights - kept)
     total = 4.0 * r.gates * r.hidden * r.hidden
     within = third is not None and total <= third.size
     beyond = far / (cpu.l3_bytes_per_cycle if within else cpu.memory_bytes_per_cycle)
     arrival = (weights - far) / cpu.l2_bytes_per_cycle + beyond
-    functions = FUNCTIONS[r.cell] * r.batch * ceil_div(r.hidden, lanes) * share * FUNCTION
-    meeting = MEETING * len(r.phases) if threads > 1 else 0.0
+    functions = FUNCTIONS[r.cell] * r.batch * ceil_div(r.hidden, lanes) * share * cpu.kernel_costs.function
+    meeting = cpu.meeting * len(r.phases) if threads > 1 else 0.0
     return max(products, arrival) + functions + meeting

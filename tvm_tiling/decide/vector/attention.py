@@ -12,13 +12,10 @@ from typing import ClassVar
 
 from ...hardware.description import Cpu
 from ..explain import Sections
-from ..gemm.cost import PARALLEL_START
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
-from .elementwise import FUNCTION, PLAIN_OPERATION, SHARES_PER_CORE
+from .elementwise import SHARES_PER_CORE
 
-# Share of the second cache for a block of scores.
-SCORES_SHARE = 0.25
 # Rows of a block beyond which nothing is gained.
 MOST_ROWS = 64
 # Passes of plain operations over the scores: scale and mask, maximum, difference, sum, quotient.
@@ -79,8 +76,8 @@ class AttentionTiling(Decision):
 def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
     """The cut of one attention."""
     lanes = cpu.lanes(4)
-    l2 = cpu.cache(2)
-    room = SCORES_SHARE * (l2.size / l2.cores if l2 is not None else 256 << 10)
+    share = cpu.kernel_costs.l2_scores
+    room = share * cpu.l2_bytes
     most = max(1, min(MOST_ROWS, int(room) // (4 * shape.keys)))
     rows = ceil_div(shape.rows, ceil_div(shape.rows, most))
     scores, values = (_tile(columns, rows, lanes, cpu) for columns in (shape.keys, shape.width))
@@ -89,11 +86,11 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
         rows = rows // scores.height * scores.height
     even = shape.batch % cpu.cores == 0 or shape.batch >= SHARES_PER_CORE * cpu.cores
     cycles = _cycles(shape, scores, values, lanes, cpu)
-    serial = cpu.cores == 1 or cycles * (1 - 1 / cpu.cores) <= PARALLEL_START
+    serial = cpu.cores == 1 or cycles * (1 - 1 / cpu.cores) <= cpu.parallel_start
     tb = 1 if serial or not even else cpu.cores
     tr = 1 if serial or even else min(cpu.cores, ceil_div(shape.rows, rows))
     if tb * tr > 1:
-        cycles = cycles / (tb * tr) + PARALLEL_START
+        cycles = cycles / (tb * tr) + cpu.parallel_start
     whole = f"{shape.batch} matrices"
     return AttentionTiling(
         shape=shape,
@@ -103,10 +100,14 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
         values=values,
         threads_batch=tb,
         threads_rows=tr,
-        predicted_seconds=cycles / ((cpu.clock_mhz or 3000.0) * 1e6),
+        predicted_seconds=cycles / (cpu.mhz * 1e6),
         reasons=(
             Reason("form", "fused", f"scores of {rows} rows, {4 * rows * shape.keys} bytes, stay in the second cache"),
-            Reason("block_rows", rows, f"{SCORES_SHARE:.0%} of the second cache holds {most} rows of {shape.keys}"),
+            Reason(
+                "block_rows",
+                rows,
+                f"{share:.0%} of the second cache holds {most} rows of {shape.keys}",
+            ),
             Reason("scores", str(scores), f"fewest idle lanes and loads for {shape.keys} columns"),
             Reason("values", str(values), f"fewest idle lanes and loads for {shape.width} columns"),
             Reason("threads_batch", tb, f"{whole} are {'shared evenly' if even else 'too few to share'}"),
@@ -136,8 +137,8 @@ def _cycles(shape: AttentionShape, scores: RegisterTile, values: RegisterTile, l
         wide = ceil_div(columns, tile.vectors * lanes) * tile.vectors
         return shape.rows * wide * depth / cpu.fma_units
 
-    elements = shape.rows * shape.keys / lanes
-    softmax = elements * (PASSES * PLAIN_OPERATION + FUNCTION)
+    elements, costs = shape.rows * shape.keys / lanes, cpu.kernel_costs
+    softmax = elements * (PASSES * costs.plain_operation + costs.function)
     packing = 2.0 * shape.keys * (shape.depth + shape.width) / lanes
     both = product(scores, shape.keys, shape.depth) + product(values, shape.width, shape.keys)
     return shape.batch * (both + softmax + packing)

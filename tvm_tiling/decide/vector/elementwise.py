@@ -13,13 +13,8 @@ from typing import ClassVar
 
 from ...hardware.description import Cpu
 from ..explain import Sections
-from ..gemm.cost import LAST_CACHE, PARALLEL_START
 from ..tiling import Decision, Reason
 
-# Cycles of one vector's worth of an operation of each kind: addition and the like, a division or root, a function.
-PLAIN_OPERATION = 0.6
-DIVISION = 8.0
-FUNCTION = 16.0
 # Shares of an axis that each core should at least get, so that none waits long for another.
 SHARES_PER_CORE = 4
 
@@ -56,30 +51,21 @@ class ElementwiseTiling(Decision):
     )
 
 
-def bytes_per_cycle(resident: float, cpu: Cpu) -> float:
-    """Bandwidth of one core from the level of memory that holds `resident` bytes."""
-    l2, l3 = cpu.cache(2), cpu.cache(3)
-    if l2 is not None and resident <= 0.8 * l2.size / l2.cores:
-        return cpu.l2_bytes_per_cycle
-    if l3 is not None and resident <= LAST_CACHE * l3.size:
-        return cpu.l3_bytes_per_cycle
-    return cpu.memory_bytes_per_cycle
-
-
 def decide_elementwise(work: Work, cpu: Cpu) -> ElementwiseTiling:
     """Lanes and tasks of one function."""
     lanes = max(1, cpu.lanes(max(1, work.word)))
-    each = work.plain * PLAIN_OPERATION + work.divisions * DIVISION + work.functions * FUNCTION
+    costs = cpu.kernel_costs
+    each = work.plain * costs.plain_operation + work.divisions * costs.division + work.functions * costs.function
     computing = work.points / lanes * each
-    cycles = max(computing, work.bytes / bytes_per_cycle(work.bytes, cpu))
+    cycles = max(computing, work.bytes / cpu.bytes_per_cycle(work.bytes))
     saved = cycles * (1 - 1 / cpu.cores)
-    tasks = cpu.cores if saved > PARALLEL_START else 1
+    tasks = cpu.cores if saved > cpu.parallel_start else 1
     if tasks > 1:
-        cycles = cycles / tasks + PARALLEL_START
-        why = f"{saved:.0f} cycles saved are more than the {PARALLEL_START:.0f} of a start"
+        cycles = cycles / tasks + cpu.parallel_start
+        why = f"{saved:.0f} cycles saved are more than the {cpu.parallel_start:.0f} of a start"
     else:
-        why = f"at most {saved:.0f} cycles would be saved, a start takes {PARALLEL_START:.0f}"
-    clock = (cpu.clock_mhz or 3000.0) * 1e6
+        why = f"at most {saved:.0f} cycles would be saved, a start takes {cpu.parallel_start:.0f}"
+    clock = cpu.mhz * 1e6
     return ElementwiseTiling(
         lanes=lanes,
         tasks=tasks,
