@@ -33,6 +33,7 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.dot import packed_a
 from ..lowering.kernel_panels import KernelPanels
+from ..lowering.named_blocks import named
 from ..lowering.nest import by_edge, origin, share, when
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
@@ -146,7 +147,8 @@ class DirectNest:
 
     def band(self, plane: _Plane, units: Index, panel0: Index, panel1: Index, packed: tirx.Var, base: int) -> None:
         if self.copies:
-            self.copy(plane, units)
+            with named("copy_input", fills=True):
+                self.copy(plane, units)
         k = self.panels
         step = min(
             max(1, (self.tiling.columns or self.nr) // self.nr), -(-k.count // (self.tiling.threads_columns or 1))
@@ -259,7 +261,8 @@ class DirectNest:
                     emit(full, k.tail)
 
         def tile(unit: Index, ty: int, x0: Index, tx: int, p: Index, columns: int) -> None:
-            self.tile(plane, block, unit, ty, x0, tx, panel + p, columns, base)
+            with named("tile"):
+                self.tile(plane, block, unit, ty, x0, tx, panel + p, columns, base)
 
         if self.tiling.inner_order == "mn":
             every_tile(lambda u, ty, x, tx: every_panel(lambda p, columns: tile(u, ty, x, tx, p, columns)))
@@ -314,7 +317,7 @@ class DirectNest:
             tap0, tap1 = self.taps_inside(block, y0)
             with T.serial(0, tap1 - tap0) as i, self.when_columns_inside(tap0 + i, x0, tx):
                 pixel_at = self.pixels(plane, unit, x0, tap0 + i)
-                with T.serial(0, block.groups) as g:
+                with T.serial(0, block.groups) as g, named("microkernel"):
                     step(tap0 + i, g, pixel_at)
         self.finish(acc, shape, block, at)
 
@@ -390,10 +393,11 @@ class DirectNest:
             T.buffer_store(program.out, program.result(value, *point), program.out_at(*point))
 
         if block.last is True or not program.has_epilogue:
-            write_back(acc, shape, finished)
+            with named("epilogue"):
+                write_back(acc, shape, finished)
             return
         with T.If(block.last):
-            with T.Then():
+            with T.Then(), named("epilogue"):
                 write_back(acc, shape, finished)
-            with T.Else():
+            with T.Else(), named("partial_sums"):
                 write_back(acc, shape, raw)

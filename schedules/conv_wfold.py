@@ -28,6 +28,7 @@ from ..lowering.dot import dot
 from ..lowering.fold_band import FoldBand
 from ..lowering.fold_panels import FoldPanels
 from ..lowering.lane_sums import Piece, lane_sums
+from ..lowering.named_blocks import named
 from ..lowering.nest import by_edge, share
 from ..lowering.registers import registers
 from ..match import ConvProgram
@@ -72,7 +73,8 @@ class WFoldNest:
             panels = share(self.panels.count, tirx.floormod(task, tn), tn)
             folded = T.alloc_buffer(self.band.shape, self.engine.operand)
             band = folded.view(-1)
-            self.band.clear(band)
+            with named("clear_input", fills=True):
+                self.band.clear(band)
             image0 = tirx.floordiv(row0, points)
             with T.serial(0, tirx.ceildiv(row1, points) - image0) as i:
                 image = image0 + i
@@ -80,7 +82,8 @@ class WFoldNest:
                 with T.serial(0, tirx.ceildiv(end - start, self.keep)) as b:
                     first = start + b * self.keep
                     count = tirx.min(self.keep, end - first)
-                    self.band.fill(band, image, first, (count - 1) * self.rows.h.stride + self.rows.h.span)
+                    with named("copy_input"):
+                        self.band.fill(band, image, first, (count - 1) * self.rows.h.stride + self.rows.h.span)
                     with T.serial(0, count) as y:
                         self.row_of_tiles(band, packed, panels, (image, first, y))
 
@@ -105,7 +108,8 @@ class WFoldNest:
                 by_edge(panel0 + p, k.full, k.tail, k.channels, lambda channels: emit(panel0 + p, channels))
 
         def tile(x: Index, points: int, panel: Index, channels: int) -> None:
-            self.tile(band, packed, at, x, points, panel, channels)
+            with named("tile"):
+                self.tile(band, packed, at, x, points, panel, channels)
 
         if self.tiling.inner_order == "mn":
             tiles(lambda x, points: every_panel(lambda panel, channels: tile(x, points, panel, channels)))
@@ -138,7 +142,12 @@ class WFoldNest:
                 T.buffer_store(register, start, [self.whole])
         # Loops of few turns cost as much as what is in them.
         inner = T.unroll if rows.w.taps * rows.bci <= MOST_UNROLLED else T.serial
-        with T.serial(0, rows.h.taps) as kh, inner(0, rows.w.taps) as kw, inner(0, rows.bci) as block:
+        with (
+            T.serial(0, rows.h.taps) as kh,
+            inner(0, rows.w.taps) as kw,
+            inner(0, rows.bci) as block,
+            named("microkernel"),
+        ):
             place = self.band.at(block, y * rows.h.stride + kh * rows.h.dilation, x + kw * rows.w.dilation)
             weights = base + self.panels.step(kh, kw, block)
             for g, per_row in enumerate(sums):
@@ -148,11 +157,12 @@ class WFoldNest:
                     T.buffer_store(register, self.product(register[self.whole], left, right), [self.whole])
         strides = self.program.out_strides
         along_channels = strides is None or strides[3] != 1
-        for g, per_row in enumerate(sums):
-            behind = points - g * rows.ws
-            for piece in lane_sums(per_row, lanes, rows.lanes, engine.acc, along_channels):
-                channel = panel * self.panels.channels
-                self.store(piece, (image, first + y), x + g * rows.ws, behind, channel, channels)
+        with named("epilogue"):
+            for g, per_row in enumerate(sums):
+                behind = points - g * rows.ws
+                for piece in lane_sums(per_row, lanes, rows.lanes, engine.acc, along_channels):
+                    channel = panel * self.panels.channels
+                    self.store(piece, (image, first + y), x + g * rows.ws, behind, channel, channels)
 
     def product(self, so_far: Expr, left: Expr, right: Expr) -> Expr:
         if self.engine.group == 1:

@@ -29,6 +29,7 @@ from ..decide.conv.cook_toom import cook_toom
 from ..decide.conv.winograd import WinogradTiling, summed_blocks
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import FMA_FLOAT32
+from ..lowering.named_blocks import named
 from ..lowering.nest import by_edge, share, when
 from ..lowering.register_tile import (
     TileShape,
@@ -91,7 +92,7 @@ class WinogradNest:
         with T.parallel(0, self.panels) as panel:
 
             def pack(columns: int) -> None:
-                with T.serial(0, self.w.ci) as c:
+                with T.serial(0, self.w.ci) as c, named("pack_w"):
                     for start in range(0, self.nr, self.lanes):
                         self.pack_vector(packed, panel, c, start, max(0, min(self.lanes, columns - start)))
 
@@ -162,13 +163,14 @@ class WinogradNest:
             n, y, x = self.tile(first + t)
             corner = (t, n, y - top, x - left)
             if not has_border:
-                self.transform_in_place(v, *corner)
+                with named("transform_input"):
+                    self.transform_in_place(v, *corner)
             else:
                 inside = (y >= top, x >= left, y - top + a <= w.h, x - left + a <= w.w)
                 with T.If(tirx.all(*inside)):
-                    with T.Then():
+                    with T.Then(), named("transform_input"):
                         self.transform_in_place(v, *corner)
-                    with T.Else():
+                    with T.Else(), named("transform_input"):
                         self.transform_bordered(v, *corner)
 
     def transform_in_place(self, v: tirx.Var, t: Index, n: Index, y: Index, x: Index) -> None:
@@ -277,7 +279,7 @@ class WinogradNest:
         def block(first: Index, channels: Index, is_first: Expr | bool) -> None:
             acc = accumulators(shape, FMA_FLOAT32)
             set_accumulators(acc, shape, lambda i, j: zero)
-            with T.serial(0, channels) as step:
+            with T.serial(0, channels) as step, named("microkernel"):
                 k = first + step
                 read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]
                 weights = right + k * self.nr
@@ -288,9 +290,10 @@ class WinogradNest:
             write_back(acc, shape, lambda value, i, j: T.buffer_store(sums, value, [result + i * self.m_tile + j]))
 
         if count == 1:
-            block(0, ci, True)
+            with named("tile"):
+                block(0, ci, True)
             return
-        with T.serial(0, count) as number:
+        with T.serial(0, count) as number, named("tile"):
             first = number * length
             block(first, length if ci % length == 0 else tirx.min(length, ci - first), number == 0)
 
@@ -305,7 +308,8 @@ class WinogradNest:
             n, y, x = self.tile(first + t)
 
             def vector(c: Index, width: int) -> None:
-                self.transform_output(sums, t, n, y, x, co, c, width)
+                with named("transform_output"):
+                    self.transform_output(sums, t, n, y, x, co, c, width)
 
             if w.co >= lanes:
                 with T.serial(0, vectors) as number:

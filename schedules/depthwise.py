@@ -24,6 +24,7 @@ from ..decide.conv.tiling import ConvTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
 from ..lowering.depthwise_weights import DepthwiseWeights
+from ..lowering.named_blocks import named
 from ..lowering.nest import share, when
 from ..lowering.taps import Tile, Tiles
 from ..match import ConvProgram
@@ -122,7 +123,8 @@ class _Plain:
                         if self.by_channel:
                             self.panels(place, panel, count, packed, base)
                         else:
-                            self.column_tile.emit(place, channel, packed, base)
+                            with named("tile"):
+                                self.column_tile.emit(place, channel, packed, base)
 
                     if t.inner_order == "mn":
                         rows(lambda y: columns(lambda x: tile(y, x)))
@@ -133,8 +135,8 @@ class _Plain:
         """`count` panels of one place of the image."""
         full = count if not self.tail else tirx.max(0, tirx.min(count, self.full - first))
         if self.full:
-            with T.serial(0, full) as p:
+            with T.serial(0, full) as p, named("tile"):
                 self.channel_tile.emit(place, (first + p) * self.nr, self.nr, packed, base)
         if self.tail:
-            with when(count > full):
+            with when(count > full), named("tile"):
                 self.channel_tile.emit(place, self.full * self.nr, self.tail, packed, base)

@@ -26,6 +26,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
+from ..lowering.named_blocks import named
 from ..lowering.nest import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.prefetch import LEAST_ROWS
@@ -165,7 +166,8 @@ class GemmNest:
                     return self.packed_offset(batch, panel, block)
 
                 def pack(columns: int) -> None:
-                    self.pack_panels(packed, batch, panel * self.nr, 1, block, base, columns)
+                    with named("pack_b"):
+                        self.pack_panels(packed, batch, panel * self.nr, 1, block, base, columns)
 
                 by_edge(panel, self.full_panels, self.n_tail, self.nr, pack)
 
@@ -237,9 +239,10 @@ class GemmNest:
         base: Callable[[Index], Index],
     ) -> None:
         if self.full_panels:
-            self.pack_panels(own, batch, panel * self.nr, full, block, base, self.nr)
+            with named("pack_b", fills=True):
+                self.pack_panels(own, batch, panel * self.nr, full, block, base, self.nr)
         if self.n_tail:
-            with when(count > full):
+            with when(count > full), named("pack_b", fills=True):
                 at = (panel + full) * self.nr
                 self.pack_panels(own, batch, at, 1, block, lambda p: base(full + p), self.n_tail)
 
@@ -250,7 +253,12 @@ class GemmNest:
 
         def row_of_tiles(i0: Index, rows: int, columns_of: Callable[[Callable[[Index, int], None]], None]) -> None:
             copy = self.copy_tile(where, i0, rows)
-            columns_of(lambda p, columns: self.tile(where, i0, rows, panel, p, columns, copy, kt))
+
+            def tile(p: Index, columns: int) -> None:
+                with named("tile"):
+                    self.tile(where, i0, rows, panel, p, columns, copy, kt)
+
+            columns_of(tile)
 
         def every_row(columns_of: Callable[[Callable[[Index, int], None]], None]) -> None:
             if self.full_tiles:
@@ -284,12 +292,14 @@ class GemmNest:
 
         if self.columns_first and self.group == 1:
             buffer = T.alloc_buffer((self.block_groups * rows,), self.engine.operand)
-            copy_columns(buffer, rows, rows, a, where.elements)
+            with named("copy_a", fills=True):
+                copy_columns(buffer, rows, rows, a, where.elements)
             return buffer
         buffer = T.alloc_buffer(((rows - self.keep) * self.copy_stride,), self.engine.operand)
         padded = where.elements if self.group == 1 else where.groups * self.group
         chunk = self.lanes * self.group
-        copy_rows(buffer, range(self.keep, rows), self.copy_stride, a, where.elements, padded, chunk)
+        with named("copy_a", fills=True):
+            copy_rows(buffer, range(self.keep, rows), self.copy_stride, a, where.elements, padded, chunk)
         return buffer
 
     @property
@@ -318,7 +328,7 @@ class GemmNest:
         self.start(acc, shape, where, p)
         if not self.adds_last:
             self.add_so_far(acc, shape, where, i0, j0, kt)
-        with T.serial(0, where.groups) as k:
+        with T.serial(0, where.groups) as k, named("microkernel"):
             read = [self.read_a(where, i0, row, k, copy) for row in range(rows)]
             if where.panels is None:
                 step_in_place(
@@ -372,14 +382,16 @@ class GemmNest:
         if self.adds_last:
             self.add_so_far(acc, shape, where, i0, j0, kt)
         if self.partial is not None:
-            write_back(acc, shape, raw)
+            with named("partial_sums"):
+                write_back(acc, shape, raw)
         elif where.last is True or not self.program.has_epilogue:
-            write_back(acc, shape, finished)
+            with named("epilogue"):
+                write_back(acc, shape, finished)
         else:
             with T.If(where.last):
-                with T.Then():
+                with T.Then(), named("epilogue"):
                     write_back(acc, shape, finished)
-                with T.Else():
+                with T.Else(), named("partial_sums"):
                     write_back(acc, shape, raw)
 
     @property
@@ -431,7 +443,8 @@ class GemmNest:
             with T.serial(first, end) as row:
                 batch, i = tirx.floordiv(row, self.m), tirx.floormod(row, self.m)
                 if whole:
-                    with T.serial(0, whole) as v:
+                    with T.serial(0, whole) as v, named("add_partial_sums"):
                         vector(batch, i, v * self.lanes, self.lanes)
                 if rest:
-                    vector(batch, i, whole * self.lanes, rest)
+                    with named("add_partial_sums"):
+                        vector(batch, i, whole * self.lanes, rest)

@@ -14,6 +14,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
+from ..lowering.named_blocks import named
 from ..lowering.nest import share, when
 from ..lowering.registers import register, registers
 from ..match import GemmProgram
@@ -64,9 +65,10 @@ class StreamNest:
         step = chunk // lanes
         with T.serial(0, tirx.ceildiv(end - first, step)) as block:
             v0 = first + block * step
-            self.columns(batch, v0 * lanes, tirx.min(step, end - v0), lanes, sums)
+            with named("tile"):
+                self.columns(batch, v0 * lanes, tirx.min(step, end - v0), lanes, sums)
         if rest:
-            with when(tirx.EQ(worker, workers - 1)) if workers > 1 else T.serial(0, 1):
+            with when(tirx.EQ(worker, workers - 1)) if workers > 1 else T.serial(0, 1), named("tile"):
                 self.columns(batch, vectors * lanes, 1, rest, sums)
 
     def columns(self, batch: Index, j0: Index, count: Index, width: int, sums: tirx.Var) -> None:
@@ -77,7 +79,7 @@ class StreamNest:
 
         def rows(k0: Index, k_count: int, fresh: bool) -> None:
             left = [[self.a(batch, i, k0 + r) for r in range(k_count)] for i in range(self.m)]
-            with T.serial(0, count) as v, T.vectorized(0, width) as lane:
+            with T.serial(0, count) as v, named("microkernel"), T.vectorized(0, width) as lane:
                 right = [self.b(batch, k0 + r, j0 + v * width + lane) for r in range(k_count)]
                 for i in range(self.m):
                     at = i * chunk + v * width + lane
@@ -92,7 +94,7 @@ class StreamNest:
                 rows(block * depth, depth, False)
         if rest:
             rows(whole * depth, rest, False)
-        with T.serial(0, self.m) as i, T.serial(0, count) as v, T.vectorized(0, width) as lane:
+        with T.serial(0, self.m) as i, T.serial(0, count) as v, named("epilogue"), T.vectorized(0, width) as lane:
             column = v * width + lane
             self.store(sums[i * chunk + column], batch, i, j0 + column)
 
@@ -102,10 +104,10 @@ class StreamNest:
         width = self.tiling.nr or 1
         groups, rest = divmod(self.n, width)
         first, end = share(groups, worker, workers)
-        with T.serial(first, end) as group:
+        with T.serial(first, end) as group, named("tile"):
             self.dots(batch, group * width, width)
         if rest:
-            with when(tirx.EQ(worker, workers - 1)) if workers > 1 else T.serial(0, 1):
+            with when(tirx.EQ(worker, workers - 1)) if workers > 1 else T.serial(0, 1), named("tile"):
                 self.dots(batch, groups * width, rest)
 
     def dots(self, batch: Index, j0: Index, width: int) -> None:
@@ -125,7 +127,7 @@ class StreamNest:
                         T.buffer_store(sums, sums[lane] + product, [lane])
 
         if whole:
-            with T.serial(0, whole) as block:
+            with T.serial(0, whole) as block, named("microkernel"):
                 step(block * lanes, lanes)
         if rest:
             step(whole * lanes, rest)
@@ -150,7 +152,7 @@ class StreamNest:
                 parts = [self.kept(_pairs(parts[0], parts[0], even, odd))]
             sums = register(lanes, kind)
             T.buffer_store(sums, parts[0], [T.ramp(0, 1, lanes)])
-            with T.vectorized(0, width) as lane:
+            with named("epilogue"), T.vectorized(0, width) as lane:
                 self.store(sums[lane], batch, i, j0 + lane)
 
     def kept(self, value: Expr) -> Expr:

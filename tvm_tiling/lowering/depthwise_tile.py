@@ -16,6 +16,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.conv.shape import ConvShape
 from ..match import ConvProgram
 from .depthwise_weights import DepthwiseWeights
+from .named_blocks import named
 from .registers import register, registers
 from .row_vectors import RowVectors
 from .taps import Tile, visit
@@ -110,11 +111,13 @@ class ChannelLanes(_Lanes):
 
             visit(self.shape.w, columns, point)
 
-        self.visit_rows(place, line)
-        for i, k, v in slots:
-            with T.vectorized(0, widths[v]) as lane:
-                out = (channel + v * self.lanes + lane) * self.shape.co + each
-                self.store(acc[i, k, v][lane], place, i, k, out)
+        with named("microkernel"):
+            self.visit_rows(place, line)
+        with named("epilogue"):
+            for i, k, v in slots:
+                with T.vectorized(0, widths[v]) as lane:
+                    out = (channel + v * self.lanes + lane) * self.shape.co + each
+                    self.store(acc[i, k, v][lane], place, i, k, out)
 
 
 class ColumnLanes(_Lanes):
@@ -142,7 +145,9 @@ class ColumnLanes(_Lanes):
                         weight = self.weights.read(packed, base, channel, each, (kd, kh, kw), 1)
                         self.add(acc[i, v], value * (T.broadcast(weight, width) if width > 1 else weight), width)
 
-        self.visit_rows(place, line)
-        for i, v in slots:
-            with T.vectorized(0, widths[v]) as lane:
-                self.store(acc[i, v][lane], place, i, v * self.lanes + lane, out)
+        with named("microkernel"):
+            self.visit_rows(place, line)
+        with named("epilogue"):
+            for i, v in slots:
+                with T.vectorized(0, widths[v]) as lane:
+                    self.store(acc[i, v][lane], place, i, v * self.lanes + lane, out)

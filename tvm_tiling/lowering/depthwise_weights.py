@@ -15,6 +15,7 @@ from ..decide.conv.shape import ConvShape
 from ..decide.conv.tiling import ConvTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
+from .named_blocks import named
 from .registers import register
 
 Expr: TypeAlias = tirx.Expr
@@ -48,7 +49,7 @@ class DepthwiseWeights:
         full, tail = divmod(self.shape.groups, self.lanes)
 
         def vector(number: Index, width: int) -> None:
-            with T.serial(0, self.shape.co) as each, T.serial(0, self.taps) as tap:
+            with T.serial(0, self.shape.co) as each, T.serial(0, self.taps) as tap, named("pack_w"):
                 at = (tirx.floordiv(tap, high * wide), tirx.floormod(tirx.floordiv(tap, wide), high))
                 start = base + ((number * self.shape.co + each) * self.taps + tap) * self.lanes
                 with T.vectorized(0, width) as lane:

@@ -16,6 +16,7 @@ from ..decide.fold.folded_rows import FoldedRows
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
 from .dot import dot, packed_b
+from .named_blocks import named
 from .registers import register
 
 Expr: TypeAlias = tirx.Expr
@@ -64,13 +65,14 @@ class FoldPanels:
         rows = self.rows
         with T.parallel(0, self.count) as panel, T.serial(0, self.channels) as q:
             base = self.offset(panel) + q * self.row
-            with T.grid(rows.h.taps, rows.w.taps, rows.bci, rows.pci) as (kh, kw, block, c):
+            with T.grid(rows.h.taps, rows.w.taps, rows.bci, rows.pci) as (kh, kw, block, c), named("pack_w"):
                 value = self.weight(panel * self.channels + q, kh, kw, block * rows.pci + c)
                 at = base + self.step(kh, kw, block) + c
                 with T.serial(0, rows.ws) as s:
                     T.buffer_store(packed, value, [at + s * rows.pci])
             if self.engine.offset:
-                self._starts(packed, base)
+                with named("pack_w"):
+                    self._starts(packed, base)
 
     def weight(self, co: Expr, kh: Expr, kw: Expr, c: Expr) -> Expr:
         """The weight of folded channel c under folded tap kw; zero where the kernel has none."""

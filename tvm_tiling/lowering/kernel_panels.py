@@ -18,6 +18,7 @@ from ..decide.conv.tiling import ConvTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
 from .dot import packed_b
+from .named_blocks import named
 from .nest import by_edge
 from .panels import PanelLayout, pack_panel_group, pack_starts
 
@@ -106,13 +107,12 @@ class KernelPanels:
             group, panel = tirx.floordiv(task, self.count), tirx.floormod(task, self.count)
             with T.serial(0, self.blocks) as index:
                 at = base + self.offset(group, panel, index)
-                by_edge(
-                    panel,
-                    self.full,
-                    self.tail,
-                    self.nr,
-                    lambda columns: self._block(packed, at, group, panel, index, columns),
-                )
+
+                def block(columns: int) -> None:
+                    with named("pack_w"):
+                        self._block(packed, at, group, panel, index, columns)
+
+                by_edge(panel, self.full, self.tail, self.nr, block)
 
     def _block(self, packed: tirx.Var, at: Index, group: Index, panel: Index, index: Index, columns: int) -> None:
         tap0, taps, group0, groups = self.block(index)

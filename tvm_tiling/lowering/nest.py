@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TypeAlias
 
 from tvm import tirx
+from tvm.ir import Call
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 Expr: TypeAlias = tirx.Expr
@@ -56,3 +57,8 @@ def origin(index: Expr) -> tirx.Var:
     """
     zero = tirx.const(0, "int32")
     return T.bind(T.call_llvm_pure_intrin("int32", "llvm.smax.i32", index, zero))
+
+
+def index_of(value: Expr) -> Expr:
+    """What the variable of an origin was made from; other values as they are."""
+    return value.args[-1] if isinstance(value, Call) and len(value.args) == 3 else value

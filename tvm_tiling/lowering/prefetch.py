@@ -18,7 +18,9 @@ from typing import TypeAlias
 
 import tvm
 from tvm import tirx
+from tvm.ir import Call
 from tvm.script.ir_builder import tirx as T  # noqa: N812
+from tvm.target.codegen import llvm_lookup_intrinsic_id
 
 Index: TypeAlias = tirx.Expr | int
 
@@ -38,3 +40,11 @@ def ask(buffer: tirx.Var, indices: Sequence[Index], *, cache: int) -> None:
     """Ask for the line of an element to come to the first or the second cache."""
     read, locality, data = (tirx.const(value, "int32") for value in (0, 4 - cache, 1))
     T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(buffer[tuple(indices)]), read, locality, data))
+
+
+def is_prefetch(stmt: tirx.Evaluate) -> bool:
+    """Whether a statement is such a request."""
+    call = stmt.value
+    if not isinstance(call, Call) or str(call.op.name) != "tirx.call_llvm_intrin":
+        return False
+    return int(call.args[0]) == llvm_lookup_intrinsic_id("llvm.prefetch")

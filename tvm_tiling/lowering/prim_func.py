@@ -21,6 +21,7 @@ from ..decide.tiling import Decision, GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram, GemmProgram
 from .dot import linked
+from .named_blocks import with_signatures
 
 # The attribute of a function in which its decision stands, as JSON.
 DECISION = "tvm_tiling.decision"
@@ -130,4 +131,4 @@ def write_function(name: str, tiling: Decision | None, body: Callable[[], None])
         T.func_name(name)
         T.func_attr(attributes)
         body()
-    return builder.get()
+    return with_signatures(builder.get())
