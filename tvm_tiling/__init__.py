@@ -47,9 +47,12 @@ if TYPE_CHECKING:
     from .report.save import save_report
     from .runtime.threads import use_all_cores
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
+    from .schedules.conv_stride_fold import fold_strides
+    from .schedules.conv_width_fold import fold_width
+    from .schedules.product_primitives import partition, split_k
     from .tuning.metaschedule.cost_model import TilingCostModel
     from .tuning.metaschedule.local_builder import local_builder
-    from .tuning.metaschedule.rules import schedule_rules, space_generator
+    from .tuning.metaschedule.rules import primitive_rules, schedule_rules, space_generator
     from .tuning.metaschedule.seeds import seed_database
     from .tuning.metaschedule.simulated_runs import simulator_builder, simulator_runner
     from .tuning.shapes.database import ShapeDatabase
@@ -71,11 +74,15 @@ _ON_FIRST_USE = {
     "Task": (".accel.recurrent.tasks", "Task"),
     "TaskReport": (".accel.recurrent.task_report", "TaskReport"),
     "cut_of": (".decide.cuts.cut", "cut_of"),
+    "fold_strides": (".schedules.conv_stride_fold", "fold_strides"),
+    "fold_width": (".schedules.conv_width_fold", "fold_width"),
     "llvm_target": (".schedule", "llvm_target"),
     "load": (".model.load", "load"),
     "local_builder": (".tuning.metaschedule.local_builder", "local_builder"),
     "neighbourhood": (".decide.cuts.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),
+    "partition": (".schedules.product_primitives", "partition"),
+    "primitive_rules": (".tuning.metaschedule.rules", "primitive_rules"),
     "run_many": (".model.run_many", "run_many"),
     "save_report": (".report.save", "save_report"),
     "schedule_rules": (".tuning.metaschedule.rules", "schedule_rules"),
@@ -84,6 +91,7 @@ _ON_FIRST_USE = {
     "simulator_builder": (".tuning.metaschedule.simulated_runs", "simulator_builder"),
     "simulator_runner": (".tuning.metaschedule.simulated_runs", "simulator_runner"),
     "space_generator": (".tuning.metaschedule.rules", "space_generator"),
+    "split_k": (".schedules.product_primitives", "split_k"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
     "tune": (".tuning.tune", "tune"),
     "use_all_cores": (".runtime.threads", "use_all_cores"),
@@ -128,6 +136,8 @@ __all__ = [
     "compile",
     "cut_of",
     "decide",
+    "fold_strides",
+    "fold_width",
     "is_bad_leading_dimension",
     "llvm_target",
     "load",
@@ -135,6 +145,8 @@ __all__ = [
     "microkernel",
     "neighbourhood",
     "packed_operator",
+    "partition",
+    "primitive_rules",
     "rnn_cycles",
     "run_many",
     "save_report",
@@ -144,6 +156,7 @@ __all__ = [
     "simulator_builder",
     "simulator_runner",
     "space_generator",
+    "split_k",
     "tiling_schedule",
     "tune",
     "use_all_cores",

@@ -23,6 +23,7 @@ from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
 from .runtime import first_kernel
+from .schedules.by_primitives import schedule_by_primitives
 from .schedules.cpu import schedule_conv, schedule_product
 from .target import Target, hardware_of, this_cpu
 
@@ -88,6 +89,7 @@ def tiling_schedule(
     cut: Cut | None = None,
     cuts: CutSource | None = None,
     decision: Decision | str | None = None,
+    primitives: bool = False,
 ) -> s_tir.Schedule:
     """A schedule of `op`, decided from formulas and ready for tvm.compile.
 
@@ -100,6 +102,10 @@ def tiling_schedule(
     of a decision, a database or a search, is taken instead of a decision; `cuts`, such as a ShapeDatabase, are asked
     for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function; given as
     `decision`, it is written again: the same function, or a refusal where it is not a decision of this operator.
+
+    The kernels are written as loops, in blocks with names, and the trace is empty. `primitives=True` applies the same
+    decision with TVM's primitives alone: its trace replays to the same module, and the decision is an annotation of the
+    root block; docs/schedules.md says what this costs, and of which operators it serves.
 
     Raises UnsupportedOperator for what no rule serves, HardwareError for a target, form or cut that is not possible.
     """
@@ -117,6 +123,11 @@ def tiling_schedule(
         cuts=cuts,
         decision=read_decision(decision) if isinstance(decision, str) else decision,
     )
+    if primitives:
+        schedule = s_tir.Schedule(tvm.IRModule(_functions(op)))
+        for name in _functions(op):
+            schedule_by_primitives(schedule, name, hardware, options)
+        return schedule
     functions: dict[str, tirx.PrimFunc] = {}
     for name, func in _functions(op).items():
         scheduled = schedule_operator(func, name, hardware, options)

@@ -14,8 +14,12 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 
 from ...decide.cuts.neighbourhood import Space
 from ...decide.cuts.record import Value
+from ...errors import HardwareError
 from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of
+from ...schedules.conv_stride_fold import FoldStrides
+from ...schedules.conv_width_fold import FoldWidth
+from ...schedules.product_primitives import Partition, SplitK
 from .annotation import PICK, SPACE, described, root_annotations
 from .mutators import MutateCut
 from .operator_space import space_if_served
@@ -38,6 +42,20 @@ def schedule_rules(target: Target = "llvm") -> list[ScheduleRule]:
     if hardware.cpu is not None:
         set_pool_once()
     return [TilingRule(hardware)]
+
+
+def primitive_rules(target: Target = "llvm") -> list[ScheduleRule]:
+    """Rules of plain primitives for MetaSchedule, beside TVM's own in any space generator: each adds to the space
+    of an operator the one with a move of this package applied.
+
+    Stride-fold and W-fold of convolutions (transform_layout), the split of K (rfactor) and partitions (split, reorder)
+    of matrix multiplications, in the sizes of the decision for `target`, which is as in tiling_schedule. HardwareError
+    for a target that has no CPU.
+    """
+    hardware = hardware_of(target)
+    if hardware.cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; accepted: targets with one")
+    return [FoldStrides(), FoldWidth(hardware.cpu.vector_bits // 32), SplitK(hardware), Partition(hardware)]
 
 
 @derived_object

@@ -1,0 +1,177 @@
+"""Moves of matrix multiplications in plain schedules: K split by rfactor, partitions by split and reorder (page 01).
+
+They are recorded in the trace, for schedules by hand and, as rules, for MetaSchedule's spaces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule import TuneContext
+from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from ..decide.known import tiling_for
+from ..decide.options import Options
+from ..decide.tiling import GemmTiling
+from ..errors import TilingError, UnsupportedOperator
+from ..hardware.description import Hardware
+from ..match import GemmProgram, match
+from ..match.access import variables
+from .cpu import around_product
+
+
+@dataclass(frozen=True)
+class ProductAxes:
+    """Places of the axes among a block's iteration variables; `right` is the operand of the columns, by its place among
+    what the block reads, `column` the axis of it that they are."""
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    right: int
+    column: int
+
+
+def product_axes(sch: s_tir.Schedule, block: SBlockRV) -> ProductAxes:
+    """The axes of the matrix multiplication that `block` is, with loops that no primitive has changed.
+
+    UnsupportedOperator for what is none, or has several axes for one of m, n and k.
+    """
+    own = sch.get(block)
+
+    def refuse(why: str) -> UnsupportedOperator:
+        return UnsupportedOperator(
+            f"block {own.name_hint!r}: {why}; accepted: a matrix multiplication with one axis for each of m, n and k"
+        )
+
+    axes = [v.var for v in own.iter_vars]
+    reduced = [i for i, v in enumerate(own.iter_vars) if int(v.iter_type) == tirx.IterVar.CommReduce]
+    if own.init is None or len(own.writes) != 1 or len(own.reads) != 2 or len(reduced) != 1:
+        raise refuse("it does not sum products of two operands over one axis")
+    if len(sch.get_loops(block)) != len(axes) or not all(isinstance(v.dom.extent, tirx.IntImm) for v in own.iter_vars):
+        raise refuse("its loops were changed, or are of no fixed extent")
+    stored = [i for r in own.writes[0].region for i, v in enumerate(axes) if v.same_as(r.min)]
+    read = [[i for i, v in enumerate(axes) if v in variables(region)] for region in own.reads]
+    if sorted([*stored, *reduced]) != list(range(len(axes))):
+        raise refuse("its result is not stored at its own axes")
+    sides = [place for place in stored if (place in read[0]) != (place in read[1])]
+    n = sides[-1] if sides else -1
+    right = next((number for number in (1, 0) if n in read[number]), 1)
+    m = [place for place in sides if place not in read[right]]
+    columns = [d for d, r in enumerate(own.reads[right].region) if n >= 0 and r.min.same_as(axes[n])]
+    if len(m) != 1 or len(sides) != 2 or len(columns) != 1:
+        raise refuse(f"its operands have {len(sides)} axes of their own")
+    batch = tuple(place for place in stored if place not in (m[0], n))
+    return ProductAxes(m[0], n, reduced[0], batch, right, columns[0])
+
+
+def split_k(sch: s_tir.Schedule, block: SBlockRV, parts: int) -> SBlockRV:
+    """Split the reduction axis of `block`, its only one, into `parts` pieces that are summed side by side (rfactor).
+
+    Returns the block of the partial sums, whose pieces may run in parallel; `block` adds them up. UnsupportedOperator
+    where `block` has several reduction axes, or `parts` does not divide the one.
+    """
+    own = sch.get(block)
+    places = [i for i, v in enumerate(own.iter_vars) if int(v.iter_type) == tirx.IterVar.CommReduce]
+    extents = [own.iter_vars[i].dom.extent for i in places]
+    if len(places) != 1 or not isinstance(extents[0], tirx.IntImm) or len(sch.get_loops(block)) != len(own.iter_vars):
+        raise UnsupportedOperator(
+            f"block {own.name_hint!r}: accepted: one reduction axis of fixed extent, loops as made"
+        )
+    if parts < 1 or int(extents[0]) % parts:
+        raise UnsupportedOperator(
+            f"block {own.name_hint!r}: parts = {parts}; accepted: a divisor of its reduction axis, {extents[0]}"
+        )
+    over, _ = sch.split(sch.get_loops(block)[places[0]], [parts, None])
+    return sch.rfactor(over, 0)
+
+
+def partition(
+    sch: s_tir.Schedule, block: SBlockRV, m: int, n: int, k: int | None = None, order: str = "mn"
+) -> list[LoopRV]:
+    """Cut the matrix multiplication `block` into partitions of `m` x `n` results and `k` steps of K, all of K where it
+    is None, by split and reorder; `order` "mn" goes over partitions of rows outside, "nm" inside.
+
+    Returns the loops (batch ..., over m, over n, over k, m, n, k), over m and over n as ordered. UnsupportedOperator
+    for what is no matrix multiplication with one axis for each of m, n and k.
+    """
+    if order not in ("mn", "nm") or min(m, n, 1 if k is None else k) < 1:
+        raise UnsupportedOperator(
+            f"m = {m}, n = {n}, k = {k}, order = {order!r}; accepted: sizes from 1 on, 'mn', 'nm'"
+        )
+    axes, loops = product_axes(sch, block), sch.get_loops(block)
+    extents = [int(sch.get(loop).extent) for loop in loops]
+    over, inside = {}, {}
+    for place, size in {axes.m: m, axes.n: n, axes.k: extents[axes.k] if k is None else k}.items():
+        over[place], inside[place] = sch.split(loops[place], [None, min(size, extents[place])])
+    outer = [over[axes.m], over[axes.n]] if order == "mn" else [over[axes.n], over[axes.m]]
+    ordered = [*(loops[place] for place in axes.batch), *outer, over[axes.k], *inside.values()]
+    sch.reorder(*ordered)
+    return ordered
+
+
+def _decided(sch: s_tir.Schedule, block: SBlockRV, hardware: Hardware) -> GemmTiling | None:
+    """The decision for the only function of a schedule where `block` is its matrix multiplication, else None."""
+    functions = [(g.name_hint, f) for g, f in sch.mod.functions.items() if isinstance(f, tirx.PrimFunc)]
+    try:
+        product_axes(sch, block)
+        ((name, func),) = functions
+        program = match(func, name)
+        if not isinstance(program, GemmProgram):
+            return None
+        tiling = tiling_for(program.workload, hardware, Options(), around_product(program, False))
+    except (TilingError, ValueError):
+        return None
+    return tiling if isinstance(tiling, GemmTiling) else None
+
+
+@derived_object
+class SplitK(PyScheduleRule):
+    """Adds to the space of each matrix multiplication whose decision shares K among cores the one with K split so."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        pass
+
+    def apply(self, sch: s_tir.Schedule, block: SBlockRV) -> list[s_tir.Schedule]:
+        tiling = _decided(sch, block, self.hardware)
+        if tiling is None or (tiling.threads_k or 1) == 1:
+            return [sch]
+        other = sch.copy()
+        try:
+            split_k(other, block, tiling.threads_k or 1)
+        except UnsupportedOperator:
+            return [sch]
+        return [sch, other]
+
+    def clone(self) -> SplitK:
+        return SplitK(self.hardware)
+
+
+@derived_object
+class Partition(PyScheduleRule):
+    """Adds to the space of each matrix multiplication the one in the partitions of its decision."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+
+    def _initialize_with_tune_context(self, context: TuneContext) -> None:
+        pass
+
+    def apply(self, sch: s_tir.Schedule, block: SBlockRV) -> list[s_tir.Schedule]:
+        tiling = _decided(sch, block, self.hardware)
+        if tiling is None:
+            return [sch]
+        other = sch.copy()
+        sizes = (tiling.partition_m, tiling.partition_n, tiling.partition_k)
+        partition(other, block, *sizes, order=tiling.outer_order)
+        return [sch, other]
+
+    def clone(self) -> Partition:
+        return Partition(self.hardware)

@@ -1,0 +1,15 @@
+"""The benchmark that docs/schedules.md names: both kernels run, and a ratio comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import tvm_tiling as tt
+from benchmarks.primitives import convolution, cost, product
+
+
+def test_a_ratio_of_times():
+    known = tt.Hardware.detect()
+    one = replace(known, cpu=replace(known.cpu, cores=1, threads=1))
+    assert cost(product(64, 64, 64), one) > 0
+    assert cost(convolution(14, 16, 32, 3, 1), one, "direct") > 0
