@@ -144,8 +144,7 @@ class Conv:
         fields |= dict(padding=(ph, pw, qh, qw), dilation=(dh, dw), groups=self.groups, layout=layout, stride_d=sd)
         fields |= dict(padding_d=(pd, qd), dilation_d=dd, transposed=transposed, output_padding=(mh, mw))
         fields |= dict(output_padding_d=md)
-        dtype = self.dtype if self.type_w in (None, self.dtype) else "uint8"
-        return ConvWorkload(**{**fields, "dtype": dtype, **known})
+        return ConvWorkload(**{**fields, "dtype": self.dtype, "b_dtype": self.type_w, **known})
 
     @property
     def out_dtype(self) -> str:

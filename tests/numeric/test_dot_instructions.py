@@ -15,9 +15,10 @@ from tvm.script import from_source
 import tvm_tiling as tt
 from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.decide.gemm.dot_engine import INTERLEAVED_ROWS, dot_engine
+from tvm_tiling.decide.options import Options
 from tvm_tiling.hardware.dot_instructions import DOT_INSTRUCTIONS, DotInstruction, Form, fastest
 from tvm_tiling.peak import instruction_module
-from tvm_tiling.schedule import packed_operator
+from tvm_tiling.schedule import packed_operator, schedule_operator
 from tvm_tiling.tuning.measuring.operands import Operands
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
@@ -98,6 +99,18 @@ def test_a_toy_is_not_taken_without_its_feature_or_before_kernels_emit_it(with_t
     later = with_toy(replace(toy, emitted=False))
     assert dot_engine(workload, later.cpu) == dot_engine(workload, HOST.cpu)
     assert fastest(later.cpu, "int8", "int8", "int32", emitted=False).name == toy.name
+
+
+@pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("int8", "uint8")])
+def test_unsigned_by_signed_bytes_are_decided_as_they_are_scheduled(left, right):
+    types = {"dtype": left, "b_dtype": right}
+    for workload in (GemmWorkload(m=37, n=50, k=61, **types), ConvWorkload(**CONV, **types)):
+        scheduled = schedule_operator(plain_operator(workload), "main", HOST, Options())
+        assert scheduled.tiling == tt.decide(workload, HOST)
+        check(workload)
+    served = {name: dot_engine(workload, tt.Hardware.load(name).cpu) for name in ("zen4-server-8c", "neoverse-v1-16c")}
+    names = {"zen4-server-8c": "vpdpbusd", "neoverse-v1-16c": "usdot"} if left == "uint8" else {}
+    assert all(served[machine].name == name and not served[machine].offset for machine, name in names.items())
 
 
 @pytest.mark.skipif(fastest(HOST.cpu, "bfloat16", "bfloat16", "float32").in_place, reason="no dot product of bfloat16")

@@ -25,7 +25,7 @@ def plain_convolution(workload: ConvWorkload) -> tuple[list[te.Tensor], te.Tenso
     last, per_group = c.layout == "NHWC", c.ci // c.groups
     x = te.placeholder(_image(c.n, c.h, c.w, c.ci, last), c.dtype, name="x")
     shape = (c.kh, c.kw, per_group, c.co) if last else (c.co, per_group, c.kh, c.kw)
-    w = te.placeholder(shape, c.dtype, name="w")
+    w = te.placeholder(shape, c.types.b, name="w")
     padded = _padded(x, c, last)
     rc, rh, rw = (te.reduce_axis((0, size), name=name) for name, size in (("c", per_group), ("r", c.kh), ("s", c.kw)))
 

@@ -57,7 +57,7 @@ def plain_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:
     w = workload
     batch = (w.batch,) if w.batch > 1 else ()
     a = te.placeholder((*batch, *((w.k, w.m) if w.trans_a else (w.m, w.k))), w.dtype, name="A")
-    b = te.placeholder((*batch, *((w.n, w.k) if w.trans_b else (w.k, w.n))), w.dtype, name="B")
+    b = te.placeholder((*batch, *((w.n, w.k) if w.trans_b else (w.k, w.n))), w.types.b, name="B")
     r = te.reduce_axis((0, w.k), name="k")
 
     def element(*at: Any) -> Any:

@@ -17,7 +17,7 @@ from .evaluate import evaluate
 from .function import SumOfProducts, refuse, sum_of_products
 from .image_axis import ImageAxis
 from .padding import without_padding
-from .program import MatchedProgram, acc_dtype, operand_type, write_back
+from .program import MatchedProgram, acc_dtype, operand_types, write_back
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _workload(
 ) -> ConvWorkload:
     name, channels = found.name, source.channels
     deep, high, wide = axes
-    dtype = operand_type(name, x.dtype, w.dtype)
+    types = operand_types(name, x.dtype, w.dtype)
     terms = deep.kernel * high.kernel * wide.kernel * (channels.ci // channels.groups)
     try:
         return ConvWorkload(
@@ -280,8 +280,8 @@ def _workload(
             padding=(high.before, wide.before, high.behind, wide.behind),
             dilation=(high.dilation, wide.dilation),
             groups=channels.groups,
-            dtype=dtype,
-            acc_dtype=acc_dtype(name, dtype, found.sum_type, terms),
+            **types,
+            acc_dtype=acc_dtype(name, types, found.sum_type, terms),
             layout=_layout(source),
             d=deep.size,
             kd=deep.kernel,

@@ -12,7 +12,7 @@ from ..errors import WorkloadError
 from ..workload import GemmWorkload
 from .access import Access, linear_strides, strip_cast, variables
 from .function import SumOfProducts, refuse, sum_of_products
-from .program import MatchedProgram, acc_dtype, operand_type, write_back
+from .program import MatchedProgram, acc_dtype, operand_types, write_back
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _workload(
     name: str, a: Access, b: Access, sizes: tuple[tuple[int, ...], ...], k: int, sum_type: str
 ) -> GemmWorkload:
     batch, m, n = (prod(s) for s in sizes)
-    dtype = operand_type(name, a.dtype, b.dtype)
+    types = operand_types(name, a.dtype, b.dtype)
 
     def leading(access: Access, row: int, column: int, columns: int, rows: int) -> tuple[bool, int | None]:
         if access.strides is None:
@@ -109,8 +109,8 @@ def _workload(
             n=n,
             k=k,
             batch=batch,
-            dtype=dtype,
-            acc_dtype=acc_dtype(name, dtype, sum_type, k),
+            **types,
+            acc_dtype=acc_dtype(name, types, sum_type, k),
             trans_a=trans_a,
             trans_b=trans_b,
             lda=lda,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -66,25 +66,24 @@ class MatchedProgram:
         return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
 
 
-def operand_type(name: str, left: str, right: str) -> str:
-    """The type that a workload of such operands has."""
+def operand_types(name: str, left: str, right: str) -> dict[str, Any]:
+    """The fields of a workload of such operands that tell their types."""
     if left != right and {left, right} != {"uint8", "int8"}:
         raise refuse(name, f"its operands are {left} and {right}, both must be of one type")
-    # Of a signed and an unsigned operand the engine must take either on either side; that for "uint8" does.
-    dtype = left if left == right else "uint8"
-    if dtype not in OPERAND_TYPES:
-        raise refuse(name, f"its operands are {dtype}; accepted: {', '.join(OPERAND_TYPES)}")
-    return dtype
+    if left not in OPERAND_TYPES:
+        raise refuse(name, f"its operands are {left}; accepted: {', '.join(OPERAND_TYPES)}")
+    return {"dtype": left, "b_dtype": right}
 
 
-def acc_dtype(name: str, dtype: str, sum_type: str, terms: int) -> str | None:
+def acc_dtype(name: str, types: dict[str, Any], sum_type: str, terms: int) -> str | None:
     """The accumulator of a workload whose source sums `terms` products in `sum_type`; None for the usual one.
 
     Sums of a type narrower than the usual one are rounded to it when they are finished. Integers are summed in int32;
     a source that sums in more bits, or in floats, is refused where so many products could exceed it.
     """
-    if dtype not in LARGEST_PRODUCT:
+    if types["dtype"] not in LARGEST_PRODUCT:
         return "float64" if sum_type == "float64" else None
+    dtype = max(types.values(), key=LARGEST_PRODUCT.__getitem__)
     largest = terms * LARGEST_PRODUCT[dtype]
     wraps = "int" in sum_type and not sum_type.endswith("64")  # as int32 does, and what is left of it
     if not wraps and largest >= 2**31:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...errors import HardwareError
+from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Column, Hardware, NearTile, WFold
 from ...operand_types import PLAIN, element_bytes
 from ...workload import ConvWorkload, GemmWorkload, RnnWorkload
@@ -268,12 +268,13 @@ def operand_bytes(workload: GemmWorkload | ConvWorkload) -> tuple[int, int]:
 def refuse_types(
     hardware: Hardware, unit: NearTile | WFold | Column, workload: GemmWorkload | ConvWorkload | RnnWorkload
 ) -> None:
-    """HardwareError unless an engine takes the workload's operands, of one type and stored as they are, and leaves its
-    results as they are summed."""
+    """HardwareError unless an engine takes the workload's operands, stored as they are, and leaves its results as they
+    are summed; UnsupportedOperator for operands of two types."""
     types = workload.types
-    accepted = ", ".join(unit.dtypes) or "operands of one type"
-    if types.a != types.b or (unit.dtypes and types.a not in unit.dtypes):
-        raise HardwareError(f"hardware {hardware.name!r}: operands of {types.operands}, accepted: {accepted}")
+    if types.a != types.b:
+        raise UnsupportedOperator(f"hardware {hardware.name!r}: operands of {types.operands}, accepted: of one type")
+    if unit.dtypes and types.a not in unit.dtypes:
+        raise HardwareError(f"hardware {hardware.name!r}: operands of {types.a}, accepted: {', '.join(unit.dtypes)}")
     if workload.encoding != PLAIN:
         raise HardwareError(f"hardware {hardware.name!r}: encoding = '{workload.encoding}', accepted: 'plain'")
     if workload.out_dtype is not None:
