@@ -36,8 +36,8 @@ class Cell(NamedTuple):
     told: str = ""
 
 
-def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequence[Section], end: str = "") -> str:
-    """The whole page. `notes`: lines below the title; `end`: the last line."""
+def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequence[Section]) -> str:
+    """The whole page. `notes`: lines below the title."""
     named = [(_anchor(section.title), section) for section in sections if section.body]
     head = tag(
         "head",
@@ -54,7 +54,6 @@ def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequ
         _tiles(tiles) if tiles else None,
         tag("nav", *places, aria_label="Contents") if len(places) > 1 else None,
         *(join([tag("h2", section.title, id=anchor), section.body]) for anchor, section in named),
-        tag("footer", end) if end else None,
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 

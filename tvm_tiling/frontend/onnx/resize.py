@@ -38,7 +38,7 @@ class Axis:
         return self.before == self.after and self.scale == 1.0 and (self.start, self.end) == (0.0, 1.0)
 
 
-def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: Any) -> relax.Expr:
+def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
     """The Resize of `inputs` (data, roi, scales, sizes; the last three constants)."""
     given = {name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()}
     data = inputs[0]

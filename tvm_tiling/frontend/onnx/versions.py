@@ -30,15 +30,15 @@ class Resize(tvm_onnx.Resize):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         older = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor", **attr}
-        return resized(bb, as_inputs(inputs[0], None, inputs[1]), older, params)
+        return resized(bb, as_inputs(inputs[0], None, inputs[1]), older)
 
     @classmethod
     def _impl_v11(cls, bb, inputs, attr, params):
-        return resized(bb, inputs, attr, params)
+        return resized(bb, inputs, attr)
 
     @classmethod
     def _impl_v18(cls, bb, inputs, attr, params):
-        return resized(bb, inputs, attr, params)
+        return resized(bb, inputs, attr)
 
 
 class Upsample(tvm_onnx.OnnxOpConverter):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from .dataflow import Expr, is_op, replace_operands, shape_of
+from .dataflow import RENEWED, Expr, is_op, renewed, replace_operands, shape_of
 from .layout import BROADCASTING
 
 _REORDERING = frozenset(("reshape", "permute_dims", "strided_slice", "squeeze", "expand_dims", "broadcast_to"))
@@ -50,17 +50,16 @@ class _Line:
         return [self.places[v] for v in relax.analysis.free_vars(self.bindings[place].value) if v in self.places]
 
 
-def fuse_attention(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
-    """`mod` with each attention in the function `name` as a function of its own, marked to become one PrimFunc."""
-    func = mod[name]
-    line = _line(func)
+def fuse_attention(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with each attention in its function "main" as a function of its own, marked to become one PrimFunc."""
+    line = _line(mod["main"])
     groups: dict[int, frozenset[int]] = {}  # by the place of the last binding
     for place, binding in enumerate(line.bindings):
         if is_op(binding.value, "nn.softmax"):
             group = _group(line, place)
             if group is not None and not any(group & other for other in groups.values()):
                 groups[max(group)] = group
-    return _with_groups(mod, name, line, groups) if groups else mod
+    return _with_groups(mod, line, groups) if groups else mod
 
 
 def _line(func: relax.Function) -> _Line:
@@ -159,13 +158,13 @@ def _behind(line: _Line, end: int) -> list[int]:
 # ---- the functions ---------------------------------------------------------------------------------------------------
 
 
-def _with_groups(mod: tvm.IRModule, name: str, line: _Line, groups: dict[int, frozenset[int]]) -> tvm.IRModule:
-    func = mod[name]
+def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int]]) -> tvm.IRModule:
+    func = mod["main"]
     inside = {place for group in groups.values() for place in group}
     builder = relax.BlockBuilder(mod)
     renamed: dict[relax.Var, Expr] = {}
     bodies = {last: _function(line, sorted(group)) for last, group in groups.items()}
-    with builder.function(f"{name}_fused", list(func.params), attrs=dict(func.attrs) if func.attrs else None):
+    with builder.function(RENEWED, list(func.params), attrs=dict(func.attrs) if func.attrs else None):
         with builder.dataflow():
             for place, binding in enumerate(line.bindings):
                 if place in groups:
@@ -179,11 +178,7 @@ def _with_groups(mod: tvm.IRModule, name: str, line: _Line, groups: dict[int, fr
                     renamed[binding.var] = value if plain else builder.emit(value)
             output = builder.emit_output(replace_operands(func.body.body, renamed))
         builder.emit_func_output(output)
-    built = builder.finalize()
-    functions = {v: f for v, f in built.functions.items() if v.name_hint not in (name, f"{name}_fused")}
-    updated = tvm.IRModule(functions, attrs=mod.attrs)
-    updated[name] = built[f"{name}_fused"].with_attr("global_symbol", name)
-    return updated
+    return renewed(mod, builder)
 
 
 def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[Expr]]:

@@ -43,25 +43,23 @@ class Rewriter:
         return self._bound.get(expr, expr) if isinstance(expr, relax.Var) else expr
 
 
-def rewrite(mod: tvm.IRModule, rewrites: Rewrite, name: str = "main") -> tvm.IRModule:
-    """`mod` with the function `name` built anew through `rewrites`; values that nothing uses are dropped."""
-    func = mod[name]
+def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
+    """`mod` with its function "main" built anew through `rewrites`; values that nothing uses are dropped."""
+    func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr):
-        raise UnsupportedOperator(
-            f"{name}: not a Relax function in normal form; accepted: one straight line of bindings"
-        )
+        raise UnsupportedOperator("main: not a Relax function in normal form; accepted: one straight line of bindings")
     builder = relax.BlockBuilder()
     rewriter = Rewriter(builder)
     for block in func.body.blocks:
         for binding in block.bindings:
             if isinstance(binding.value, relax.If | relax.Function):
-                raise UnsupportedOperator(f"{name}: control flow at {binding.var.name}; accepted: straight lines")
+                raise UnsupportedOperator(f"main: control flow at {binding.var.name}; accepted: straight lines")
             for variable in relax.analysis.free_vars(binding.value):
                 rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
     for variable in relax.analysis.free_vars(func.body.body):
         rewriter.uses[variable] = rewriter.uses.get(variable, 0) + 1
     attributes = dict(func.attrs) if func.attrs else None
-    with blocks_closed(builder), builder.function(name, list(func.params), attrs=attributes):
+    with blocks_closed(builder), builder.function("main", list(func.params), attrs=attributes):
         with builder.dataflow():
             for block in func.body.blocks:
                 for binding in block.bindings:
@@ -78,11 +76,23 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite, name: str = "main") -> tvm.IRM
         builder.emit_func_output(output)
     built = builder.finalize()
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
-    updated.update_func(mod.get_global_var(name), built[name])
+    updated.update_func(mod.get_global_var("main"), built["main"])
     for variable, func in built.functions.items():
-        if variable.name_hint != name:
+        if variable.name_hint != "main":
             updated[variable] = func
-    return relax.transform.DeadCodeElimination([name])(updated)
+    return relax.transform.DeadCodeElimination(["main"])(updated)
+
+
+RENEWED = "main_renewed"  # what a function is called that is built to take the place of "main"
+
+
+def renewed(mod: tvm.IRModule, builder: relax.BlockBuilder) -> tvm.IRModule:
+    """`mod` with what `builder` made, its function RENEWED in the place of "main"."""
+    built = builder.finalize()
+    functions = {v: f for v, f in built.functions.items() if v.name_hint not in ("main", RENEWED)}
+    updated = tvm.IRModule(functions, attrs=mod.attrs)
+    updated["main"] = built[RENEWED].with_attr("global_symbol", "main")
+    return updated
 
 
 def replace_operands(expr: Expr, renamed: dict[relax.Var, Expr]) -> Expr:

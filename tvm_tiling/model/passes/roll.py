@@ -22,18 +22,18 @@ from ...decide.rnn.recurrence import GATES, Recurrence
 from ...frontend.recurrent_layer import recurrence_call
 from .cells import Graph, Part, Product
 from .chains import Step, chains
-from .dataflow import Expr, constant, is_op, replace_operands, shape_of
+from .dataflow import RENEWED, Expr, constant, is_op, renewed, replace_operands, shape_of
 from .simplify import folded
 
 
-def roll_cells(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
-    """`mod` with every chain of equal cells in the function `name` as one recurrence."""
-    func = mod[name]
+def roll_cells(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with every chain of equal cells in its function "main" as one recurrence."""
+    func = mod["main"]
     if not isinstance(func.body, relax.SeqExpr) or not _straight(func):
         return mod
     graph = Graph(func)
     found = chains(graph)
-    return _Rolled(mod, name, graph, found).module() if found else mod
+    return _Rolled(mod, graph, found).module() if found else mod
 
 
 def _straight(func: relax.Function) -> bool:
@@ -143,8 +143,8 @@ class _Chain:
 class _Rolled:
     """The function written anew."""
 
-    def __init__(self, mod: tvm.IRModule, name: str, graph: Graph, found: list[list[Step]]) -> None:
-        self.mod, self.name, self.func, self.graph = mod, name, mod[name], graph
+    def __init__(self, mod: tvm.IRModule, graph: Graph, found: list[list[Step]]) -> None:
+        self.mod, self.func, self.graph = mod, mod["main"], graph
         self.chains: list[_Chain] = []
         for steps in found:
             self._add(steps)
@@ -236,17 +236,13 @@ class _Rolled:
         builder = relax.BlockBuilder(self.mod)
         attrs = dict(self.func.attrs) if self.func.attrs else None
         self.emit = builder.emit
-        with builder.function(f"{self.name}_rolled", list(self.func.params), attrs=attrs):
+        with builder.function(RENEWED, list(self.func.params), attrs=attrs):
             with builder.dataflow():
                 for node in order:
                     self._write(builder, node)
                 output = builder.emit_output(replace_operands(self.func.body.body, self.renamed))
             builder.emit_func_output(output)
-        built = builder.finalize()
-        functions = {v: f for v, f in built.functions.items() if v.name_hint not in (self.name, f"{self.name}_rolled")}
-        updated = tvm.IRModule(functions, attrs=self.mod.attrs)
-        updated[self.name] = built[f"{self.name}_rolled"].with_attr("global_symbol", self.name)
-        return updated
+        return renewed(self.mod, builder)
 
     def _write(self, builder: relax.BlockBuilder, node: Expr | _Chain) -> None:
         if isinstance(node, _Chain):

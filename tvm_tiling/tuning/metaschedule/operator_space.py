@@ -14,13 +14,13 @@ from ...match import ConvProgram, GemmProgram, match
 from ...schedules.cpu import around_conv, around_product
 
 
-def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main", *, ahead: bool = False) -> Space:
-    """The neighbourhood of the decision for `func`; `ahead`: its weights are prepacked.
+def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space:
+    """The neighbourhood of the decision for `func`.
 
     UnsupportedOperator for what no rule serves, HardwareError where the machine has no unit for it.
     """
     program = match(func, name, may_swap=False, keep_taps=True)
-    around = _around(program, name, ahead) if hardware.cpu is not None else None
+    around = _around(program, name) if hardware.cpu is not None else None
     return neighbourhood(program.workload, hardware, around=around)
 
 
@@ -32,10 +32,10 @@ def space_if_served(func: tirx.PrimFunc, hardware: Hardware, name: str = "main")
         return None
 
 
-def _around(program: GemmProgram | ConvProgram, name: str, ahead: bool) -> Surroundings:
+def _around(program: GemmProgram | ConvProgram, name: str) -> Surroundings:
     if isinstance(program, GemmProgram):
-        return around_product(program, ahead)
+        return around_product(program, ahead=False)
     matrix = as_product(program.workload) is not None and isinstance(
         attempted(match, program.func, name, may_swap=False), GemmProgram
     )
-    return around_conv(program, matrix, Options(ahead=ahead))
+    return around_conv(program, matrix, Options())

@@ -19,7 +19,7 @@ def turned(matrix: relax.Expr) -> relax.Expr:
     return op.permute_dims(matrix, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def product(call: Operands, a: relax.Expr, b: relax.Expr, out: str | None) -> relax.Expr:
+def product(a: relax.Expr, b: relax.Expr, out: str | None) -> relax.Expr:
     """a @ b in the type `out`, or in that of the operands."""
     dtype = out or dtype_of(a)
     return op.matmul(a, b, out_dtype=dtype)
@@ -27,14 +27,14 @@ def product(call: Operands, a: relax.Expr, b: relax.Expr, out: str | None) -> re
 
 def _dense(call: Operands) -> Value:
     weight = call.emit(turned(call.tensor(1)))
-    return product(call, call.tensor(0), weight, call["out_dtype"])
+    return product(call.tensor(0), weight, call["out_dtype"])
 
 
 def _matmul(call: Operands) -> Value:
     a, b = call.tensor(0), call.tensor(1)
     a = call.emit(turned(a)) if call["transpose_a"] else a
     b = call.emit(turned(b)) if call["transpose_b"] else b
-    return product(call, a, b, call["out_dtype"])
+    return product(a, b, call["out_dtype"])
 
 
 def _batch_matmul(call: Operands) -> Value:
@@ -44,7 +44,7 @@ def _batch_matmul(call: Operands) -> Value:
         turn_b = turned_by_release(call, a, b)
     a = call.emit(turned(a)) if turn_a else a
     b = call.emit(turned(b)) if turn_b else b
-    return product(call, a, b, call["out_dtype"])
+    return product(a, b, call["out_dtype"])
 
 
 def turned_by_release(call: Operands, a: relax.Expr, b: relax.Expr) -> bool:

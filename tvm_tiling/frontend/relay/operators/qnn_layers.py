@@ -69,10 +69,10 @@ def _conv2d(call: Operands) -> Value:
         data, weight = _centred_pair(call, kernel.index("O"))
         return convolved(call, data, weight, 2, out)
     plain = convolved(call, call.tensor(0), call.tensor(1), 2, out)
-    return _corrected(call, plain, moved, layout.index("C"))
+    return _corrected(plain, moved, layout.index("C"))
 
 
-def _corrected(call: Operands, plain: relax.Expr, moved: np.ndarray, axis: int) -> relax.Expr:
+def _corrected(plain: relax.Expr, moved: np.ndarray, axis: int) -> relax.Expr:
     """`plain` less `moved` along `axis`."""
     if not moved.any():
         return plain
@@ -91,16 +91,16 @@ def _dense(call: Operands) -> Value:
     moved = _moved_by(call, _zeros(call), (1,))
     if moved is None:
         data, weight = _centred_pair(call, 0)
-        return product(call, data, call.emit(turned(weight)), out)
-    plain = call.emit(product(call, call.tensor(0), call.emit(turned(call.tensor(1))), out))
-    return _corrected(call, plain, moved, len(shape_of(plain)) - 1)
+        return product(data, call.emit(turned(weight)), out)
+    plain = call.emit(product(call.tensor(0), call.emit(turned(call.tensor(1))), out))
+    return _corrected(plain, moved, len(shape_of(plain)) - 1)
 
 
 def _batch_matmul(call: Operands) -> Value:
     a, b = _centred_pair(call, -1)
     a = call.emit(turned(a)) if call["transpose_a"] else a
     b = call.emit(turned(b)) if call["transpose_b"] else b
-    return product(call, a, b, call["out_dtype"] or "int32")
+    return product(a, b, call["out_dtype"] or "int32")
 
 
 def _pair(call: Operands) -> tuple[Scale, Scale, Scale]:
