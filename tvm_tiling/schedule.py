@@ -94,8 +94,8 @@ def tiling_schedule(
     """A schedule of `op`, decided from formulas and ready for tvm.compile.
 
     op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
-    `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream" (page 03), of a convolution
-    "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold" (page 05). `mode` "seed" takes the formulas as
+    `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream", of a convolution
+    "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" takes the formulas as
     printed, on accelerators. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
     second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
     that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output. `cut`,

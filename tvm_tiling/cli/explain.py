@@ -47,7 +47,7 @@ def command(
         "utilisation", help="utilisation, or traffic: among equally fast cuts, fewest bytes (machines with buffers)."
     ),
     form: str = typer.Option(
-        "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold for page 05's machine."
+        "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold on a W-fold accelerator."
     ),
     weights: str = typer.Option(
         "plain", help="plain, or packed: prepacked when a model is compiled (an operator's, on a CPU)."

@@ -37,11 +37,11 @@ UNITS = {**ENGINES, "queues": Queues, "energy": Energy}
 class Hardware:
     """A named machine. A unit that is None is absent from it.
 
-    Made by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file), :meth:`neartile` (page 01's machine),
-    :meth:`wfold` (page 05's) or :meth:`rnn` (page 04's). `memories` are described by name: external, internal and the
-    buffers a, b, acc, out. `levels` are the storage hierarchy, the outermost first (page 02); `near_tile` is then what
-    one instance of the innermost has. What is left out of an accelerator is as :class:`tvm_tiling.hardware.machine.
-    Machine` says.
+    Made by :meth:`detect` (this CPU), :meth:`load` (a preset or a TOML file), :meth:`neartile` (input buffers and a
+    matrix engine), :meth:`wfold` (a W-fold accelerator) or :meth:`rnn` (a column engine). `memories` are described by
+    name: external, internal and the buffers a, b, acc, out. `levels` are the storage hierarchy, the outermost first;
+    `near_tile` is then what one instance of the innermost has. What is left out of an accelerator is as
+    :class:`tvm_tiling.hardware.machine.Machine` says.
     """
 
     name: str

@@ -14,7 +14,7 @@ PARTIAL_BLOCKS = ("skipped", "padded")
 
 @dataclass(frozen=True, kw_only=True)
 class NearTile:
-    """Page 01's accelerator: input buffers for A and B, a matrix engine, an accumulation buffer.
+    """A near-tile accelerator: input buffers for A and B, a matrix engine, an accumulation buffer.
 
     `bandwidth` maps a memory's name to the bytes per cycle it delivers; `bw_a`/`bw_b`, where given, override it for
     that operand. `macs_per_cycle` is the peak at the workload's element size; `macs_of_bytes` overrides it for elements
@@ -22,8 +22,8 @@ class NearTile:
     leaves: with `double_buffer` the chip has A and B twice. `acc_max` = 0 is a machine without accumulation buffer.
 
     The rest is of the simulated engine. It takes `fill` cycles before its first block and gives results `drain` cycles
-    after its last one. Blocks that are not full cost their products only (`partial_blocks` "skipped": page 01 counts
-    m*n*k unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k. Results leave through an
+    after its last one. Blocks that are not full cost their products only (`partial_blocks` "skipped": m*n*k are
+    counted unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k. Results leave through an
     output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never the bottleneck).
     """
 

@@ -40,7 +40,7 @@ def simulate(
     """The time of `program` on `hardware`: a machine, a preset's name or a TOML file; left out, the machine that the
     program was made for. Nothing is executed; results come from :func:`tvm_tiling.accel.functional.run.run`.
 
-    A list of tasks, (program of one time step, steps, arrival in cycles) each, shares the column engine (page 04):
+    A list of tasks, (program of one time step, steps, arrival in cycles) each, shares the column engine:
     :func:`tvm_tiling.accel.recurrent.tasks.simulate_tasks`.
 
     SimulationError for a deadlock, HardwareError where the machine lacks an engine, a memory or the room.

@@ -26,7 +26,7 @@ class ConvTiling(Decision):
     `form` is "direct", "gemm", "wfold", "depthwise" and so on. `stride_fold` is the factor by which columns are folded
     into channels, the stride along W where it is folded and 1 where it is not: ask `stride_fold > 1`, since 1 is true.
 
-    On page 05's machine granularities are bytes and counts are those of one image, all its groups included. `aco`,
+    On a W-fold accelerator granularities are bytes and counts are those of one image, all its groups included. `aco`,
     `co_block` and `bci` are those of one group. `reads` are rows of M bytes that the main unit broadcasts,
     `weight_rows` rows that one sub-unit loads into its second buffer, `write_rows` rows that leave. `block_steps` are
     the steps for Ncu*Ws points of all output channels of a group, of the first piece where the kernel is cut.

@@ -178,8 +178,8 @@ class ShapeDatabase:
     ) -> Hit | None:
         """The entry that serves a shape, None where there is none: then the formulas decide.
 
-        order "steps": the first of page 02's four steps that finds any, of several the lowest estimate; "estimate": the
-        lowest estimate of all steps.
+        order "steps": the first of the four steps of matching that finds any, of several the lowest estimate;
+        "estimate": the lowest estimate of all steps.
         """
         found = self.matches(workload, target=target, order=order, epilogue=epilogue, ahead=ahead, limit=1)
         return found[0] if found else None
