@@ -23,13 +23,12 @@ from ..hardware.description import Hardware
 from ..schedule import Options
 from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
-from .passes.empty import without_empty
 from .passes.functions import with_known_functions
 from .passes.fuse import fused_operators
 from .passes.layout import channels_last
 from .passes.legalise import legalised
 from .passes.roll import roll_cells
-from .passes.simplify import simplify
+from .passes.simplify import simplify, without_empty
 from .passes.views import join_views
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
