@@ -76,7 +76,7 @@ def subject(name: str) -> Subject:
 def together(name: str, models: int, rule: StopRule) -> dict[str, Any]:
     """Models of one kind, RUNS runs in turns: run_many() beside one after the other."""
     import tvm_tiling as tt
-    from tvm_tiling.runtime.pace import LEAST
+    from tvm_tiling.runtime.execution_policy import LEAST
 
     known = subject(name)
     runs = [(tt.compile(known.model, cache=False), known.inputs) for _ in range(models)] * (RUNS // models)

@@ -34,7 +34,7 @@ class LimitError(ModelFormatError):
 
 
 class ProgramError(ModelFormatError):
-    """A program of the simulated accelerator is none: an impossible instruction or table, a damaged file or text."""
+    """A program of the simulated accelerator is none: an impossible instruction or table, a corrupted file or text."""
 
 
 class SimulationError(TilingError, RuntimeError):

@@ -98,7 +98,7 @@ def test_databases_that_are_none(capsys, url, tmp_path, command):
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "bad.db").write_bytes(b"nothing that SQLite wrote, and longer than its header is " * 40)
     before = (tmp_path / "bad.db").read_bytes()
-    assert "damaged or no SQLite database" in failed(capsys, "db", command, "bad.db")
+    assert "corrupted or not a SQLite database" in failed(capsys, "db", command, "bad.db")
     assert (tmp_path / "bad.db").read_bytes() == before
     with sqlite3.connect(url) as connection:
         connection.execute("UPDATE tvm_tiling_about SET schema = 77")

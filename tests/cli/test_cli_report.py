@@ -45,7 +45,7 @@ def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, show
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("bad.json",), "bad.json is damaged"),
+        (("bad.json",), "bad.json is corrupted"),
         (("none.json",), "'none.json' is neither a file nor an operator; accepted: "),
         (("suite.json", "--hardware", "vta"), "suite.json is a result; of the options it takes --output and --json"),
         (("model.json", "--batch", "4"), "model.json is a result"),

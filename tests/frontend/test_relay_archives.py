@@ -56,12 +56,12 @@ def test_what_is_no_plain_file(kind):
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
 @pytest.mark.parametrize("size", [1 << 20, 1 << 32, 1 << 60, -512, -(1 << 60)])
 def test_sizes_that_lie(kind, size):
-    refused(entry(kind, size=size) + MODEL + bytes(2048), "cut short|damaged|leads out")
+    refused(entry(kind, size=size) + MODEL + bytes(2048), "cut short|corrupted|leads out")
 
 
 def test_headers_that_lead_to_headers():
     chain = entry(tarfile.GNUTYPE_LONGNAME, size=6) + b"a/b/c\0".ljust(512, b"\0")
-    refused(chain * 3000 + entry(tarfile.REGTYPE, size=0) + bytes(1024), "damaged")
+    refused(chain * 3000 + entry(tarfile.REGTYPE, size=0) + bytes(1024), "corrupted")
 
 
 def test_many_members(monkeypatch):

@@ -179,7 +179,9 @@ def test_objects_that_are_none_are_refused(objects, tmp_path):
     libraries = [hashlib.sha256(objects).hexdigest()]
     members = {"model_json": description(libraries=libraries), "model=0_objects": objects, "constants_bin": b""}
     (tmp_path / "bad.tar").write_bytes(tar(**members))
-    with pytest.raises(ModelFormatError, match=r"bad\.tar: its (library cannot be loaded here|description is damaged)"):
+    with pytest.raises(
+        ModelFormatError, match=r"bad\.tar: its (library cannot be loaded here|description is corrupted)"
+    ):
         tt.load(tmp_path / "bad.tar")
 
 
@@ -226,14 +228,17 @@ def test_a_process_killed_while_it_saves_leaves_the_old_file(compiled, tmp_path)
         (b"", "is not a saved executable"),
         (b"\x7fELF" * 300, "is not a saved executable"),
         (tar(other=b"x"), "holds no model.json"),
-        (tar(model_json=b"{}", constants_bin=b""), "its description is damaged"),
-        (tar(model_json=b"[1", constants_bin=b""), "its description is damaged"),
+        (tar(model_json=b"{}", constants_bin=b""), "its description is corrupted"),
+        (tar(model_json=b"[1", constants_bin=b""), "its description is corrupted"),
         (tar(model_json=description(version=9)), "is of version 9; accepted: 2"),
-        (tar(model_json=description(format="other")), "its description is damaged"),
+        (tar(model_json=description(format="other")), "its description is corrupted"),
         (tar(model_json=description(libraries=["0"])), "holds no model_0.so"),
         (tar(model_json=description()), "holds no constants.bin"),
-        (tar(model_json=description(), constants_bin=b""), "its description is damaged"),
-        (tar(model_json=description(libraries=["0"]), **{"model=0_so": b"x"}, constants_bin=b""), "library is damaged"),
+        (tar(model_json=description(), constants_bin=b""), "its description is corrupted"),
+        (
+            tar(model_json=description(libraries=["0"]), **{"model=0_so": b"x"}, constants_bin=b""),
+            "library is corrupted",
+        ),
     ],
 )
 def test_what_is_no_executable_is_refused_before_it_is_loaded(content, said, tmp_path):
@@ -261,7 +266,7 @@ def test_a_constant_outside_of_its_block_is_refused(compiled, tmp_path):
     for wrong in ({"offset": exe._constants.block.nbytes}, {"offset": 1}, {"shape": [1 << 40]}, {"dtype": "wide"}):
         description = {**exe.describe(), "fingerprint": "", "cores": 1, "places": [{**places[0], **wrong}, *places[1:]]}
         saved.write(tmp_path / "bad.tar", description, [exe.variants[0].library], exe._constants.block)
-        with pytest.raises(ModelFormatError, match="its description is damaged"):
+        with pytest.raises(ModelFormatError, match="its description is corrupted"):
             tt.load(tmp_path / "bad.tar")
 
 
@@ -313,7 +318,7 @@ def two_constants(tmp_path_factory):
 @pytest.mark.parametrize("lie", LIES)
 def test_a_description_that_was_changed_is_refused(lie, two_constants, tmp_path):
     changed_description(two_constants, tmp_path / "bad.tar", LIES[lie], honest=False)
-    with pytest.raises(ModelFormatError, match="its description is damaged"):
+    with pytest.raises(ModelFormatError, match="its description is corrupted"):
         tt.load(tmp_path / "bad.tar")
 
 

@@ -14,7 +14,7 @@ from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.model import run_many as sharing
-from tvm_tiling.runtime.pace import AGAIN, LEAST, TIMED, Pace, next_way, note_beside
+from tvm_tiling.runtime.execution_policy import AGAIN, LEAST, TIMED, ExecutionPolicy, next_way, note_beside
 
 native = pytest.mark.skipif(
     cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
@@ -24,13 +24,13 @@ native = pytest.mark.skipif(
 @pytest.fixture(params=[True, False], ids=["beside", "in turn"])
 def way(request, monkeypatch):
     """Runs go the one way, and the other."""
-    monkeypatch.setattr(sharing, "next_way", lambda paces: (request.param, True))
+    monkeypatch.setattr(sharing, "next_way", lambda policies: (request.param, True))
     return "beside" if request.param else "in_turn"
 
 
 @pytest.fixture
 def beside(monkeypatch):
-    monkeypatch.setattr(sharing, "next_way", lambda paces: (True, False))
+    monkeypatch.setattr(sharing, "next_way", lambda policies: (True, False))
 
 
 def product(columns, seed):
@@ -68,9 +68,9 @@ def test_results_come_in_the_order_of_the_runs(models, way):
     rng = np.random.default_rng(0)
     runs, wanted = [], []
     for exe, _ in models:
-        exe.pace = Pace()
+        exe.policy = ExecutionPolicy()
         for _ in range(LEAST if way == "beside" else 0):
-            exe.pace.in_turn.add(1.0)
+            exe.policy.in_turn.add(1.0)
     for turn in range(7):
         exe, weights = models[turn % 2]
         x, y = (rng.normal(size=shape).astype("float32") for shape in ((48, 64), (48, weights.shape[1])))
@@ -82,7 +82,7 @@ def test_results_come_in_the_order_of_the_runs(models, way):
     assert tt.run_many([]) == []
     np.testing.assert_allclose(tt.run_many(runs[:1])[0], wanted[0], rtol=1e-4, atol=1e-4)
     if models[0][0].variants[0].launched:
-        assert all(getattr(exe.pace, way).known for exe, _ in models)
+        assert all(getattr(exe.policy, way).known for exe, _ in models)
 
 
 @native
@@ -160,7 +160,7 @@ def test_a_forked_process_has_threads_of_its_own(models, beside):
 
 @pytest.mark.parametrize("faster", ["beside", "in turn"])
 def test_both_ways_are_tried_and_the_faster_one_stays(faster):
-    small, large = Pace(), Pace()
+    small, large = ExecutionPolicy(), ExecutionPolicy()
     runs, chosen, timed = {small: 2, large: 1}, [], []
     for _ in range(2 * LEAST + 4 * AGAIN):
         is_beside, is_timed = next_way(runs)

@@ -135,7 +135,7 @@ def test_a_description_with_a_wrong_number_of_cores_is_refused(value, tmp_path):
                 held, member.size = changed, len(changed)
             copy.addfile(member, io.BytesIO(held))
     (tmp_path / "other.tar").chmod(0o600)
-    with pytest.raises(tt.ModelFormatError, match="its description is damaged") as refused:
+    with pytest.raises(tt.ModelFormatError, match="its description is corrupted") as refused:
         tt.load(tmp_path / "other.tar")
     assert "\n" not in str(refused.value)
 
@@ -153,6 +153,6 @@ def test_a_bit_of_the_weights_that_changed_is_refused(place, bit, tmp_path):
     content = bytearray(path.read_bytes())
     content[member.offset_data + place % member.size] ^= 1 << bit
     path.write_bytes(content)
-    with pytest.raises(tt.ModelFormatError, match=r"constants\.bin is damaged \(its checksum is \d+") as refused:
+    with pytest.raises(tt.ModelFormatError, match=r"constants\.bin is corrupted \(its checksum is \d+") as refused:
         tt.load(path)
     assert "\n" not in str(refused.value)

@@ -89,7 +89,7 @@ def test_a_models_page_is_made_of_its_json_again(pages):
     kept = json.loads(json.dumps(model().to_dict()))
     assert model_page(timed_from_dict(kept, "r.json")) == result_page(kept, "r.json") == pages["model"]
     del kept["operators"][0]["name"]
-    with pytest.raises(ModelFormatError, match=r"r\.json is damaged: .*accepted: what `tvm-tiling report --json`"):
+    with pytest.raises(ModelFormatError, match=r"r\.json is corrupted: .*accepted: what `tvm-tiling report --json`"):
         result_page(kept, "r.json")
 
 
@@ -108,7 +108,7 @@ def test_a_comparison_shows_who_won_and_what_went_wrong(pages):
     assert "differs from the &lt;right&gt; answer" in pages["comparison"]
     assert "Skipped none" in pages["comparison"] and "none" not in page.cells
     damaged = {**comparison(), "rows": [{}]}
-    with pytest.raises(ModelFormatError, match=r"r\.json is damaged"):
+    with pytest.raises(ModelFormatError, match=r"r\.json is corrupted"):
         result_page(damaged, "r.json")
 
 

@@ -67,7 +67,7 @@ def test_no_password_in_names_and_errors(monkeypatch):
 def test_a_damaged_file(tmp_path):
     path = tmp_path / "x.db"
     path.write_bytes(b"this is no database at all, but it is long enough to be one" * 100)
-    assert "is damaged or no SQLite database" in refused(path)
+    assert "is corrupted or not a SQLite database" in refused(path)
 
 
 def test_a_file_whose_pages_are_damaged_is_found_by_check_or_refused(tmp_path):
@@ -82,7 +82,7 @@ def test_a_file_whose_pages_are_damaged_is_found_by_check_or_refused(tmp_path):
         with ShapeDatabase(path) as db:
             assert not db.check().ok
     except DatabaseError as error:
-        assert "damaged" in str(error)
+        assert "corrupted" in str(error)
 
 
 def test_a_database_of_something_else(tmp_path):
@@ -107,7 +107,7 @@ def test_a_schema_that_is_none(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM tvm_tiling_about")
     connection.close()
-    assert "is damaged: schema None" in refused(path)
+    assert "is corrupted: schema None" in refused(path)
 
 
 def test_what_is_not_there_where_nothing_is_to_be_made(tmp_path):

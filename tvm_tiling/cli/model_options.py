@@ -128,7 +128,7 @@ def arrays_of(file: str) -> dict[str, Any]:
     except OSError as error:
         raise ModelFormatError(f"{file} cannot be read: {error.strerror or error}; {ACCEPTED_ARRAYS}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise ModelFormatError(f"{file} holds no arrays by name, or is damaged; {ACCEPTED_ARRAYS}") from None
+        raise ModelFormatError(f"{file} holds no arrays by name, or is corrupted; {ACCEPTED_ARRAYS}") from None
 
 
 def presets(incomplete: str) -> list[str]:

@@ -17,7 +17,7 @@ def import_tflite(
 ) -> ImportedModel:
     """A TFLite file from its bytes; `shapes` and `batch` fix what it leaves open.
 
-    Raises ModelFormatError where the file is damaged, a shape stays open or the package tflite is missing,
+    Raises ModelFormatError where the file is corrupted, a shape stays open or the package tflite is missing,
     UnsupportedOperator naming the operators that are not served.
     """
     try:
@@ -38,13 +38,13 @@ def import_tflite(
     except (struct.error, IndexError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise ModelFormatError(f"{where}: a damaged TFLite file; accepted: a whole one") from None
+        raise ModelFormatError(f"{where}: a corrupted TFLite file; accepted: a whole one") from None
     for name, shape in fixed.items():
         limits.require_tensor(f"{where}: input {name!r}", math.prod(shape))
     try:
         module = from_tflite(model, shape_dict=fixed)
     except (struct.error, IndexError):
-        raise ModelFormatError(f"{where}: a damaged TFLite file; accepted: a whole one") from None
+        raise ModelFormatError(f"{where}: a corrupted TFLite file; accepted: a whole one") from None
     except Exception as error:
         raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
     return ImportedModel(

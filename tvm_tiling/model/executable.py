@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.pace import Pace
+from ..runtime.execution_policy import ExecutionPolicy
 from . import saved
 from .passes.constants import Constants
 from .report import Benchmark, OperatorRecord, Report
@@ -31,7 +31,7 @@ class Executable:
         self.variants, self.fingerprint, self.cores = tuple(variants), fingerprint, cores
         self.compile_seconds, self.from_cache = compile_seconds, False
         self._constants = constants
-        self.pace = Pace()
+        self.policy = ExecutionPolicy()
         self._measured: tuple[Variant, Benchmark] | None = None
 
     @property

@@ -61,7 +61,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
         left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
         return AcceleratedExecutable(variants[0], constants, programs[:count], left, steps=programs[count:], **made)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        raise saved.damaged(os.fspath(path), error) from None
+        raise saved.corrupted(os.fspath(path), error) from None
 
 
 def _cores(value: Any) -> int:

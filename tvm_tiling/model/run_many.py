@@ -3,7 +3,7 @@
 A step of one sequence leaves cores waiting for each other; steps of different sequences need not wait at all. So as
 many runs are under way as there are cores, the caller's among them, and the next one starts where one has ended. Once
 fewer are left than cores, those use all of them. launch.c does this, without Python in between. Runs that are sooner
-done one after the other come so (pace.py).
+done one after the other come so (execution_policy.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import WorkloadError
+from ..runtime.execution_policy import ExecutionPolicy, next_way, note_beside
 from ..runtime.launcher import Beside
 from ..runtime.locks import ForkSafeLock
-from ..runtime.pace import Pace, next_way, note_beside
 from .executable import Executable
 
 _lock = ForkSafeLock()  # of the threads, and of what models have for each of them
@@ -28,24 +28,24 @@ def run_many(runs: Sequence[tuple[Any, Any]]) -> list[Any]:
     The first calls with a model find out whether its runs share the cores or come one after the other, whichever is
     sooner done. WorkloadError for what is not a run; the first error of a run.
     """
-    paces: dict[Pace, int] | None = {}
+    policies: dict[ExecutionPolicy, int] | None = {}
     for number, run in enumerate(runs, start=1):
         if not isinstance(run, (tuple, list)) or len(run) != 2 or not hasattr(run[0], "run"):
             raise WorkloadError(f"run_many: run {number} is not a pair; accepted: (executable, inputs)")
-        if paces is not None and type(run[0]) is Executable:
-            pace = run[0].pace
-            paces[pace] = paces.get(pace, 0) + 1
+        if policies is not None and type(run[0]) is Executable:
+            policy = run[0].policy
+            policies[policy] = policies.get(policy, 0) + 1
         else:  # what is not a model for this CPU runs as it does
-            paces = None
-    if not paces or len(runs) < 2 or not _lock.acquire(blocking=False):
+            policies = None
+    if not policies or len(runs) < 2 or not _lock.acquire(blocking=False):
         return [_run(executable, inputs) for executable, inputs in runs]
     try:
-        is_beside, is_timed = next_way(paces)
+        is_beside, is_timed = next_way(policies)
         if is_beside:
-            results = _beside(runs, paces)
+            results = _beside(runs, policies)
             if results is not None:
                 return results
-        return _timed(runs, paces) if is_timed else [_run(executable, inputs) for executable, inputs in runs]
+        return _timed(runs, policies) if is_timed else [_run(executable, inputs) for executable, inputs in runs]
     finally:
         _lock.release()
 
@@ -66,20 +66,20 @@ def _named(inputs: Any) -> Mapping[str, Any]:
     return inputs if isinstance(inputs, Mapping) else {}
 
 
-def _timed(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any]:
+def _timed(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPolicy, int]) -> list[Any]:
     """The results of `runs` in turn; their models remember what they took."""
-    results, taken, before = [], dict.fromkeys(paces, 0.0), time.perf_counter()
+    results, taken, before = [], dict.fromkeys(policies, 0.0), time.perf_counter()
     for executable, inputs in runs:
         results.append(_run(executable, inputs))
         after = time.perf_counter()
-        taken[executable.pace] += after - before
+        taken[executable.policy] += after - before
         before = after
-    for pace, count in paces.items():
-        pace.in_turn.add(taken[pace] / count)
+    for policy, count in policies.items():
+        policy.in_turn.add(taken[policy] / count)
     return results
 
 
-def _beside(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -> list[Any] | None:
+def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionPolicy, int]) -> list[Any] | None:
     """The results; None where there are no threads for it."""
     start = time.perf_counter()
     calls = [executable.chosen(_arrays(inputs), _named(inputs)) for executable, inputs in runs]
@@ -103,5 +103,5 @@ def _beside(runs: Sequence[tuple[Executable, Any]], paces: Mapping[Pace, int]) -
         # A run that has failed is repeated, for the error belongs to the thread that made it.
         results.append(variant.run(values) if result is None else variant.received(result, inputs))
         variant.give_back(inputs)
-    note_beside(paces, time.perf_counter() - start)
+    note_beside(policies, time.perf_counter() - start)
     return results

@@ -117,7 +117,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
             raise ModelFormatError(f"{where} cannot be read: {error.strerror or error}") from None
     for content, expected in zip(contents, known["libraries"], strict=True):
         if hashlib.sha256(content).hexdigest() != expected:
-            raise ModelFormatError(f"{where}: its library is damaged; {ACCEPTED}")
+            raise ModelFormatError(f"{where}: its library is corrupted; {ACCEPTED}")
     libraries = [_loaded(content, Path(name).suffix, where) for content, name in zip(contents, names, strict=True)]
     return Saved(known, libraries, constants, further)
 
@@ -140,7 +140,7 @@ def _description(content: np.ndarray, where: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise damaged(where, error) from None
+        raise corrupted(where, error) from None
     plain: dict[str, Any] = known
     return plain
 
@@ -151,9 +151,9 @@ def _digest(known: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def damaged(where: str, error: Exception) -> ModelFormatError:
+def corrupted(where: str, error: Exception) -> ModelFormatError:
     """The error for a description that does not say what it should."""
-    return ModelFormatError(f"{where}: its description is damaged ({error}); {ACCEPTED}")
+    return ModelFormatError(f"{where}: its description is corrupted ({error}); {ACCEPTED}")
 
 
 class _Bounded:
@@ -218,7 +218,7 @@ def _member(
         if checksum is not None:
             found = zlib.crc32(part, found)
     if checksum is not None and found != checksum:
-        raise ModelFormatError(f"{where}: {name} is damaged (its checksum is {found}, not {checksum}); {ACCEPTED}")
+        raise ModelFormatError(f"{where}: {name} is corrupted (its checksum is {found}, not {checksum}); {ACCEPTED}")
     return content
 
 

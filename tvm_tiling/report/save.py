@@ -60,5 +60,5 @@ def result_page(plain: Mapping[str, Any], where: str) -> str:
         try:
             return comparison_page(plain)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ModelFormatError(f"{where} is damaged: {type(error).__name__} {error}; {ACCEPTED}") from None
+            raise ModelFormatError(f"{where} is corrupted: {type(error).__name__} {error}; {ACCEPTED}") from None
     raise ModelFormatError(f"{where}: {plain.get('format')!r} of version {plain.get('version')!r}; {ACCEPTED}")

@@ -82,11 +82,11 @@ def _check_names(model: onnx.ModelProto, where: str) -> None:
     for graph in all_graphs(model):
         named = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
         if any(isinstance(entry.name, bytes) for entry in named):
-            raise ModelFormatError(f"{where}: a tensor's name is not UTF-8 text, so the file is damaged")
+            raise ModelFormatError(f"{where}: a tensor's name is not UTF-8 text, so the file is corrupted")
     for node in nodes_in(model):
         texts = (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
         if any(isinstance(text, bytes) for text in texts):
-            raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is damaged")
+            raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is corrupted")
 
 
 def _take_constants(graph: OnnxGraph, external: dict[str, np.ndarray]) -> None:

@@ -57,7 +57,7 @@ class _View(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """What is there of `size` bytes; a size that lies allocates nothing."""
+        """What is there of `size` bytes; a wrong size allocates nothing."""
         end = len(self._data) if size is None or size < 0 else self._at + size
         taken = bytes(self._data[self._at : end])
         self._at += len(taken)
@@ -76,7 +76,7 @@ def is_tar(data: memoryview) -> bool:
 
 
 def members(data: memoryview, where: str) -> dict[str, memoryview]:
-    """The files in an archive by name. ModelFormatError for a damaged one, and for names that lead out of it."""
+    """The files in an archive by name. ModelFormatError for a corrupted one, and for names that lead out of it."""
     found: dict[str, memoryview] = {}
     end = 0
     try:
@@ -98,7 +98,7 @@ def members(data: memoryview, where: str) -> dict[str, memoryview]:
     except (tarfile.TarError, EOFError, ValueError, KeyError, OverflowError, RecursionError) as error:
         if isinstance(error, ModelFormatError):
             raise
-        raise ModelFormatError(f"{where}: a damaged tar archive ({str(error)[:80]}); {ACCEPTED}") from None
+        raise ModelFormatError(f"{where}: a corrupted tar archive ({str(error)[:80]}); {ACCEPTED}") from None
     if bytes(data[end : end + tarfile.BLOCKSIZE]) != bytes(tarfile.BLOCKSIZE):
         raise ModelFormatError(f"{where}: the tar archive is cut short after {end} bytes; {ACCEPTED}")
     return found

@@ -42,7 +42,7 @@ class Nodes:
         try:
             held = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ModelFormatError(f"{where}: its JSON is damaged: {str(error)[:120]}") from None
+            raise ModelFormatError(f"{where}: its JSON is corrupted: {str(error)[:120]}") from None
         if (
             not isinstance(held, dict)
             or not isinstance(held.get("nodes"), list)

@@ -126,7 +126,7 @@ class Residual:
             ]
         except (KeyError, TypeError, ValueError, AttributeError):
             raise DatabaseError(
-                f"cost model {path}: its samples are damaged; accepted: a file as it was written"
+                f"cost model {path}: its samples are corrupted; accepted: a file as it was written"
             ) from None
         # The trees are made anew: a file from elsewhere is numbers, and nothing that XGBoost has to trust.
         found = cls()

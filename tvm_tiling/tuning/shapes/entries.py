@@ -174,7 +174,7 @@ def cut_from_text(kept: str) -> Cut:
 
 
 def entry_of(row: Any, key: ShapeKey) -> Entry:
-    """An entry from its row; DatabaseError where the row is damaged."""
+    """An entry from its row; DatabaseError where the row is corrupted."""
     extents = str(row.shape).split("x")
     if len(extents) != len(key.axes) or not all(map(_is_extent, extents)):
         raise DatabaseError(

@@ -34,7 +34,7 @@ class Store:
     """A database of shapes, opened: made where there is none, brought to the present schema where it is older.
 
     url: "sqlite:///file", a file's path, or "postgresql+psycopg://user@host/name". With `create` False the database
-    must be there. DatabaseError where it cannot be opened, is damaged, is something else or newer; it is then left as
+    must be there. DatabaseError where it cannot be opened, is corrupted, is something else or newer; it is then left as
     it was.
     """
 
@@ -159,7 +159,7 @@ class Store:
             return None
         version = connection.execute(sa.select(ABOUT.c.schema)).scalar_one_or_none()
         if not isinstance(version, int) or version < 1:
-            raise DatabaseError(f"{self.name} is damaged: schema {version!r}; accepted: 1 to {SCHEMA}")
+            raise DatabaseError(f"{self.name} is corrupted: schema {version!r}; accepted: 1 to {SCHEMA}")
         if version > SCHEMA:
             raise DatabaseError(
                 f"{self.name} has schema {version}, written by a newer tvm-tiling; accepted: schemas up to {SCHEMA}, "
@@ -185,13 +185,15 @@ class Store:
             OverflowError,
             TextError,
         ) as error:  # SQLite does not hold values to types
-            raise DatabaseError(f"{self.name} is damaged: {error}; accepted: a file that tvm-tiling wrote") from None
+            raise DatabaseError(f"{self.name} is corrupted: {error}; accepted: a file that tvm-tiling wrote") from None
 
     def _sentence(self, reason: str) -> str:
         lowered = reason.lower()
         first = reason.splitlines()[0] if reason else "no reason given"
         if "not a database" in lowered or "malformed" in lowered:
-            return f"{self.name} is damaged or no SQLite database ({first}); accepted: a file that tvm-tiling wrote"
+            return (
+                f"{self.name} is corrupted or not a SQLite database ({first}); accepted: a file that tvm-tiling wrote"
+            )
         if "locked" in lowered and self.sqlite:
             return f"{self.name} is held by another process for more than {WAIT:.0f} seconds; accepted: try again later"
         if "readonly" in lowered or "unable to open" in lowered:

@@ -34,30 +34,30 @@ class Times:
         self.usual = sorted(self._latest)[len(self._latest) // 2]
 
 
-class Pace:
+class ExecutionPolicy:
     """What a run of one model took, on average of each call: in turn, and beside others as a share of the whole."""
 
     def __init__(self) -> None:
         self.in_turn, self.beside = Times(), Times()
 
 
-def next_way(runs: Mapping[Pace, int]) -> tuple[bool, bool]:
+def next_way(runs: Mapping[ExecutionPolicy, int]) -> tuple[bool, bool]:
     """Whether runs, so many of each model, are beside each other now: the better way, or the one of which less is
     known. And whether they are timed."""
-    if not all(pace.in_turn.known for pace in runs):
+    if not all(policy.in_turn.known for policy in runs):
         return False, True
-    if not all(pace.beside.known for pace in runs):
+    if not all(policy.beside.known for policy in runs):
         return True, True
-    in_turn = sum(count * pace.in_turn.usual for pace, count in runs.items())
-    beside = sum(count * pace.beside.usual for pace, count in runs.items())
+    in_turn = sum(count * policy.in_turn.usual for policy, count in runs.items())
+    beside = sum(count * policy.beside.usual for policy, count in runs.items())
     call = next(_calls)
     return (beside < in_turn) != (call % AGAIN == 0), call % TIMED == 0
 
 
-def note_beside(runs: Mapping[Pace, int], seconds: float) -> None:
+def note_beside(runs: Mapping[ExecutionPolicy, int], seconds: float) -> None:
     """That these runs took so many seconds beside each other. A model's part is as large as it is in turn."""
-    if not all(pace.in_turn.known for pace in runs):
+    if not all(policy.in_turn.known for policy in runs):
         return
-    share = seconds / max(sum(count * pace.in_turn.usual for pace, count in runs.items()), 1e-9)
-    for pace in runs:
-        pace.beside.add(share * pace.in_turn.usual)
+    share = seconds / max(sum(count * policy.in_turn.usual for policy, count in runs.items()), 1e-9)
+    for policy in runs:
+        policy.beside.add(share * policy.in_turn.usual)
