@@ -61,7 +61,7 @@ def test_the_best_cut_is_reported_and_serves_from_then_on(database):
     assert dict(report.failures).get("ValueError: no", 0) == sum(cost is None for cost in costs.values())
     hit = database.match(WORKLOAD, target=HARDWARE)
     assert (hit.step, hit.entry.cut, hit.entry.cost) == (1, report.best, report.cost_after)
-    assert f"{report.gain:.2f} times as fast" in str(report)
+    assert f"speedup {report.gain:.2f}" in str(report)
     assert report.to_dict()["best"] == report.best.to_dict()
 
 

@@ -76,7 +76,7 @@ def _compared(pair: Paired) -> str:
     doubtful = "; doubtful, other work kept threads off their cores" if pair.doubtful else ""
     return (
         f"{pair.peer.median * 1e3:.3g} ms beside {pair.ours.median * 1e3:.3g} ms in {len(pair.ratios)} pairs, "
-        f"ours {pair.ratio:.2f} times as fast (spread {pair.spread:.2f}){doubtful}"
+        f"speedup {pair.ratio:.2f} (spread {pair.spread:.2f}){doubtful}"
     )
 
 

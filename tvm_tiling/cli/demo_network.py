@@ -130,4 +130,4 @@ def print_network(result: NetworkDemonstration) -> None:
         (name, f"{run.peer.median * 1e3:.3g}", f"{run.ratio:.2f}", middle_half(run) + ", doubtful" * run.doubtful)
         for name, run in result.runs.items()
     ]
-    print_table(("", "ms", "ours: times as fast", "middle half"), rows)
+    print_table(("", "ms", "our speedup", "middle half"), rows)

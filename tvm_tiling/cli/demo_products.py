@@ -272,7 +272,7 @@ def print_products(results: list[Demonstration]) -> None:
             f"{result.compile_seconds * 1e3:.0f} ms, no trial runs"
         )
         print_table(("choice", "value", "why"), _choices(result.tiling))
-        print_table(("", "ms", "GFLOP/s", "ours: times as fast", "middle half", "largest error"), _speeds(result))
+        print_table(("", "ms", "GFLOP/s", "our speedup", "middle half", "largest error"), _speeds(result))
         print()
     print(_summary(results))
 

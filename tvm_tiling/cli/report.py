@@ -119,7 +119,7 @@ def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> N
             (s["group"], s["rows"], _ratio(s["geometric_mean"]), _ratio(s["worst"]), s["worst_case"])
             for s in result["summary"]
         ]
-        print_table(("group", "cases", "times as fast", "worst", "worst case"), rows)
+        print_table(("group", "cases", "speedup", "worst", "worst case"), rows)
     else:
         print_report(timed_from_dict(result, name).report)
     _told(output)

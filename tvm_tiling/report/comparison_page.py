@@ -48,7 +48,7 @@ def _tiles(result: Mapping[str, Any]) -> list[Tile]:
     whole = result["summary"][-1]
     found = [Tile("cases", count(whole["rows"]), f"{whole['compared']} compared")]
     if whole["geometric_mean"] is not None:
-        found.append(Tile("times as fast", f"{whole['geometric_mean']:.2f}", "geometric mean, faster peer of each"))
+        found.append(Tile("speedup", f"{whole['geometric_mean']:.2f}", "geometric mean, faster peer of each"))
         found.append(Tile("won", percent(whole["share_won"], 0), "of the cases"))
         found.append(Tile("worst", f"{whole['worst']:.2f}", whole["worst_case"]))
     if whole["ours_not_ok"]:
@@ -72,7 +72,7 @@ def _ratios(rows: Sequence[Row]) -> Html | None:
     drawn = plot(
         "Every case, the worst first",
         Axis("cases"),
-        Axis("times as fast as the faster peer", log=True),
+        Axis("speedup over the faster peer", log=True),
         [*series, level],
     )
     rows_of_worst = [

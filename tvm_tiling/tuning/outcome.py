@@ -147,7 +147,7 @@ def cost_text(cost: float | None, unit: str) -> str:
 def _gain(report: TuneReport) -> str:
     if report.gain is None or report.roofline is None:
         return ""
-    return f", {report.gain:.2f} times as fast, {report.roofline:.0%} of the roofline"
+    return f", speedup {report.gain:.2f}, {report.roofline:.0%} of the roofline"
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
