@@ -8,18 +8,16 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-
-def _number(value: float, like: relax.Expr) -> relax.Expr:
-    return relax.const(value, str(like.ty.dtype))
+from .tensors import dtype_of, number
 
 
 def _exponential(bb: relax.BlockBuilder, x: relax.Expr, alpha: float, scale: float = 1.0) -> relax.Expr:
     """scale * alpha * (exp(x) - 1) below 0, scale * x from there on."""
-    zero = _number(0.0, x)
+    zero = number(0.0, x)
     # Of what is not negative the exponential may be infinite, and is not taken.
-    falling = bb.emit(op.exp(bb.emit(op.minimum(x, zero))) - _number(1.0, x))
-    lower = bb.emit(falling * _number(scale * alpha, x))
-    upper = x if scale == 1.0 else bb.emit(x * _number(scale, x))
+    falling = bb.emit(op.exp(bb.emit(op.minimum(x, zero))) - number(1.0, x))
+    lower = bb.emit(falling * number(scale * alpha, x))
+    upper = x if scale == 1.0 else bb.emit(x * number(scale, x))
     return op.where(op.less(x, zero), lower, upper)
 
 
@@ -35,9 +33,9 @@ class Celu(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v12(cls, bb, inputs, attr, params):
         x, alpha = inputs[0], attr.get("alpha", 1.0)
-        zero = _number(0.0, x)
-        falling = op.exp(bb.emit(x / _number(alpha, x))) - _number(1.0, x)
-        lower = bb.emit(op.minimum(zero, bb.emit(falling * _number(alpha, x))))
+        zero = number(0.0, x)
+        falling = op.exp(bb.emit(x / number(alpha, x))) - number(1.0, x)
+        lower = bb.emit(op.minimum(zero, bb.emit(falling * number(alpha, x))))
         return op.maximum(x, zero) + lower
 
 
@@ -54,7 +52,7 @@ class ThresholdedRelu(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         x = inputs[0]
-        return op.where(op.greater(x, _number(attr.get("alpha", 1.0), x)), x, _number(0.0, x))
+        return op.where(op.greater(x, number(attr.get("alpha", 1.0), x)), x, number(0.0, x))
 
 
 class Sign(tvm_onnx.OnnxOpConverter):
@@ -63,10 +61,10 @@ class Sign(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
         x = inputs[0]
-        if "uint" in str(x.ty.dtype):
-            return op.minimum(x, _number(1, x))
+        if "uint" in dtype_of(x):
+            return op.minimum(x, number(1, x))
         sign = bb.emit(op.sign(x))
-        return op.where(bb.emit(op.isnan(x)), x, sign) if "float" in str(x.ty.dtype) else sign
+        return op.where(bb.emit(op.isnan(x)), x, sign) if "float" in dtype_of(x) else sign
 
 
 CONVERTERS: dict[str, Any] = {

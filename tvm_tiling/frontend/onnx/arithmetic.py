@@ -10,10 +10,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...lowering.divisors import checked_divisors
-
-
-def _dtype(value: relax.Expr) -> str:
-    return str(value.ty.dtype)
+from .tensors import dtype_of
 
 
 class Pow(tvm_onnx.OnnxOpConverter):
@@ -22,10 +19,10 @@ class Pow(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
         base, exponent = inputs[0], inputs[1]
-        kept = _dtype(base)
+        kept = dtype_of(base)
         wide = kept if "float" in kept else "float64"
         base, exponent = (
-            value if _dtype(value) == wide else bb.emit(op.astype(value, wide)) for value in (base, exponent)
+            value if dtype_of(value) == wide else bb.emit(op.astype(value, wide)) for value in (base, exponent)
         )
         result = op.power(base, exponent)
         return result if wide == kept else op.astype(bb.emit(result), kept)
@@ -55,9 +52,9 @@ class Mod(tvm_onnx.OnnxOpConverter):
         left, right = inputs[0], _divisors(bb, inputs[1], attr)
         truncated = attr.get("fmod", 0)
         result = bb.emit((op.mod if truncated else op.floor_mod)(left, right))
-        if "float" not in _dtype(left):
+        if "float" not in dtype_of(left):
             return result
-        zero = relax.const(0.0, _dtype(left))
+        zero = relax.const(0.0, dtype_of(left))
         whole = bb.emit(op.logical_and(op.isinf(right), op.isfinite(left)))
         kept = bb.emit(op.broadcast_to(left, result.ty.shape))
         if not truncated:
@@ -72,7 +69,7 @@ class IsInf(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         data, found = inputs[0], bb.emit(op.isinf(inputs[0]))
-        zero = relax.const(0.0, _dtype(data))
+        zero = relax.const(0.0, dtype_of(data))
         if not attr.get("detect_negative", 1):
             found = bb.emit(op.logical_and(found, op.greater(data, zero)))
         if not attr.get("detect_positive", 1):

@@ -19,6 +19,7 @@ from .functions import write_out_functions
 from .graph import OnnxGraph, node_name, static_shape
 from .importer import OnnxImporter, converters, importing
 from .shapes import bind_shapes
+from .tensors import dtype_of
 from .values import settle_values
 
 OLDEST_OPSET = 7
@@ -98,7 +99,7 @@ def import_onnx(
         module=module,
         input_names=tuple(value.name for value in inputs),
         input_shapes=tuple(static_shape(value) or () for value in inputs),
-        input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
+        input_dtypes=tuple(dtype_of(variable) for variable in module["main"].params),
         output_names=tuple(value.name for value in graph.graph.output),
         source="onnx",
     )

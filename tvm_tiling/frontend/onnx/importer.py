@@ -17,6 +17,7 @@ from ...refusal import blocks_closed
 from ..imported import first_line
 from .graph import OnnxGraph, node_name, static_shape
 from .operators import CONVERTERS
+from .tensors import shape_of
 from .values import VALUE_INPUTS
 
 # Operators that TVM reads a shape from, where others want a tensor.
@@ -113,7 +114,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         expected = self._prepared.relied.get(name)
         if expected is None or not isinstance(value.ty, relax.TensorType) or _is_open(value):
             return
-        shape = tuple(int(extent) for extent in value.ty.shape)
+        shape = tuple(shape_of(value))
         if shape != expected:
             raise ModelFormatError(
                 f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): {name!r} is of shape {shape}; "

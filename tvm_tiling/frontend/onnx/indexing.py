@@ -14,7 +14,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...lowering.positions import checked_positions
-from .versions import as_inputs
+from .tensors import as_inputs, dtype_of
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
@@ -132,7 +132,7 @@ class MaxRoiPool(tvm_onnx.MaxRoiPool):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data, regions = inputs[0], inputs[1]
-        dtype = str(regions.ty.dtype)
+        dtype = dtype_of(regions)
         number = bb.emit(op.astype(op.strided_slice(regions, [1], [0], [1]), "int64"))
         checked = op.astype(positions(bb, number, data.ty.shape[0], attr, wraps=False), dtype)
         boxes = op.strided_slice(regions, [1], [1], [5])

@@ -14,7 +14,6 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from . import versions as onnx_versions
 from .activations import CONVERTERS as ACTIVATIONS
 from .arithmetic import CONVERTERS as ARITHMETIC
 from .einsum import CONVERTERS as EINSUM
@@ -24,22 +23,13 @@ from .pools import CONVERTERS as POOLS
 from .quantized import CONVERTERS as QUANTIZED
 from .recurrent import CONVERTERS as RECURRENT
 from .reductions import CONVERTERS as REDUCTIONS
+from .resize import CONVERTERS as RESIZE
 from .sampling import CONVERTERS as SAMPLING
 from .selection import CONVERTERS as SELECTION
 from .signal import CONVERTERS as SIGNAL
 from .slices import CONVERTERS as SLICES
-from .versions import constant
+from .tensors import constant, dtype_of, shape_of
 from .windows import CONVERTERS as WINDOWS
-
-
-def dtype_of(value: relax.Expr) -> str:
-    """TVM's name of a tensor's element type."""
-    return str(value.ty.dtype)
-
-
-def shape_of(value: relax.Expr) -> list[int]:
-    """The fixed shape of a tensor."""
-    return [int(extent) for extent in value.ty.shape]
 
 
 class LayerNormalization(tvm_onnx.LayerNormalization):
@@ -270,11 +260,9 @@ CONVERTERS: dict[str, Any] = {
     "LpNormalization": LpNormalization,
     "OneHot": OneHot,
     "RMSNormalization": RMSNormalization,
-    "Resize": onnx_versions.Resize,
     "Size": Size,
     "SpaceToDepth": SpaceToDepth,
     "TensorScatter": TensorScatter,
-    "Upsample": onnx_versions.Upsample,
     **ACTIVATIONS,
     **ARITHMETIC,
     **EINSUM,
@@ -283,6 +271,7 @@ CONVERTERS: dict[str, Any] = {
     **QUANTIZED,
     **RECURRENT,
     **REDUCTIONS,
+    **RESIZE,
     **SAMPLING,
     **SELECTION,
     **SIGNAL,

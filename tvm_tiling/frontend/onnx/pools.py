@@ -12,6 +12,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .tensors import dtype_of, shape_of
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -80,7 +82,7 @@ def _windows(
 
 
 def _spatial(data: relax.Expr) -> list[int]:
-    return [int(extent) for extent in data.ty.shape][2:]
+    return shape_of(data)[2:]
 
 
 def _pooled(name: str, data: relax.Expr, windows: list[Windows], padding: list[int], **more: Any) -> relax.Expr:
@@ -103,7 +105,7 @@ def _sums(bb: relax.BlockBuilder, data: relax.Expr, windows: list[Windows]) -> r
     padded = bb.emit(op.nn.pad(data, [0, 0, 0, 0, *sides])) if any(sides) else data
     means = bb.emit(_pooled("avg_pool", padded, windows, [0] * (2 * len(windows)), count_include_pad=True))
     size = math.prod(w.kernel for w in windows)
-    return bb.emit(op.multiply(means, relax.const(float(size), str(data.ty.dtype))))
+    return bb.emit(op.multiply(means, relax.const(float(size), dtype_of(data))))
 
 
 class AveragePool(tvm_onnx.OnnxOpConverter):
@@ -120,7 +122,7 @@ class AveragePool(tvm_onnx.OnnxOpConverter):
         counts = np.ones((1, 1, *(w.count for w in windows)))
         for axis, w in enumerate(windows):
             counts *= w.padded.reshape([-1 if place == axis + 2 else 1 for place in range(counts.ndim)])
-        return op.divide(_sums(bb, data, windows), relax.const(counts, str(data.ty.dtype)))
+        return op.divide(_sums(bb, data, windows), relax.const(counts, dtype_of(data)))
 
 
 class LpPool(tvm_onnx.OnnxOpConverter):
@@ -131,7 +133,7 @@ class LpPool(tvm_onnx.OnnxOpConverter):
         data, p = inputs[0], float(attr.get("p", 2))
         if p < 1:
             raise ValueError(f"p is {p:g}; expected 1 or more")
-        windows, dtype = windows_of(attr, _spatial(data)), str(data.ty.dtype)
+        windows, dtype = windows_of(attr, _spatial(data)), dtype_of(data)
         positive = bb.emit(op.abs(data))
         powers = positive if p == 1 else bb.emit(op.power(positive, relax.const(p, dtype)))
         total = _sums(bb, powers, windows)

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .versions import as_inputs
+from .tensors import as_inputs, dtype_of, shape_of
 from .windows import Conv
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -21,7 +21,7 @@ def _centred(bb: relax.BlockBuilder, value: relax.Expr, zero: relax.Expr | None,
     if zero is None:
         return wide
     zero = bb.emit(op.astype(zero, "int32"))
-    if shape is not None and int(np.prod([int(extent) for extent in zero.ty.shape])) > 1:
+    if shape is not None and int(np.prod(shape_of(zero))) > 1:
         zero = bb.emit(op.reshape(zero, shape))
     elif zero.ty.ndim:
         zero = bb.emit(op.reshape(zero, []))
@@ -32,7 +32,7 @@ def _requantized(
     bb: relax.BlockBuilder, total: relax.Expr, factor: relax.Expr, scale: relax.Expr, zero: relax.Expr
 ) -> relax.Expr:
     """`total` * factor / scale + zero, rounded to even and clipped to the type of `zero`."""
-    dtype = str(zero.ty.dtype)
+    dtype = dtype_of(zero)
     low, high = _LIMITS[dtype]
     real = bb.emit(op.astype(total, "float32") * op.astype(factor, "float32") / op.astype(scale, "float32"))
     rounded = bb.emit(op.round(real) + op.astype(zero, "float32"))

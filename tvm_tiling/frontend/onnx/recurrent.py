@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from ...decide.rnn.recurrence import Recurrence
 from ..recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked
 from .indexing import positions
+from .tensors import dtype_of, number, shape_of
 
 
 class _Activations:
@@ -51,27 +52,23 @@ class _Activations:
         return self.bb.emit(function(value, *self.numbers[place]))
 
 
-def _number(value: float, like: relax.Expr) -> relax.Expr:
-    return relax.const(value, str(like.ty.dtype))
-
-
 # Functions with the defaults of their alpha and beta, of those that they have.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "affine": (lambda x, a, b: op.add(op.multiply(x, _number(a, x)), _number(b, x)), 1.0, 0.0),
-    "elu": (lambda x, a: op.where(op.less(x, _number(0.0, x)), _number(a, x) * (op.exp(x) - _number(1.0, x)), x), 1.0),
+    "affine": (lambda x, a, b: op.add(op.multiply(x, number(a, x)), number(b, x)), 1.0, 0.0),
+    "elu": (lambda x, a: op.where(op.less(x, number(0.0, x)), number(a, x) * (op.exp(x) - number(1.0, x)), x), 1.0),
     "hardsigmoid": (
-        lambda x, a, b: op.clip(op.add(op.multiply(x, _number(a, x)), _number(b, x)), 0.0, 1.0),
+        lambda x, a, b: op.clip(op.add(op.multiply(x, number(a, x)), number(b, x)), 0.0, 1.0),
         0.2,
         0.5,
     ),
     "leakyrelu": (lambda x, a: op.nn.leakyrelu(x, a), 0.01),
     "relu": (lambda x: op.nn.relu(x),),
-    "scaledtanh": (lambda x, a, b: op.multiply(_number(a, x), op.tanh(op.multiply(_number(b, x), x))), 1.0, 1.0),
+    "scaledtanh": (lambda x, a, b: op.multiply(number(a, x), op.tanh(op.multiply(number(b, x), x))), 1.0, 1.0),
     "sigmoid": (lambda x: op.sigmoid(x),),
     "softplus": (lambda x: op.nn.softplus(x),),
-    "softsign": (lambda x: op.divide(x, op.add(_number(1.0, x), op.abs(x))),),
+    "softsign": (lambda x: op.divide(x, op.add(number(1.0, x), op.abs(x))),),
     "tanh": (lambda x: op.tanh(x),),
-    "thresholdedrelu": (lambda x, a: op.where(op.greater_equal(x, _number(a, x)), x, _number(0.0, x)), 1.0),
+    "thresholdedrelu": (lambda x, a: op.where(op.greater_equal(x, number(a, x)), x, number(0.0, x)), 1.0),
 }
 
 State = tuple[relax.Expr, ...]
@@ -103,11 +100,11 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
         if batch_first:
             x = bb.emit(op.permute_dims(x, [1, 0, 2]))
             first_h = None if first_h is None else bb.emit(op.permute_dims(first_h, [1, 0, 2]))
-        steps, batch, _ = (int(extent) for extent in x.ty.shape)
+        steps, batch, _ = shape_of(x)
         if lengths is not None:
             lengths = positions(bb, lengths, steps + 1, attr, wraps=False, called="length")
-        directions, _, hidden = (int(extent) for extent in r.ty.shape)
-        dtype = str(x.ty.dtype)
+        directions, _, hidden = shape_of(r)
+        dtype = dtype_of(x)
         zero = relax.const(np.zeros((batch, hidden)), dtype)
         functions = _Activations(bb, attr, list(cls.defaults), directions)
         starts = [first_h] + ([inputs[6]] if cls.has_cell else [])
@@ -223,7 +220,7 @@ class Gru(_Recurrent):
             hz, hr = (bb.emit(part) for part in bb.emit(op.split(both, 2, 1)))
             z, r = use(0, bb.emit(xz + hz)), use(0, bb.emit(xr + hr))
             candidate = use(1, bb.emit(xh + op.matmul(bb.emit(r * h), own)))
-        return (bb.emit((_number(1.0, z) - z) * candidate + z * h),)
+        return (bb.emit((number(1.0, z) - z) * candidate + z * h),)
 
 
 class Lstm(_Recurrent):
@@ -247,7 +244,7 @@ class Lstm(_Recurrent):
             peep = [bb.emit(part) for part in bb.emit(op.split(weights["p"], 3, 0))]
             i, f = bb.emit(i + peep[0] * c), bb.emit(f + peep[2] * c)
         i = use(0, i)
-        f = bb.emit(_number(1.0, i) - i) if attr.get("input_forget", 0) else use(0, f)
+        f = bb.emit(number(1.0, i) - i) if attr.get("input_forget", 0) else use(0, f)
         cell = bb.emit(f * c + i * use(1, g))
         if peep[1] is not None:
             o = bb.emit(o + peep[1] * cell)

@@ -15,6 +15,8 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .tensors import dtype_of, shape_of
+
 
 def _constant_axes(value: relax.Expr | None) -> list[int]:
     """The axes of a reduction as numbers; none where the input is left out."""
@@ -51,7 +53,7 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
         cls, bb: relax.BlockBuilder, inputs: list, attr: dict, params: Any, axes: list[int], form: str
     ) -> relax.Expr:
         data = inputs[0]
-        dtype, rank = str(data.ty.dtype), len(data.ty.shape)
+        dtype, rank = dtype_of(data), len(data.ty.shape)
         if dtype == "bool":
             narrow = bb.emit(op.astype(data, "int8"))
             return op.astype(bb.emit(cls._reduced(bb, [narrow, *inputs[1:]], attr, params, axes, form)), "bool")
@@ -60,7 +62,7 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
         reduced = sorted({axis % rank for axis in axes}) or list(range(rank))
         keep = bool(attr.get("keepdims", 1))
         if any(int(data.ty.shape[axis]) == 0 for axis in reduced):
-            empty = np.empty([int(extent) for extent in data.ty.shape], dtype).sum(axis=tuple(reduced), keepdims=keep)
+            empty = np.empty(shape_of(data), dtype).sum(axis=tuple(reduced), keepdims=keep)
             return relax.const(np.full_like(empty, float(cls.infinity)), dtype)
         reducer = te.comm_reducer(
             lambda a, b: cls._combine(a, b), lambda kind: tirx.const(float(cls.infinity), kind), name="extreme"
@@ -124,7 +126,7 @@ class _Reduction(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _reduced(cls, bb: relax.BlockBuilder, data: relax.Expr, attr: dict, axes: list[int]) -> relax.Expr:
-        dtype, reduced = str(data.ty.dtype), axes or list(range(data.ty.ndim))
+        dtype, reduced = dtype_of(data), axes or list(range(data.ty.ndim))
         floats = data if "float" in dtype or cls.has_integers else bb.emit(op.astype(data, "float64"))
         result = bb.emit(cls._values(bb, floats, reduced))
         if not attr.get("keepdims", 1):
@@ -172,7 +174,7 @@ class ReduceLogSumExp(_Reduction):
     @classmethod
     def _values(cls, bb, data, axes):
         largest = bb.emit(op.max(data, axes, True))
-        away = bb.emit(op.where(op.isfinite(largest), largest, relax.const(0.0, str(data.ty.dtype))))
+        away = bb.emit(op.where(op.isfinite(largest), largest, relax.const(0.0, dtype_of(data))))
         return op.log(bb.emit(op.sum(op.exp(data - away), axes, True))) + away
 
 
@@ -182,7 +184,7 @@ class LRN(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data, size = inputs[0], attr["size"]
-        shape, dtype = [int(extent) for extent in data.ty.shape], str(data.ty.dtype)
+        shape, dtype = shape_of(data), dtype_of(data)
         before = (size - 1) // 2
         lined = bb.emit(op.reshape(data, (shape[0], 1, shape[1], math.prod(shape[2:]))))
         padded = bb.emit(op.nn.pad(bb.emit(lined * lined), [0, 0, 0, 0, before, size - 1 - before, 0, 0]))
@@ -200,7 +202,7 @@ class MeanVarianceNormalization(tvm_onnx.OnnxOpConverter):
         data, axes = inputs[0], list(attr.get("axes", (0, 2, 3)))
         away = bb.emit(data - bb.emit(op.mean(data, axes, keepdims=True)))
         variance = bb.emit(op.mean(bb.emit(away * away), axes, keepdims=True))
-        return away / bb.emit(bb.emit(op.sqrt(variance)) + relax.const(1e-9, str(data.ty.dtype)))
+        return away / bb.emit(bb.emit(op.sqrt(variance)) + relax.const(1e-9, dtype_of(data)))
 
 
 CONVERTERS: dict[str, Any] = {

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ..interpolation import interpolated
+from .tensors import as_inputs, constant, dtype_of, shape_of
 
 # Where TVM's resize of images and ONNX agree.
 _SHARED_PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
@@ -42,7 +44,7 @@ def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax
     """The Resize of `inputs` (data, roi, scales, sizes; the last three constants)."""
     given = {name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()}
     data = inputs[0]
-    shape = [int(extent) for extent in data.ty.shape]
+    shape = shape_of(data)
     roi, scales, sizes = (_values(value) for value in inputs[1:4])
     axes = [int(axis) % len(shape) for axis in given.get("axes", range(len(shape)))]
     walked = _walks(shape, axes, scales, sizes, given.get("keep_aspect_ratio_policy", "stretch"))
@@ -188,5 +190,43 @@ def _weighted(
     bb: relax.BlockBuilder, data: relax.Expr, axis: int, indices: np.ndarray, weights: np.ndarray
 ) -> relax.Expr:
     """Sums of `data`'s elements along `axis`."""
-    table = relax.const(weights.astype(str(data.ty.dtype)), str(data.ty.dtype))
+    table = relax.const(weights.astype(dtype_of(data)), dtype_of(data))
     return interpolated(bb, data, axis, relax.const(indices, "int64"), table)
+
+
+# ---- older forms, whose attributes are inputs in the forms that TVM knows -------------------------------------------
+
+
+class Resize(tvm_onnx.Resize):
+    """Resize 10: scales are the second input, and a pixel's place is its index times the scale.
+
+    Later forms name the axes that are meant, and may keep the ratio of the sides.
+    """
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
+        older = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor", **attr}
+        return resized(bb, as_inputs(inputs[0], None, inputs[1]), older)
+
+    @classmethod
+    def _impl_v11(cls, bb, inputs, attr, params):
+        return resized(bb, inputs, attr)
+
+    @classmethod
+    def _impl_v18(cls, bb, inputs, attr, params):
+        return resized(bb, inputs, attr)
+
+
+class Upsample(tvm_onnx.OnnxOpConverter):
+    """Upsample 7 and 9: a Resize whose scales are an attribute, then an input."""
+
+    @classmethod
+    def _impl_v7(cls, bb, inputs, attr, params):
+        return Resize._impl_v10(bb, as_inputs(inputs[0], constant(attr["scales"], "float32")), attr, params)
+
+    @classmethod
+    def _impl_v9(cls, bb, inputs, attr, params):
+        return Resize._impl_v10(bb, inputs, attr, params)
+
+
+CONVERTERS: dict[str, Any] = {"Resize": Resize, "Upsample": Upsample}

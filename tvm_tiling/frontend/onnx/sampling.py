@@ -10,6 +10,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .indexing import positions
+from .tensors import dtype_of, shape_of
 
 
 class GridSample(tvm_onnx.GridSample):
@@ -18,10 +19,10 @@ class GridSample(tvm_onnx.GridSample):
     @classmethod
     def _impl_v16(cls, bb, inputs, attr, params):
         data = inputs[0]
-        if str(data.ty.dtype) == "float16":
+        if dtype_of(data) == "float16":
             wide = [bb.emit(op.astype(value, "float32")) for value in inputs[:2]]
             return op.astype(bb.emit(cls._impl_v16(bb, wide, attr, params)), "float16")
-        shape = [int(extent) for extent in data.ty.shape]
+        shape = shape_of(data)
         if attr.get("align_corners", 0) and attr.get("padding_mode", b"zeros") == b"reflection":
             # TVM divides by the distance of the first pixel to the last: two equal pixels have one.
             for axis in range(2, len(shape)):

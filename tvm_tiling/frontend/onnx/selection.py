@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .versions import constant
+from .tensors import constant, dtype_of, shape_of
 
 # Integers of the width of each type of floats.
 _KEYS = {"float32": "int32", "float64": "int64"}
@@ -37,7 +37,7 @@ class TopK(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _top(cls, bb: relax.BlockBuilder, data: relax.Expr, k: int, attr: dict[str, Any]) -> relax.Expr:
-        shape, dtype = list(data.ty.shape), str(data.ty.dtype)
+        shape, dtype = list(data.ty.shape), dtype_of(data)
         axis = attr.get("axis", -1) % len(shape)
         if not 0 <= k <= int(shape[axis]):
             raise ValueError(f"k is {k}; expected 0 to {shape[axis]}, the elements along axis {axis}")
@@ -48,7 +48,7 @@ class TopK(tvm_onnx.OnnxOpConverter):
         if dtype == "uint64":
             raise ValueError("elements of uint64; accepted: floats, and integers of up to 63 bits")
         keys = bb.emit(op.astype(data, _WIDER[dtype])) if dtype in _WIDER else data
-        if str(keys.ty.dtype) in _KEYS:
+        if dtype_of(keys) in _KEYS:
             keys = bb.emit_te(_ordered, keys, primfunc_name_hint="order")
         places = bb.emit(op.topk(keys, k, axis, ret_type="indices", largest=largest, dtype="int64"))
         return relax.Tuple([bb.emit(op.gather_elements(data, places, axis)), places])
@@ -85,11 +85,11 @@ class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
             default if limit is None else limit for limit, default in zip(limits, (0, 0.0, -np.inf), strict=True)
         )
         count = min(int(most), int(boxes.ty.shape[1]))
-        if count <= 0 or 0 in [int(extent) for extent in scores.ty.shape]:
+        if count <= 0 or 0 in shape_of(scores):
             return _nothing([0, 3], "int64")
         if attr.get("center_point_box", 0):
             x, y, width, height = (bb.emit(part) for part in bb.emit(op.split(boxes, 4, axis=2)))
-            half = relax.const(0.5, str(boxes.ty.dtype))
+            half = relax.const(0.5, dtype_of(boxes))
             width, height = bb.emit(op.multiply(width, half)), bb.emit(op.multiply(height, half))
             corners = [y - height, x - width, y + height, x + width]
             boxes = bb.emit(op.concat([bb.emit(corner) for corner in corners], axis=2))
@@ -110,7 +110,7 @@ class NonMaxSuppression(tvm_onnx.OnnxOpConverter):
 def _ranked(bb: relax.BlockBuilder, scores: relax.Expr, least: float) -> relax.Expr:
     """Positive numbers that order as the scores above the least one do, 0 for the others: to TVM a score of 0 or less
     is that of a box dropped before."""
-    dtype, boxes = str(scores.ty.dtype), int(scores.ty.shape[-1])
+    dtype, boxes = dtype_of(scores), int(scores.ty.shape[-1])
     valid = bb.emit(op.greater(scores, constant(least, dtype)))
     if least == -np.inf:
         valid = bb.emit(op.logical_or(valid, op.equal(scores, constant(least, dtype))))

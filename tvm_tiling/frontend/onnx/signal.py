@@ -10,6 +10,8 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .tensors import dtype_of
+
 # A transform of n elements takes a matrix of n times n.
 LONGEST = 4096
 
@@ -42,7 +44,7 @@ def _transform(
     bb: relax.BlockBuilder, real: relax.Expr, imaginary: relax.Expr | None, bins: int, length: int, sign: int
 ) -> tuple[relax.Expr, relax.Expr]:
     """The transform along the last axis: `bins` results of `length` points."""
-    cosines, sines = _matrices(int(real.ty.shape[-1]), bins, length, sign, str(real.ty.dtype))
+    cosines, sines = _matrices(int(real.ty.shape[-1]), bins, length, sign, dtype_of(real))
     re, im = bb.emit(op.matmul(real, cosines)), bb.emit(op.matmul(real, sines))
     if imaginary is None:
         return re, im
@@ -88,7 +90,7 @@ class Dft(tvm_onnx.OnnxOpConverter):
         bins = length // 2 + 1 if onesided and not inverse else length
         re, im = _transform(bb, real, imaginary, bins, length, 1 if inverse else -1)
         if inverse:
-            factor = relax.const(1.0 / length, str(re.ty.dtype))
+            factor = relax.const(1.0 / length, dtype_of(re))
             re, im = bb.emit(re * factor), bb.emit(im * factor)
         back = [order.index(place) for place in range(rank - 1)]
         wanted = [re] if inverse and onesided else [re, im]
@@ -105,7 +107,7 @@ class Dft(tvm_onnx.OnnxOpConverter):
         real = bb.emit(op.take(real, relax.const(mirror, "int64"), axis))
         if imaginary is None:
             return real, None
-        dtype = str(imaginary.ty.dtype)
+        dtype = dtype_of(imaginary)
         return real, bb.emit(op.take(imaginary, relax.const(mirror, "int64"), axis) * relax.const(sign, dtype))
 
 

@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .versions import as_inputs, constant
+from .tensors import as_inputs, constant
 
 
 def _known(value: relax.Expr | None) -> list[int] | None:

@@ -12,7 +12,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .indexing import positions
 from .pools import windows_of
-from .versions import as_inputs
+from .tensors import as_inputs, shape_of
 
 
 def _constant_ints(value: relax.Expr, called: str) -> list[int]:
@@ -31,7 +31,7 @@ class Conv(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data, weights, bias = inputs[:3]
-        spatial, kernel = ([int(extent) for extent in value.ty.shape][2:] for value in (data, weights))
+        spatial, kernel = (shape_of(value)[2:] for value in (data, weights))
         if len(spatial) not in _LAYOUTS or len(kernel) != len(spatial):
             raise ValueError(f"images of {len(spatial)} axes and kernels of {len(kernel)}; accepted: 1 to 3")
         windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
@@ -58,8 +58,8 @@ class ConvTranspose(tvm_onnx.ConvTranspose):
     def _impl_v1(cls, bb, inputs, attr, params):
         if "output_shape" not in attr:
             return super()._impl_v1(bb, inputs, attr, params)
-        spatial = [int(extent) for extent in inputs[0].ty.shape][2:]
-        kernel = attr.get("kernel_shape") or [int(extent) for extent in inputs[1].ty.shape][2:]
+        spatial = shape_of(inputs[0])[2:]
+        kernel = attr.get("kernel_shape") or shape_of(inputs[1])[2:]
         rank = len(spatial)
         strides, dilations = (attr.get(name, [1] * rank) for name in ("strides", "dilations"))
         extra = list(attr.get("output_padding", [0] * rank))
@@ -89,13 +89,13 @@ class MaxUnpool(tvm_onnx.MaxUnpool):
     @classmethod
     def _impl_v9(cls, bb, inputs, attr, params):
         image = bb.normalize(super()._impl_v9(bb, as_inputs(inputs[0], inputs[1], None), attr, params))
-        elements = int(np.prod([int(extent) for extent in image.ty.shape]))
+        elements = int(np.prod(shape_of(image)))
         inputs[1] = positions(bb, inputs[1], elements, attr, wraps=False)
         if inputs[2] is None:
             return super()._impl_v9(bb, inputs, attr, params)
         wanted = _constant_ints(inputs[2], "the shape of the output")
         plain = bb.normalize(super()._impl_v9(bb, as_inputs(inputs[0], inputs[1], None), attr, params))
-        has = [int(extent) for extent in plain.ty.shape]
+        has = shape_of(plain)
         if any(new < old for new, old in zip(wanted, has, strict=True)):
             raise ValueError(f"output shape {wanted} is smaller than {has}")
         # Pairs for TVM: nothing before, the rest behind, axis by axis.
@@ -113,7 +113,7 @@ class Col2Im(tvm_onnx.OnnxOpConverter):
         rank = len(image)
         strides, dilations = (list(attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
         pads = list(attr.get("pads", [0] * (2 * rank)))
-        batch, rows, _ = (int(extent) for extent in inputs[0].ty.shape)
+        batch, rows, _ = shape_of(inputs[0])
         taps = int(np.prod(block))
         counts = [
             (image[i] + pads[i] + pads[rank + i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
@@ -147,9 +147,9 @@ class DeformConv(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v19(cls, bb, inputs, attr, params):
         x, w, offset, bias, mask = inputs[:5]
-        n, channels, height, width = (int(extent) for extent in x.ty.shape)
-        outputs, _, kh, kw = (int(extent) for extent in w.ty.shape)
-        _, _, oh, ow = (int(extent) for extent in offset.ty.shape)
+        n, channels, height, width = shape_of(x)
+        outputs, _, kh, kw = shape_of(w)
+        _, _, oh, ow = shape_of(offset)
         groups, parts = attr.get("group", 1), attr.get("offset_group", 1)
         strides, dilations = (list(attr.get(name, [1, 1])) for name in ("strides", "dilations"))
         pads = list(attr.get("pads", [0] * 4))

@@ -1,0 +1,34 @@
+"""What converters ask of tensors, and tensors that they make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
+
+
+def constant(values: Any, dtype: str = "int64") -> relax.Expr:
+    """A constant tensor."""
+    return relax.const(np.asarray(values, dtype), dtype)
+
+
+def number(value: float, like: relax.Expr) -> relax.Expr:
+    """A number of another tensor's element type."""
+    return relax.const(value, dtype_of(like))
+
+
+def as_inputs(*values: relax.Expr | None) -> list:
+    """A converter's inputs: those left out at the end read as None."""
+    return tvm_onnx.onnx_input(values)
+
+
+def dtype_of(value: relax.Expr) -> str:
+    """TVM's name of a tensor's element type."""
+    return str(value.ty.dtype)
+
+
+def shape_of(value: relax.Expr) -> list[int]:
+    """The fixed shape of a tensor."""
+    return [int(extent) for extent in value.ty.shape]
