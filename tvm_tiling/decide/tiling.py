@@ -199,6 +199,8 @@ class GemmTiling(Decision):
             return
         name, record = self.program
         yield Row("program", name, record.size, self.why(name))
-        yield from record_rows("program", record)
+        own = {field.name for field in fields(self)}  # their reasons are the partition's
+        for row in record_rows("program", record):
+            yield row if row.name in own else row._replace(why=self.why(row.name))
         for row in super()._own_rows():
             yield row if row.section == "predicted" else row._replace(section=f"{row.section}, predicted")
