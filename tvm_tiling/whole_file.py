@@ -62,8 +62,9 @@ def _writable(path: str | os.PathLike[str]) -> Path:
     target = _linked(path)
     _refuse_special(target, path)
     if not target.parent.is_dir():
-        fault = "is not a directory" if target.parent.exists() else "does not exist"
-        raise FileNotFoundError(f"{path} cannot be written: {target.parent} {fault}")
+        exists = target.parent.exists()
+        fault = f"{target.parent} is not a directory" if exists else f"directory {target.parent} does not exist"
+        raise FileNotFoundError(f"{path} cannot be written: {fault}")
     if not os.access(target.parent, os.W_OK):
         raise PermissionError(f"{path} cannot be written: {target.parent} may not be written to")
     return target

@@ -156,7 +156,7 @@ def test_arrays_of_json_are_checked_too():
     for bad in (good[:-1], good + b"x", b"", good[:20]):
         with pytest.raises(ModelFormatError):
             load_model((text + said.replace("{}", base64.b64encode(bad).decode())).encode())
-    with pytest.raises(ModelFormatError, match="no base64"):
+    with pytest.raises(ModelFormatError, match="is not base64"):
         load_model((text + said.replace("{}", "???")).encode())
 
 

@@ -128,7 +128,7 @@ def test_metadata_that_is_missing():
         ("@main(%x)", "recursion is not served"),
         ("@other(%x)", "@other is not defined"),
         ("ref_read(ref(%x))", "ref, *|ref_read"),
-        ("%x(%x)", "calls what is no function"),
+        ("%x(%x)", "calls what is not a function"),
         ("%x.0", "field 0 of no tuple"),
         ("(%x, %x).2", "field 2 of a tuple of 2"),
         ("fn (%v: float32) { %v }", "returns a function"),

@@ -84,7 +84,7 @@ def test_whose_files_are_trusted():
 
 def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.tar")
-    assert "no plain file" in refusal(tmp_path / "pipe.tar")
+    assert "not a regular file" in refusal(tmp_path / "pipe.tar")
     assert "cannot be read" in refusal(tmp_path / "none.tar")
 
 
