@@ -31,7 +31,6 @@ from ..match import ConvProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-EveryTile = Callable[[Callable[[Tile], None]], None]
 
 
 class DepthwiseNest:

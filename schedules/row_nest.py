@@ -289,7 +289,7 @@ class RowNest:
         if strip.axis is None and not window.bounds and self.can_split(stage):
             for number, write in enumerate(stage.writes):
                 self.along(stage, number, place)
-                self.store_kept(write, place, strip)
+                self.store_kept(write, place)
             return
         sums = [tuple(register(width, str(w.buffer.dtype)) for _, width in strip.vectors) for w in stage.writes]
         for write, kept in zip(stage.writes, sums, strict=True):
@@ -378,7 +378,7 @@ class RowNest:
                 step(at, constant(whole * lanes, axis), sums[-1], rest)
         self.held.append((write.buffer, (lane_total(operation, sums, lanes, dtype),)))
 
-    def store_kept(self, write: Write, place: Place, strip: Strip) -> None:
+    def store_kept(self, write: Write, place: Place) -> None:
         if not any(write.buffer.same_as(b) for b in self.row_local):
             buffer, kept = self.held.pop()
             self.put_at(write, tirx.BufferLoad(kept[0], [tirx.const(0, "int32")]), dict(place))

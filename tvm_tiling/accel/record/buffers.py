@@ -147,7 +147,7 @@ class Places:
         memory = str(buffer.scope()).partition(".")[2]
         loops = _common([*writers, *readers])
         shape, origin = self._box(buffer, writers, loops)
-        versions = self._versions(buffer, writers, readers, loops)
+        versions = self._versions(writers, readers, loops)
         copies = self._copies(writers)
         place = Place(buffer, memory, 0, shape, origin, loops, versions, copies, halo_elements(writers, shape))
         turns = f"{versions}" if copies == 1 else f"{versions} x {copies} copies"
@@ -204,7 +204,7 @@ class Places:
             boxes.append(box)
         return boxes
 
-    def _versions(self, buffer: tirx.Buffer, writers: list[Leaf], readers: list[Leaf], loops: tuple[Loop, ...]) -> int:
+    def _versions(self, writers: list[Leaf], readers: list[Leaf], loops: tuple[Loop, ...]) -> int:
         """How many pieces take turns: as the writer's annotation "vsim.versions" says, or as many as a software
         pipeline of the loop around needs, from the stage that writes to the stage that reads."""
         asked = [leaf.annotation("vsim.versions") for leaf in writers]

@@ -86,10 +86,10 @@ def records_start(found: Instances, places: Places, rows: Rows, queue: str) -> b
     return True
 
 
-def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float, number: int = 0) -> None:
+def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float) -> None:
     """Every element of `target` becomes `value`."""
     loops = _copy_loops(found, (target,))
-    rows.add(found, Opcode.FILL, queue, loops, number=number, c=target, immediate=(value, 0.0))
+    rows.add(found, Opcode.FILL, queue, loops, number=0, c=target, immediate=(value, 0.0))
 
 
 def _copy_loops(found: Instances, walks: Sequence[Walk]) -> list[list[int]]:

@@ -82,12 +82,12 @@ def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
         for split in range(levels + 1):
             depth = min(p.units[2], p.k) if split < levels else p.k
             for sums, columns in itertools.product((1, 2), columns_of):
-                blocks = _same(p, split, p.units[0] * across_m[-1], columns, depth, across_m, across_n, sums)
+                blocks = _same(split, p.units[0] * across_m[-1], columns, depth, across_m, across_n, sums)
                 most = _most_rows(p, blocks)
                 for limit in (most, most // 2, most // 4):
                     rows = next((size for size in rows_of if size <= limit), None)
                     if rows is not None and (limit == most or rows * 2 > limit):
-                        found = _same(p, split, rows, columns, depth, across_m, across_n, sums)
+                        found = _same(split, rows, columns, depth, across_m, across_n, sums)
                         cut = deepest(p, found)
                         yield _bound(p, cut), cut
 
@@ -114,7 +114,6 @@ def _most_rows(p: LevelProduct, b: Blocks) -> int:
 
 
 def _same(
-    p: LevelProduct,
     split: int,
     rows: int,
     columns: int,
