@@ -29,6 +29,7 @@ Region: TypeAlias = Any
 # Marks a block that fills its buffer, until blocks have signatures.
 _FILLS = "tvm_tiling.fills"
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max)
+_LEAVES = (tirx.BufferStore, tirx.Evaluate, tirx.Bind)
 _NOTHING = tirx.Evaluate(tirx.const(0, "int32"))
 
 
@@ -75,6 +76,7 @@ class _Scope:
     def __init__(self, buffers: dict[Any, Any], analyzer: sym.Analyzer, names: dict[str, count[int]]) -> None:
         self.buffers, self.analyzer, self.names = buffers, analyzer, names
         self.loops: list[_Loop] = []
+        self.wide = any(str(extent.ty) == "int64" for buffer in buffers for extent in buffer.shape)
 
     def visit(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, tirx.SeqStmt):
@@ -84,7 +86,7 @@ class _Scope:
             for loop in self.loops:
                 loop.allocated.append(stmt.buffer)
             return stmt
-        if not _holds_blocks(stmt):
+        if isinstance(stmt, _LEAVES) or not _holds_blocks(stmt):
             return stmt
         if isinstance(stmt, tirx.For):
             return self.loop(stmt)
@@ -147,12 +149,13 @@ class _Scope:
     def regions(self, own: s_tir.SBlock, body: Stmt) -> tuple[list[Region], list[Region]]:
         """What the block reads and writes of buffers that are not its own, in the shortest form that holds within the
         bounds of the loops. Requests to bring something into a cache read nothing."""
-        plain = tvm_ffi.structural_map(
-            body, [((tirx.Evaluate,), _without_prefetch), ((tirx.Bind,), lambda _: _NOTHING)]
-        )
-        plain = tvm_ffi.structural_map(
-            substitute(plain, _bound(body)), [((TensorLoad,), _narrow_load), ((tirx.BufferStore,), _narrow_store)]
-        )
+        drop = [((tirx.Evaluate,), _without_prefetch), ((tirx.Bind,), lambda _: _NOTHING)]
+        plain, bound = tvm_ffi.structural_map(body, drop), _bound(body)
+        if bound:
+            plain = substitute(plain, bound)
+        if self.wide:
+            narrow = [((TensorLoad,), _narrow_load), ((tirx.BufferStore,), _narrow_store)]
+            plain = tvm_ffi.structural_map(plain, narrow)
         seen = _rebuilt(own, body=plain)
         reads, writes, opaque = s_tir.analysis.get_sblock_access_region(seen, self.buffers)
         assert not opaque, opaque
