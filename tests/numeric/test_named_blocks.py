@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, s_tir, te, topi
+from tvm import relax, s_tir, te, tirx, topi
 
 import tvm_tiling as tt
 
@@ -87,6 +87,17 @@ def test_a_block_has_its_loops_as_variables_and_says_what_it_accesses():
     }
     assert regions == {"A": [4, 96], "B": [96, 32], "C": [4, 32]}
     assert int(sch.get(sch.get_loops(sch.get_sblock("microkernel"))[-1]).extent) == 96
+
+
+def test_variables_are_spatial_reductions_or_opaque():
+    """The rows of a tile are other results in each turn, blocks of K add to the same; tasks that pack the same do it
+    once more."""
+    sch = tt.tiling_schedule(product(96, 2048, 128), machine(), microkernel=(8, 2))
+    tile = [int(axis.iter_type) for axis in sch.get(sch.get_sblock("tile")).iter_vars]
+    spatial, reduction, opaque = tirx.IterVar.DataPar, tirx.IterVar.CommReduce, tirx.IterVar.Opaque
+    assert tile == [spatial, spatial, reduction, spatial, spatial]
+    sch = tt.tiling_schedule(product(768, 1024, 1024), machine(), microkernel=(8, 2))
+    assert opaque in [int(axis.iter_type) for axis in sch.get(sch.get_sblock("pack_b")).iter_vars]
 
 
 def test_edges_are_blocks_of_their_own():

@@ -135,7 +135,7 @@ def test_the_noted_decision_written_again_gives_the_same_module(op):
 
 
 def test_a_schedule_by_primitives_goes_on_with_primitives():
-    """All tiles are of one size, so a consumer of any product moves to their loops."""
+    """More moves may follow, on the blocks and loops that are there."""
     m, k, n = 37, 29, 51
     c = product(m, k, n)
     sch = tt.tiling_schedule(func_of(te.compute((m, n), lambda i, j: te.exp(c[i, j]), name="D")), primitives=True)
@@ -162,6 +162,14 @@ def test_what_primitives_do_not_serve_is_refused_in_one_sentence():
     refused(convolution(14, 16, 32, 3, 1), tt.HardwareError, "accepted for convolutions: 'direct'", form="winograd")
     x, w = te.placeholder((1, 8, 9, 9), name="X"), te.placeholder((8, 8, 3, 3), name="W")
     refused(topi.nn.conv2d_nchw(x, w, 1, 1, 1), tt.UnsupportedOperator, "NHWC images in one group")
+
+
+def test_the_trace_of_a_schedule_for_an_accelerator_is_empty():
+    a, b = te.placeholder((32, 32), "int8", "A"), te.placeholder((32, 32), "int8", "B")
+    r = te.reduce_axis((0, 32), name="r")
+    c = te.compute((32, 32), lambda i, j: te.sum(a[i, r].astype("int32") * b[r, j].astype("int32"), axis=r), name="C")
+    sch = tt.tiling_schedule(c, "vsim/neartile")
+    assert not sch.trace.insts and sch.get_loops(sch.get_sblock("C"))
 
 
 # ---- moves by themselves ---------------------------------------------------------------------------------------------
