@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from .errors import UnsupportedOperator, WorkloadError, nearest
@@ -43,7 +44,7 @@ class _SumOfProducts:
         for name in {f.name for f in fields(self)} & set(settled):  # type: ignore[arg-type]
             object.__setattr__(self, name, settled[name])
 
-    @property
+    @cached_property
     def types(self) -> OperandTypes:
         """Types of A, B, accumulators and result."""
         acc = self.acc_dtype or self.dtype
@@ -68,22 +69,22 @@ class _SumOfProducts:
         """Operations: a multiply-add counts as two."""
         return 2 * self.macs
 
-    @property
+    @cached_property
     def a_bytes(self) -> int:
         """Bytes per element of A."""
         return element_bytes(self.types.a)
 
-    @property
+    @cached_property
     def b_bytes(self) -> float:
         """Bytes per element of B as it is stored: a fraction where several share a byte, or a scale."""
         return self.encoding.element_bytes(self.types.b)
 
-    @property
+    @cached_property
     def acc_bytes(self) -> int:
         """Bytes per accumulator."""
         return element_bytes(self.types.acc)
 
-    @property
+    @cached_property
     def out_bytes(self) -> int:
         """Bytes per element of the result."""
         return element_bytes(self.types.out)
@@ -354,7 +355,7 @@ class RnnWorkload(_SumOfProducts):
             )
         self._settle_types("rnn")
 
-    @property
+    @cached_property
     def types(self) -> OperandTypes:
         """Types of inputs and states, of weights, of sums, and of what a step leaves, which the next one takes."""
         return replace(super().types, out=self.dtype)
