@@ -7,7 +7,7 @@ import pytest
 from tvm import te, topi
 
 import tvm_tiling as tt
-from tvm_tiling.accel.program.isa import Opcode
+from tvm_tiling.accel.instructions.table import Opcode
 
 
 def machine(granularity: int) -> tt.Hardware:

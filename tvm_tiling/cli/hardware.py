@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import typer
 from ..errors import HardwareError
 from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
+from ..hardware.kernel_costs import KernelCosts
 from ..hardware.machine import Machine
 from .output import examples, print_json
 from .table import print_table
@@ -86,15 +88,21 @@ def _record(machine: Hardware) -> dict[str, Any]:
 
 
 def _rows(machine: Hardware) -> Iterator[tuple[str, str]]:
-    """Field and value of everything but the name, one row per cache."""
-    for unit, fields in machine.to_dict().items():
+    """Field and value of everything but the name, one row per cache; costs of kernels with units, stated or not."""
+    for unit, own in machine.to_dict().items():
         if unit != "name":
-            yield from _cells(unit, fields)
+            yield from _cells(unit, own)
+    if machine.cpu is not None:
+        for cost in fields(KernelCosts):
+            value = getattr(machine.cpu.kernel_costs, cost.name)
+            yield f"cpu.costs.{cost.name}", f"{value:g} {cost.metadata['unit']}"
     yield "fingerprint", machine.fingerprint()
 
 
 def _cells(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """A row for every plain value in `value`, tables and lists of tables opened up; what is None is left out."""
+    if name == "cpu.costs":
+        return
     if name == "cpu.caches":
         yield from ((f"{name}.l{cache['level']}", _cache_text(Cache(**cache))) for cache in value)
     elif isinstance(value, dict) and ("." not in name or name.startswith("memories")):
