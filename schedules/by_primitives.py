@@ -27,9 +27,9 @@ from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.conv_block import AXES, conv_block
 from ..lowering.prim_func import DECISION
+from ..lowering.product_moves import ProductAxes, product_axes, split_k
 from ..match import ConvProgram, GemmProgram, epilogue_of, match
 from .cpu import around_conv, around_product
-from .product_primitives import ProductAxes, product_axes, split_k
 
 # The smaller tile that divides an extent is taken from this part of the decided one on.
 NEAR = 0.6

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .accel.timing.simulate import simulate
     from .decide.cuts.cut import Cut, cut_of
     from .decide.cuts.neighbourhood import neighbourhood
+    from .lowering.fold_moves import fold_strides, fold_width
+    from .lowering.product_moves import partition, split_k
     from .model.compile import compile_model as compile
     from .model.executable import Executable
     from .model.load import load
@@ -47,9 +49,6 @@ if TYPE_CHECKING:
     from .report.save import save_report
     from .runtime.threads import use_all_cores
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
-    from .schedules.conv_stride_fold import fold_strides
-    from .schedules.conv_width_fold import fold_width
-    from .schedules.product_primitives import partition, split_k
     from .tuning.metaschedule.cost_model import TilingCostModel
     from .tuning.metaschedule.local_builder import local_builder
     from .tuning.metaschedule.rules import primitive_rules, schedule_rules, space_generator
@@ -74,14 +73,14 @@ _ON_FIRST_USE = {
     "Task": (".accel.recurrent.tasks", "Task"),
     "TaskReport": (".accel.recurrent.task_report", "TaskReport"),
     "cut_of": (".decide.cuts.cut", "cut_of"),
-    "fold_strides": (".schedules.conv_stride_fold", "fold_strides"),
-    "fold_width": (".schedules.conv_width_fold", "fold_width"),
+    "fold_strides": (".lowering.fold_moves", "fold_strides"),
+    "fold_width": (".lowering.fold_moves", "fold_width"),
     "llvm_target": (".schedule", "llvm_target"),
     "load": (".model.load", "load"),
     "local_builder": (".tuning.metaschedule.local_builder", "local_builder"),
     "neighbourhood": (".decide.cuts.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),
-    "partition": (".schedules.product_primitives", "partition"),
+    "partition": (".lowering.product_moves", "partition"),
     "primitive_rules": (".tuning.metaschedule.rules", "primitive_rules"),
     "run_many": (".model.run_many", "run_many"),
     "save_report": (".report.save", "save_report"),
@@ -91,7 +90,7 @@ _ON_FIRST_USE = {
     "simulator_builder": (".tuning.metaschedule.simulated_runs", "simulator_builder"),
     "simulator_runner": (".tuning.metaschedule.simulated_runs", "simulator_runner"),
     "space_generator": (".tuning.metaschedule.rules", "space_generator"),
-    "split_k": (".schedules.product_primitives", "split_k"),
+    "split_k": (".lowering.product_moves", "split_k"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
     "tune": (".tuning.tune", "tune"),
     "use_all_cores": (".runtime.threads", "use_all_cores"),

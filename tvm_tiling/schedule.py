@@ -19,6 +19,7 @@ from .decide.tiling import Decision
 from .errors import HardwareError, UnsupportedOperator, attempted
 from .hardware.description import Hardware
 from .hardware.dot_instructions import multiplied
+from .lowering.named_blocks import without_blocks
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
@@ -166,14 +167,15 @@ def schedule_operator(
 def schedule_for_weights(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram]:
-    """The same, prepacked where `known` says of the weights, a parameter of `func`, that they can be."""
+    """The same without blocks, prepacked where `known` says of the weights, a parameter of `func`, that they can be."""
     program = _matched(func, name, True)
     weights = weights_of(program)
     if weights is None or not known(weights) or program.reads(weights) > 1:
         program, options = _matched(func, name, False), replace(options, ahead=False)
     else:
         options = replace(options, ahead=True)
-    return _schedule(program, hardware, options), program
+    with without_blocks():
+        return _schedule(program, hardware, options), program
 
 
 def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import decimal
 import math
 
@@ -11,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
-from tvm_tiling.decide.gemm.microkernel import Microkernel, choose, microkernel
+from tvm_tiling.decide.gemm.microkernel import Microkernel, microkernel, registers_of, rows_in_place, tallest
 from tvm_tiling.errors import HardwareError, TilingError, WorkloadError
 from tvm_tiling.hardware.description import Cache, Cpu
-from tvm_tiling.workload import GemmWorkload
 
 SEED_CORE = {"registers": 32, "lanes": 16, "fma_latency": 13, "ways": 8, "bad_leading_dimension": True}
 L1 = Cache(level=1, size=32768, ways=8, line=64)
@@ -248,74 +246,6 @@ def test_seed_takes_powers_of_two_and_is_a_part_of_best(core):
 # ---- the choice in order
 
 
-def test_choice_on_the_seeds_large_shapes_is_6x4_without_copy():
-    for m, k, n in ((10752, 1024, 1024), (1764, 1024, 3072)):
-        for mode, expected in (("seed", (6, 4)), ("best", (5, 5))):
-            chosen = choose(GemmWorkload(m=m, k=k, n=n), SEED_CPU, mode=mode)
-            assert (chosen.m, chosen.z, chosen.form) == (*expected, "nocopy")
-            assert chosen.reasons[0][:2] == ("bad_leading_dimension", True)
-
-
-def test_choice_on_the_seeds_small_shape_with_n_split_over_threads():
-    """28 threads on 1024 columns: 37 each, too few for z = 4; the next choice is taller than the ways."""
-    cpu = dataclasses.replace(SEED_CPU, cores=28)
-    chosen = choose(GemmWorkload(m=42, k=4096, n=1024), cpu, threads_n=28, mode="seed")
-    assert (chosen.m, chosen.z, chosen.form, chosen.keep, chosen.copied) == (14, 2, "inline", 6, 8)
-    assert "37 columns per core" in chosen.explain()
-
-
-def test_too_little_work_passes_to_a_choice_that_fills_the_cores():
-    """48 x 64 is 8 tiles of (6, 4), 8 of (14, 2) and 14 of (7, 2)."""
-    work = GemmWorkload(m=48, k=1024, n=64)
-    for cores, expected in ((8, (6, 4)), (14, (7, 2)), (40, (7, 2))):
-        chosen = choose(work, dataclasses.replace(SEED_CPU, cores=cores), mode="seed")
-        assert (chosen.m, chosen.z) == expected
-    assert "no acceptable choice fills 40 cores" in chosen.explain()
-
-
-def test_a_batch_is_work_too():
-    cpu = dataclasses.replace(SEED_CPU, cores=14)
-    assert choose(GemmWorkload(m=48, k=1024, n=64, batch=2), cpu, mode="seed").m == 6
-
-
-@pytest.mark.parametrize("lda", [1040, 1100])
-def test_good_leading_dimension_takes_the_normal_kernel(lda):
-    for mode in ("seed", "best"):
-        chosen = choose(GemmWorkload(m=1000, k=1024, n=1000, lda=lda), SEED_CPU, mode=mode)
-        assert (chosen.form, chosen.copied) == ("normal", 0)
-
-
-def test_a_matrix_of_few_rows_has_no_bad_leading_dimension():
-    assert choose(GemmWorkload(m=8, k=1024, n=1024), SEED_CPU).form == "normal"
-    assert choose(GemmWorkload(m=9, k=1024, n=1024), SEED_CPU).form == "nocopy"
-
-
-def test_no_kernel_is_taller_than_the_matrix_if_there_is_a_choice():
-    few = GemmWorkload(m=4, k=1024, n=1024)
-    assert (choose(few, SEED_CPU).m, choose(few, SEED_CPU).z) == (4, 6)
-    assert choose(few, SEED_CPU, mode="seed").m == 6  # the shortest on the seed's list
-    assert choose(GemmWorkload(m=1, k=1024, n=1024), SEED_CPU).m == 1
-
-
-def test_a_transposed_a_is_read_along_its_rows():
-    chosen = choose(GemmWorkload(m=1024, k=1024, n=1024, trans_a=True), SEED_CPU)
-    assert chosen.form == "normal"
-    assert "stored transposed" in chosen.explain()
-
-
-def test_latency_counts_all_units_and_lanes_are_those_of_the_accumulator():
-    two_units = dataclasses.replace(SEED_CPU, fma_latency=4, fma_units=2)
-    chosen = choose(GemmWorkload(m=512, k=512, n=512, dtype="int8"), two_units)
-    assert chosen.lanes == 16
-    assert chosen.limit("latency").figures.endswith("latency 8")
-
-
-def test_no_acceptable_choice_says_so():
-    chosen = choose(GemmWorkload(m=512, k=1024, n=10), SEED_CPU)
-    assert chosen.z == 1
-    assert "no choice passes every limit" in chosen.explain()
-
-
 # ---- errors
 
 
@@ -343,10 +273,16 @@ def test_other_impossible_arguments_are_refused():
         microkernel(**SEED_CORE, n_per_core=0)
     with pytest.raises(TilingError, match="unknown mode 'bset'"):
         microkernel(**SEED_CORE, mode="bset")
-    with pytest.raises(WorkloadError, match="threads_n = 0"):
-        choose(GemmWorkload(m=8, k=8, n=8), SEED_CPU, threads_n=0)
 
 
 def test_an_unknown_limit_is_a_key_error():
     with pytest.raises(KeyError, match="speed"):
         microkernel(**SEED_CORE)[0].limit("speed")
+
+
+@given(st.integers(3, 64), st.integers(1, 16))
+def test_limits_of_the_kernels_are_those_of_the_ranking(registers, z):
+    m = tallest(registers, z)
+    assert registers_of(max(m, 0), z) <= registers or m < 1
+    assert registers_of(m + 1, z) > registers
+    assert rows_in_place(50, 0.58) == 29

@@ -11,6 +11,7 @@ import tvm
 from tvm import relax, s_tir, te, tirx, topi
 
 import tvm_tiling as tt
+from tvm_tiling.lowering.named_blocks import without_blocks
 
 
 def product(m, k, n, dtype="float32"):
@@ -233,3 +234,19 @@ def test_a_module_of_relax_is_tiled_first_and_fused_then():
     sch = fused(module["matmul"], m, n, module["tir_exp"])
     sch.reverse_compute_at(sch.get_sblock("compute"), sch.get_loops(sch.get_sblock("tile"))[0])
     check(sch.mod["main"], (m, k, n), np.exp)
+
+
+@pytest.mark.parametrize("form", ["matrix multiplication", "winograd", "wfold"])
+def test_the_code_is_the_same_without_blocks(form):
+    """Models are compiled so, in less time."""
+    matmul = form == "matrix multiplication"
+    op = product(37, 129, 70) if matmul else convolution(14, 16, 48, 3)
+
+    def code() -> tuple[str, int]:
+        module = tt.tiling_schedule(op, form=None if matmul else form).mod
+        return tvm.compile(module, target=tt.llvm_target()).mod.inspect_source("asm"), module.script().count("sblock(")
+
+    named, blocks = code()
+    with without_blocks():
+        unnamed, roots = code()
+    assert named == unnamed and blocks > roots == 1

@@ -64,7 +64,7 @@ class ConvBlock:
         return sch.cache_read(self.block, self.image, "global")
 
     def fold(self, fold: Fold, weights: str) -> None:
-        """Fold iterators and operands; see schedules/conv_stride_fold.py on `weights`."""
+        """Fold iterators and operands; see fold_moves.py on `weights`."""
         sch, block = self.sch, self.block
         image = self.image_stage()
         kernel = (block, ("read", self.kernel))

@@ -1,7 +1,7 @@
 """What a cut of a direct convolution costs on a CPU core: the prediction that ranks the candidates of conv/direct.py.
 
 The microkernel is that of a matrix product, so its step, the bandwidth of each level and the ends of a tile are taken
-from cpu_cost.CpuModel. What differs: pixels are read through the input's own geometry, a band of rows may be copied
+from gemm/cost.py. What differs: pixels are read through the input's own geometry, a band of rows may be copied
 first, rows of the kernel outside the image cost nothing where they are left out, and weights arrive once a band.
 """
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
+from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
 from .cost import ConvCut, ConvModel
 from .shape import ConvShape
@@ -83,7 +84,7 @@ class DirectChoice:
         widest = ceil_div(s.co, self.lanes)
         narrowest = 1 if widest == 1 or wide * high == 1 else 2
         for vectors in range(narrowest, min(widest, (registers - 1) // 2, 6) + 1):
-            most = (registers - 1) // vectors - 1
+            most = tallest(registers, vectors)
             if most < 1:
                 return
             top = min(most, wide)

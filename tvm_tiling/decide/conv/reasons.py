@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..gemm.microkernel import registers_of
 from ..tiling import Reason
 from .cost import ConvCut, ConvModel
 from .shape import ConvShape
@@ -12,7 +13,7 @@ def direct_reasons(
 ) -> tuple[Reason, ...]:
     """Fields of a ConvTiling and why; `adjacent`: the input's channels lie side by side."""
     cpu, pixels = model.cpu, cut.rows * cut.columns
-    registers = (pixels + 1) * cut.vectors + 1
+    registers = registers_of(pixels, cut.vectors)
     tiles = -(-shape.w.points // cut.columns)
     band = int(model.band_bytes(cut)) >> 10
     taps = shape.d.taps * shape.h.taps * (1 if cut.merged else shape.w.taps)

@@ -37,6 +37,7 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32
 from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.cost import CpuModel, pieces
+from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
 from .cook_toom import PAIRS, CookToom, cook_toom
 
@@ -210,10 +211,10 @@ class WinogradModel:
         # A single vector loads more than it computes; it is left to single rows and single vectors of channels.
         narrowest = 1 if widest == 1 or share == 1 else 2
         for vectors in range(narrowest, min(widest, 6) + 1):
-            tallest = (self.cpu.vector_registers - 1) // vectors - 1
-            if tallest < 1:
+            most = tallest(self.cpu.vector_registers, vectors)
+            if most < 1:
                 return
-            top = min(tallest, share)
+            top = min(most, share)
             parts = ceil_div(share, top)
             for rows in sorted({top, ceil_div(share, parts), ceil_div(share, parts + 1)}):
                 yield rows, vectors

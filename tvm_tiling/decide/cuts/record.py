@@ -44,7 +44,7 @@ class Blocks:
 @dataclass(frozen=True, kw_only=True)
 class Cut:
     """How an operator is cut. `form` is a kernel: on a CPU "normal", "inline", "pack" or "stream" of a product, a form
-    of conv_cpu.FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
+    of conv/cpu.py FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
 
     `choices` are sorted by name; their names are the form's own. `levels`, the outermost first, follow from form,
     choices and shape: they are for people, and for whoever compares capacities, and not part of what makes cuts equal.

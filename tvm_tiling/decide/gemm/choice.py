@@ -18,6 +18,7 @@ from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .cost import CpuCut, CpuModel
 from .dot_engine import dot_engine
+from .microkernel import registers_of, rows_in_place, tallest
 from .reasons import blocked_reasons, stream_reasons, with_reasons
 from .traffic import ceil_div
 
@@ -61,7 +62,7 @@ class ProductChoice:
         self.lanes = self.model.lanes
         l1 = cpu.cache(1)
         self.ways = l1.ways if l1 else 8
-        self.keep_rows = int(cpu.priority_ratio * self.ways)
+        self.keep_rows = rows_in_place(self.ways, cpu.priority_ratio)
 
     # ---- blocked --------------------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ class ProductChoice:
 
     def forced_tile(self, microkernel: tuple[int, int]) -> list[tuple[int, int]]:
         rows, vectors = microkernel
-        legal = rows >= 1 and vectors >= 1 and (rows + 1) * vectors + 1 <= self.cpu.vector_registers
+        legal = rows >= 1 and vectors >= 1 and registers_of(rows, vectors) <= self.cpu.vector_registers
         return [(rows, vectors)] if legal else []
 
     def register_tiles(self, form: str | None) -> Iterator[tuple[int, int]]:
@@ -85,12 +86,12 @@ class ProductChoice:
         # A single vector loads more than it computes, m * z / (m + z) < 1; it is left to products of one row or vector.
         narrowest = 1 if widest == 1 or self.w.m == 1 else 2
         for vectors in range(narrowest, min(widest, (registers - 1) // 2) + 1):
-            tallest = (registers - 1) // vectors - 1
-            if tallest < 1:
+            most = tallest(registers, vectors)
+            if most < 1:
                 break
-            if vectors > tallest and tallest < self.w.m and vectors > 1:
+            if vectors > most and most < self.w.m and vectors > 1:
                 break  # wider than tall: fewer multiply-adds a load than its mirror image
-            top = min(tallest, self.w.m)
+            top = min(most, self.w.m)
             parts = ceil_div(self.w.m, top)
             heights = {top, ceil_div(self.w.m, parts), ceil_div(self.w.m, parts + 1)}
             if self.model.is_bad(top):

@@ -9,7 +9,7 @@ those with the least estimated time, of few candidates:
   leave the next no time to be loaded in. Each piece of A and of B is used once and leaves; partial sums stay. Until the
   first pieces are there the matrix engine waits, and it works alone on the last.
 - Not split: the operand of the outer loop stays, a partition at a time, and has to come before all of it has work. What
-  is multiplied meanwhile hides that; :mod:`.product_unsplit` tells how.
+  is multiplied meanwhile hides that; gemm/unsplit.py tells how.
 
 Partitions are evened out where K is not split: as many of them as decided, of nearly equal size, so that none is short
 of work to hide the loads behind. An operand that the cut reads once although its loops would read it again stays as a

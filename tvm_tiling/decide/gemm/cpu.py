@@ -2,7 +2,7 @@
 
 Page 03 gives the limits of the register tile and the ways to read A; page 01 the outer cut, whose buffers are here the
 second cache (a block of B) and the first (a tile of A). Every candidate that meets the limits is priced by
-cpu_cost.CpuModel and the cheapest is taken, so the ranking is by predicted time for the shape and not in general.
+gemm/cost.py and the cheapest is taken, so the ranking is by predicted time for the shape and not in general.
 
 gemm/choice.py tells what the candidates are.
 """
@@ -14,6 +14,7 @@ from ...hardware.description import Hardware
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
 from .choice import ProductChoice
+from .microkernel import registers_of
 
 FORMS = ("normal", "nocopy", "inline", "pack", "stream")
 
@@ -65,7 +66,7 @@ def _nothing_fits(choice: ProductChoice, form: str | None, microkernel: tuple[in
     cpu = choice.cpu
     if microkernel is not None:
         rows, vectors = microkernel
-        needed = (rows + 1) * vectors + 1
+        needed = registers_of(rows, vectors)
         if rows < 1 or vectors < 1 or needed > cpu.vector_registers:
             return (
                 f"microkernel = {microkernel} needs {needed} vector registers, this CPU has {cpu.vector_registers}; "

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import NamedTuple
 
 from ...hardware import checks
-from ...hardware.description import Cpu
-from ...workload import GemmWorkload, require_positive
+from ...workload import require_positive
 from ..tiling import Reason
-from .cache_conflict import is_bad_leading_dimension, require_mode
+from .cache_conflict import require_mode
 
 # A leading dimension that is bad (or not) whatever the rows, or the test for a given number of rows.
 BadForRows = bool | Callable[[int], bool]
@@ -102,8 +101,8 @@ class _Core:
         return 0 if self.broadcast_from_memory else 1
 
     def tallest(self, z: int) -> int:
-        """The largest m that the registers hold beside z vectors of B; 0 or less if none. Limit 1 solved for m."""
-        return (self.registers - self.spare) // z - 1
+        """The largest m beside z vectors of B."""
+        return tallest(self.registers, z, self.spare)
 
 
 def microkernel(
@@ -151,83 +150,21 @@ def microkernel(
     return tuple(_seed_choices(core, bad) if mode == "seed" else _best_choices(core, bad))
 
 
-def choose(
-    workload: GemmWorkload,
-    cpu: Cpu,
-    *,
-    threads_n: int = 1,
-    broadcast_from_memory: bool = False,
-    mode: str = "best",
-) -> Microkernel:
-    """The microkernel for one product on one processor, by page 03's "Choice, in order", with a reason for each step.
+def registers_of(m: int, z: int, spare: int = 1) -> int:
+    """Vector registers of a kernel of m rows by z vectors: sums, z vectors of B, and `spare` for A (limit 1)."""
+    return (m + 1) * z + spare
 
-    `threads_n` is how many threads share the columns; the rest of the cores share batch and rows. Errors as in
-    :func:`microkernel`.
-    """
-    # The order is the seed's (paragraphs 67 and 68): is the leading dimension bad -> first choice -> is z acceptable,
-    # else the next -> does m exceed the ways: inline copy or not. Two remarks. The seed asks whether z is acceptable
-    # only for a bad leading dimension; a z wider than a core's columns is no better on a good one, so it is asked
-    # always. And counting the conflicts needs m, which the sequence fixes last: `microkernel` puts the first question
-    # for every height the registers allow, the last one for the m of each choice.
-    require_positive("microkernel", "threads_n", threads_n)
-    cache = cpu.caches[0]  # level 1: every Cpu has it
-    lda = workload.lda or workload.k
 
-    def is_bad(rows: int) -> bool:
-        if workload.trans_a:  # a k step reads adjacent elements
-            return False
-        # No kernel reads more rows than there are.
-        return is_bad_leading_dimension(lda, workload.a_bytes, cache, min(rows, workload.m), mode)
+def tallest(registers: int, z: int, spare: int = 1) -> int:
+    """The largest m that the registers hold beside z vectors of B; 0 or less if none. Limit 1 solved for m."""
+    return (registers - spare) // z - 1
 
-    n_per_core = -(-workload.n // threads_n)
-    ranked = microkernel(
-        registers=cpu.vector_registers,
-        lanes=cpu.lanes(workload.acc_bytes),
-        fma_latency=cpu.fma_latency * cpu.fma_units,
-        ways=cache.ways,
-        bad_leading_dimension=is_bad,
-        n_per_core=n_per_core,
-        priority_ratio=cpu.priority_ratio,
-        broadcast_from_memory=broadcast_from_memory,
-        mode=mode,
-    )
 
-    def tiles(kernel: Microkernel) -> int:
-        return workload.batch * -(-workload.m // kernel.m) * -(-workload.n // kernel.columns)
-
-    # A kernel taller than the matrix would only ever run as its own tail.
-    ranked = tuple(kernel for kernel in ranked if kernel.m <= workload.m) or ranked
-    acceptable = [kernel for kernel in ranked if kernel.acceptable]
-    filling = [kernel for kernel in acceptable if tiles(kernel) >= cpu.cores]
-    if filling:
-        chosen = filling[0]
-        why = f"{tiles(chosen)} tiles for {cpu.cores} cores, {n_per_core} columns per core: "
-        before = acceptable.index(chosen)
-        why += (
-            f"better ranked choices that leave cores idle: {before}" if before else "the best ranked acceptable choice"
-        )
-    elif acceptable:
-        chosen = max(acceptable, key=tiles)
-        why = f"no acceptable choice fills {cpu.cores} cores; this one makes the most tiles, {tiles(chosen)}"
-    else:
-        chosen = ranked[0]
-        failed = [limit.figures for limit in chosen.limits if not limit.passed and limit.name != "conflicts"]
-        why = f"no choice passes every limit; this one fails the least: {'; '.join(failed)}"
-    bad = chosen.form != "normal"
-    if workload.trans_a:
-        layout = "A is stored transposed, so that the elements of a k step are adjacent"
-    else:
-        layout = (
-            f"rows of A start {lda * workload.a_bytes} bytes apart; the level 1 cache has {cache.sets} sets, "
-            f"{cache.ways} ways and lines of {cache.line} bytes"
-        )
-    reasons = (
-        Reason("bad_leading_dimension", bad, layout),
-        Reason("m", chosen.m, why),
-        Reason("z", chosen.z, chosen.limit("balance").figures),
-        Reason("form", chosen.form, chosen.limit("conflicts").figures),
-    )
-    return replace(chosen, reasons=reasons)
+def rows_in_place(ways: int, priority_ratio: float) -> int:
+    """Rows of A, all in one set of the L1 cache, that may be read in place: they leave room in the set for B, C and the
+    copy of the others. `priority_ratio` is their share, and 1 gives the seed's C[0:W]. Exact decimals: 0.58 * 50 is
+    29."""
+    return floor(Fraction(str(priority_ratio)) * ways)
 
 
 def _best_choices(core: _Core, bad: frozenset[int]) -> list[Microkernel]:
@@ -283,11 +220,10 @@ def _measure(core: _Core, bad: frozenset[int], m: int, z: int) -> Microkernel:
     """One (m, z) that the registers hold, measured against the five limits of page 03."""
     in_flight = m * z
     ratio = in_flight / (m + z)
-    used = (m + 1) * z + core.spare
-    # Limit 5. A column of more rows than ways is read in place only for the rows that leave room in the set for B, C
-    # and the copy; `priority_ratio` is that share, and 1 gives the seed's C[0:W]. Exact decimals: 0.58 * 50 is 29.
+    used = registers_of(m, z, core.spare)
+    # Limit 5: of a column of more rows than ways only some are read in place.
     conflict = m in bad and m > core.ways
-    keep = floor(Fraction(str(core.priority_ratio)) * core.ways) if conflict else m
+    keep = rows_in_place(core.ways, core.priority_ratio) if conflict else m
     if conflict:
         form, rows = "inline", f"{m} rows, of which more than {core.ways} ways share a set: rows {keep}..{m} are copied"
     elif bad:

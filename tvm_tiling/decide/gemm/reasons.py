@@ -8,6 +8,7 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling, Reason
+from .microkernel import registers_of
 from .traffic import ceil_div
 
 # Fields whose reason does not depend on the decision.
@@ -49,9 +50,10 @@ def blocked_reasons(
         "pack": f"a panel of B serves {_count(tiles, 'tile')} of rows",
         "none": f"{_count(tiles, 'tile')} of rows and a B of this size do not pay for packing it",
     }
+    needed = registers_of(rows, vectors)
     return {
         "form": "forced" if forced else forms[tiling.form or "normal"],
-        "mr": f"{rows} x {_count(vectors, 'vector')}: {(rows + 1) * vectors + 1} of {cpu.vector_registers} registers",
+        "mr": f"{rows} x {_count(vectors, 'vector')}: {needed} of {cpu.vector_registers} registers",
         "nr": f"{_count(vectors, 'vector')} of {tiling.lanes} lanes, {engine.name}",
         "lanes": f"{cpu.vector_bits}-bit registers of {engine.acc}",
         "keep": f"of {_count(rows, 'row')}, those read where they lie; up to {cpu.priority_ratio:.0%} of {ways} ways "

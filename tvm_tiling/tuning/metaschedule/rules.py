@@ -17,9 +17,8 @@ from ...decide.cuts.record import Value
 from ...errors import HardwareError
 from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of
-from ...schedules.conv_stride_fold import FoldStrides
-from ...schedules.conv_width_fold import FoldWidth
-from ...schedules.product_primitives import Partition, SplitK
+from ...schedules.fold_rules import FoldStrides, FoldWidth
+from ...schedules.product_rules import Partition, SplitK
 from .annotation import PICK, SPACE, described, root_annotations
 from .mutators import MutateCut
 from .operator_space import space_if_served

@@ -1,4 +1,14 @@
-"""W-fold as a rewriting of TIR: neighbours along W fill the row that few channels leave empty.
+"""Stride-fold and W-fold of a convolution as moves of TVM's primitives, which a trace replays.
+
+A stride along W moves into channels, so that a convolution of stride 1 is left:
+
+    image   [n, h, w, c]    ->  [n, h, w // sw, (w % sw) * C + c]
+    kernel  [co, kh, kw, c] ->  [co, kh, kw // sw, (kw % sw) * C + c]
+
+The image is folded where it is padded, so that one pass writes both the border and the fold; an image without border,
+or one that others read too, is copied once. Columns up to a multiple of sw are zeros in image and kernel.
+
+Neighbours along W fill the row that few channels leave empty:
 
     image   [n, h, w, c]    ->  [n, h, w // ws, c // pci, (w % ws) * pci + c % pci]
     kernel  [co, kh, kw, c] ->  [co, kh, kw, c // pci, c % pci]
@@ -10,15 +20,51 @@ dropped on the way out. Only a stride of 1 along W folds; a larger one is folded
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from tvm import s_tir
-from tvm.ir.utils import derived_object
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 from tvm.s_tir.schedule import SBlockRV
 
 from ..errors import UnsupportedOperator
-from ..lowering.conv_block import Fold, checked_weights, conv_block
-from .conv_stride_fold import fold_strides
+from .conv_block import Fold, checked_weights, conv_block
+
+
+def fold_strides(sch: s_tir.Schedule, block: SBlockRV, weights: str = "plain") -> SBlockRV:
+    """Fold the stride along W of the convolution `block` into channels; a stride of 1 is left as it is.
+
+    Its iterators become (n, y, x, co, kh, kw', c') of stride 1 along W, of extents ceil(kw/sw) and sw*c. `weights`
+    "plain" folds the kernels in a block of their own, which depends on them alone and may be evaluated once; "folded"
+    expects the parameter in folded layout, with zeros where the kernel has no tap. Where there are such zeros TVM notes
+    them as an assumption, behind which it refuses moves such as compute_at: fold last then.
+
+    Only recorded instructions are used, so that a trace replays them. UnsupportedOperator for what is not the block of
+    a convolution of NHWC images in one group, and for a kernel dilated along W. Source: page 05.
+    """
+    checked_weights(weights)
+    conv = conv_block(sch, block)
+    sw, channels = conv.stride[1], conv.extent["c"]
+    if sw == 1:
+        return block
+    if conv.dilation[1] > 1:
+        raise UnsupportedOperator(
+            f"block {sch.get(block).name_hint!r}: stride {sw} along W with kernels dilated by {conv.dilation[1]}; "
+            "accepted: kernels without dilation along W, such as the dilated one with its zeros"
+        )
+    conv.fold(
+        Fold(
+            multiples={"kw": sw},
+            split={"kw": (lambda at: at["kw"] // sw,), "c": (lambda at: at["kw"] % sw * channels + at["c"],)},
+            join=lambda piece: {
+                **{axis: parts[0] for axis, parts in piece.items()},
+                "kw": piece["kw"][0] * sw + piece["c"][0] // channels,
+                "c": piece["c"][0] % channels,
+            },
+            image=(lambda n, h, w, c: (n, h, w // sw, w % sw * channels + c),),
+        ),
+        weights,
+    )
+    return block
 
 
 def fold_width(sch: s_tir.Schedule, block: SBlockRV, pci: int, ws: int, weights: str = "plain") -> SBlockRV:
@@ -43,7 +89,7 @@ def fold_width(sch: s_tir.Schedule, block: SBlockRV, pci: int, ws: int, weights:
     # Points beyond the output's last read columns that the padded image may not have.
     needed = -(-conv.extent["x"] // ws) * ws + (conv.extent["kw"] - 1) * conv.dilation[1]
     longer = -(-needed // ws) * ws
-    image = [
+    image: list[Callable[..., Sequence[Any]]] = [
         lambda n, h, w, c: (n, h, w, c // pci, c % pci),
         lambda n, h, w, block, c: (n, h, w // ws, block, w % ws * pci + c),
     ]
@@ -70,35 +116,3 @@ def fold_width(sch: s_tir.Schedule, block: SBlockRV, pci: int, ws: int, weights:
         weights,
     )
     return block
-
-
-@derived_object
-class FoldWidth(PyScheduleRule):
-    """Adds to the space of each convolution the one with strides and width folded, rows being `row` elements long.
-
-    The block of channels is the largest power of two up to `row` that pads the folded channels least.
-    """
-
-    def __init__(self, row: int = 16) -> None:
-        self.row = row
-
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        pass
-
-    def apply(self, sch: s_tir.Schedule, block: SBlockRV) -> list[s_tir.Schedule]:
-        other = sch.copy()
-        try:
-            fold_strides(other, block)
-            pci = self.block_of_channels(conv_block(other, block).extent["c"])
-            fold_width(other, block, pci, self.row // pci)
-        except UnsupportedOperator:
-            return [sch]
-        return [sch, other]
-
-    def block_of_channels(self, channels: int) -> int:
-        """The largest power of two up to a row that pads `channels` least."""
-        sizes = [1 << i for i in range(self.row.bit_length()) if 1 << i <= self.row]
-        return min(sizes, key=lambda size: (-channels % size, -size))
-
-    def clone(self) -> FoldWidth:
-        return FoldWidth(self.row)

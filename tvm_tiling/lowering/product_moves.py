@@ -1,6 +1,6 @@
-"""Moves of matrix multiplications in plain schedules: K split by rfactor, partitions by split and reorder (page 01).
+"""Moves of matrix multiplications by TVM's primitives: K split by rfactor, partitions by split and reorder (page 01).
 
-They are recorded in the trace, for schedules by hand and, as rules, for MetaSchedule's spaces.
+They are recorded in the trace, for schedules by hand, by primitives, and in MetaSchedule's spaces.
 """
 
 from __future__ import annotations
@@ -8,19 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import s_tir, tirx
-from tvm.ir.utils import derived_object
-from tvm.s_tir.meta_schedule import TuneContext
-from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..decide.known import tiling_for
-from ..decide.options import Options
-from ..decide.tiling import GemmTiling
-from ..errors import TilingError, UnsupportedOperator
-from ..hardware.description import Hardware
-from ..match import GemmProgram, match
+from ..errors import UnsupportedOperator
 from ..match.access import variables
-from .cpu import around_product
 
 
 @dataclass(frozen=True)
@@ -112,66 +103,3 @@ def partition(
     ordered = [*(loops[place] for place in axes.batch), *outer, over[axes.k], *inside.values()]
     sch.reorder(*ordered)
     return ordered
-
-
-def _decided(sch: s_tir.Schedule, block: SBlockRV, hardware: Hardware) -> GemmTiling | None:
-    """The decision for the only function of a schedule where `block` is its matrix multiplication, else None."""
-    functions = [(g.name_hint, f) for g, f in sch.mod.functions.items() if isinstance(f, tirx.PrimFunc)]
-    try:
-        product_axes(sch, block)
-        ((name, func),) = functions
-        program = match(func, name)
-        if not isinstance(program, GemmProgram):
-            return None
-        tiling = tiling_for(program.workload, hardware, Options(), around_product(program, False))
-    except (TilingError, ValueError):
-        return None
-    return tiling if isinstance(tiling, GemmTiling) else None
-
-
-@derived_object
-class SplitK(PyScheduleRule):
-    """Adds to the space of each matrix multiplication whose decision shares K among cores the one with K split so."""
-
-    def __init__(self, hardware: Hardware) -> None:
-        self.hardware = hardware
-
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        pass
-
-    def apply(self, sch: s_tir.Schedule, block: SBlockRV) -> list[s_tir.Schedule]:
-        tiling = _decided(sch, block, self.hardware)
-        if tiling is None or (tiling.threads_k or 1) == 1:
-            return [sch]
-        other = sch.copy()
-        try:
-            split_k(other, block, tiling.threads_k or 1)
-        except UnsupportedOperator:
-            return [sch]
-        return [sch, other]
-
-    def clone(self) -> SplitK:
-        return SplitK(self.hardware)
-
-
-@derived_object
-class Partition(PyScheduleRule):
-    """Adds to the space of each matrix multiplication the one in the partitions of its decision."""
-
-    def __init__(self, hardware: Hardware) -> None:
-        self.hardware = hardware
-
-    def _initialize_with_tune_context(self, context: TuneContext) -> None:
-        pass
-
-    def apply(self, sch: s_tir.Schedule, block: SBlockRV) -> list[s_tir.Schedule]:
-        tiling = _decided(sch, block, self.hardware)
-        if tiling is None:
-            return [sch]
-        other = sch.copy()
-        sizes = (tiling.partition_m, tiling.partition_n, tiling.partition_k)
-        partition(other, block, *sizes, order=tiling.outer_order)
-        return [sch, other]
-
-    def clone(self) -> Partition:
-        return Partition(self.hardware)
