@@ -121,7 +121,7 @@ def program_bytes() -> bytes:
     import tempfile
 
     import tvm_tiling as tt
-    from tvm_tiling.accel.plain_operator import workload_program
+    from tvm_tiling.accel.workload_program import workload_program
 
     workload = tt.GemmWorkload(m=32, n=32, k=32, dtype="int8")
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from pathlib import Path
 from svg import Drawing, plot
 
 import tvm_tiling as tt
-from tvm_tiling.accel.plain_operator import workload_program
+from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.tuning.shapes.boundary import TOLERANCE
 
 MACHINE = tt.Hardware.load(Path(__file__).parents[2] / "benchmarks" / "roomy.toml")

@@ -9,7 +9,8 @@ from operators import random_inputs
 
 import tvm_tiling as tt
 from tvm_tiling.accel.functional.run import run
-from tvm_tiling.accel.plain_operator import plain_operator, workload_program
+from tvm_tiling.accel.plain_operator import plain_operator
+from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.match import match
 
 SIZES = {"n": 2, "h": 9, "w": 18, "ci": 8, "co": 12, "kh": 3, "kw": 2, "dtype": "int8"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.accel.plain_operator import workload_program
 from tvm_tiling.accel.timing.simulate import simulate
+from tvm_tiling.accel.workload_program import workload_program
 
 
 def test_cycles_on_dla3_are_linear_down_to_a_boundary_and_not_below():

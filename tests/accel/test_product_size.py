@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.accel.plain_operator import workload_program
 from tvm_tiling.accel.timing.simulate import simulate
+from tvm_tiling.accel.workload_program import workload_program
 
 N = K = 256
 

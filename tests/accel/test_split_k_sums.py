@@ -12,10 +12,10 @@ from tvm import s_tir, te
 import tvm_tiling as tt
 from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.instructions.table import Opcode, marked, multiplies
-from tvm_tiling.accel.plain_operator import workload_program
 from tvm_tiling.accel.program.isa import Flag
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
+from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.lowering.accel.moves import on_engine
 from tvm_tiling.workload import GemmWorkload
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_tiling.accel.plain_operator import workload_program
 from tvm_tiling.accel.timing.simulate import simulate
+from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import GemmWorkload
 

@@ -12,8 +12,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.support import cc
 
 import tvm_tiling as tt
-from tvm_tiling.accel.plain_operator import workload_program
 from tvm_tiling.accel.timing.simulate import simulate
+from tvm_tiling.accel.workload_program import workload_program
 from tvm_tiling.tuning.metaschedule.local_builder import build
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
 from tvm_tiling.tuning.metaschedule.rules import sample

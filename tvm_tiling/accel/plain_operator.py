@@ -7,15 +7,10 @@ from typing import Any
 
 from tvm import te, tirx
 
-from ..decide.cuts.record import Cut
 from ..decide.epilogue import BIAS, CLIP, CLIPPED_AT, RELU, RESIDUAL, steps_of
 from ..errors import UnsupportedOperator
-from ..hardware.description import Hardware
-from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
 from .plain_convolution import plain_convolution
-from .program.program import Program
-from .record.function import record
 
 
 def plain_operator(workload: GemmWorkload | ConvWorkload, epilogue: str = "") -> tirx.PrimFunc:
@@ -31,14 +26,6 @@ def plain_operator(workload: GemmWorkload | ConvWorkload, epilogue: str = "") ->
     added, stored = _behind(result, steps, column)
     func: tirx.PrimFunc = te.create_prim_func([*inputs, *added, stored])
     return func
-
-
-def workload_program(
-    workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, cut: Cut | None = None, epilogue: str = ""
-) -> Program:
-    """The program of `tiling_schedule` for a product or a convolution, cut as `cut` says where one is given.
-    UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
-    return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, cut=cut).mod, hardware)
 
 
 def _dense_product(workload: GemmWorkload) -> tuple[list[te.Tensor], te.Tensor]:

@@ -71,7 +71,7 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
         return _layers(name, workload, hardware)
 
     def record(machine: Hardware) -> Program:
-        from ..accel.plain_operator import workload_program  # brings TVM
+        from ..accel.workload_program import workload_program  # brings TVM
 
         return workload_program(workload, machine)
 

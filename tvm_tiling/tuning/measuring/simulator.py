@@ -29,8 +29,8 @@ class SimulatorMeasurer:
 
     @staticmethod
     def _simulated(job: Job) -> tuple[int, float]:
-        from ...accel.plain_operator import workload_program  # brings TVM
         from ...accel.timing.simulate import simulate
+        from ...accel.workload_program import workload_program  # brings TVM
 
         report = simulate(workload_program(job.workload, job.hardware, cut=job.cut, epilogue=job.epilogue))
         return report.cycles, report.energy_pj

@@ -1,0 +1,20 @@
+"""The program of a workload, from its reference implementation: what databases and simulations measure. It is a file of
+its own because processes that build kernels for a CPU need the reference implementation alone."""
+
+from __future__ import annotations
+
+from ..decide.cuts.record import Cut
+from ..hardware.description import Hardware
+from ..schedule import tiling_schedule
+from ..workload import ConvWorkload, GemmWorkload
+from .plain_operator import plain_operator
+from .program.program import Program
+from .record.function import record
+
+
+def workload_program(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, cut: Cut | None = None, epilogue: str = ""
+) -> Program:
+    """The program of `tiling_schedule` for a product or a convolution, cut as `cut` says where one is given.
+    UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
+    return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, cut=cut).mod, hardware)
