@@ -58,6 +58,9 @@ class KernelCosts:
     copied_element: float = _measured(1.5, "cycles", "the same for one element, where channels are less than a vector")
     scattered_element: float = _measured(1.5, "cycles", "to write an element of an output of channels apart")
     gathered_lane: float = _measured(0.4, "cycles", "of a lane of a vector whose lanes are apart in memory")
+    spread_element: float = _measured(
+        4.0, "cycles", "of a weight that W-fold packs while it runs: 2.4 million in 4 to 5 ms, output channels adjacent"
+    )
     shuffle: float = _measured(1.0, "cycles", "of a shuffle of two vectors")
     unaligned_loads: float = _measured(2.0, "factor", "loads that a vector across two lines takes, mean over places")
     straddling_bytes: float = _measured(1.5, "factor", "bytes that arrive for vectors that straddle two lines")

@@ -61,18 +61,29 @@ class FoldPanels:
         return T.reinterpret(f"{self.engine.word}x{lanes}", packed[T.ramp(at, 1, self.row)])
 
     def pack(self, packed: tirx.Var) -> None:
-        """Write all weights, a parallel task a panel."""
-        rows = self.rows
-        with T.parallel(0, self.count) as panel, T.serial(0, self.channels) as q:
-            base = self.offset(panel) + q * self.row
-            with T.grid(rows.h.taps, rows.w.taps, rows.bci, rows.pci) as (kh, kw, block, c), named("pack_w"):
-                value = self.weight(panel * self.channels + q, kh, kw, block * rows.pci + c)
-                at = base + self.step(kh, kw, block) + c
-                with T.serial(0, rows.ws) as s:
-                    T.buffer_store(packed, value, [at + s * rows.pci])
-            if self.engine.offset:
-                with named("pack_w"):
-                    self._starts(packed, base)
+        """Write all weights in the order that they lie in: tasks of panels, or where output channels are the neighbours
+        in memory, of blocks of taps and channels, each of which reads one piece of memory."""
+        rows, strides = self.rows, self.program.kernel.strides
+        taps, blocks = (rows.h.taps, rows.w.taps, rows.bci), rows.w.taps * rows.bci
+        if strides is not None and strides[0] < strides[-1]:
+            with T.parallel(0, rows.steps) as step:
+                kh, kw = tirx.floordiv(step, blocks), tirx.floordiv(tirx.floormod(step, blocks), rows.bci)
+                with T.grid(rows.pci, self.count, self.channels) as (c, panel, q), named("pack_w"):
+                    self._spread(packed, panel, q, kh, kw, tirx.floormod(step, rows.bci), c)
+        else:
+            with T.parallel(0, self.count) as panel, T.grid(self.channels, *taps, rows.pci) as at, named("pack_w"):
+                q, kh, kw, block, c = at
+                self._spread(packed, panel, q, kh, kw, block, c)
+        if self.engine.offset:
+            with T.parallel(0, self.count) as panel, T.serial(0, self.channels) as q, named("pack_w"):
+                self._starts(packed, self.offset(panel) + q * self.row)
+
+    def _spread(self, packed: tirx.Var, panel: Expr, q: Expr, kh: Expr, kw: Expr, block: Expr, c: Expr) -> None:
+        """Write the weight of a panel's channel q, once for each of the neighbours along W."""
+        value = self.weight(panel * self.channels + q, kh, kw, block * self.rows.pci + c)
+        at = self.offset(panel) + q * self.row + self.step(kh, kw, block) + c
+        with T.serial(0, self.rows.ws) as s:
+            T.buffer_store(packed, value, [at + s * self.rows.pci])
 
     def weight(self, co: Expr, kh: Expr, kw: Expr, c: Expr) -> Expr:
         """The weight of folded channel c under folded tap kw; zero where the kernel has none."""

@@ -195,7 +195,7 @@ class WFoldModel:
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
         found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, my_rows, bands))
         written = 0.0 if self.ahead else weights * panels / (tr * tn)
-        found["packing"] = written / self.plain.element
+        found["packing"] = written / self.plain.element * self.costs.spread_element
         found["handed_over"] = core.handed_over(written) if tr > 1 else 0.0
         results = rows.n * rows.h.points * rows.w.points * share
         found["lines"] = core.shared_lines(results, my_panels * cut.channels, tn)
