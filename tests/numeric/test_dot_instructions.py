@@ -142,6 +142,17 @@ def test_a_kernel_that_links_a_function_is_saved_and_read_as_script(tmp_path):
         np.testing.assert_allclose(out.numpy(), operands.expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("channels", [3, 5, 6])
+def test_what_lies_behind_the_channels_of_a_tap_does_not_count(layout, channels):
+    """Memory behind an input, or that a kernel takes for itself, may hold NaN."""
+    workload = ConvWorkload(**{**CONV, "ci": channels}, dtype="bfloat16", layout=layout)
+    for _ in range(5):
+        poison = [np.full(size, np.nan, np.float32) for size in (1 << 10, 1 << 12, 1 << 14, 1 << 16) for _ in range(40)]
+        del poison
+        check(workload)
+
+
 # Each row's instruction in assembly; multiplying words of 32 bits takes several on x86.
 ASSEMBLY = {
     "aarch64": {"fma": "fmla", "imul": "mla"},

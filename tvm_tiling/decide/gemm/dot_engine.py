@@ -43,7 +43,14 @@ def dot_engine(
             raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: {', '.join(multiplied())}")
     few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not ahead
-    if found.in_place or not (few or form in IN_PLACE_FORMS):
+    if found.in_place or not (few or form in IN_PLACE_FORMS or _reads_beyond(workload, found)):
         return found
     in_place = fastest(cpu, types.a, types.b, types.acc, in_place=True)
     return in_place if in_place is not None and in_place.rate >= 1 else found
+
+
+def _reads_beyond(workload: GemmWorkload | ConvWorkload, found: DotInstruction) -> bool:
+    """Whether the last group of a tap's channels takes what lies behind them, which weights of zero make nothing of
+    unless it is NaN or infinite. Matrix multiplications copy A and fill its last group with zeros."""
+    uneven = isinstance(workload, ConvWorkload) and workload.ci // workload.groups % found.group > 0
+    return uneven and not is_integer(found.a)
