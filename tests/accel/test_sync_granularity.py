@@ -58,8 +58,7 @@ def test_a_small_granularity_costs_instructions_and_a_large_one_overlap():
 
 def test_without_an_epilogue_there_is_nothing_to_synchronise():
     def program(granularity: int):
-        decision = tt.decide(tt.GemmWorkload(m=256, n=256, k=256, dtype="int8"), machine(granularity))
-        return dataclasses.replace(decision.chunks)
+        return tt.decide(tt.GemmWorkload(m=256, n=256, k=256, dtype="int8"), machine(granularity)).chunks
 
     assert program(2) == program(1024)
 

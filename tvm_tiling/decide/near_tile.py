@@ -71,7 +71,7 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, 
     return replace(
         tiling,
         chunks=chunks,
-        reasons=(*tiling.reasons, Reason("chunks", chunks.size, why), _synchronised(chunks.sync_m, "sync_m", vector)),
+        reasons=(*tiling.reasons, Reason("chunks", chunks.size, why), _synchronised(chunks.sync_m, vector)),
     )
 
 
@@ -87,7 +87,7 @@ def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, 
     return ConvPartition(
         blocks=blocks,
         **own,
-        reasons=(*tiling.reasons, Reason("blocks", blocks.size, why), _synchronised(blocks.sync_m, "sync_m", vector)),
+        reasons=(*tiling.reasons, Reason("blocks", blocks.size, why), _synchronised(blocks.sync_m, vector)),
     )
 
 
@@ -111,6 +111,6 @@ def _covered(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> int:
     return blocks_covered(hardware.near_tile.sync_granularity, workload.a_bytes)
 
 
-def _synchronised(value: int, field: str, vector: bool) -> Reason:
+def _synchronised(sync_m: int, vector: bool) -> Reason:
     why = "as much as one synchronisation with the vector engine covers (near_tile.sync_granularity)"
-    return Reason(field, value, why if vector else "nothing is computed behind: a whole tile")
+    return Reason("sync_m", sync_m, why if vector else "nothing is computed behind: a whole tile")

@@ -55,9 +55,9 @@ def serve_results(
     own = [sch.get(loop) for loop in last_loops(sch, results, below(sch, results, part))]
     each = _width(sch.get(results).body.buffer)
     for load in made:
-        varies = loops_of(sch, results, sch.get(load).body.buffer)
-        if all(loop.loop_var in varies or _extent(loop) == 1 for loop in own):
-            each += _width(sch.get(load).body.buffer)
+        buffer = sch.get(load).body.buffer
+        if _one_for_each(own, loops_of(sch, results, buffer)):
+            each += _width(buffer)
     scratch = 4 * room.part * _scratch(sch.get(results).body.value)
     at, versions = whole, 2
     if room.bytes is not None and 2 * each * room.whole + scratch > room.bytes:
@@ -91,11 +91,16 @@ def _pieces_behind(sch: s_tir.Schedule, room: int | None) -> int:
     own = [sch.get(loop) for loop in last_loops(sch, results, count)]
     for buffer in others:
         varies = loops_of(sch, results, buffer)
-        if all(loop.loop_var in varies or _extent(loop) == 1 for loop in own):
+        if _one_for_each(own, varies):
             held += 2 * _width(buffer)
         else:  # it stays while pieces go by
             whole += 2 * _width(buffer) * prod(_extent(loop) for loop in own if loop.loop_var in varies)
     return -(-elements * held // max(1, room - whole))
+
+
+def _one_for_each(loops: Sequence[tirx.For], varies: set[tirx.Var]) -> bool:
+    """Whether an operand that varies with these variables has an element for each turn of the loops."""
+    return all(loop.loop_var in varies or _extent(loop) == 1 for loop in loops)
 
 
 def _extent(loop: tirx.For) -> int:
