@@ -143,7 +143,7 @@ def _stream(sch: s_tir.Schedule, sums: SBlockRV, axes: ProductAxes, extents: Seq
 
 
 def _end(sch: s_tir.Schedule, sums: SBlockRV) -> SBlockRV | None:
-    """The epilogue as one block; None where there is none."""
+    """Inline the blocks behind the sums into one and return it; None if nothing reads the sums."""
     behind = list(sch.get_consumers(sums))
     if not behind:
         return None

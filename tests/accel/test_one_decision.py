@@ -94,7 +94,7 @@ def test_a_recorded_decision_that_is_read_back_gives_the_same_function(op, machi
 
 
 def numbers_in(func: tirx.PrimFunc) -> set[int]:
-    """The whole numbers of a function, and products of two of them: a share of rows is so many register tiles."""
+    """All whole numbers in a function, and products of two: a share of rows is a number of tiles times their height."""
     own = {int(digits) for digits in re.findall(r"\d+", func.without_attr(DECISION).script())}
     return own | {a * b for a in own for b in own if a * b < 1 << 20}
 
