@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
-from tvm_tiling.whole_file import whole_file
+from tvm_tiling.atomic_file import whole_file
 
 from .accel_layers import LAYERS
 from .accel_setting import (

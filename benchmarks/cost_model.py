@@ -30,8 +30,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import Cut
-from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
+from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import machine_record
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.shapes.database import ShapeDatabase

@@ -12,7 +12,7 @@ from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.tuning.measuring.measurer import Job, Measurer
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.entries import Entry
-from tvm_tiling.tuning.shapes.kept_cut import kept_cut
+from tvm_tiling.tuning.shapes.kept_config import kept_cut
 from tvm_tiling.tuning.shapes.key import Workload
 from tvm_tiling.tuning.shapes.matching import Hit
 from tvm_tiling.workload import GemmWorkload

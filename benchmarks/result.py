@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_tiling.plain_text import plain_json
-from tvm_tiling.whole_file import whole_file
+from tvm_tiling.atomic_file import whole_file
 
 from .suite import SuiteError
 

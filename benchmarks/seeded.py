@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.configs.config import Cut
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 from tvm_tiling.runtime.threads import bind_workers, own_core

@@ -16,13 +16,13 @@ from __future__ import annotations
 import tvm
 from tvm import s_tir
 
-from ..decide.conv.cut import ConvBlocks
+from ..decide.conv.conv_blocks import ConvBlocks
 from ..decide.near_tile import with_blocks
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.behind import Room, finished, place_behind
+from ..lowering.accel.place_epilogue import Room, finished, place_behind
 from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
 from ..lowering.accel.moves import Block, LoopRV, last_loops, on_engine
 from ..lowering.prim_func import DECISION, ScheduledOperator

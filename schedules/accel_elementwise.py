@@ -17,8 +17,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ..decide.levels.vector import decide_vector_on_levels
-from ..decide.vector.tiling import VERSIONS, VectorTiling, decide_vector
+from ..decide.levels.level_vector import decide_vector_on_levels
+from ..decide.vector.vector_tiling import VERSIONS, VectorTiling, decide_vector
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine

@@ -19,7 +19,7 @@ from ..decide.near_tile import with_chunks
 from ..decide.tiling import GemmTiling, ProductChunks
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.behind import Room, serve_results
+from ..lowering.accel.place_epilogue import Room, serve_results
 from ..lowering.accel.moves import Block, LoopRV, backward, below, last_loops, on_engine, tiled
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram

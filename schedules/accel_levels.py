@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tvm import s_tir, tirx
 
 from ..decide.known import tiling_for
-from ..decide.levels.gemm import LevelsTiling
+from ..decide.levels.level_gemm import LevelsTiling
 from ..decide.options import Options
 from ..decide.surroundings import Surroundings
 from ..errors import HardwareError

@@ -19,7 +19,7 @@ from itertools import pairwise
 import tvm
 from tvm import s_tir
 
-from ..decide.levels.gemm import LevelCut, LevelsTiling
+from ..decide.levels.level_gemm import LevelCut, LevelsTiling
 from ..decide.options import Options
 from ..hardware.description import Hardware
 from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form

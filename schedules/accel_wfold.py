@@ -21,7 +21,7 @@ import tvm
 from tvm import s_tir
 
 from ..decide.conv.stride_fold import StrideFold
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.fold.wfold import product_as_convolution
 from ..decide.gemm.traffic import ceil_div
 from ..decide.known import tiling_for
@@ -29,7 +29,7 @@ from ..decide.options import Options
 from ..decide.surroundings import Surroundings
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.behind import Room, finished, place_behind
+from ..lowering.accel.place_epilogue import Room, finished, place_behind
 from ..lowering.accel.fold import MOVES_IN_PLACE, bring_image
 from ..lowering.accel.image import (
     ConvOperands,

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
-from ..decide.vector.tiling import VERSIONS
+from ..decide.vector.vector_tiling import VERSIONS
 from ..decide.vector.window import Windows, WindowTiling, decide_windows
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware

@@ -23,7 +23,7 @@ from ..decide.gemm.dot_engine import dot_engine
 from ..decide.vector.attention import AttentionTiling, RegisterTile, decide_attention
 from ..decide.vector.elementwise import ElementwiseTiling
 from ..hardware.description import Cpu
-from ..lowering.nest import by_edge, share
+from ..lowering.loops import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
 from ..lowering.registers import small_buffer
@@ -32,7 +32,7 @@ from ..lowering.vector_statement import Resolve, resolved
 from ..match.attention import AttentionProgram, Operand, attention_of
 from ..match.stages import StagedProgram
 from ..workload import GemmWorkload
-from .row_nest import RowNest, Strip
+from .row_emitter import RowNest, Strip
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int

@@ -19,7 +19,7 @@ from dataclasses import replace
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.known import tiling_for
 from ..decide.options import Options
 from ..decide.tiling import Decision, GemmTiling
@@ -29,7 +29,7 @@ from ..lowering.conv_block import AXES, conv_block
 from ..lowering.prim_func import DECISION
 from ..lowering.product_moves import ProductAxes, product_axes, split_k
 from ..match import ConvProgram, GemmProgram, epilogue_of, match
-from .cpu import around_conv, around_product
+from .cpu_schedule import around_conv, around_product
 
 # The smaller tile that divides an extent is taken from this part of the decided one on.
 NEAR = 0.6

@@ -6,7 +6,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import shapes_of
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.prim_func import PackedNest

@@ -28,13 +28,13 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import ConvShape
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.dot import packed_a
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.named_blocks import named
-from ..lowering.nest import by_edge, origin, share, when
+from ..lowering.loops import by_edge, origin, share, when
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.fold.folded_rows import FoldedRows
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import dot
@@ -29,7 +29,7 @@ from ..lowering.fold_band import FoldBand
 from ..lowering.fold_panels import FoldPanels
 from ..lowering.lane_sums import Piece, lane_sums
 from ..lowering.named_blocks import named
-from ..lowering.nest import by_edge, share
+from ..lowering.loops import by_edge, share
 from ..lowering.registers import registers
 from ..match import ConvProgram
 

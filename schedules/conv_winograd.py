@@ -30,7 +30,7 @@ from ..decide.conv.winograd import WinogradTiling, summed_blocks
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import FMA_FLOAT32
 from ..lowering.named_blocks import named
-from ..lowering.nest import by_edge, share, when
+from ..lowering.loops import by_edge, share, when
 from ..lowering.register_tile import (
     TileShape,
     accumulators,

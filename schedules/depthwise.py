@@ -20,12 +20,12 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import ConvShape, shapes_of
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
 from ..lowering.depthwise_weights import DepthwiseWeights
 from ..lowering.named_blocks import named
-from ..lowering.nest import share, when
+from ..lowering.loops import share, when
 from ..lowering.taps import Tile, Tiles
 from ..match import ConvProgram
 

@@ -22,7 +22,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.vector.elementwise import ElementwiseTiling, decide_elementwise, shared_axis
 from ..hardware.description import Cpu
-from ..lowering.nest import share
+from ..lowering.loops import share
 from ..lowering.registers import register
 from ..lowering.staged_func import work_of, write_stages
 from ..lowering.transpose import transpose

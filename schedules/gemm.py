@@ -27,7 +27,7 @@ from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
 from ..lowering.named_blocks import named
-from ..lowering.nest import by_edge, share, when
+from ..lowering.loops import by_edge, share, when
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results

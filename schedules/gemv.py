@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.named_blocks import named
-from ..lowering.nest import share, when
+from ..lowering.loops import share, when
 from ..lowering.registers import register, registers
 from ..match import GemmProgram
 

@@ -15,7 +15,7 @@ from ..errors import TilingError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..lowering.product_moves import partition, product_axes, split_k
 from ..match import GemmProgram, match
-from .cpu import around_product
+from .cpu_schedule import around_product
 
 
 def _decided(sch: s_tir.Schedule, block: SBlockRV, hardware: Hardware) -> GemmTiling | None:

@@ -26,7 +26,7 @@ from ..match.row_buffer import fits_a_strip
 from ..match.row_group import RowGroup, row_groups
 from ..match.stages import StagedProgram
 from .elementwise import ElementwiseNest
-from .row_nest import RowNest
+from .row_emitter import RowNest
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc:

@@ -24,7 +24,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
 from ..hardware.description import Cpu
 from ..lowering.gate_math import Value, falling, rising
-from ..lowering.nest import by_edge, share
+from ..lowering.loops import by_edge, share
 from ..lowering.prefetch import LINE as LINE_BYTES
 from ..lowering.prefetch import ask
 from ..lowering.prim_func import ScheduledOperator, write_function

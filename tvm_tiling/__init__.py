@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .decide.conv.stride_fold import StrideFold
-from .decide.conv.tiling import Candidate, ConvTiling
+from .decide.conv.conv_tiling import Candidate, ConvTiling
 from .decide.decide import decide
 from .decide.gemm.cache_conflict import is_bad_leading_dimension
 from .decide.gemm.microkernel import Microkernel, microkernel
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .accel.recurrent.tasks import Task
     from .accel.report.report import SimReport
     from .accel.timing.simulate import simulate
-    from .decide.cuts.cut import Cut, cut_of
-    from .decide.cuts.neighbourhood import neighbourhood
+    from .decide.configs.config import Cut, cut_of
+    from .decide.configs.neighbourhood import neighbourhood
     from .lowering.fold_moves import fold_strides, fold_width
     from .lowering.product_moves import partition, split_k
     from .model.compile import compile_model as compile
@@ -62,7 +62,7 @@ __version__ = "0.1.0"
 # Names imported on first use, because they bring TVM or NumPy with them: where they are, and their names there.
 _ON_FIRST_USE = {
     "ApplyTiling": (".schedule", "ApplyTiling"),
-    "Cut": (".decide.cuts.cut", "Cut"),
+    "Cut": (".decide.configs.config", "Cut"),
     "Executable": (".model.executable", "Executable"),
     "PackedOperator": (".schedule", "PackedOperator"),
     "compile": (".model.compile", "compile_model"),
@@ -72,13 +72,13 @@ _ON_FIRST_USE = {
     "SimReport": (".accel.report.report", "SimReport"),
     "Task": (".accel.recurrent.tasks", "Task"),
     "TaskReport": (".accel.recurrent.task_report", "TaskReport"),
-    "cut_of": (".decide.cuts.cut", "cut_of"),
+    "cut_of": (".decide.configs.config", "cut_of"),
     "fold_strides": (".lowering.fold_moves", "fold_strides"),
     "fold_width": (".lowering.fold_moves", "fold_width"),
     "llvm_target": (".schedule", "llvm_target"),
     "load": (".model.load", "load"),
     "local_builder": (".tuning.metaschedule.local_builder", "local_builder"),
-    "neighbourhood": (".decide.cuts.neighbourhood", "neighbourhood"),
+    "neighbourhood": (".decide.configs.neighbourhood", "neighbourhood"),
     "packed_operator": (".schedule", "packed_operator"),
     "partition": (".lowering.product_moves", "partition"),
     "primitive_rules": (".tuning.metaschedule.rules", "primitive_rules"),
@@ -177,7 +177,7 @@ def _register_pipeline() -> None:
     if "tvm" in sys.modules:
         importlib.import_module(".runtime.interrupt", __name__).register()
         importlib.import_module(".model.relax_pipeline", __name__).register()
-        importlib.import_module(".tuning.metaschedule.lower_cuts", __name__).register()
+        importlib.import_module(".tuning.metaschedule.lower_configs", __name__).register()
 
 
 _register_pipeline()

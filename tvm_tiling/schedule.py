@@ -11,7 +11,7 @@ from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
 
 from .decide.conv.winograd import TOLERANCE
-from .decide.cuts.cut import Cut
+from .decide.configs.config import Cut
 from .decide.fold.wfold import Mode
 from .decide.options import CutSource, Options
 from .decide.recorded import read_decision
@@ -25,7 +25,7 @@ from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
 from .runtime import first_kernel
 from .schedules.by_primitives import schedule_by_primitives
-from .schedules.cpu import schedule_conv, schedule_product
+from .schedules.cpu_schedule import schedule_conv, schedule_product
 from .target import Target, hardware_of, this_cpu
 
 __all__ = [

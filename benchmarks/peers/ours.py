@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

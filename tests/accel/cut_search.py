@@ -21,8 +21,8 @@ from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.conv.block_time import BlockTimes, Columns, ConvFacts
 from tvm_tiling.decide.conv.blocks import blocks_at
-from tvm_tiling.decide.conv.cut import ConvBlocks
-from tvm_tiling.decide.conv.walk import walked_cycles
+from tvm_tiling.decide.conv.conv_blocks import ConvBlocks
+from tvm_tiling.decide.conv.instruction_times import walked_cycles
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.tiling import GemmTiling
 from tvm_tiling.lowering.accel.image import plain_form

@@ -13,8 +13,8 @@ from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
-from tvm_tiling.decide.cuts.cut import Cut, cut_of, tiling_of
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.config import Cut, cut_of, tiling_of
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.decide.decide import decide
 from tvm_tiling.errors import DatabaseError, HardwareError
 from tvm_tiling.hardware.description import Hardware

@@ -10,7 +10,7 @@ from operators import product, simulated
 import tvm_tiling as tt
 from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.timing.simulate import simulate
-from tvm_tiling.decide.gemm.time import ProductEngines
+from tvm_tiling.decide.gemm.product_time import ProductEngines
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.gemm.unsplit import unsplit_walk
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import run
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.configs.config import Cut
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.measuring.measurer import Measured
 

@@ -14,7 +14,7 @@ from command_line import run
 import tvm_tiling as tt
 from tvm_tiling.cli import bench_model
 from tvm_tiling.cli.model_options import OpenSizes
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.errors import WorkloadError
 
 onnx = pytest.importorskip("onnx")

@@ -7,11 +7,11 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator
 
-from tvm_tiling.decide.levels.conv import best_of, level_convolutions
-from tvm_tiling.decide.levels.gemm import level_product
-from tvm_tiling.decide.levels.model import Blocks, LevelProduct
+from tvm_tiling.decide.levels.level_conv import best_of, level_convolutions
+from tvm_tiling.decide.levels.level_gemm import level_product
+from tvm_tiling.decide.levels.level_model import Blocks, LevelProduct
 from tvm_tiling.decide.levels.search import best_blocks
-from tvm_tiling.decide.levels.time import times
+from tvm_tiling.decide.levels.level_time import times
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Level, Memory
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from tvm_tiling.decide.cuts.blocked import blocked_product
-from tvm_tiling.decide.cuts.cut import rule_for
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.blocked_configs import blocked_product
+from tvm_tiling.decide.configs.config import rule_for
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

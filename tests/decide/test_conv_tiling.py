@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tvm_tiling.decide.conv.tiling import Candidate, ConvTiling
+from tvm_tiling.decide.conv.conv_tiling import Candidate, ConvTiling
 from tvm_tiling.decide.tiling import Reason
 
 COMPARED = (Candidate("direct", 2.5e-4, "weights from the second cache"), Candidate("wfold", None, "64 channels"))

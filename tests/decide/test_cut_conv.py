@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.conv.cpu import FORMS, Source, decide_conv_on_cpu
-from tvm_tiling.decide.cuts.cut import Cut, cut_of, rules_for, tiling_of
+from tvm_tiling.decide.conv.cpu_conv import FORMS, Source, decide_conv_on_cpu
+from tvm_tiling.decide.configs.config import Cut, cut_of, rules_for, tiling_of
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import DatabaseError, HardwareError, TilingError, UnsupportedOperator
 from tvm_tiling.hardware.description import Hardware

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.cuts.cut import Cut, cut_of, tiling_of
-from tvm_tiling.decide.cuts.gemm import BlockedCuts
-from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.configs.config import Cut, cut_of, tiling_of
+from tvm_tiling.decide.configs.gemm_configs import BlockedCuts
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import DatabaseError, HardwareError
 from tvm_tiling.hardware.description import Hardware

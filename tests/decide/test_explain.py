@@ -11,14 +11,14 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import tiling_of
-from tvm_tiling.decide.gemm.cpu import decide_on_cpu
-from tvm_tiling.decide.levels.vector import decide_vector_on_levels
+from tvm_tiling.decide.configs.config import tiling_of
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
+from tvm_tiling.decide.levels.level_vector import decide_vector_on_levels
 from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.decide.tiling import Decision
 from tvm_tiling.decide.vector.attention import AttentionShape, decide_attention
 from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise
-from tvm_tiling.decide.vector.tiling import decide_vector
+from tvm_tiling.decide.vector.vector_tiling import decide_vector
 from tvm_tiling.decide.vector.window import Windows, decide_windows
 from tvm_tiling.hardware.machine import Machine
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tvm_tiling as tt
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
-from tvm_tiling.decide.gemm.cost import CpuCut, CpuModel
-from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.gemm.gemm_cost import CpuCut, CpuModel
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from tvm_tiling import Cut, DatabaseError, GemmWorkload, Hardware
-from tvm_tiling.decide.cuts.cut import Surroundings
+from tvm_tiling.decide.configs.config import Surroundings
 from tvm_tiling.decide.known import known_tiling
 from tvm_tiling.decide.options import Options
 

@@ -12,8 +12,8 @@ import pytest
 from level_cuts import compared, compared_convolutions, every_cut, random_case, walked_loads
 
 import tvm_tiling as tt
-from tvm_tiling.decide.levels.gemm import decide_levels, level_product
-from tvm_tiling.decide.levels.model import traffic_of
+from tvm_tiling.decide.levels.level_gemm import decide_levels, level_product
+from tvm_tiling.decide.levels.level_model import traffic_of
 from tvm_tiling.decide.levels.search import best_blocks
 from tvm_tiling.hardware.memory import Level
 

@@ -11,10 +11,10 @@ from test_cut_conv import convolutions
 from test_cut_gemm import products
 
 import tvm_tiling as tt
-from tvm_tiling.decide.conv.cpu import decide_conv_on_cpu
-from tvm_tiling.decide.cuts.cut import cut_of, rules_for, tiling_of
-from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood, settled
-from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.conv.cpu_conv import decide_conv_on_cpu
+from tvm_tiling.decide.configs.config import cut_of, rules_for, tiling_of
+from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood, settled
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.gemm.cost import CpuCut, CpuModel
-from tvm_tiling.decide.gemm.cpu import decide_on_cpu
+from tvm_tiling.decide.gemm.gemm_cost import CpuCut, CpuModel
+from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.hardware.machine import Machine

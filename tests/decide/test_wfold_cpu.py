@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tvm_tiling import ConvWorkload, Hardware, UnsupportedOperator
-from tvm_tiling.decide.conv.cpu import decide_conv_on_cpu
-from tvm_tiling.decide.conv.tiling import ConvTiling
-from tvm_tiling.decide.fold.cpu import decide_wfold_cpu
+from tvm_tiling.decide.conv.cpu_conv import decide_conv_on_cpu
+from tvm_tiling.decide.conv.conv_tiling import ConvTiling
+from tvm_tiling.decide.fold.cpu_wfold import decide_wfold_cpu
 from tvm_tiling.decide.fold.folded_rows import FoldedRows
 from tvm_tiling.errors import WorkloadError
 from tvm_tiling.hardware.description import Cache, Cpu

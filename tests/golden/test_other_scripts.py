@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tvm import te, tirx, topi
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 import tvm_tiling as tt
 from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise, shared_axis

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tiling as tt
-from tvm_tiling.runtime.handover import handed_over, spans
+from tvm_tiling.runtime.array_io import handed_over, spans
 
 SHAPE = (6, 16)
 WEIGHT = np.arange(96, dtype="float32").reshape(SHAPE)

@@ -8,8 +8,8 @@ from networks import Network, conv_bn_relu, default
 from tvm import relax
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import Cut
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 SHAPE = (1, 3, 13, 13)

@@ -20,7 +20,7 @@ import tvm_tiling as tt
 from tvm_tiling import whole_file as module
 from tvm_tiling.accel.report.trace import write_events
 from tvm_tiling.cli import main
-from tvm_tiling.whole_file import refuse_unwritable, whole_file
+from tvm_tiling.atomic_file import refuse_unwritable, whole_file
 
 
 def write(path, content=b"new"):

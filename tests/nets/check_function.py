@@ -14,7 +14,7 @@ from choices import Choices
 from magnitudes import holds, magnitude_of, magnitudes
 from tir_functions import Function, draw_function, numbers
 from tvm import te, tirx
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 import tvm_tiling as tt
 from tvm_tiling.errors import TilingError

@@ -8,7 +8,7 @@ import tvm
 from check_function import NotBuilt, check
 from choices import Choices, smaller
 from tvm import te, tirx
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu

@@ -10,7 +10,7 @@ import tvm
 from test_cuts import by_numpy, covering, operands
 
 from tvm_tiling.accel.plain_operator import plain_operator
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_operator
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

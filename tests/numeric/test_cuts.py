@@ -12,8 +12,8 @@ from products import Guarded
 
 import tvm_tiling as tt
 from tvm_tiling.accel.plain_operator import plain_operator
-from tvm_tiling.decide.cuts.cut import Cut, cut_of
-from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
+from tvm_tiling.decide.configs.config import Cut, cut_of
+from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, packed_operator, schedule_operator

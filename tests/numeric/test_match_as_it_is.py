@@ -8,7 +8,7 @@ import tvm
 from products import DTYPES
 from tvm import te, tirx
 from tvm.script import tirx as T  # noqa: N812
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 import tvm_tiling as tt
 from tvm_tiling.errors import UnsupportedOperator

@@ -14,7 +14,7 @@ import tvm
 from products import DTYPES, Guarded
 from tvm import relax, s_tir, te, tirx
 from tvm_tiling.schedules import plain_loops
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 from tvm_tiling.lowering.vector_math import with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, topi
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 from tvm_tiling.schedule import llvm_target, this_cpu
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu

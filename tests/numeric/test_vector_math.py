@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
-from tvm_tiling.schedules.other import schedule_other
+from tvm_tiling.schedules.fallback import schedule_other
 
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu

@@ -16,7 +16,7 @@ from tvm import te, topi
 from tvm_tiling.schedules.conv_wfold import WFoldNest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.fold.cpu import decide_wfold_cpu
+from tvm_tiling.decide.fold.cpu_wfold import decide_wfold_cpu
 from tvm_tiling.decide.fold.folded_rows import FoldedRows
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.lowering.prim_func import write_packed

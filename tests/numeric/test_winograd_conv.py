@@ -11,7 +11,7 @@ from products import Guarded
 from tvm import te, topi
 from tvm_tiling.schedules.conv_winograd import WinogradNest
 
-from tvm_tiling.decide.conv.tiling import ConvTiling
+from tvm_tiling.decide.conv.conv_tiling import ConvTiling
 from tvm_tiling.decide.conv.winograd import WinogradTiling, decide_winograd, predicted_error
 from tvm_tiling.hardware.dot_instructions import FMA_FLOAT32
 from tvm_tiling.lowering.prim_func import ScheduledOperator, write_packed, write_plain

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose operands
 from test_cuts import by_numpy, operands
 
 from tvm_tiling.accel.plain_operator import plain_operator
-from tvm_tiling.decide.cuts.cut import Cut
-from tvm_tiling.decide.cuts.neighbourhood import Space, neighbourhood
+from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_operator
 from tvm_tiling.workload import ConvWorkload, GemmWorkload, WorkloadError
 

@@ -20,7 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 import tvm_tiling as tt
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
-from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.configs.config import Cut
 from tvm_tiling.measure import Side, StopRule, paired
 from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.tuning.metaschedule.annotation import picked, root_annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.configs.config import Cut
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 

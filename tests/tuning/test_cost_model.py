@@ -11,7 +11,7 @@ from tvm import s_tir, te
 
 import tvm_tiling as tt
 from benchmarks.cost_model import pairwise_accuracy, peak_at
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
 from tvm_tiling.tuning.learning.residual import LEAST, Residual, Sample
 from tvm_tiling.tuning.metaschedule.cost_model import UNKNOWN, ScheduleScores

@@ -9,7 +9,7 @@ from tvm import relax, te
 
 import tvm_tiling as tt
 from tvm_tiling.accel.plain_operator import plain_operator
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.decide.epilogue import steps_of
 from tvm_tiling.match import epilogue_of, match
 from tvm_tiling.tuning.measuring.measurer import Job, Measured

@@ -7,7 +7,7 @@ import math
 import pytest
 from shapes import CPU, VTA, conv, gemm
 
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.least_cost import least_cost

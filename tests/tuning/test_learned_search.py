@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.tuning.learning.costs import LearnedCosts
 from tvm_tiling.tuning.learning.past import past_trials
 from tvm_tiling.tuning.measuring.measurer import Job, Measured

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.configs.config import Cut
 from tvm_tiling.tuning.measuring.local import LocalBench, LocalMeasurer
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.operands import Operands

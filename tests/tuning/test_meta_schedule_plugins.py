@@ -11,9 +11,9 @@ import tvm_ffi
 from tvm import s_tir, te, tirx, topi
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.neighbourhood import FORM
+from tvm_tiling.decide.configs.neighbourhood import FORM
 from tvm_tiling.tuning.metaschedule.annotation import PICK, SPACE, picked, plain, root_annotations
-from tvm_tiling.tuning.metaschedule.lower_cuts import lower_cuts
+from tvm_tiling.tuning.metaschedule.lower_configs import lower_cuts
 from tvm_tiling.tuning.metaschedule.mutators import MutateCut
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
 from tvm_tiling.tuning.metaschedule.postprocs import VerifyCut

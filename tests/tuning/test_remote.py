@@ -13,7 +13,7 @@ import time
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.paired_benchmark import Alone, PairedResult
 from tvm_tiling.tuning.measuring.runner import Address, RunnerError

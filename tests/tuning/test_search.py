@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.cut import Cut
+from tvm_tiling.decide.configs.config import Cut
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.search import Search, SearchRules
 

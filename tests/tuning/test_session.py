@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.measuring.runner import RunnerError
 from tvm_tiling.tuning.shapes.database import ShapeDatabase

@@ -5,12 +5,12 @@ from __future__ import annotations
 from shapes import PLAIN, VTA, conv, gemm
 from simulated_shapes import cycles
 
-from tvm_tiling.decide.cuts.cut import Cut, cut_of, tiling_of
+from tvm_tiling.decide.configs.config import Cut, cut_of, tiling_of
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.shapes.candidates import candidates
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.entries import Entry
-from tvm_tiling.tuning.shapes.kept_cut import kept_cut
+from tvm_tiling.tuning.shapes.kept_config import kept_cut
 
 ROOMY = Hardware.neartile(
     buf_a=16384, buf_b=16384, acc_max=65536, bw_a=256, bw_b=256, macs_per_cycle=256, name="sums stay"

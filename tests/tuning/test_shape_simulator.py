@@ -117,7 +117,7 @@ def test_candidates_keep_the_limits_of_the_levels():
 
 def test_what_each_limit_refuses():
     hardware, shape = Hardware.load("dla3"), gemm(512, 512, 512)
-    from tvm_tiling.decide.cuts.cut import Blocks, Cut
+    from tvm_tiling.decide.configs.config import Blocks, Cut
 
     def cut(*blocks):
         named = [

@@ -11,7 +11,7 @@ import pytest
 from tvm import relax, te
 
 import tvm_tiling as tt
-from tvm_tiling.decide.cuts.neighbourhood import neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.decide.epilogue import said
 from tvm_tiling.frontend import load_model
 from tvm_tiling.model.pipeline import decided

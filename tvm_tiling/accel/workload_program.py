@@ -3,7 +3,7 @@ its own because processes that build kernels for a CPU need the reference implem
 
 from __future__ import annotations
 
-from ..decide.cuts.record import Cut
+from ..decide.configs.record import Cut
 from ..hardware.description import Hardware
 from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload

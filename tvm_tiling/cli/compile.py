@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..whole_file import refuse_unwritable
+from ..atomic_file import refuse_unwritable
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of, targets
 from .output import print_json, working
 

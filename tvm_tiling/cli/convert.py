@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from ..errors import ModelFormatError, WorkloadError
-from ..whole_file import refuse_unwritable, whole_file
+from ..atomic_file import refuse_unwritable, whole_file
 from .model_options import SHAPE, OpenSizes
 from .output import print_json, working
 from .table import print_table

@@ -12,7 +12,7 @@ from ..accel.program.file import is_program
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
 from ..plain_text import plain_json
-from ..whole_file import refuse_unwritable
+from ..atomic_file import refuse_unwritable
 from .bench_model import timed_model
 from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened, presets
 from .operator_text import OPERATORS

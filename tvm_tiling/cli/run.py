@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from ..whole_file import refuse_unwritable, whole_file
+from ..atomic_file import refuse_unwritable, whole_file
 from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
 from .output import print_json
 from .table import print_table

@@ -14,7 +14,7 @@ from ..accel.report.sweep import SweepPoint, sweep, sweep_table
 from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.simulation_page import sweep_page
-from ..whole_file import refuse_unwritable
+from ..atomic_file import refuse_unwritable
 from .model_options import presets
 from .output import print_json
 from .simulated import subject_of

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..hardware.description import Hardware
 from ..operand_types import PLAIN, PREPACKED
 from ..workload import ConvWorkload, GemmWorkload
-from .conv.cpu import as_product
+from .conv.cpu_conv import as_product
 
 
 def as_scheduled(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> GemmWorkload | ConvWorkload:

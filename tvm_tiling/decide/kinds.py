@@ -13,22 +13,22 @@ from typing import TypeAlias
 from ..errors import HardwareError
 from ..hardware.description import ENGINES, Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
-from .conv.cpu import decide_conv_on_cpu
-from .conv.tiling import ConvTiling
-from .cuts.conv import DirectCuts, ProductCuts, conv_forms
-from .cuts.depthwise import DepthwiseCuts
-from .cuts.fold import WFoldCuts, WinogradCuts
-from .cuts.gemm import BlockedCuts, StreamCuts
-from .cuts.levels import LevelsCuts
-from .cuts.rule import CutRule, Tiling
-from .cuts.wfold import WFoldMachineCuts
+from .conv.cpu_conv import decide_conv_on_cpu
+from .conv.conv_tiling import ConvTiling
+from .configs.conv_configs import DirectCuts, ProductCuts, conv_forms
+from .configs.depthwise_configs import DepthwiseCuts
+from .configs.fold_configs import WFoldCuts, WinogradCuts
+from .configs.gemm_configs import BlockedCuts, StreamCuts
+from .configs.level_configs import LevelsCuts
+from .configs.rule import CutRule, Tiling
+from .configs.wfold_configs import WFoldMachineCuts
 from .fold.wfold import decide_wfold, product_as_convolution
-from .gemm.cpu import decide_on_cpu
-from .levels.gemm import LevelsTiling, decide_levels, has_levels
+from .gemm.cpu_gemm import decide_on_cpu
+from .levels.level_gemm import LevelsTiling, decide_levels, has_levels
 from .options import Options
 from .rnn.column import RnnTiling, decide_rnn
 from .rnn.column_product import ColumnTiling, decide_column
-from .rnn.cpu import RnnCpuTiling, decide_rnn_on_cpu
+from .rnn.cpu_rnn import RnnCpuTiling, decide_rnn_on_cpu
 from .surroundings import Surroundings
 from .tiling import GemmTiling, Reason
 
@@ -44,7 +44,7 @@ class MachineKind:
 
     `takes` says whether it computes a workload on a machine. `options` names, for each type of workload, the Options
     that `decide` reads: another one that is set is refused. `rules` makes, by the name of the form, the rules of the
-    tilings that an operator can have (cuts/rule.py); None where there is nothing to choose. `complete` adds what a
+    tilings that an operator can have (configs/rule.py); None where there is nothing to choose. `complete` adds what a
     tiling's choices leave to the formulas, where they leave something.
     """
 
@@ -171,7 +171,7 @@ def _decide_near_tile(workload: Workload, hardware: Hardware, options: Options, 
 
 
 def _rules_near_tile(workload: Operator, hardware: Hardware, around: Surroundings) -> Rules:
-    from .cuts.partition import partition_rule
+    from .configs.partition_configs import partition_rule
 
     return {"matrix": lambda: partition_rule(workload, hardware)}
 

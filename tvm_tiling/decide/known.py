@@ -7,7 +7,7 @@ import warnings
 from ..errors import TilingError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .cuts.cut import Tiling, tiling_of
+from .configs.config import Tiling, tiling_of
 from .kinds import decided, kind_of
 from .options import Options
 from .recorded import written_again

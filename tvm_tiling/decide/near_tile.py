@@ -13,7 +13,7 @@ from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .conv.blocks import conv_blocks
-from .conv.cut import ConvBlocks, ConvPartition
+from .conv.conv_blocks import ConvBlocks, ConvPartition
 from .gemm.chunks import product_chunks
 from .gemm.inner_tile import blocks_covered, covered_part
 from .gemm.partition import decide_partition

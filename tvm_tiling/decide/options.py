@@ -9,7 +9,7 @@ from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .conv.winograd import TOLERANCE
-from .cuts.record import Cut
+from .configs.record import Cut
 from .fold.wfold import Mode
 from .gemm.best import Prefer
 from .tiling import Decision

@@ -17,15 +17,15 @@ from ..errors import DatabaseError, HardwareError, TilingError
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..workload import ConvWorkload, GemmWorkload
-from .conv.cut import ConvPartition
-from .conv.tiling import ConvTiling
-from .cuts.cut import cut_of, tiling_of
+from .conv.conv_blocks import ConvPartition
+from .conv.conv_tiling import ConvTiling
+from .configs.config import cut_of, tiling_of
 from .kinds import Decided, decided, kind_of
-from .levels.gemm import LevelsTiling
+from .levels.level_gemm import LevelsTiling
 from .options import Options
 from .rnn.column import RnnTiling
 from .rnn.column_product import ColumnTiling
-from .rnn.cpu import RnnCpuTiling
+from .rnn.cpu_rnn import RnnCpuTiling
 from .surroundings import Surroundings
 from .tiling import Decision, GemmTiling
 

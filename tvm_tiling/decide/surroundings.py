@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .conv.cpu import Source
+from .conv.cpu_conv import Source
 from .conv.winograd import TOLERANCE
 
 

@@ -33,7 +33,7 @@ class Decision:
 
     @property
     def rule(self) -> str | None:
-        """The name of the rule that knows its choices (cuts/cut.py); None where there are none."""
+        """The name of the rule that knows its choices (configs/config.py); None where there are none."""
         return None
 
     def why(self, field: str) -> str:

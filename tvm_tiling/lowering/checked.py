@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from .nest import share, when
+from .loops import share, when
 
 Extent: TypeAlias = int | tirx.Expr
 LEAST_SHARED = 1 << 15  # elements below which threads cost more than they save

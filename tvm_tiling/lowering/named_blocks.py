@@ -22,7 +22,7 @@ from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..match.access import substitute, variables
-from .nest import index_of
+from .loops import index_of
 from .prefetch import is_prefetch
 
 Stmt: TypeAlias = Any

@@ -13,8 +13,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.tiling import ConvTiling
-from ..decide.levels.gemm import LevelsTiling
+from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.levels.level_gemm import LevelsTiling
 from ..decide.rnn.column_product import ColumnTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import Decision, GemmTiling

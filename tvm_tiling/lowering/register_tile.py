@@ -15,7 +15,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
 from .dot import dot
-from .nest import when
+from .loops import when
 from .prefetch import prefetch
 from .registers import registers
 

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.shape import Axis
-from .nest import when
+from .loops import when
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int

@@ -26,10 +26,10 @@ from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..schedule import Options
-from ..whole_file import whole_file
+from ..atomic_file import whole_file
 from .cache_folder import ASKED, SUFFIX, CacheFolder
 from .executable import Executable
-from .known_cuts import KnownCuts
+from .known_configs import KnownCuts
 from .load import load
 from .open_sizes import Setting
 

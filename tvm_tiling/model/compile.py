@@ -22,7 +22,7 @@ from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Kernels, build
 from .cache import CompileCache, model_digest
 from .executable import Executable
-from .known_cuts import KnownCuts, known_cuts
+from .known_configs import KnownCuts, known_cuts
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
 from .passes.constants import Collection

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ..decide.conv.tiling import ConvTiling
+from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
@@ -25,7 +25,7 @@ from ..match import ConvProgram, epilogue_of
 from ..match.recurrent import recurrence_of
 from ..runtime.threads import set_pool
 from ..schedule import Options, llvm_target, schedule_for_weights
-from ..schedules.other import decide_other
+from ..schedules.fallback import decide_other
 from ..schedules.rnn import schedule_recurrence
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_functions

@@ -97,7 +97,7 @@ def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRM
     from tvm import tirx
 
     from ..schedule import schedule_operator
-    from ..schedules.other import schedule_other
+    from ..schedules.fallback import schedule_other
     from .passes.fuse import fused_operators
     from .passes.legalise import legalised
 

@@ -25,7 +25,7 @@ from ..errors import ModelFormatError
 from ..plain_text import plain_json
 from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
-from ..whole_file import refuse_unwritable, whole_file
+from ..atomic_file import refuse_unwritable, whole_file
 from .passes.constants import aligned
 
 FORMAT = "tvm-tiling-executable"

@@ -16,7 +16,7 @@ from ..measure import interquartile_range
 from ..refusal import refused
 from ..runtime.arrays import numpy_type
 from ..runtime.gate import entrance
-from ..runtime.handover import Inputs, Span, handed_over, spans
+from ..runtime.array_io import Inputs, Span, handed_over, spans
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
 from ..runtime.threads import own_core, set_pool

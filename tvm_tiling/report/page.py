@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..whole_file import whole_file
+from ..atomic_file import whole_file
 from .markup import Child, Html, join, tag
 
 

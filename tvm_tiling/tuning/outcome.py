@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.cuts.cut import Cut
+from ..decide.configs.config import Cut
 from ..workload import ConvWorkload, GemmWorkload
 
 MICRO = 1e6

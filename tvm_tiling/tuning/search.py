@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..decide.cuts.cut import Cut
+from ..decide.configs.config import Cut
 from .measuring.measurer import Measured
 
 LEAST_RESIDUALS = 8  # measured cuts from which the predictions' error is known

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.cuts.cut import Cut
+from ..decide.configs.config import Cut
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .least_cost import least_cost
 from .measuring.measurer import Job, Measured, Measurer
 from .outcome import TuneReport
 from .search import CostModel, Search, SearchRules, SearchSpace
-from .shapes.kept_cut import tiling_if_possible
+from .shapes.kept_config import tiling_if_possible
 from .shapes.trials import TrialLog
 
 SEEDS = 4  # cuts of matched entries, and as many of near ones

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..decide.as_scheduled import asked_for
-from ..decide.cuts.neighbourhood import neighbourhood
+from ..decide.configs.neighbourhood import neighbourhood
 from ..decide.epilogue import said
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware

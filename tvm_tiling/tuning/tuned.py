@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..decide.as_scheduled import asked_for
-from ..decide.cuts.neighbourhood import neighbourhood
+from ..decide.configs.neighbourhood import neighbourhood
 from ..decide.epilogue import NONE, said
 from ..errors import WorkloadError
 from ..hardware.description import Hardware

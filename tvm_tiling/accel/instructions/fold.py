@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...decide.fold.walk import Layer, Walk
+from ...decide.fold.fold_loops import Layer, Walk
 from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.w_fold import WFold

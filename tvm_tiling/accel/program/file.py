@@ -28,7 +28,7 @@ from ...errors import HardwareError, ProgramError
 from ...hardware.description import Hardware
 from ...hardware.file import from_dict
 from ...plain_text import plain_json
-from ...whole_file import whole_file
+from ...atomic_file import whole_file
 from .isa import INSTRUCTION
 from .tables import STORAGE, Memory, ProgramTables, Region, Tensor
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...hardware.vector_functions import Function
-from ...whole_file import whole_file
+from ...atomic_file import whole_file
 from ..instructions.table import Opcode
 from ..program.program import Program
 from ..timing.timing import Timing

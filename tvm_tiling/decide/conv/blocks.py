@@ -4,7 +4,7 @@ Page 01 cuts a convolution as a product whose columns are a run of output points
 of rows and columns with its halo, and what is loaded comes in pieces that take turns, so that loads and products
 overlap. There are not many ways: each dimension is cut into a few equal pieces, either operand stays while the other
 passes by, or channels are cut too and the sums stay. conv/block_time.py estimates the time of all of them at once,
-conv/walk.py finds the cycles of one exactly, in some microseconds an instruction. So those of least estimate are walked
+conv/instruction_times.py finds the cycles of one exactly, in some microseconds an instruction. So those of least estimate are walked
 through, as many as a fixed number of instructions allows: many of a small convolution, in which beginnings and ends
 count, few of a large one, in which estimates are close. The fastest is taken; of those that are as good, the one that
 reads fewest bytes.
@@ -22,8 +22,8 @@ from ...hardware.description import Hardware
 from ...workload import ConvWorkload
 from ..gemm.traffic import ceil_div
 from .block_time import BlockTimes, Columns, ConvFacts
-from .cut import ConvBlocks
-from .walk import walked_cycles
+from .conv_blocks import ConvBlocks
+from .instruction_times import walked_cycles
 
 CUTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
 FEW_CUTS = (1, 2, 4, 8)  # of channels, columns and groups

@@ -19,12 +19,12 @@ from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
-from ..gemm.cost import CpuModel
+from ..gemm.gemm_cost import CpuModel
 from ..gemm.dot_engine import dot_engine
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
 from .shape import Axis, ConvShape, shapes_of
-from .tiling import ConvTiling
+from .conv_tiling import ConvTiling
 
 # Neighbouring channels from which on lanes are channels.
 FEWEST_LANES = 4

@@ -16,7 +16,7 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
-from .cost import ConvCut, ConvModel
+from .conv_cost import ConvCut, ConvModel
 from .shape import ConvShape
 
 # Elements of a tap's channels below which the taps of a row of the kernel become one run.

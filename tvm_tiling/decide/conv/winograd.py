@@ -36,7 +36,7 @@ from ...errors import WorkloadError
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import FMA_FLOAT32
 from ...workload import ConvWorkload, GemmWorkload
-from ..gemm.cost import CpuModel, pieces
+from ..gemm.gemm_cost import CpuModel, pieces
 from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
 from .cook_toom import PAIRS, CookToom, cook_toom

@@ -1,6 +1,6 @@
 """W-fold: which granularities and blocks a convolution of few channels takes on page 05's machine.
 
-How the machine works and what a choice costs is told in fold/walk.py. What is left to decide is the granularity PCI of
+How the machine works and what a choice costs is told in fold/fold_loops.py. What is left to decide is the granularity PCI of
 input channels, PCO of output channels and how many output channels share one pass over the input. There are a handful
 of each, so mode "best" counts the cycles of all.
 """
@@ -13,11 +13,11 @@ from ...errors import HardwareError, TilingError, UnsupportedOperator
 from ...hardware.description import Hardware, WFold
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.stride_fold import StrideFold
-from ..conv.tiling import ConvTiling
+from ..conv.conv_tiling import ConvTiling
 from ..gemm.traffic import ceil_div, refuse_types
 from .granularity import granularity
-from .reasons import wfold_reasons
-from .walk import Layer, Walk
+from .fold_reasons import wfold_reasons
+from .fold_loops import Layer, Walk
 
 Mode = Literal["best", "seed"]
 

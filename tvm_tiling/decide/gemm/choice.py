@@ -16,10 +16,10 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
-from .cost import CpuCut, CpuModel
+from .gemm_cost import CpuCut, CpuModel
 from .dot_engine import dot_engine
 from .microkernel import registers_of, rows_in_place, tallest
-from .reasons import blocked_reasons, stream_reasons, with_reasons
+from .gemm_reasons import blocked_reasons, stream_reasons, with_reasons
 from .traffic import ceil_div
 
 # Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.

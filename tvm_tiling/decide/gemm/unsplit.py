@@ -26,7 +26,7 @@ import numpy as np
 from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
 from ..tiling import GemmTiling
-from .time import ProductEngines, Walk
+from .product_time import ProductEngines, Walk
 from .traffic import Product, ceil_div, round_down
 
 CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into how many parts a partition, a group or k may be cut

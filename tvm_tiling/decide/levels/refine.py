@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..gemm.traffic import ceil_div
-from .model import Blocks, LevelProduct, round_up, spreads
+from .level_model import Blocks, LevelProduct, round_up, spreads
 from .steps import deepest
-from .time import Choice, times
+from .level_time import Choice, times
 
 
 def refined(p: LevelProduct, start: Choice) -> Choice:

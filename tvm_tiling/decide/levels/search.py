@@ -21,10 +21,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..gemm.traffic import ceil_div
-from .model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
+from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
 from .refine import refined
 from .steps import deepest
-from .time import Choice, product_cycles, times
+from .level_time import Choice, product_cycles, times
 
 MOST_COUNTS = 16  # of blocks along an axis that are tried
 MOST_GROWN = 12  # candidates for each split level that are given outer levels, a third of them for each spread

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..gemm.traffic import ceil_div
-from .model import Blocks, LevelProduct, held_at, share, traffic_of
+from .level_model import Blocks, LevelProduct, held_at, share, traffic_of
 
 
 def deepest(p: LevelProduct, b: Blocks) -> Blocks:

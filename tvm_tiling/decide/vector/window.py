@@ -17,7 +17,7 @@ from ...hardware.machine import Machine
 from ..explain import Sections
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
-from .tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VERSIONS
+from .vector_tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VERSIONS
 
 
 @dataclass(frozen=True, kw_only=True)

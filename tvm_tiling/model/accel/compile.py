@@ -18,7 +18,7 @@ from ...schedule import Options, llvm_target, this_cpu
 from ...schedules.accel import foreign_type
 from ...workload import ConvWorkload, GemmWorkload
 from ..build import build
-from ..known_cuts import Asked
+from ..known_configs import Asked
 from ..operators import record_of, schedule_operators
 from ..passes.constants import Collection
 from ..passes.dataflow import is_op

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...decide.cuts.cut import rule_for
-from ...decide.cuts.features import features_of
-from ...decide.cuts.record import Cut
-from ...decide.cuts.rule import CutRule
+from ...decide.configs.config import rule_for
+from ...decide.configs.features import features_of
+from ...decide.configs.record import Cut
+from ...decide.configs.rule import CutRule
 from ...decide.surroundings import Surroundings
 from ...errors import TilingError
 from ...hardware.description import Hardware

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
 from ..shapes.database import ShapeDatabase

@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import DatabaseError
 from ...plain_text import plain_json
-from ...whole_file import whole_file
+from ...atomic_file import whole_file
 
 FORMAT = "tvm-tiling-cost-model"
 VERSION = 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from ...decide.cuts.neighbourhood import FORM, Space
-from ...decide.cuts.record import Cut, Value
+from ...decide.configs.neighbourhood import FORM, Space
+from ...decide.configs.record import Cut, Value
 from ...errors import DatabaseError
 from .rejoined import rejoined
 

@@ -12,8 +12,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm_ffi import register_error
 
-from ...decide.cuts.neighbourhood import Space
-from ...decide.cuts.record import Cut
+from ...decide.configs.neighbourhood import Space
+from ...decide.configs.record import Cut
 from ...errors import DatabaseError
 from ...schedule import Target, hardware_of
 from ..learning.costs import LearnedCosts, group_of, sample_of

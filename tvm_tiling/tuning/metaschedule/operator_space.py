@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ...decide.conv.cpu import as_product
-from ...decide.cuts.neighbourhood import Space, neighbourhood
+from ...decide.conv.cpu_conv import as_product
+from ...decide.configs.neighbourhood import Space, neighbourhood
 from ...decide.options import Options
 from ...decide.surroundings import Surroundings
 from ...errors import TilingError, attempted
 from ...hardware.description import Hardware
 from ...match import ConvProgram, GemmProgram, match
-from ...schedules.cpu import around_conv, around_product
+from ...schedules.cpu_schedule import around_conv, around_product
 
 
 def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space:

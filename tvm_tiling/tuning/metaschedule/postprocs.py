@@ -9,7 +9,7 @@ from tvm import s_tir, tirx
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.postproc import Postproc, PyPostproc
 
-from ...decide.cuts.neighbourhood import Space
+from ...decide.configs.neighbourhood import Space
 from .annotation import PICK, SPACE, picked, plain, root_annotations
 from .operator_space import space_if_served
 

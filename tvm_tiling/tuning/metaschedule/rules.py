@@ -12,8 +12,8 @@ from tvm import s_tir, tirx
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule, ScheduleRule
 
-from ...decide.cuts.neighbourhood import Space
-from ...decide.cuts.record import Value
+from ...decide.configs.neighbourhood import Space
+from ...decide.configs.record import Value
 from ...errors import HardwareError
 from ...runtime.threads import set_pool_once
 from ...schedule import Target, hardware_of

@@ -14,8 +14,8 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from ...decide.cuts.neighbourhood import Space
-from ...decide.cuts.record import Cut, Value
+from ...decide.configs.neighbourhood import Space
+from ...decide.configs.record import Cut, Value
 from ...errors import DatabaseError
 from ...schedule import Target, hardware_of, llvm_target
 from .operator_space import space_of

@@ -24,7 +24,7 @@ from ...accel.timing.simulate import simulate
 from ...errors import TilingError
 from ...schedule import hardware_of
 from ...temporary import TemporaryFolder
-from .lower_cuts import lower_cuts
+from .lower_configs import lower_cuts
 
 
 def simulator_builder() -> Any:

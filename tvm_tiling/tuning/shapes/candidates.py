@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...decide.cuts.cut import Blocks, Cut
-from ...decide.cuts.neighbourhood import neighbourhood
+from ...decide.configs.config import Blocks, Cut
+from ...decide.configs.neighbourhood import neighbourhood
 from ...decide.gemm.traffic import operand_bytes
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from ...hardware.memory import Level
 from ...workload import GemmWorkload
-from .kept_cut import tiling_if_possible
+from .kept_config import tiling_if_possible
 from .key import Workload
 from .padding import points_of
 

@@ -12,15 +12,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...decide.as_scheduled import as_scheduled
-from ...decide.conv.tiling import ConvTiling
-from ...decide.cuts.cut import Cut, Tiling, cut_of
-from ...decide.levels.gemm import LevelsTiling
+from ...decide.conv.conv_tiling import ConvTiling
+from ...decide.configs.config import Cut, Tiling, cut_of
+from ...decide.levels.level_gemm import LevelsTiling
 from ...decide.tiling import GemmTiling
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
 from ...target import Target, hardware_of
-from ...whole_file import whole_file
+from ...atomic_file import whole_file
 from ..measuring.measurer import Measurer
 from ..measuring.steady import measurer_for_shapes
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
@@ -29,7 +29,7 @@ from .check import CheckReport, check
 from .entries import Entry, entry_of, put_entries
 from .fingerprint import Fingerprint, fingerprint_of
 from .generate import THRESHOLD, Generation, GenerationProgress, GenerationReport, Settings
-from .kept_cut import kept_cut
+from .kept_config import kept_cut
 from .key import ShapeKey, Workload, extents_of, key_of
 from .matching import ORDERS, Hit, Wanted, hits, nearest
 from .padding import Padding

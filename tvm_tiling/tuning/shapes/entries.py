@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json

@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...errors import DatabaseError, TilingError, WorkloadError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
@@ -26,7 +26,7 @@ from .boundary import Reduction, boundary_shapes, proportional_axes
 from .candidates import MOST, candidates
 from .entries import Entry, compact, cut_from_text, put_entries, text
 from .fingerprint import fingerprint_of
-from .kept_cut import kept_cut
+from .kept_config import kept_cut
 from .key import ShapeKey, Workload, extents_of, key_of, workload_from_dict
 from .schema import JOBS, MEASUREMENTS
 from .store import Store

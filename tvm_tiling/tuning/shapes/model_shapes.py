@@ -8,7 +8,7 @@ from typing import Any
 from ...frontend import load_model
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
-from ...model.known_cuts import Asked
+from ...model.known_configs import Asked
 from ...model.pipeline import decided
 from ...schedule import Options, this_cpu
 from .key import Workload

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...errors import DatabaseError, TilingError
 from ...plain_text import plain_json
 from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, row_of

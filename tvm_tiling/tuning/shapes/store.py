@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL, make_url
 
 from ...errors import DatabaseError
 from ...plain_text import TextError
-from ...whole_file import refuse_unwritable
+from ...atomic_file import refuse_unwritable
 from .schema import ABOUT, METADATA, MIGRATIONS, SCHEMA
 
 WAIT = 30.0  # seconds for another writer

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
 from ..measuring.measurer import Measured

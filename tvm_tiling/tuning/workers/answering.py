@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from ...decide.cuts.cut import rules_for
+from ...decide.configs.config import rules_for
 from ...decide.surroundings import Surroundings
 from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware

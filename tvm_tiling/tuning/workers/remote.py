@@ -24,7 +24,7 @@ from ..measuring.measurer import Job, Measured
 from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.runner import Address, RunnerError
 from ..shapes.fingerprint import fingerprint_of
-from .carrier import MOST_SESSIONS, Carrier
+from .transport import MOST_SESSIONS, Carrier
 from .wire import Answer, Failed, Question, Simulated, answer_of
 
 TRACKER_SECONDS = 5.0

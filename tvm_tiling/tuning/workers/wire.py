@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
-from ...decide.cuts.cut import Cut
+from ...decide.configs.config import Cut
 from ...errors import DatabaseError, HardwareError
 from ...hardware.description import Hardware
 from ...hardware.file import from_toml

@@ -1,0 +1,151 @@
+"""Which nest writes an operator on a CPU: decide, or take the cut that is known, and write it as TIR."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm import tirx
+
+from ..decide.conv.cpu_conv import Source, as_product
+from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.configs.config import cut_of
+from ..decide.gemm.dot_engine import dot_engine
+from ..decide.known import tiling_for
+from ..decide.options import OneCut, Options
+from ..decide.surroundings import Surroundings
+from ..decide.tiling import GemmTiling
+from ..errors import HardwareError, UnsupportedOperator
+from ..hardware.description import Cpu, Hardware
+from ..hardware.dot_instructions import DotInstruction
+from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
+from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
+from .conv import conv_nest
+from .gemm import GemmNest
+from .gemv import StreamNest
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
+    ahead, name, second = options.ahead, program.name, program.b.buffer
+    if ahead:
+        second = _packable(program, second, "the second operand")
+        if program.workload.n == 1 and not second.strides and options.cut is None:
+            # One column: the other operand is the large one, and a vector needs no layout.
+            return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
+    around = around_product(program, ahead)
+    tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
+    assert isinstance(tiling, GemmTiling)
+    engine = dot_engine(program.workload, cpu, form=tiling.form, ahead=tiling.pack_b == "ahead")
+    return write_product(program, tiling, engine)
+
+
+def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
+    """The operand that is to be packed ahead, if it can be."""
+    if weights is None:
+        raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be packed ahead")
+    if program.reads(weights) > 1:
+        raise UnsupportedOperator(f"{program.name}: {called} is also read elsewhere, so it cannot be packed ahead")
+    return weights
+
+
+def _packed_as_it_is(
+    program: GemmProgram, weights: tirx.Var, hardware: Hardware, cpu: Cpu, options: Options
+) -> ScheduledOperator:
+    """A product whose weights the kernel reads as they are: packing copies them."""
+    plain = schedule_product(program, hardware, cpu, replace(options, ahead=False))
+    shape = tuple(int(extent) for extent in weights.shape)
+    pack = copying(weights, program.name)
+    return replace(plain, pack=pack, packed_shape=shape, packed_dtype=str(weights.dtype))
+
+
+def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> ScheduledOperator:
+    """The product as TIR, cut as `tiling` says."""
+    if tiling.form == "stream":
+        return write_plain(program, tiling, StreamNest(program, tiling, engine).emit, engine)
+    nest = GemmNest(program, tiling, engine)
+    if tiling.pack_b != "ahead":
+        return write_plain(program, tiling, lambda: nest.emit(None), engine)
+    assert program.b.buffer is not None
+    return write_packed(program, tiling, program.b.buffer, nest, engine)
+
+
+# ---- convolutions ----------------------------------------------------------------------------------------------------
+
+
+def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
+    weights = _packable(program, program.w, "the kernel") if options.ahead else None
+    if options.microkernel is not None:
+        raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
+    # Matched again as a product only where the convolution is one.
+    product = _product_of(program, options) if as_product(program.workload) is not None else None
+    around = around_conv(program, product is not None, options)
+    tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
+    assert isinstance(tiling, ConvTiling)
+    if tiling.form == "gemm":
+        assert product is not None and tiling.product is not None
+        plain = replace(options, form=None)
+        if options.decision is not None:
+            plain = replace(plain, decision=tiling.product)
+        elif tiling.why("cut"):
+            inner = cut_of(tiling.product, product.workload, hardware, Surroundings(ahead=tiling.pack_w == "ahead"))
+            plain = replace(plain, cuts=OneCut(inner)) if options.cut is None else replace(plain, cut=inner)
+        # With channels last the kernels are the right operand and may be packed; else they are the left, read in place.
+        if weights is None or product.b.buffer is None or not product.b.buffer.same_as(weights):
+            scheduled = (
+                schedule_product(product, hardware, cpu, plain)
+                if weights is None
+                else _packed_as_it_is(product, weights, hardware, cpu, plain)
+            )
+        else:
+            scheduled = schedule_product(product, hardware, cpu, plain)
+        assert isinstance(scheduled.tiling, GemmTiling)
+        decided = replace(tiling, product=scheduled.tiling)
+        return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
+    engine = dot_engine(program.workload, cpu)
+    nest = conv_nest(program, tiling, engine, cpu)
+    if weights is None:
+        return write_plain(program, tiling, lambda: nest.emit(None), engine)
+    return write_packed(program, tiling, weights, nest, engine)
+
+
+def _product_of(program: ConvProgram, options: Options) -> GemmProgram | None:
+    """The matrix product that a convolution is, operands read as matrices; None where it is none."""
+    # A cut that is given tells the operands of the product apart.
+    found = match(program.func, program.name, may_swap=options.cut is None)
+    return found if isinstance(found, GemmProgram) else None
+
+
+def around_product(program: GemmProgram, ahead: bool) -> Surroundings:
+    """What a product's place settles."""
+    return Surroundings(
+        ahead=ahead,
+        plain_a=program.a.buffer is not None,
+        plain_b=program.b.buffer is not None,
+        accumulates=program.out_dtype == program.workload.acc_dtype,
+        exchanged=program.swapped,
+    )
+
+
+def around_conv(program: ConvProgram, matrix: bool, options: Options) -> Surroundings:
+    """What a convolution's place settles; `matrix`: its operands can be read as those of a product."""
+    return Surroundings(
+        ahead=options.ahead,
+        source=_source(program, matrix),
+        winograd=options.winograd,
+        tolerance=options.tolerance,
+    )
+
+
+def _source(program: ConvProgram, matrix: bool) -> Source:
+    workload, strides = program.workload, program.x_strides
+    adjacent = strides is not None and (strides[4] == 1 or workload.ci == 1)
+    return Source(
+        channel_run=program.channel_run,
+        output_run=program.out_run,
+        # A single column has no distance to the next one, which would be behind its channels.
+        pitch=(strides[3] or workload.ci) if strides is not None and adjacent else None,
+        dense=strides is not None and adjacent and strides[3] == workload.ci and workload.groups == 1,
+        accumulates=program.out_dtype == workload.acc_dtype,
+        matrix=matrix,
+    )

@@ -1,0 +1,98 @@
+"""What a cost model is told of a cut: numbers by name, the same names for every cut of a form.
+
+Sizes are logarithms to base 2, so that doubling any of them is one step; shares and utilisation are as they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...workload import ConvWorkload, GemmWorkload
+from ..conv.conv_tiling import ConvTiling
+from ..gemm.traffic import ceil_div
+from ..tiling import GemmTiling
+from .blocked_configs import blocked_product
+from .record import Blocks, Cut
+from .rule import CutRule, Tiling
+
+# Values of choices that are words, one number each.
+WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
+
+
+def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, rule: CutRule, predicted: float) -> dict[str, float]:
+    """The features of a cut: its form, the formulas' prediction, what it is spent on, and utilisation, sizes of the
+    shape, of tiles and of blocks at every level, the traffic into each level, shares of padding, and what it does as a
+    blocked product."""
+    tiling, parts = rule.tiling_of(cut), rule.parts(cut)
+    whole = sum(parts.values())
+    found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
+    found[f"form.{cut.form}"] = 1.0
+    found.update({f"shape.{name}": _log(size) for name, size in _extents(workload).items()})
+    for name, value in cut.choices:
+        sizes = value if isinstance(value, tuple) else (value,)
+        for place, size in enumerate(sizes):
+            label = f"choice.{name}" if len(sizes) == 1 else f"choice.{name}.{place}"
+            found[label] = float(WORDS.index(size)) if size in WORDS else _number(size)
+    for blocks in cut.levels:
+        found.update(_level(workload, blocks))
+    found.update({f"part.{name}": cycles / whole for name, cycles in parts.items()})
+    found["padding"] = _padding(workload, tiling)
+    if (product := blocked_product(workload, tiling)) is not None:
+        found.update({f"blocked.{name}": value for name, value in product.features().items()})
+    if isinstance(workload, ConvWorkload) and isinstance(tiling, ConvTiling):
+        found.update(_image(workload, tiling))
+    return found
+
+
+def _image(w: ConvWorkload, t: ConvTiling) -> dict[str, float]:
+    """Parts of the image that tiles go beyond, and how often a core starts anew with a band."""
+    high, wide = (t.winograd.m, t.winograd.m) if t.winograd else (t.tile_rows or 1, t.tile_columns or 1)
+    shares = t.winograd.threads_tiles if t.winograd else t.threads_rows or 1
+    padded = ceil_div(w.ho, high) * high * ceil_div(w.wo, wide) * wide
+    found = {"image.padding": _log(padded / (w.ho * w.wo)), "image.stride": _log(w.stride[1])}
+    found.update({"image.high_tail": w.ho % high / w.ho, "image.wide_tail": w.wo % wide / w.wo})
+    if t.keep_rows:
+        found["image.bands"] = _log(ceil_div(w.ho, t.keep_rows * shares))
+    return found
+
+
+def _level(workload: GemmWorkload | ConvWorkload, blocks: Blocks) -> dict[str, float]:
+    """Elements of the three blocks of a level, and bytes that come into it while they are gone through."""
+    name = blocks.level
+    left, right, result = (math.prod(extents) for extents in (blocks.left, blocks.right, blocks.result))
+    found = {f"{name}.left": _log(left), f"{name}.right": _log(right), f"{name}.result": _log(result)}
+    # Multiply-adds of one block: each result is summed over what a column of the right block holds.
+    macs = max(1, result * right // max(1, blocks.right[-1]))
+    times = workload.macs / macs
+    found[f"{name}.traffic"] = _log(times * (left * workload.a_bytes + right * workload.b_bytes))
+    return found
+
+
+def _extents(workload: GemmWorkload | ConvWorkload) -> dict[str, int]:
+    if isinstance(workload, GemmWorkload):
+        return {"m": workload.m, "n": workload.n, "k": workload.k, "batch": workload.batch}
+    w = workload
+    taps = w.kd * w.kh * w.kw
+    return {"n": w.n, "h": w.ho, "w": w.wo, "ci": w.ci // w.groups, "co": w.co // w.groups, "taps": taps}
+
+
+def _padding(workload: GemmWorkload | ConvWorkload, tiling: Tiling) -> float:
+    """Part of the register tiles, or of the engine's blocks, that lies beyond the result."""
+    if isinstance(tiling, GemmTiling) and isinstance(workload, GemmWorkload):
+        sides = ((workload.m, tiling.tile_m), (workload.n, tiling.tile_n))
+    elif isinstance(workload, ConvWorkload) and getattr(tiling, "tile_columns", None):
+        vectors = (getattr(tiling, "vectors", None) or 1) * (getattr(tiling, "lanes", None) or 1)
+        sides = ((workload.wo, int(getattr(tiling, "tile_columns", 1))), (workload.co // workload.groups, vectors))
+    else:
+        return 0.0
+    return 1.0 - math.prod(size / (ceil_div(size, tile) * tile) for size, tile in sides)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return float(bool(value))
+    return _log(value)
+
+
+def _log(value: float) -> float:
+    return math.log2(value) if value > 0 else -64.0

@@ -1,0 +1,122 @@
+"""What a decision settles, apart from the shape that it was made for: plain data, to be kept and made anew from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ...errors import DatabaseError
+
+Value: TypeAlias = int | str | bool | tuple[int, ...]
+
+OPERATORS = ("gemm", "conv")
+_EXTENTS = ("left", "right", "result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """The blocks at one storage level: extents in elements of those of the left operand, the right one and the result.
+
+    Of a product (rows, depth), (depth, columns) and (rows, columns); of a convolution on a CPU (rows, columns,
+    channels) of input and output, (taps, channels in, channels out) of the kernels.
+    """
+
+    level: str
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    result: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"level": self.level, **{name: list(getattr(self, name)) for name in _EXTENTS}}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Blocks:
+        """What `to_dict` wrote; DatabaseError for anything else."""
+        if not isinstance(record, Mapping) or set(record) != {"level", *_EXTENTS}:
+            raise DatabaseError(f"cut: blocks {record!r}, accepted: a table of level, {', '.join(_EXTENTS)}")
+        if not isinstance(record["level"], str):
+            raise DatabaseError(f"cut: level = {record['level']!r}, accepted: a string")
+        return cls(level=record["level"], **{name: _extents(name, record[name]) for name in _EXTENTS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How an operator is cut. `form` is a kernel: on a CPU "normal", "inline", "pack" or "stream" of a product, a form
+    of conv/cpu_conv.py FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
+
+    `choices` are sorted by name; their names are the form's own. `levels`, the outermost first, follow from form,
+    choices and shape: they are for people, and for whoever compares capacities, and not part of what makes cuts equal.
+    """
+
+    op: str
+    form: str
+    choices: tuple[tuple[str, Value], ...]
+    levels: tuple[Blocks, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, op: str, form: str, choices: Mapping[str, Value], levels: Iterable[Blocks] = ()) -> Cut:
+        """A cut of the choices in any order."""
+        return cls(op=op, form=form, choices=tuple(sorted(choices.items())), levels=tuple(levels))
+
+    def choice(self, name: str) -> Value:
+        """The value of one choice; DatabaseError, naming those there are, if the cut has none of this name."""
+        for own, value in self.choices:
+            if own == name:
+                return value
+        raise DatabaseError(f"cut: form {self.form!r} without {name!r}; it has {', '.join(n for n, _ in self.choices)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "op": self.op,
+            "form": self.form,
+            "choices": {name: list(value) if isinstance(value, tuple) else value for name, value in self.choices},
+            "levels": [blocks.to_dict() for blocks in self.levels],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Cut:
+        """What `to_dict` wrote, read back; DatabaseError, naming the field, for anything else."""
+        if not isinstance(record, Mapping) or set(record) - {"op", "form", "choices", "levels"}:
+            raise DatabaseError(f"cut: {record!r}, accepted: a table of op, form, choices and levels")
+        op, form, choices = record.get("op"), record.get("form"), record.get("choices")
+        if op not in OPERATORS:
+            raise DatabaseError(f"cut: op = {op!r}, accepted: {', '.join(map(repr, OPERATORS))}")
+        if not isinstance(form, str) or not form:
+            raise DatabaseError(f"cut: form = {form!r}, accepted: the name of a kernel")
+        if not isinstance(choices, Mapping):
+            raise DatabaseError(f"cut: choices = {choices!r}, accepted: a table of names and values")
+        levels = record.get("levels", ())
+        if not isinstance(levels, list | tuple):
+            raise DatabaseError(f"cut: levels = {levels!r}, accepted: a list of blocks")
+        values = {_name(name): _value(name, value) for name, value in choices.items()}
+        return cls.of(op, form, values, (Blocks.from_dict(blocks) for blocks in levels))
+
+    def __str__(self) -> str:
+        return f"{self.form} " + " ".join(f"{name}={_text(value)}" for name, value in self.choices)
+
+
+def _text(value: Value) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise DatabaseError(f"cut: a choice named {name!r}, accepted: a name")
+    return name
+
+
+def _value(name: str, value: object) -> Value:
+    if isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, list | tuple):
+        return _extents(name, value)
+    raise DatabaseError(f"cut: {name} = {value!r}, accepted: a whole number, a text, yes or no, or whole numbers")
+
+
+def _extents(name: str, value: object) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or any(type(extent) is not int for extent in value):
+        raise DatabaseError(f"cut: {name} = {value!r}, accepted: whole numbers")
+    return tuple(value)

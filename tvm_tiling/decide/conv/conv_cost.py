@@ -1,0 +1,207 @@
+"""What a cut of a direct convolution costs on a CPU core: the prediction that ranks the candidates of conv/direct.py.
+
+The microkernel is that of a matrix product, so its step, the bandwidth of each level and the ends of a tile are taken
+from gemm/gemm_cost.py. What differs: pixels are read through the input's own geometry, a band of rows may be copied
+first, rows of the kernel outside the image cost nothing where they are left out, and weights arrive once a band.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
+from ...workload import ConvWorkload, GemmWorkload
+from ..gemm.cache_conflict import is_bad_leading_dimension
+from ..gemm.gemm_cost import CpuModel, overlapped, pieces
+from ..gemm.traffic import ceil_div
+from .shape import ConvShape
+
+
+@dataclass(frozen=True)
+class ConvCut:
+    """A candidate: register tile, blocks, order, shares of the cores, and whether the input is copied."""
+
+    threads: tuple[int, int]  # shares of the rows of tiles, of the output channels
+    rows: int  # register tile: output rows, columns, vectors of channels
+    columns: int
+    vectors: int
+    band: int  # output rows that are copied, or walked, at once
+    block_taps: int
+    block_run: int
+    block_channels: int
+    tiles_outside: bool
+    merged: bool
+    copies: bool
+    pitch: int
+
+    @property
+    def cores(self) -> int:
+        return self.threads[0] * self.threads[1]
+
+
+class ConvModel:
+    """The cost of any cut of one convolution on one CPU.
+
+    `input_run`: neighbouring channels that are adjacent in the input; `output_run` likewise. `ahead`: the weights
+    arrive packed.
+    """
+
+    def __init__(
+        self,
+        shape: ConvShape,
+        cpu: Cpu,
+        engine: DotInstruction,
+        *,
+        workload: ConvWorkload,
+        input_run: int,
+        output_run: int,
+        ahead: bool,
+    ) -> None:
+        self.shape, self.cpu, self.engine, self.costs = shape, cpu, engine, cpu.kernel_costs
+        self.input_run, self.output_run, self.ahead = input_run, output_run, ahead
+        s = shape
+        k = max(1, s.ci * s.d.taps * s.h.taps * s.w.taps)
+        self.core = CpuModel(GemmWorkload(m=s.points, k=k, n=s.co, **workload.type_fields()), cpu, engine)
+        self.lanes, self.word = self.core.lanes, self.core.word
+        self.element = self.word / engine.group  # bytes of a packed element
+        self.input_bytes = s.n * s.d.size * s.h.size * s.w.size * s.ci * s.groups * workload.a_bytes
+        self.weight_bytes = s.groups * k * s.co * self.core.b_word / engine.group
+        self.output_bytes = s.points * s.co * s.groups * workload.out_bytes
+
+    @cached_property
+    def home(self) -> float:
+        """Bytes per cycle from where input and output lie before the convolution."""
+        return self.core.cpu.bytes_per_cycle(float(self.input_bytes + self.weight_bytes + self.output_bytes))
+
+    def skips(self, rows: int) -> bool:
+        """Whether rows of the kernel outside the image are left out; see schedules/conv/direct.py."""
+        s = self.shape
+        return rows == 1 and s.h.padded and not self.engine.offset and s.d.taps == 1 and not s.d.padded
+
+    @cached_property
+    def rows_inside(self) -> float:
+        """Share of the kernel's rows that lie in the image, in the mean over the output's rows."""
+        h = self.shape.h
+        inside = sum(
+            0 <= y * h.stride + h.start + t * h.dilation < h.size for y in range(h.points) for t in range(h.taps)
+        )
+        return inside / (h.points * h.taps) if h.taps else 1.0
+
+    def columns_inside(self, cut: ConvCut) -> float:
+        """Share of the taps of a row that some pixel of a tile has in the image, in the mean over the row's tiles."""
+        w = self.shape.w
+        if cut.merged or self.engine.offset or self.shape.fold > 1 or not w.hides(cut.columns):
+            return 1.0
+        inside = tiles = 0
+        for x in range(0, w.points, cut.columns):
+            last = min(x + cut.columns, w.points) - 1
+            first, end = x * w.stride + w.start, last * w.stride + w.start
+            inside += sum(end + t * w.dilation >= 0 and first + t * w.dilation < w.size for t in range(w.taps))
+            tiles += w.taps
+        return inside / tiles
+
+    def collides(self, cut: ConvCut) -> bool:
+        """Whether the pixels of a register tile evict each other from the first cache."""
+        l1 = self.cpu.cache(1)
+        if l1 is None:
+            return False
+        step = cut.pitch * (1 if cut.copies and self.shape.w.taps == 1 else self.shape.w.stride)
+        return is_bad_leading_dimension(step, max(1, int(self.element)), l1, rows=cut.rows * cut.columns)
+
+    def band_bytes(self, cut: ConvCut) -> float:
+        """The input under a band."""
+        s = self.shape
+        rows = min(s.h.reach(cut.band), s.h.size) if self.skips(cut.rows) else s.h.reach(cut.band)
+        return s.d.taps * rows * s.w.reach(s.w.points) * cut.pitch * self.element
+
+    def cycles(self, cut: ConvCut) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: ConvCut) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
+        s, core, nr = self.shape, self.core, cut.vectors * self.lanes
+        tr, tn = cut.threads
+        units = ceil_div(s.h.points, cut.rows)
+        my_units = ceil_div(s.planes * units, tr)
+        panels = ceil_div(s.co, nr)
+        my_panels = ceil_div(panels, tn)
+        taps = s.d.taps * s.h.taps * (1 if cut.merged else s.w.taps)
+        run = s.ci * (s.w.taps if cut.merged else 1)
+        groups = ceil_div(run, self.engine.group)
+        parts = ceil_div(run, cut.block_run)
+        blocks = max(1, ceil_div(taps, 1 if parts > 1 else cut.block_taps)) * parts
+        inside = (self.rows_inside if self.skips(cut.rows) else 1.0) * self.columns_inside(cut)
+
+        kernel, costs = 0.0, self.costs
+        for tall, many in pieces(s.h.points, cut.rows, units, alone=True):
+            for wide, columns in pieces(s.w.points, cut.columns, ceil_div(s.w.points, cut.columns), alone=True):
+                for width, count in pieces(s.co, nr, my_panels, alone=my_panels == panels):
+                    vectors = ceil_div(width, self.lanes)
+                    step = self._step(cut, tall * wide, vectors, taps * groups, blocks)
+                    around = costs.tile_start + tall * wide * vectors * 2.0 * core.vector_load
+                    if self.output_run < self.lanes:
+                        around += tall * wide * width * costs.scattered_element / blocks
+                    tile = taps * inside * (groups * step + costs.tap_start * parts) + blocks * around
+                    kernel += many / units * my_units * columns * count * tile
+        share = my_units / (s.planes * units)
+        bands = max(1.0, my_units * cut.rows / cut.band)
+        weights = self.weight_bytes / s.groups * my_panels / panels
+        # Weights arrive once for each band unless they stay in the second cache.
+        passes = bands if weights > core.l2 / 2 else max(1.0, s.groups * share)
+        arrival = passes * weights / core.cpu.bytes_per_cycle(self.weight_bytes)
+        touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels
+        memory = arrival + touched / self.home
+        found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, share, bands))
+        packed = 0.0 if self.ahead else self.weight_bytes / cut.cores
+        found["packing"] = packed / self.word * self.costs.packed_vector + packed / core.cpu.bytes_per_cycle(
+            self.weight_bytes
+        )
+        found["handed_over"] = core.handed_over(packed) if tr > 1 else 0.0
+        found["lines"] = blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
+        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if cut.cores > 1 else 0.0
+        return found
+
+    def _step(self, cut: ConvCut, pixels: int, vectors: int, steps: float, blocks: int) -> float:
+        """One step of the microkernel: multiply-adds, or the arrival of weights and pixels."""
+        core, s = self.core, self.shape
+        compute = core.step(pixels, vectors)
+        line = vectors * self.lanes * self.word
+        depth = steps / blocks
+        panel = depth * cut.vectors * self.lanes * self.word
+        block = depth * cut.block_channels * self.word
+        if cut.tiles_outside:
+            right = line / core.cpu.bytes_per_cycle(block) if block > core.l1 / 2 else 0.0
+        else:
+            right = line / core.cpu.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
+        # A tile's pixels share most of what they read.
+        patch = s.h.read(cut.rows) * s.w.read(cut.columns) * s.ci * s.d.taps * self.element
+        left = 0.0
+        if not cut.tiles_outside or patch > core.l1 * 0.6:
+            left = patch / max(1.0, steps) / core.cpu.bytes_per_cycle(self.band_bytes(cut))
+        exposed = 0.0
+        if self.collides(cut):
+            missed = pixels * core.line / self.cpu.l2_bytes_per_cycle
+            left += missed
+            exposed += self.costs.exposed_miss * missed
+        return max(compute, left + right) + exposed
+
+    def _copy(self, cut: ConvCut, share: float, bands: float) -> float:
+        """Cycles for copying a core's bands, rows that two of them share included."""
+        if not cut.copies:
+            return 0.0
+        s = self.shape
+        thin = 1 if s.h.taps == 1 else s.h.stride
+        rows = s.planes * s.h.points * share * thin + bands * max(0, s.h.span - s.h.stride)
+        rows = s.d.taps * min(rows, bands * s.h.size)
+        columns = s.w.points if s.w.taps == 1 else s.w.reach(s.w.points)
+        positions = rows * columns
+        if self.input_run >= min(self.lanes, s.ci) and (self.input_run > 1 or s.ci == 1):
+            return positions * max(1.0, s.ci / self.lanes) * self.costs.copied_vector
+        turned = s.ci // self.lanes * (1 if s.w.taps > 1 or s.w.stride == 1 else 0)
+        return positions * (
+            turned * self.costs.turned_vector + (s.ci - turned * self.lanes) * self.costs.copied_element
+        )

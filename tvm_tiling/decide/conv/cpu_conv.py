@@ -1,0 +1,319 @@
+"""Which form of a convolution a CPU runs: every admissible one is priced, and the cheapest is taken.
+
+    direct       pixels by output channels in registers, read through the input's geometry (conv/direct.py)
+    stride_fold  the same with `stride` columns folded into channels (page 05); its kernels are padded with zeros
+    wfold        a vector holds neighbours along W besides few channels (page 05)
+    gemm         the matrix product that a pointwise convolution is (page 01)
+    depthwise    a group for each channel: channels side by side in a vector
+    winograd     fewer multiplications for more additions, where rounding stays within a tolerance
+
+A form that is refused says why. `form` forces one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...errors import HardwareError, TilingError, UnsupportedOperator
+from ...hardware.description import Cpu, Hardware
+from ...workload import ConvWorkload, GemmWorkload
+from ..fold.cpu_wfold import decide_wfold_cpu
+from ..gemm.cpu_gemm import decide_on_cpu
+from ..gemm.dot_engine import dot_engine
+from ..tiling import GemmTiling, Reason
+from .conv_cost import ConvCut, ConvModel
+from .depthwise import decide_depthwise
+from .direct import DirectChoice
+from .conv_reasons import direct_reasons
+from .shape import ConvShape, shapes_of
+from .conv_tiling import Candidate, ConvTiling
+from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
+
+FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How a convolution's operands lie, as far as its forms differ by it. Elements, None where not constant.
+
+    `channel_run`, `output_run`: neighbouring channels that are adjacent. `pitch`: from a position of the input to the
+    next, channels adjacent; `dense`: positions of a row lie one behind the other. `accumulates`: sums may wait in the
+    output. `matrix`: the operands can be read as those of a matrix product.
+    """
+
+    channel_run: int
+    output_run: int
+    pitch: int | None
+    dense: bool
+    accumulates: bool = True
+    matrix: bool = True
+
+    @classmethod
+    def of(cls, workload: ConvWorkload) -> Source:
+        """Dense operands in the workload's layout."""
+        c = workload
+        if c.layout == "NHWC":
+            return cls(channel_run=c.ci, output_run=c.co, pitch=c.ci, dense=c.groups == 1)
+        block = int(c.layout[4:-1]) if c.layout != "NCHW" else 1
+        return cls(channel_run=block, output_run=block, pitch=None, dense=False, matrix=block == 1)
+
+
+def decide_conv_on_cpu(
+    workload: ConvWorkload,
+    hardware: Hardware,
+    *,
+    form: str | None = None,
+    packing: str = "run",
+    source: Source | None = None,
+    winograd: bool = True,
+    tolerance: float = TOLERANCE,
+) -> ConvTiling:
+    """The cheapest form of `workload` on `hardware.cpu` and its cut. Sources: pages 01, 03 and 05.
+
+    `form` forces one of FORMS. `packing`: "run" (weights are packed while it runs) or "ahead". `winograd=False` leaves
+    that form out of the comparison, as does a predicted error above `tolerance` beside the largest output.
+    HardwareError for an unknown form, UnsupportedOperator for one that the workload does not admit.
+    """
+    cpu = hardware.cpu
+    if cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+    if form is not None and form not in FORMS:
+        raise HardwareError(f"form = {form!r} is no form of a convolution on a CPU; accepted: {', '.join(FORMS)}")
+    choice = ConvForms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
+    if form is not None:
+        return replace(choice.tiling(form), candidates=())
+    taken: list[ConvTiling] = []
+    candidates = []
+    for name in FORMS:
+        try:
+            tiling = choice.tiling(name)
+        except TilingError as error:
+            candidates.append(Candidate(name, None, str(error)))
+            continue
+        taken.append(tiling)
+        candidates.append(Candidate(name, tiling.predicted_seconds, tiling.why("form")))
+    best = min(taken, key=lambda tiling: tiling.predicted_seconds or 0.0)
+    priced = sorted(
+        (c for c in candidates if c.predicted_seconds is not None), key=lambda c: c.predicted_seconds or 0.0
+    )
+    return replace(best, candidates=(*priced, *(c for c in candidates if c.predicted_seconds is None)))
+
+
+class ConvForms:
+    """The forms of one convolution on one CPU."""
+
+    def __init__(
+        self,
+        workload: ConvWorkload,
+        hardware: Hardware,
+        cpu: Cpu,
+        packing: str,
+        source: Source,
+        winograd: bool,
+        tolerance: float,
+    ) -> None:
+        self.w, self.hardware, self.cpu, self.packing, self.source = workload, hardware, cpu, packing, source
+        self.winograd_allowed, self.tolerance = winograd, tolerance
+        self.engine = dot_engine(workload, cpu)
+        self.mhz = cpu.mhz
+
+    def tiling(self, form: str) -> ConvTiling:
+        """The cheapest cut of one form; UnsupportedOperator where the workload does not admit it."""
+        forms: dict[str, Callable[[], ConvTiling]] = {
+            "direct": self.direct,
+            "stride_fold": self.stride_fold,
+            "gemm": self.gemm,
+            "depthwise": self.depthwise,
+            "winograd": self.winograd,
+            "wfold": self.wfold,
+        }
+        return forms[form]()
+
+    # ---- direct and stride-folded -----------------------------------------------------------------------------------
+
+    def direct(self) -> ConvTiling:
+        return self._direct("direct")
+
+    def stride_fold(self) -> ConvTiling:
+        return self._direct("stride_fold")
+
+    def _direct(self, form: str) -> ConvTiling:
+        shares, choice = self.direct_choice(form)
+        cycles, cut = choice.best()
+        return self.direct_tiling(form, choice, cut, shares * cycles)
+
+    def direct_choice(self, form: str) -> tuple[float, DirectChoice]:
+        """The candidates of form "direct" or "stride_fold", and how many times their work is to be done.
+
+        Residues of a transposed convolution are cut alike: as the one with the most to do.
+        """
+        shapes = self._folded() if form == "stride_fold" else shapes_of(self.w)
+        largest = max(shapes, key=lambda s: s.macs)
+        ahead, source = self.packing == "ahead", self.source
+        half = narrow(self.cpu)
+        few = 2 * largest.co <= self.cpu.lanes(self.engine.acc_bytes) and self.engine.form(half) is not None
+        cpu = half if few else self.cpu
+        model = ConvModel(
+            largest,
+            cpu,
+            self.engine,
+            input_run=source.channel_run,
+            output_run=source.output_run,
+            ahead=ahead,
+            workload=self.w,
+        )
+        choice = DirectChoice(
+            largest,
+            cpu,
+            self.engine,
+            model,
+            pitch=source.pitch,
+            dense=source.dense,
+            whole_sums=not source.accumulates,
+        )
+        return sum(shape.macs for shape in shapes) / max(1, largest.macs), choice
+
+    def _folded(self) -> list[ConvShape]:
+        w = self.w
+        if w.stride[1] == 1 or w.groups > 1 or w.transposed or w.dilation[1] > 1:
+            raise UnsupportedOperator(
+                f"form = 'stride_fold' folds a stride along W above 1 of one group without dilation, not stride "
+                f"{w.stride[1]}, {w.groups} groups and dilation {w.dilation[1]}{', transposed' if w.transposed else ''}"
+            )
+        return [shape.folded() for shape in shapes_of(w)]
+
+    def direct_tiling(self, form: str, choice: DirectChoice, cut: ConvCut, cycles: float) -> ConvTiling:
+        """The decision that a candidate stands for, with its reasons."""
+        shape, model = choice.shape, choice.model
+        lanes = self.cpu.lanes(self.engine.acc_bytes)
+        per_cycle = lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
+        return ConvTiling(
+            form=form,
+            utilisation=min(1.0, self.w.macs / per_cycle / cycles),
+            stride_fold=shape.fold,
+            predicted_seconds=self.seconds(cycles),
+            tile_rows=cut.rows,
+            tile_columns=cut.columns,
+            vectors=cut.vectors,
+            lanes=model.lanes,
+            keep_rows=cut.band,
+            block_taps=cut.block_taps,
+            block_run=cut.block_run,
+            columns=cut.block_channels,
+            inner_order="mn" if cut.tiles_outside else "nm",
+            merge_taps=cut.merged,
+            pitch=cut.pitch,
+            copy_input=cut.copies,
+            threads_rows=cut.threads[0],
+            threads_columns=cut.threads[1],
+            pack_w=self.packing,
+            reasons=direct_reasons(form, shape, model, cut, adjacent=self.source.pitch is not None),
+        )
+
+    # ---- the others -------------------------------------------------------------------------------------------------
+
+    def gemm(self) -> ConvTiling:
+        w = self.w
+        product = as_product(w)
+        if product is None or not self.source.matrix:
+            raise UnsupportedOperator(
+                "form = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
+            )
+        # With channels last the kernels are the right operand, and may be packed ahead; else they are the left one.
+        last = w.layout == "NHWC"
+        cut = decide_on_cpu(
+            product,
+            self.hardware,
+            packing=self.packing if last else "run",
+            accumulates_in_output=self.source.accumulates,
+        )
+        return self.product_tiling(product, cut)
+
+    def product_tiling(self, product: GemmWorkload, cut: GemmTiling) -> ConvTiling:
+        """The decision that a product's stands for."""
+        return ConvTiling(
+            form="gemm",
+            utilisation=cut.utilisation,
+            predicted_seconds=cut.predicted_seconds,
+            product=cut,
+            pack_w=self.packing,
+            reasons=(Reason("form", "gemm", f"a product of {product.m} x {product.k} x {product.n}"),),
+        )
+
+    def depthwise(self) -> ConvTiling:
+        return decide_depthwise(
+            self.w,
+            self.cpu,
+            input_run=self.source.channel_run,
+            output_run=self.source.output_run,
+            ahead=self.packing == "ahead",
+        )
+
+    def wfold(self) -> ConvTiling:
+        return decide_wfold_cpu(
+            self.w,
+            self.cpu,
+            input_run=self.source.channel_run,
+            output_run=self.source.output_run,
+            ahead=self.packing == "ahead",
+        )
+
+    def winograd(self) -> ConvTiling:
+        if not self.winograd_allowed:
+            raise UnsupportedOperator("form = 'winograd' is switched off by winograd=False")
+        source, w = self.source, self.w
+        try:
+            cut = decide_winograd(
+                w,
+                self.cpu,
+                ahead=self.packing == "ahead",
+                tolerance=self.tolerance,
+                adjacent_inputs=source.channel_run > 1 or w.ci == 1,
+                adjacent_outputs=source.output_run > 1 or w.co == 1,
+            )
+        except TilingError as error:
+            raise UnsupportedOperator(str(error)) from None
+        return self.winograd_tiling(cut)
+
+    def winograd_tiling(self, cut: WinogradTiling) -> ConvTiling:
+        """The decision that a cut of Winograd's form stands for."""
+        w = self.w
+        per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
+        why = (
+            f"F({cut.m}x{cut.m}, {w.kh}x{w.kw}): {cut.points**2} products for {cut.m**2} points of {w.kh * w.kw} taps; "
+            f"predicted error {cut.predicted_error:.1e} of the largest output, accepted "
+            f"{accepted_error(w, self.tolerance):.1e}"
+        )
+        return ConvTiling(
+            form="winograd",
+            utilisation=min(1.0, w.macs / per_cycle / cut.predicted_cycles),
+            predicted_seconds=self.seconds(cut.predicted_cycles),
+            winograd=cut,
+            pack_w=self.packing,
+            reasons=(Reason("form", "winograd", why),),
+        )
+
+    def seconds(self, cycles: float) -> float:
+        return cycles / (self.mhz * 1e6)
+
+
+def narrow(cpu: Cpu) -> Cpu:
+    """The same CPU on vectors of half the width, for output channels that fill no more: of a single unit for 512 bits,
+    two halves start at once."""
+    if cpu.vector_bits == 128:
+        return cpu
+    units = 2 if cpu.vector_bits == 512 and cpu.fma_units == 1 else cpu.fma_units
+    return replace(cpu, vector_bits=cpu.vector_bits // 2, fma_units=units)
+
+
+def as_product(workload: ConvWorkload) -> GemmWorkload | None:
+    """The matrix product that a pointwise convolution is, pixels by output channels; None where it is none."""
+    w = workload
+    one_tap = w.kd == w.kh == w.kw == 1 and w.stride == (1, 1) and w.stride_d == 1 and w.groups == 1
+    if not one_tap or any((*w.padding, *w.padding_d)) or w.transposed:
+        return None
+    pixels = w.d * w.h * w.w
+    if w.layout == "NHWC":
+        return GemmWorkload(m=w.n * pixels, k=w.ci, n=w.co, **w.type_fields())
+    return GemmWorkload(batch=w.n, m=w.co, k=w.ci, n=pixels, **w.type_fields(exchanged=True))

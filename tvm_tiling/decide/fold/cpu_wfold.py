@@ -1,0 +1,251 @@
+"""W-fold on a CPU: how many neighbours a vector holds, and how large a register tile of it is (page 05).
+
+Every admissible granularity is priced, as are the few tiles that the registers allow, and the cheapest is taken. The
+microkernel's step is bound by multiply-adds, by their latency, or by loads, those of the input being unaligned; adding
+up the lanes of each point costs shuffles behind the last tap. Multiply-adds of padded channels, of columns
+beyond the kernel and of points beyond the output's last are what the form pays for its full vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
+from ...workload import ConvWorkload
+from ..conv.conv_cost import ConvModel
+from ..conv.shape import shapes_of
+from ..conv.conv_tiling import ConvTiling
+from ..gemm.gemm_cost import overlapped
+from ..gemm.dot_engine import dot_engine
+from ..gemm.traffic import ceil_div
+from ..tiling import Reason
+from .folded_rows import FoldedRows
+
+# Most output channels of a register tile: more would leave a single row of points.
+MOST_CHANNELS = 16
+
+
+@dataclass(frozen=True)
+class WFoldCut:
+    """A candidate."""
+
+    rows: FoldedRows
+    vectors: int  # rows of ws points of the register tile
+    channels: int  # output channels of the register tile
+    threads: tuple[int, int]
+    tiles_outside: bool
+    keep: int
+
+
+def decide_wfold_cpu(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> ConvTiling:
+    """The cheapest W-folded cut of `workload` on `cpu`. Source: page 05.
+
+    `input_run`, `output_run`: neighbouring channels that are adjacent; `ahead`: weights arrive packed. Of the result
+    `pci` is bytes of a packed block, `ws` points of a vector, `columns` output channels of a register tile and
+    `tile_columns` its points. UnsupportedOperator where no granularity is admissible.
+    """
+    model = WFoldModel(workload, cpu, input_run=input_run, output_run=output_run, ahead=ahead)
+    priced = sorted(((model.cycles(cut), i, cut) for i, cut in enumerate(model.cuts())), key=lambda p: p[:2])
+    cycles, _, best = priced[0]
+    others: dict[int, float] = {}
+    for other, _, cut in priced:
+        others.setdefault(cut.rows.ws, other / (cpu.mhz))
+    compared = ", ".join(f"ws {ws}: {time:.0f} us" for ws, time in sorted(others.items()))
+    return model.tiling(best, cycles, f"the least predicted time: {compared}")
+
+
+class WFoldModel:
+    """Predicted cycles of any W-folded cut of one convolution."""
+
+    def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> None:
+        self.w, self.cpu, self.ahead, self.output_run = workload, cpu, ahead, output_run
+        self.engine: DotInstruction = dot_engine(workload, cpu)
+        self.lanes = cpu.lanes(self.engine.acc_bytes)
+        self.admissible = self._admissible()
+        self.plain = ConvModel(
+            shapes_of(workload)[0],
+            cpu,
+            self.engine,
+            input_run=input_run,
+            output_run=output_run,
+            ahead=ahead,
+            workload=workload,
+        )
+        self.adjacent = input_run >= workload.ci
+        self.core = self.plain.core
+        self.costs = cpu.kernel_costs
+        self.fma = self.core.fma
+
+    def _admissible(self) -> list[FoldedRows]:
+        """Rows of one neighbour, and of every power of two up to the lanes and the columns. UnsupportedOperator for a
+        convolution that has none."""
+        single = FoldedRows.of(self.w, self.engine.group, self.lanes, 1)
+        several = (1 << bit for bit in range(1, self.lanes.bit_length()))
+        return [
+            single,
+            *(FoldedRows.of(self.w, self.engine.group, self.lanes, ws) for ws in several if ws <= single.w.size),
+        ]
+
+    def cuts(self) -> Iterator[WFoldCut]:
+        """Every granularity, with the tiles that the registers allow and each share of the cores."""
+        registers, cores = self.cpu.vector_registers, self.cpu.cores
+        for rows in self.admissible:
+            wide = ceil_div(rows.w.points, rows.ws)
+            channels = 1
+            while channels <= MOST_CHANNELS and channels < 2 * rows.co:
+                # Sums, and a vector of input for each row and one of weights for each channel.
+                most = min(wide, (registers - channels) // (channels + 1))
+                if most < 1:
+                    break
+                for vectors in sorted({most, ceil_div(wide, ceil_div(wide, most))}):
+                    panels = ceil_div(rows.co, channels)
+                    for tr, tn in {(1, 1), *((r, cores // r) for r in range(1, cores + 1) if cores % r == 0)}:
+                        if tr <= rows.n * rows.h.points and tn <= panels:
+                            keep = self._band(rows, tr)
+                            yield WFoldCut(rows, vectors, channels, (tr, tn), True, keep)
+                            yield WFoldCut(rows, vectors, channels, (tr, tn), False, keep)
+                channels *= 2
+
+    def _band(self, rows: FoldedRows, threads: int) -> int:
+        """Output rows of a band that stays in the second cache beside the weights, in bands of equal height."""
+        row = rows.bci * rows.columns * rows.pci * self.plain.element * rows.h.stride
+        share = min(rows.h.points, ceil_div(rows.n * rows.h.points, threads))
+        fit = max(1, int(self.core.l2 * 0.4 / row))
+        return ceil_div(share, ceil_div(share, fit))
+
+    def tiling(self, cut: WFoldCut, cycles: float, why: str) -> ConvTiling:
+        """The decision that a candidate stands for; `why` it has its granularity."""
+        rows, mhz = cut.rows, self.cpu.mhz
+        vector_bytes = self.lanes * self.engine.acc_bytes
+        per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
+        useful = self.w.co * self.w.ci * self.w.kh * self.w.kw
+        done = rows.steps * self.lanes * self.engine.group / rows.ws * self.w.co
+        return ConvTiling(
+            form="wfold",
+            utilisation=min(1.0, self.w.macs / per_cycle / cycles),
+            stride_fold=rows.fold,
+            predicted_seconds=cycles / (mhz * 1e6),
+            pci=vector_bytes // rows.ws,
+            ws=rows.ws,
+            bci=rows.bci,
+            aco=ceil_div(self.w.co, cut.channels) * cut.channels,
+            tile_rows=1,
+            tile_columns=cut.vectors * rows.ws,
+            lanes=self.lanes,
+            keep_rows=cut.keep,
+            columns=cut.channels,
+            inner_order="mn" if cut.tiles_outside else "nm",
+            pitch=rows.pci,
+            copy_input=True,
+            threads_rows=cut.threads[0],
+            threads_columns=cut.threads[1],
+            pack_w="ahead" if self.ahead else "run",
+            reasons=(
+                Reason(
+                    "form", "wfold", f"{done / useful:.2f} multiply-adds for each of the convolution, in full vectors"
+                ),
+                Reason(
+                    "stride_fold",
+                    rows.fold,
+                    f"{rows.fold} columns become one of {rows.channels} channels"
+                    if rows.fold > 1
+                    else "the stride is 1",
+                ),
+                Reason("pci", vector_bytes // rows.ws, why),
+                Reason("ws", rows.ws, f"{vector_bytes} bytes of a vector over PCI"),
+                Reason("bci", rows.bci, f"{rows.channels} channels in blocks of {rows.pci}"),
+                Reason(
+                    "columns",
+                    cut.channels,
+                    f"{cut.vectors} vectors of points x {cut.channels} output channels, "
+                    f"{self.cpu.vector_registers} registers",
+                ),
+            ),
+        )
+
+    def cycles(self, cut: WFoldCut) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: WFoldCut) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
+        rows, core = cut.rows, self.core
+        tr, tn = cut.threads
+        panels = ceil_div(rows.co, cut.channels)
+        my_panels, my_rows = ceil_div(panels, tn), ceil_div(rows.n * rows.h.points, tr)
+        full, tail = divmod(rows.w.points, cut.vectors * rows.ws)
+        vector = self.lanes * self.engine.acc_bytes
+        weights = rows.steps * cut.channels * vector  # of a panel
+        row_of_band = rows.bci * rows.columns * rows.pci * self.plain.element
+        row = 0.0
+        for points, many in ((cut.vectors * rows.ws, full), (tail, 1)):
+            if not points or not many:
+                continue
+            row += many * my_panels * self._tile(cut, points, weights, my_panels * weights, row_of_band)
+        kernel = my_rows * row
+        share = my_rows / (rows.n * rows.h.points)
+        bands = ceil_div(my_rows, cut.keep)
+        packed = weights * my_panels
+        passes = bands if packed > core.l2 / 2 else 1
+        arrival = passes * packed / core.cpu.bytes_per_cycle(weights * panels)
+        touched = self.plain.input_bytes * share + self.plain.output_bytes * share * my_panels / panels
+        memory = arrival + touched / self.plain.home
+        found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, my_rows, bands))
+        written = 0.0 if self.ahead else weights * panels / (tr * tn)
+        found["packing"] = written / self.plain.element * self.costs.spread_element
+        found["handed_over"] = core.handed_over(written) if tr > 1 else 0.0
+        results = rows.n * rows.h.points * rows.w.points * share
+        found["lines"] = core.shared_lines(results, my_panels * cut.channels, tn)
+        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if tr * tn > 1 else 0.0
+        return found
+
+    def _tile(self, cut: WFoldCut, points: int, panel: float, weights: float, row_of_band: float) -> float:
+        """One register tile over all taps, and the sums of its lanes."""
+        rows, core = cut.rows, self.core
+        vectors, load = ceil_div(points, rows.ws), core.vector_load
+        compute = max(
+            vectors * cut.channels * self.fma,
+            self.core.latency,
+            (cut.channels + vectors * (self.costs.unaligned_loads if rows.ws > 1 or rows.w.taps > 1 else 1.0)) * load,
+        )
+        resident = weights if cut.tiles_outside else panel
+        line = cut.channels * self.lanes * self.engine.acc_bytes
+        right = line / core.cpu.bytes_per_cycle(resident) if resident > core.l1 / 2 else 0.0
+        patch = rows.h.span * row_of_band
+        left = 0.0
+        if not cut.tiles_outside and patch > core.l1 / 2:
+            left = vectors * line / cut.channels / rows.w.taps / self.cpu.l2_bytes_per_cycle
+        steps = rows.steps * max(compute, right + left) + rows.h.taps * rows.w.taps * self.costs.tap_start / 4
+        return steps + self.costs.tile_start + vectors * self._sums(rows, cut.channels) + self._stores(cut, points)
+
+    def _sums(self, rows: FoldedRows, channels: int) -> float:
+        """Cycles to add up the lanes of each point of a vector of points, for so many channels."""
+        left, cost = float(channels), 0.0
+        for _ in range(rows.lanes.bit_length() - 1):
+            adds = max(1.0, left / 2)
+            cost += adds * (2 * self.costs.shuffle + self.fma)
+            left = adds
+        # Channels that are left change places with bits of the point, where they are adjacent in the output.
+        exchanges = int(left).bit_length() - 1 if self.output_run > 1 else 0
+        return cost + left * exchanges * self.costs.shuffle
+
+    def _stores(self, cut: WFoldCut, points: int) -> float:
+        if self.output_run > 1:
+            return points * max(1.0, cut.channels / self.lanes) * self.costs.scattered_element
+        if cut.rows.lanes == 1:
+            return points / cut.rows.ws * cut.channels * self.costs.scattered_element
+        return points * cut.channels * self.costs.scattered_element
+
+    def _copy(self, cut: WFoldCut, my_rows: int, bands: int) -> float:
+        """Cycles to copy a core's bands."""
+        rows = cut.rows
+        high = my_rows * rows.h.stride + bands * max(0, rows.h.span - rows.h.stride)
+        if not self.adjacent:
+            return high * self.w.w * rows.ci * self.costs.copied_element
+        vector = rows.ws * rows.pci
+        last = rows.channels - (rows.bci - 1) * rows.pci
+        pieces = (rows.bci - 1) * ceil_div(rows.pci, vector) + ceil_div(last, vector)
+        return high * ceil_div(self.w.w, rows.fold) * pieces * self.costs.copied_vector

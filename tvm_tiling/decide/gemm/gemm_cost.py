@@ -1,0 +1,273 @@
+"""What a cut of a matrix product costs on a CPU core: the prediction that ranks the candidates of gemm/cpu_gemm.py.
+
+Cycles of the slowest core. The microkernel's step is bound by multiply-adds, by their latency where there are too few,
+by loads, or by the cache that an operand comes from; tiles, packing, copies and the first touch of memory are added.
+Everything that depends on the machine is a field of its description (page 03, page 10).
+
+Cores that write where others read pay for it: a line that another core has read has to be taken from it before it is
+written again. So packing an operand for all cores costs several times what packing for oneself does, 10 to 35 ns a line
+of 64 bytes against 1 on a Zen 4 server; and where two cores write neighbouring columns, the lines that both have a part
+of go to and fro.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction
+from ...operand_types import element_bytes
+from ...workload import GemmWorkload
+from .cache_conflict import is_bad_leading_dimension
+from .traffic import ceil_div
+
+
+@dataclass(frozen=True)
+class CpuCut:
+    """A candidate: shares of the cores, register tile, blocks, order, and what is packed."""
+
+    threads: tuple[int, int, int, int]  # batch, m, n, k
+    rows: int
+    vectors: int
+    depth: int  # summed elements of a k-block
+    columns: int  # of a column block, a multiple of the panel's unless it is the whole matrix
+    rows_outside: bool  # within a block, tiles of A outside panels of B
+    keep: int  # rows of a tile read in place
+    pack_b: str
+
+    @property
+    def cores(self) -> int:
+        tb, tm, tn, tk = self.threads
+        return tb * tm * tn * tk
+
+
+class CpuModel:
+    """The cost of any cut of one product on one CPU."""
+
+    def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction) -> None:
+        self.w, self.cpu, self.engine, self.costs = workload, cpu, engine, cpu.kernel_costs
+        self.lanes = cpu.lanes(engine.acc_bytes)
+        self.groups = ceil_div(workload.k, engine.group)
+        self.word = engine.acc_bytes  # one lane of one group, packed
+        blocks = workload.encoding.how
+        # The same of B, which in blocks is packed as it is stored, and the cycles that decoding a vector of it takes.
+        self.b_word = self.word if blocks.bits is None else engine.group * workload.b_bytes
+        self.decoding = blocks.decode / cpu.fma_units
+        self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
+        self.fma = 1 / engine.rate / cpu.fma_units  # cycles of one vector step
+        self.latency = float(engine.latency or cpu.fma_latency)
+        self.l1, self.l2, self.line = cpu.l1_bytes, cpu.l2_bytes, cpu.caches[0].line
+        self._bad: dict[int, bool] = {}
+        self._collisions: dict[int, bool] = {}
+        self._steps: dict[tuple[int, int], float] = {}
+
+    def is_bad(self, rows: int) -> bool:
+        """Whether `rows` rows of A, read in place column by column, evict each other from the first cache."""
+        if rows not in self._bad:
+            l1 = self.cpu.cache(1)
+            lda = self.w.lda or self.w.k
+            self._bad[rows] = (
+                not self.w.trans_a and l1 is not None and is_bad_leading_dimension(lda, self.w.a_bytes, l1, rows=rows)
+            )
+        return self._bad[rows]
+
+    def collides(self, depth: int) -> bool:
+        """Whether `depth` rows of B, read in place, evict each other from the second cache."""
+        if depth not in self._collisions:
+            l2 = self.cpu.cache(2)
+            ldb = self.w.ldb or self.w.n
+            size = element_bytes(self.w.types.b)
+            self._collisions[depth] = l2 is not None and is_bad_leading_dimension(ldb, size, l2, rows=depth)
+        return self._collisions[depth]
+
+    def step(self, rows: int, vectors: int) -> float:
+        """Cycles of one step of the microkernel with both operands in the first cache."""
+        key = (rows, vectors)
+        if key not in self._steps:
+            loads = vectors * self.vector_load + rows * 0.5
+            computing = rows * vectors * self.fma + vectors * self.decoding
+            self._steps[key] = max(computing, self.latency, loads)
+        return self._steps[key]
+
+    def handed_over(self, written: float) -> float:
+        """Cycles to write so many bytes to lines that another core has read since they were written last."""
+        return written / self.cpu.handed_over_bytes_per_cycle
+
+    def shared_lines(self, rows: float, width: int, cores: int) -> float:
+        """Cycles for the lines where `cores` meet that write neighbouring columns of `rows` rows, `width` elements
+        each: what one has written it gets back from the other before it writes again."""
+        if cores == 1 or width * self.w.out_bytes % self.line == 0:
+            return 0.0
+        return self.handed_over(rows * self.line)
+
+    @cached_property
+    def home_bytes_per_cycle(self) -> float:
+        """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last cache."""
+        return self.cpu.bytes_per_cycle(float(self.w.bytes))
+
+    def cycles(self, cut: CpuCut) -> float:
+        """Predicted cycles of the slowest core, start of the threads included."""
+        return sum(self.parts(cut).values())
+
+    def parts(self, cut: CpuCut) -> dict[str, float]:
+        """What the predicted cycles are spent on."""
+        w, word = self.w, self.word
+        tb, tm, tn, tk = cut.threads
+        nr = cut.vectors * self.lanes
+        tiles = ceil_div(ceil_div(w.m, cut.rows), tm)
+        panels = ceil_div(w.n, nr)
+        my_panels = ceil_div(panels, tn)
+        k_blocks = ceil_div(w.k, cut.depth)
+        my_blocks = ceil_div(k_blocks, tk)
+        groups = self.groups / k_blocks * my_blocks
+        batches = ceil_div(w.batch, tb)
+
+        # The slowest core has whole tiles and panels only, unless it has them all.
+        kernel = 0.0
+        for height, tall in pieces(w.m, cut.rows, tiles, alone=tm == 1):
+            for width, wide in pieces(w.n, nr, my_panels, alone=tn == 1):
+                kernel += tall * wide * self._tile(cut, height, ceil_div(width, self.lanes), groups, my_blocks)
+        column_blocks = ceil_div(my_panels * nr, cut.columns)
+        copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
+        packing = self._packing(cut, my_panels * nr, groups)
+        b_share = my_panels * nr * w.k / tk * w.b_bytes if self.hides_b(cut) else 0.0
+        touched = tiles * cut.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
+        # A is read again for every column block, from its home if it is too large for the second cache.
+        a_share = tiles * cut.rows * w.k / tk * w.a_bytes
+        if column_blocks > 1 and a_share > self.l2 / 2:
+            touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
+        memory = touched / self.home_bytes_per_cycle
+        found = overlapped(kernel, memory, self.costs.exposed_lesser)
+        found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
+        found = {name: batches * cycles for name, cycles in found.items()}
+        starts = 1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1) if cut.cores > 1 else 0
+        sums = w.m * w.n * tk * word if tk > 1 else 0
+        found.update(
+            start=self.cpu.parallel_start * starts, sums=2.0 * sums / cut.cores / self.cpu.bytes_per_cycle(sums)
+        )
+        return found
+
+    def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
+        """One register tile over the task's whole share of k."""
+        word, b_word = self.word, self.b_word
+        compute = self.step(rows, vectors)
+        exposed = 0.0
+        nr = vectors * self.lanes
+        block_groups = groups / blocks
+        panel = block_groups * nr * b_word
+        block = block_groups * cut.columns * b_word
+        if cut.pack_b == "none":
+            # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
+            # cache, the panel does not stay there from one tile to the next.
+            stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))
+            row = (self.w.ldb or self.w.n) * self.w.b_bytes
+            b_bytes = nr * word / (self.cpu.l2_bytes_per_cycle if stays else self.cpu.l3_bytes_per_cycle)
+            if row >= 1024:
+                b_bytes += self.costs.page_step
+            if row % self.line:
+                b_bytes *= self.costs.straddling_bytes  # vectors that straddle two lines
+                exposed += (self.costs.straddled_stream if cut.rows_outside else self.costs.straddled_panel) * b_bytes
+            if self.w.k * self.w.n * self.w.b_bytes > self.l2 * self.costs.l2_share:
+                exposed += self.costs.exposed_pages * compute
+            if not stays:
+                exposed += self.costs.exposed_collision * b_bytes
+        elif not cut.rows_outside and panel <= self.l1 / 2:
+            b_bytes = 0.0
+        else:
+            b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if cut.rows_outside else panel)
+        a_tile = rows * block_groups * word
+        if cut.rows_outside and a_tile <= self.l1 * self.costs.l1_share:
+            a_bytes = 0.0
+        elif cut.rows_outside:
+            a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
+        else:
+            a_bytes = rows * word / self.cpu.bytes_per_cycle(self.w.m * block_groups * word)
+        if cut.keep >= rows and self.is_bad(rows):
+            missed = rows * self.line / self.cpu.l2_bytes_per_cycle
+            a_bytes += missed
+            exposed += self.costs.exposed_miss * missed
+        step = max(compute, a_bytes + b_bytes) + exposed
+        around = self.costs.tile_start + rows * vectors * 2.0 * self.vector_load
+        return groups * step + blocks * around
+
+    def _copies(self, cut: CpuCut, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
+        copied = max(0, cut.rows - cut.keep)
+        if not copied:
+            return 0.0
+        vectors = groups / self.lanes * copied
+        return tiles * column_blocks * (vectors * 2.0 + blocks * copied * self.costs.block_start)
+
+    def hides_b(self, cut: CpuCut) -> bool:
+        """Whether B arrives behind the multiply-adds: packed ahead, or read in place from a cache."""
+        near = self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
+        return cut.pack_b == "ahead" or (cut.pack_b == "none" and near)
+
+    def _packing(self, cut: CpuCut, columns: int, groups: float) -> float:
+        """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all.
+
+        From memory B arrives row piece by row piece, as wide as the block, or as the panel where it is not packed.
+        """
+        share, handed_over = columns / cut.threads[1], 0.0
+        arrival = share * groups * self.engine.group * self.w.b_bytes / self.home_bytes_per_cycle
+        if self.hides_b(cut):
+            return 0.0
+        if cut.pack_b == "none":
+            return arrival * cut.threads[1] * (1 + self.costs.piece_start / (cut.vectors * self.lanes * self.w.b_bytes))
+        if cut.threads[1] > 1:
+            # Packed as a whole before the product starts: written to where so much finds room, and read again.
+            packed = columns * groups * self.b_word
+            arrival += 2.0 * share * groups * self.b_word / self.cpu.bytes_per_cycle(packed)
+            handed_over = self.handed_over(share * groups * self.b_word)
+        vectors, costs = share * groups / self.lanes, self.costs
+        each = costs.packed_vector + self.engine.group * costs.packed_group
+        if self.w.trans_b:
+            each = costs.transposed_vector
+        work = vectors * each
+        return handed_over + max(work, arrival * (1 + costs.piece_start / (min(cut.columns, columns) * self.w.b_bytes)))
+
+    # ---- few rows -------------------------------------------------------------------------------------------------
+
+    def stream_along_n(self, cores: int, depth: int) -> float:
+        """B as [k, n] read straight through, `depth` rows at a time, sums in the first cache."""
+        w = self.w
+        vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
+        per_vector = max(
+            w.m * self.fma + self.decoding,
+            (1 + w.m / depth) * self.vector_load,
+            w.m / depth * 2.0,
+            self._vector_arrival(),
+        )
+        return w.batch * (vectors * per_vector + w.k / depth * self.costs.block_start) + (
+            self.cpu.parallel_start if cores > 1 else 0.0
+        )
+
+    def stream_along_k(self, cores: int, width: int) -> float:
+        """B as [n, k] read straight through, `width` columns at a time, sums in registers."""
+        w = self.w
+        columns = ceil_div(w.n, min(cores, w.n))
+        vectors = ceil_div(w.k, self.lanes) * columns
+        computing = w.m * self.fma + self.decoding
+        per_vector = max(computing, (1 + w.m / width) * self.vector_load, self._vector_arrival())
+        ends = columns * w.m * (self.lanes + 8.0)
+        return w.batch * (vectors * per_vector + ends) + (self.cpu.parallel_start if cores > 1 else 0.0)
+
+    def _vector_arrival(self) -> float:
+        return (
+            self.lanes * self.w.b_bytes / self.cpu.bytes_per_cycle(self.w.k * self.w.n * self.w.b_bytes * self.w.batch)
+        )
+
+
+def overlapped(kernel: float, memory: float, exposed: float) -> dict[str, float]:
+    """The cycles of multiply-adds and of what arrives from memory, of the lesser only the part `exposed`."""
+    if kernel < memory:
+        return {"kernel": exposed * kernel, "memory": memory}
+    return {"kernel": kernel, "memory": exposed * memory}
+
+
+def pieces(extent: int, size: int, share: int, *, alone: bool) -> list[tuple[int, int]]:
+    """(size, count) of the pieces in the largest share of range(extent) cut into pieces of `size`."""
+    whole, tail = divmod(extent, size)
+    if alone or not whole:
+        return [(s, c) for s, c in ((size, whole), (tail, 1)) if s and c]
+    return [(size, min(share, whole))]

@@ -1,0 +1,330 @@
+"""The cut of a product on an accelerator with several storage levels (page 02)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ...errors import HardwareError, UnsupportedOperator
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ...hardware.memory import OPERANDS
+from ...workload import ConvWorkload, GemmWorkload
+from ..explain import Row, Sections
+from ..gemm.traffic import ceil_div, operand_bytes, refuse_types
+from ..tiling import Decision, Reason
+from .level_conv import best_of, least_convolution, level_convolutions
+from .level_model import Blocks, LevelProduct, Storage
+from .search import best_blocks
+from .level_time import Choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelCut:
+    """The blocks of one storage level, in elements, of all its instances together.
+
+    `left` is (rows, depth) of the left operand, `right` (depth, columns) of the right one, `result` (rows, columns) of
+    the sums that pass through the level. Of a convolution the left one are kernels, rows are output channels, columns
+    output points, a number of lines of them, and depth is input channels times taps; bytes of the right one, the image,
+    are those under the points, halos counted, of the outermost level those inside its border.
+
+    `order` "mn" walks blocks of m outside those of n. All `instances` of the level share a block: `across_m` parts of
+    rows by `across_n` parts of columns; who has the same part gets it in the same transfer. `load_a` and `load_b` are
+    how often each operand comes into the level, `bytes_a`, `bytes_b` and `bytes_out` what that and the results are in
+    bytes, each counted once however many instances get it. `slots_a`, `slots_b` and `slots_out` blocks are there at
+    once; a block of A is loaded before one of B where `a_first`. `cycles` are those of the level's loads.
+    """
+
+    name: str
+    left: tuple[int, int]
+    right: tuple[int, int]
+    result: tuple[int, int]
+    order: str
+    instances: int
+    across_m: int
+    across_n: int
+    load_a: int
+    load_b: int
+    bytes_a: int
+    bytes_b: int
+    bytes_out: int
+    slots_a: int
+    slots_b: int
+    slots_out: int
+    a_first: bool
+    cycles: float
+
+    @property
+    def reason(self) -> str:
+        """The field of the decision's reasons that tells of this level."""
+        return f"level {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelsTiling(Decision):
+    """How a product is cut through the storage levels of a machine, the outermost first (page 02).
+
+    One instruction of the matrix engines multiplies blocks of `tile_m` x `tile_n` x `tile_k`. `split_level` is the
+    level from which on blocks hold only steps of K, "" where K is whole everywhere; `sum_slots` blocks of sums lie in
+    the innermost level at once. `load_a` and `load_b` are the loads from memory. `utilisation` is that of all
+    multipliers over the predicted `cycles`, those of one product of a batch. Of a convolution `points` are the output
+    columns of a line, and kernels of `groups` groups are there at once.
+    """
+
+    op: ClassVar[str] = "levels"
+
+    levels: tuple[LevelCut, ...]
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    tile_order: str
+    split_level: str
+    sum_slots: int
+    load_a: int
+    load_b: int
+    cycles: float
+    utilisation: float
+    points: int = 1
+    groups: int = 1
+
+    sections: ClassVar[Sections] = (
+        ("one product", ("tile_m", "tile_n", "tile_k", "tile_order", "sum_slots")),
+        ("split-K", ("split_level",)),
+        ("predicted", ("load_a", "load_b", "cycles", "utilisation")),
+    )
+
+    def _parts(self) -> Iterator[Row]:
+        if self.points > 1 or self.groups > 1:
+            for name in ("points", "groups"):
+                yield Row("convolution", name, str(getattr(self, name)), "")
+        for cut in self.levels:
+            blocks = f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}"
+            yield Row("levels", cut.reason, blocks, self.why(cut.reason))
+
+    @property
+    def rule(self) -> str | None:
+        return "levels"
+
+    @property
+    def split_k(self) -> bool:
+        """Whether K is cut."""
+        return self.split_level != ""
+
+
+def has_levels(hardware: Hardware) -> bool:
+    """Whether a machine is cut level by level: one level of one instance is what page 01's machine has anyway."""
+    return hardware.near_tile is not None and Machine(hardware).has_levels
+
+
+def decide_levels(workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, behind: int = 0) -> LevelsTiling:
+    """The cut of a product, or of a convolution as its matrix product, through the levels of `hardware`. `behind` are
+    the bytes per result that the innermost level holds for what is fused behind the product.
+
+    It has the fewest predicted cycles of those that fit, of these the one with the fewest loads from memory.
+    HardwareError if none fits or the machine has no matrix engine with levels, or one for other types.
+    """
+    p = replace(level_product(workload, hardware), d_behind=behind)
+    if isinstance(workload, ConvWorkload):
+        best = best_of(level_convolutions(p, workload), _found)
+    else:
+        found = _found(p)
+        best = None if found is None else (p, found)
+    if best is None:
+        raise HardwareError(_nothing_fits(p, workload, hardware))
+    return levels_tiling(*best)
+
+
+@functools.lru_cache(maxsize=256)
+def _found(p: LevelProduct) -> Choice | None:
+    return best_blocks(p)
+
+
+def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> LevelProduct:
+    """The quantities of a product, or of the product that a convolution of one group is, on the levels of `hardware`;
+    HardwareError as :func:`decide_levels`."""
+    tile = hardware.near_tile
+    if tile is None or not hardware.levels:
+        raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit with levels, which this cut needs")
+    refuse_types(hardware, tile, workload)
+    if isinstance(workload, ConvWorkload):
+        if workload.transposed:
+            raise UnsupportedOperator(
+                f"conv: a transposed one on hardware {hardware.name!r}; accepted on accelerators: plain ones, such as "
+                "that of the input with zeros between its points"
+            )
+        m, n = workload.co // workload.groups, workload.n * workload.ho * workload.wo
+        k = workload.ci // workload.groups * workload.kh * workload.kw
+    else:
+        m, n, k = workload.m, workload.n, workload.k
+    machine = Machine(hardware)
+    d_a, d_b = operand_bytes(workload)
+    units = [math.lcm(*(getattr(level, f"unit_{axis}") for level in hardware.levels)) for axis in "mnk"]
+    storages = []
+    total = 1
+    for level in hardware.levels:
+        total *= level.instances
+        rooms = [level.capacity(operand) for operand in OPERANDS]
+        storages.append(
+            Storage(
+                name=level.name,
+                fan_out=level.instances,
+                instances=total,
+                room=level.bytes,
+                rooms=(rooms[0], rooms[1], rooms[2]),
+                rate=level.bytes_per_cycle or math.inf,
+                latency=level.latency,
+            )
+        )
+    rates = [machine.rate("external", operand) or math.inf for operand in OPERANDS]
+    return LevelProduct(
+        m=m,
+        n=n,
+        k=k,
+        d_a=d_a,
+        d_b=d_b,
+        d_acc=tile.acc_bytes_per_element or workload.acc_bytes,
+        units=(math.lcm(units[0], tile.block_m), math.lcm(units[1], tile.block_n), math.lcm(units[2], tile.block_k)),
+        block=(tile.block_m, tile.block_n, tile.block_k),
+        block_cycles=tile.block_cycles(d_a) if tile.partial_blocks == "padded" else None,
+        macs=tile.macs(d_a),
+        fill=tile.fill,
+        drain=tile.drain,
+        levels=tuple(storages),
+        rates=(rates[0], rates[1], rates[2]),
+        latency=machine.memory("external").latency,
+        turns=2 if tile.double_buffer else 1,
+    )
+
+
+def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
+    """The decision that a cut of the product stands for, with its reasons."""
+    b, found = choice
+    cuts = tuple(_level_cut(p, choice, level) for level in range(len(p.levels)))
+    split_level = p.levels[b.split].name if b.split < len(p.levels) and b.depth < p.k else ""
+    return LevelsTiling(
+        levels=cuts,
+        tile_m=b.rows[-1],
+        tile_n=b.columns[-1] * p.points,
+        tile_k=min(b.depth, p.k) * p.summed,
+        tile_order=b.orders[-1],
+        split_level=split_level,
+        sum_slots=b.sums,
+        load_a=cuts[0].load_a,
+        load_b=cuts[0].load_b,
+        cycles=found.cycles,
+        utilisation=p.repeats * p.peak_cycles / found.cycles,
+        points=p.points,
+        groups=p.groups,
+        reasons=_reasons(p, choice, split_level),
+    )
+
+
+def _level_cut(p: LevelProduct, choice: Choice, level: int) -> LevelCut:
+    b, found = choice
+    traffic = found.traffic[level]
+    depth = b.depth_at(level, p.k) * p.summed
+    bytes_a, bytes_b = p.loaded(b, level, traffic.load_a, traffic.load_b)
+    held = found.held[level]
+    return LevelCut(
+        name=p.levels[level].name,
+        left=(b.rows_at(level), depth),
+        right=(depth, b.columns_at(level) * p.points),
+        result=(b.rows[-1], b.columns[-1] * p.points),
+        order=b.orders[min(level, b.split)],
+        instances=p.levels[level].instances,
+        across_m=b.across_m[level],
+        across_n=b.across_n[level],
+        load_a=traffic.load_a,
+        load_b=traffic.load_b,
+        bytes_a=bytes_a * p.repeats,
+        bytes_b=bytes_b * p.repeats,
+        bytes_out=p.all_out * p.repeats,
+        slots_a=held.slots_a,
+        slots_b=held.slots_b,
+        slots_out=held.slots_out,
+        a_first=traffic.a_first,
+        cycles=found.loads[level],
+    )
+
+
+def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason, ...]:
+    b, found = choice
+    tiles = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1])
+    whole = "all of K: it is split nowhere"
+    busiest = max(
+        ("the matrix engines", found.products),
+        *((f"loads into {s.name}", cycles) for s, cycles in zip(p.levels, found.loads, strict=True)),
+        *((f"results out of {s.name}", cycles) for s, cycles in zip(p.levels, found.stores, strict=True)),
+        key=lambda pair: pair[1],
+    )
+    sums = f"{b.sums} blocks of sums fit" if b.sums > 1 else "a larger block is worth the wait while sums leave"
+    peak = f"{p.repeats * p.peak_cycles:.0f} cycles at peak on {p.arrays} engines"
+    split = (
+        f"outside it blocks hold all of K, from there inwards steps of {b.depth * p.summed}" if split_level else whole
+    )
+    return (
+        Reason("tile_m", b.rows[-1], f"{ceil_div(p.m, b.rows[-1])} blocks of rows over {b.across_m[-1]} engines"),
+        Reason("tile_n", b.columns[-1] * p.points, _columns_why(p, b)),
+        Reason(
+            "tile_k", min(b.depth, p.k) * p.summed, f"{ceil_div(p.k, b.depth)} steps of K" if split_level else whole
+        ),
+        Reason("split_level", split_level, split),
+        Reason("sum_slots", b.sums if tiles > 1 else 1, sums if tiles > 1 else "one block of sums"),
+        Reason("load_a", found.traffic[0].load_a, _loads_why(found.traffic[0].stays_a, b, 0)),
+        Reason("load_b", found.traffic[0].load_b, _loads_why(found.traffic[0].stays_b, b, 0)),
+        Reason(
+            "cycles", found.cycles, f"{busiest[0]} take longest, {busiest[1]:.0f} cycles; the rest is start and end"
+        ),
+        Reason("utilisation", p.repeats * p.peak_cycles / found.cycles, peak),
+        *(_level_reason(p, choice, level) for level in range(len(p.levels))),
+    )
+
+
+def _columns_why(p: LevelProduct, b: Blocks) -> str:
+    lines = "" if p.image is None else f", of {b.columns[-1]} lines of {p.points} points"
+    return f"{p.blocks_n(b.columns[-1])} blocks of columns{lines} over {b.across_n[-1]}"
+
+
+def _loads_why(stays: bool, b: Blocks, level: int) -> str:
+    if stays:
+        return "stays as a whole"
+    return (
+        "blocks of m walked outside those of n" if b.orders[level] == "mn" else "blocks of n walked outside those of m"
+    )
+
+
+def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
+    cut = _level_cut(p, choice, level)
+    spread = "" if cut.instances == 1 else f", rows over {cut.across_m} and columns over {cut.across_n} instances"
+    order = f"blocks of {'m outside n' if cut.order == 'mn' else 'n outside m'}"
+    return Reason(
+        cut.reason,
+        f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}",
+        f"{order}; A comes {_times(cut.load_a)}, B {_times(cut.load_b)}, in {cut.cycles:.0f} cycles{spread}",
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:
+    """The sentence of the error: which level is too small for the smallest blocks."""
+    what = f"product of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: no cut fits"
+    if isinstance(workload, ConvWorkload):
+        p = least_convolution(p, workload)
+    rows, columns, depth = p.units
+    need = [p.turns * p.bytes_a(rows, depth), p.turns * p.bytes_b(columns, depth), p.bytes_out(rows, columns)]
+    for storage in p.levels:
+        if storage.room is not None and storage.room < sum(need):
+            return f"{what}; level {storage.name!r} has {storage.room} bytes, accepted: at least {sum(need)}"
+        for operand, room, size in zip(OPERANDS, storage.rooms, need, strict=True):
+            if storage.room is None and room < size:
+                return (
+                    f"{what}; level {storage.name!r} has bytes_{operand} = {room}, accepted: at least {size}, the "
+                    "smallest blocks"
+                )
+    return f"{what}; accepted: levels with more room for results"

@@ -1,0 +1,160 @@
+"""The predicted cycles of a cut through several storage levels (page 02)."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+from ..gemm.traffic import ceil_div
+from .level_model import Blocks, Held, LevelProduct, Traffic, held_at, load_cycles, store_cycles, traffic_of
+
+EACH = 0.1  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
+
+
+class Times(NamedTuple):
+    """Cycles of a cut: of the `loads` into each level and the `stores` out of it, of the `products`, until the first
+    of them can `begin` at each level and in the engine (last), from the end of the last to the last result (`end`), and
+    of it all. `cost` is what cuts are ranked by, a little for each instruction on top."""
+
+    traffic: tuple[Traffic, ...]
+    held: tuple[Held, ...]
+    loads: tuple[float, ...]
+    stores: tuple[float, ...]
+    products: float
+    begin: tuple[float, ...]
+    end: float
+    cycles: float
+    cost: float
+
+
+class Choice(NamedTuple):
+    """A cut and its cycles."""
+
+    blocks: Blocks
+    times: Times
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Fastest first, then fewest loads into the outermost level."""
+        return self.times.cost, self.times.traffic[0].load_a + self.times.traffic[0].load_b
+
+
+def times(p: LevelProduct, b: Blocks) -> Times | None:
+    """The cycles of a cut, None where it does not fit.
+
+    Loads, products and stores overlap but at the start, until the first blocks are there, and at the end, when the last
+    results leave. What takes turns in the slots of a level is there from the begin of its transfer to the end of its
+    use, so that too few slots hold up those before.
+    """
+    count = len(p.levels)
+    traffic = traffic_of(p, b)
+    held = []
+    for level in range(count):
+        room = held_at(p, b, level, traffic[level])
+        if room is None:
+            return None
+        held.append(room)
+    latency = [storage.latency for storage in p.levels]
+    latency[0] += p.latency
+    rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
+    tiles, steps = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1]), ceil_div(p.k, depth)
+    products = product_cycles(p, b)
+
+    loads = []
+    begin = [0.0]
+    for level, found in enumerate(traffic):
+        busy = sum(load_cycles(p, b, level, *p.loaded(b, level, found.load_a, found.load_b)))
+        if level >= b.split:
+            busy = max(busy, _turning(p, b, level, found, held[level], latency[level]))
+        loads.append(busy)
+        begin.append(begin[-1] + latency[level] + _first(p, b, level, found.a_first))
+
+    tile = [store_cycles(p, level, p.bytes_out(rows, columns)) for level in range(count)] + [products / tiles]
+    stores = []
+    for level in range(count):
+        busy = store_cycles(p, level, p.all_out)
+        if tiles > 1:
+            before = tile[level + 1] + (latency[level + 1] if level + 1 < count else p.drain)
+            busy = max(busy, (tiles - 1) * (before + tile[level] + latency[level]) / held[level].slots_out)
+        stores.append(busy)
+    end = p.drain + sum(tile[:count]) + sum(latency)
+    until = begin[-1] + products
+    for level in range(count):
+        until = max(until, begin[level] + loads[level], begin[-1] + tile[count] + stores[level])
+    for level in range(min(b.split, count)):
+        until = max(
+            until, begin[level] + latency[level] + _behind_second(p, b, level, traffic[level].a_first, products)
+        )
+    cycles = until + end
+    if p.repeats > 1:  # one behind the other, each begun as soon as there is room for its blocks
+        slots = min(b.sums, *(min(room.slots_a, room.slots_b, room.slots_out) for room in held))
+        cycles += (p.repeats - 1) * max(products, *loads, *stores, cycles / slots)
+    cost = cycles + EACH * tiles * steps * p.repeats * p.instructions
+    return Times(traffic, tuple(held), tuple(loads), tuple(stores), products, tuple(begin), end, cycles, cost)
+
+
+def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Held, latency: int) -> float:
+    """Cycles in which blocks take turns in their slots of a level from the split one inwards: each is in one from the
+    start of its load to the end of the load into the next level, or of the product that uses it."""
+    rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
+    steps = ceil_div(p.k, depth)
+    own = load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
+    use: tuple[float, ...] = (p.product_cycles(rows, columns, depth),) * 2
+    if level + 1 < len(p.levels):
+        use = load_cycles(p, b, level + 1, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
+    if steps > 1:  # both come for each step
+        each = (sum(own) + latency + (use[0] if level + 1 == len(p.levels) else sum(use))) / min(
+            held.slots_a, held.slots_b
+        )
+        return steps * p.blocks_m(rows) * p.blocks_n(columns) * each
+    longest = 0.0
+    for often, blocks, stays, load, then, slots in (
+        (traffic.load_a, p.blocks_m(rows), traffic.stays_a, own[0], use[0], held.slots_a),
+        (traffic.load_b, p.blocks_n(columns), traffic.stays_b, own[1], use[1], held.slots_b),
+    ):
+        if not stays:
+            longest = max(longest, often * blocks * (load + latency + then) / slots)
+    return longest
+
+
+def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
+    """Cycles of a level's loads before the next level can begin: a block of the operand that comes first, and the first
+    piece of the other."""
+    depth, piece = b.depth_at(level, p.k), min(b.depth, p.k)
+    inner = level + 1
+    rows, columns = (
+        (p.bytes_a(min(b.rows_at(level), p.m), depth), p.bytes_b(min(b.columns_at(inner), p.n), piece))
+        if a_first
+        else (p.bytes_a(min(b.rows_at(inner), p.m), piece), p.bytes_b(min(b.columns_at(level), p.n), depth))
+    )
+    return sum(load_cycles(p, b, level, rows, columns))
+
+
+def _behind_second(p: LevelProduct, b: Blocks, level: int, a_first: bool, products: float) -> float:
+    """Cycles of the first blocks of A and B at a level that holds all of K, and of the products that are left when the
+    last piece of them is there. The blocks within use up all of the operand that comes second in their first pass over
+    it, or a block at a time where its loop is the outer one."""
+    rows, columns = min(b.rows[level], p.m), min(b.columns[level], p.n)
+    own = products * rows * columns / (p.m * p.n * p.rounds)
+    tiles_m, tiles_n = ceil_div(rows, b.rows[-1]), ceil_div(columns, b.columns[-1])
+    second, first = (tiles_n, tiles_m) if a_first else (tiles_m, tiles_n)
+    outer = b.orders[level + 1] == ("nm" if a_first else "mn")
+    left = own * (1 - 1 / first) / (second if outer else 1)
+    return sum(load_cycles(p, b, level, p.bytes_a(rows, p.k), p.bytes_b(columns, p.k))) + left + products - own
+
+
+@functools.lru_cache(maxsize=4096)
+def _pieces(size: int, block: int) -> tuple[tuple[int, int], ...]:
+    """(how many, size) of the pieces of an axis: the full ones and the rest."""
+    full, rest = divmod(size, block)
+    return tuple((count, piece) for count, piece in ((full, block), (1, rest)) if count and piece)
+
+
+def product_cycles(p: LevelProduct, b: Blocks) -> float:
+    """Cycles of all products on the matrix engines."""
+    total = 0
+    for of_k, steps in _pieces(p.k, min(b.depth, p.k)):
+        for of_m, rows in _pieces(p.m, b.rows[-1]):
+            for of_n, columns in _pieces(p.n, b.columns[-1]):
+                total += of_m * of_n * of_k * p.product_cycles(rows, columns, steps)
+    return float(total * p.rounds)
