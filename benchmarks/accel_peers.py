@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
-from tvm_tiling.atomic_file import whole_file
+from tvm_tiling.atomic_file import atomic_file
 
 from .accel_layers import LAYERS
 from .accel_setting import (
@@ -141,7 +141,7 @@ class Kept:
         """Write the file as a whole."""
         if self.path is not None:
             text = json.dumps({key: asdict(figures) for key, figures in self.figures.items()}, indent=1)
-            with whole_file(self.path) as file:
+            with atomic_file(self.path) as file:
                 file.write(f"{text}\n".encode())
 
 

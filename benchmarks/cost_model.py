@@ -1,15 +1,15 @@
 """How well costs are predicted for shapes that were not measured: python -m benchmarks.cost_model --json trials.json
 
-Measures cuts of many shapes (minutes; the file is gone on with) in pairs with the decision's own cut, several times
-with the others between, for on a shared machine a core may be slow for a second or two. Then every third of the shapes
-is held out in turn: models learn from the others, products and convolutions together, and rank the cuts of these. So
-every shape is judged once, by a model that never saw it, and the figures are means over all shapes of an operator.
-Compared are the formulas, TilingCostModel, MetaSchedule's XGBModel on the same trials, and, as the ceiling, every other
-measurement, judged by those between.
+Measures cuts of many shapes (minutes; the file is gone on with) in pairs with the decision's own configuration, several
+times with the others between, for on a shared machine a core may be slow for a second or two. Then every third of the
+shapes is held out in turn: models learn from the others, products and convolutions together, and rank the
+configurations of these. So every shape is judged once, by a model that never saw it, and the figures are means over all
+shapes of an operator. Compared are the formulas, TilingCostModel, MetaSchedule's XGBModel on the same trials, and, as
+the ceiling, every other measurement, judged by those between.
 
-Many cuts differ by less than what one and the same cut differs from pass to pass: no model can put such pairs in order.
-So pairwise accuracy is given twice: of all pairs that differ by two percent, and of those among them that every pass
-puts in the same order.
+Many cuts differ by less than what one and the same configuration differs from pass to pass: no model can put such pairs
+in order. So pairwise accuracy is given twice: of all pairs that differ by two percent, and of those among them that
+every pass puts in the same order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import machine_record
@@ -47,13 +47,13 @@ from .side_by_side import SideBySide
 FORMAT = "tvm-tiling-cost-trials"
 VERSION = 3
 SHAPES = 40  # of each operator
-CUTS = 24  # of each shape
+CONFIGS = 24  # of each shape
 PASSES = 6
 ROUNDS = 20  # of each pass
 PASS_SECONDS = 1.5
 FOLDS = 3  # of the shapes; each is held out once
 APART = 0.02  # of a cost: pairs that are nearer have no order
-# Cuts from here on in the order of prediction are never tried by a search, and not asked about here.
+# Configurations from here on in the order of prediction are never tried by a search, and not asked about here.
 NEAREST = 160
 LEAST_MACS = 2e6  # what takes a few microseconds is mostly the start of threads
 
@@ -83,52 +83,53 @@ def _convolution(rng: random.Random) -> ConvWorkload:
     )
 
 
-def cuts_to_measure(space: Space, seed: int) -> list[Cut]:
+def configs_to_measure(space: Space, seed: int) -> list[Config]:
     """Some of the nearest cuts, the decision's own among them."""
-    near = [cut for cut in space.cuts(NEAREST) if cut != space.start]
-    return [space.start, *random.Random(seed).sample(near, min(CUTS - 1, len(near)))]
+    near = [config for config in space.configs(NEAREST) if config != space.start]
+    return [space.start, *random.Random(seed).sample(near, min(CONFIGS - 1, len(near)))]
 
 
 def measure(workload: Workload, seed: int, bench: SideBySide) -> dict[str, Any]:
     """Some cuts of one workload, each with its seconds in every pass; what failed is left out."""
-    cuts = cuts_to_measure(neighbourhood(workload, this_machine()), seed)
-    jobs = [Job(workload=workload, cut=cut, hardware=this_machine()) for cut in cuts]
+    configs = configs_to_measure(neighbourhood(workload, this_machine()), seed)
+    jobs = [Job(workload=workload, config=config, hardware=this_machine()) for config in configs]
     found = bench.measure(jobs, PASSES, ROUNDS, PASS_SECONDS)
     return {
         "workload": workload.to_dict(),
-        "trials": [[job.cut.to_dict(), seconds] for job, seconds in found.items()],
+        "trials": [[job.config.to_dict(), seconds] for job, seconds in found.items()],
     }
 
 
 class Group:
-    """The measured cuts of one workload; of an older file those that are still possible."""
+    """The measured configurations of one workload; of an older file those that are still possible."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.workload = workload_from_dict(record["workload"])
         self.space = neighbourhood(self.workload, this_machine())
-        found = ((Cut.from_dict(cut), seconds) for cut, seconds in record["trials"])
-        trials = [(cut, predicted, seconds) for cut, seconds in found if (predicted := self._predicted(cut))]
-        self.cuts = [cut for cut, _, _ in trials]
+        found = ((Config.from_dict(config), seconds) for config, seconds in record["trials"])
+        trials = [(config, predicted, seconds) for config, seconds in found if (predicted := self._predicted(config))]
+        self.configs = [config for config, _, _ in trials]
         self.predicted = np.array([predicted for _, predicted, _ in trials])
         passes = np.array([seconds for _, _, seconds in trials]).T
         level = np.median(passes, axis=1, keepdims=True)  # the machine's speed during a pass
         self.passes = passes / level * np.median(level)
         self.costs = np.median(self.passes, axis=0)
 
-    def _predicted(self, cut: Cut) -> float | None:
-        """None where the cut is not possible any more."""
+    def _predicted(self, config: Config) -> float | None:
+        """None where the configuration is not possible any more."""
         try:
-            return self.space.predicted(cut)
+            return self.space.predicted(config)
         except (TilingError, KeyError):  # KeyError: no form of this workload any more
             return None
 
 
 Scores: TypeAlias = Callable[[Sequence[Group], Sequence[Group]], list[np.ndarray]]
-"""scores(known, unseen): of the cuts of each unseen workload, smaller is better, by what is known of the others."""
+"""scores(known, unseen): of the configurations of each unseen workload, smaller is better, by what is known of the
+others."""
 
 
 class Theirs:
-    """MetaSchedule's XGBModel for the nests that the cuts of some workloads are lowered to."""
+    """MetaSchedule's XGBModel for the nests that the configurations of some workloads are lowered to."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         from tvm.s_tir import meta_schedule as ms
@@ -137,7 +138,7 @@ class Theirs:
         self.results = {id(group): [ms.runner.RunnerResult([cost], None) for cost in group.costs] for group in groups}
 
     def scores(self, known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
-        """Of the cuts of each unseen workload, smaller is better."""
+        """Of the configurations of each unseen workload, smaller is better."""
         from tvm.s_tir import meta_schedule as ms
 
         # One thread: threads wait for each other where cores are taken. A kernel's score is the sum over its stores, of
@@ -161,17 +162,20 @@ def _candidates(group: Group) -> list[Any]:
 
     func = tir(group.workload)
     arguments = ms.arg_info.ArgInfo.from_prim_func(func)
-    return [ms.MeasureCandidate(s_tir.Schedule(tt.tiling_schedule(func, cut=cut).mod), arguments) for cut in group.cuts]
+    return [
+        ms.MeasureCandidate(s_tir.Schedule(tt.tiling_schedule(func, config=config).mod), arguments)
+        for config in group.configs
+    ]
 
 
 def ours(known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
-    """The scores, smaller is better, of TilingCostModel for the cuts of each unseen workload."""
+    """The scores, smaller is better, of TilingCostModel for the configurations of each unseen workload."""
     model = LearnedCosts()
     for group in known:
-        pairs = zip(group.cuts, group.costs, strict=True)
+        pairs = zip(group.configs, group.costs, strict=True)
         name = group_of(group.workload, this_machine())
-        model.residual.learn([sample_of(group.space, cut, float(cost), name) for cut, cost in pairs])
-    return [model.costs(group.space, group.cuts) for group in unseen]
+        model.residual.learn([sample_of(group.space, config, float(cost), name) for config, cost in pairs])
+    return [model.costs(group.space, group.configs) for group in unseen]
 
 
 def held_out(groups: Sequence[Group], scores: Scores) -> list[np.ndarray]:
@@ -190,7 +194,8 @@ def held_out(groups: Sequence[Group], scores: Scores) -> list[np.ndarray]:
 
 
 def in_order(passes: np.ndarray) -> np.ndarray:
-    """Of all cuts by all cuts, whether every pass, a row of `passes`, says the same of which is the quicker."""
+    """Of all configurations by all configurations, whether every pass, a row of `passes`, says the same of which is the
+    quicker."""
     quicker = passes[:, :, None] < passes[:, None, :]
     return np.equal(np.all(quicker, axis=0), np.any(quicker, axis=0))
 
@@ -235,8 +240,8 @@ def evaluate(groups: Sequence[Group], with_theirs: bool) -> dict[str, dict[str, 
 def pairwise_accuracy(
     scores: np.ndarray, costs: np.ndarray, apart: float = 0.02, among: np.ndarray | None = None
 ) -> float:
-    """The share of pairs of cuts, whose costs differ by `apart` at least, that `scores`, smaller is better, order
-    rightly; nan without such a pair. `among`: of all cuts by all cuts, which pairs count."""
+    """The share of pairs of configurations, whose costs differ by `apart` at least, that `scores`, smaller is better,
+    order rightly; nan without such a pair. `among`: of all configurations by all configurations, which pairs count."""
     first, second = np.triu_indices(len(costs), 1)
     differ = np.abs(np.log(costs[first] / costs[second])) >= apart
     if among is not None:

@@ -56,7 +56,7 @@ def _attention(heads: int) -> Iterator[Workload]:
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """The shapes of a network that a database serves with a cut, by the step of the match, and the others."""
+    """The shapes of a network that a database serves with a configuration, by the step of the match, and the others."""
 
     network: str
     steps: dict[Workload, int]
@@ -70,8 +70,8 @@ class Coverage:
     @property
     def share_of_work(self) -> float:
         """Of their multiply-adds, each shape once."""
-        served, missed = sum(w.macs for w in self.steps), sum(w.macs for w in self.missed)
-        return served / (served + missed)
+        supported, missed = sum(w.macs for w in self.steps), sum(w.macs for w in self.missed)
+        return supported / (supported + missed)
 
 
 def coverage(database: ShapeDatabase, hardware: Hardware, network: str) -> Coverage:
@@ -79,7 +79,7 @@ def coverage(database: ShapeDatabase, hardware: Hardware, network: str) -> Cover
     steps, missed = {}, []
     for workload in shapes_of(network):
         hit = database.match(workload, target=hardware)
-        if hit is None or database.cut_for(workload, hardware) is None:
+        if hit is None or database.config_for(workload, hardware) is None:
             missed.append(workload)
         else:
             steps[workload] = hit.step

@@ -63,7 +63,7 @@ class Costs:
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         """As a Measurer."""
         for job in jobs:
-            name = f"{job.hardware.name}: {json.dumps(job.workload.to_dict())} {job.cut} {job.ahead}"
+            name = f"{job.hardware.name}: {json.dumps(job.workload.to_dict())} {job.config} {job.prepacked}"
             if name in self._known:
                 yield Measured(job=job, cost=self._known[name])
                 continue
@@ -103,7 +103,7 @@ def series(entry: Entry, hardware: Hardware, costs: Measurer) -> list[dict[str, 
             if any(extent * factor % 1 for extent in own.values()):
                 continue
             workload = resized(entry.workload, {axis: int(extent * factor) for axis, extent in own.items()})
-            job = Job(workload=workload, cut=entry.cut, hardware=hardware, ahead=entry.ahead)
+            job = Job(workload=workload, config=entry.config, hardware=hardware, prepacked=entry.prepacked)
             cost = next(iter(costs.measure([job]))).cost
             if cost is not None:
                 size = factor ** len(axes)
@@ -115,7 +115,7 @@ def measure(
     op: str, hardware: Hardware, database: ShapeDatabase, costs: Costs, given: argparse.Namespace
 ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
     """The series of some entries, by their shapes, and the held-out shapes of one operator."""
-    ahead = hardware.cpu is not None  # as in a model
+    prepacked = hardware.cpu is not None  # as in a model
     database.generate(
         target=hardware,
         random=random_shapes(op, given.shapes, dtype=given.dtype),
@@ -123,14 +123,14 @@ def measure(
         candidates=given.candidates,
         threshold=None,
         tolerance=0.8 * LIMITS["cycles" if hardware.cpu is None else "seconds"],
-        ahead=ahead,
+        prepacked=prepacked,
         measurer=costs,
         progress=costs.check_time,
     )
     kept = [
         entry
         for _, entry in database.entries(target=hardware)
-        if (entry.cut.op, entry.ahead) == (op, ahead) and entry.proportional
+        if (entry.config.op, entry.prepacked) == (op, prepacked) and entry.proportional
     ]
     kept.sort(key=lambda entry: (-len(entry.proportional), entry.kind != "initial"))
     found = {shape.text(entry.workload): series(entry, hardware, costs) for entry in kept[:SERIES]}
@@ -142,7 +142,9 @@ def measure(
             "cost": own.cost,
             "error": own.error,
         }
-        for own in held_out(database, hardware, costs, given.held_out, op=op, most_macs=given.most_macs, ahead=ahead)
+        for own in held_out(
+            database, hardware, costs, given.held_out, op=op, most_macs=given.most_macs, prepacked=prepacked
+        )
     ]
     return found, held
 

@@ -161,7 +161,7 @@ def table(figures: dict[str, Any]) -> str:
         f = figures[suite]
         median, p99 = f["median_seconds"], f["p99_seconds"]
         lines += [
-            f"{suite}: {f['decided']} decided, {f['no_cut_fits']} where no cut fits",
+            f"{suite}: {f['decided']} decided, {f['no_cut_fits']} where nothing fits",
             f"  best: median {median['best'] * 1e6:.0f} us, 99% below {p99['best'] * 1e6:.0f} us",
             f"  seed: median {median['seed'] * 1e6:.0f} us, 99% below {p99['seed'] * 1e6:.0f} us",
             f"  seed against best: equal {f['seed_equal'] / f['decided']:.1%},"

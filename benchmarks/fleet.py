@@ -31,13 +31,13 @@ from tvm_tiling.workload import GemmWorkload
 
 
 def jobs(hardware: Hardware, count: int) -> list[Job]:
-    """Cuts of products of many sizes, each once."""
+    """Configurations of products of many sizes, each once."""
 
     def all_of_them() -> Iterator[Job]:
         for m in itertools.count(64, 64):
             workload = GemmWorkload(m=m, n=1024, k=1024)
-            for cut in neighbourhood(workload, hardware).cuts(100):
-                yield Job(workload=workload, cut=cut, hardware=hardware)
+            for config in neighbourhood(workload, hardware).configs(100):
+                yield Job(workload=workload, config=config, hardware=hardware)
 
     return list(itertools.islice(all_of_them(), count))
 
@@ -54,7 +54,7 @@ def measure(workers: int, delay: float, count: int) -> dict[str, Any]:
         while sum(remote.live()) < workers:
             time.sleep(0.01)
         session_seconds = time.perf_counter() - start
-        # Incumbents first: the other cuts of a workload wait for its first one.
+        # Incumbents first: the other configurations of a workload wait for its first one.
         first = {job.workload: job for job in reversed(wanted)}
         list(remote.measure(list(first.values())))
         others = [job for job in wanted if first[job.workload] != job]

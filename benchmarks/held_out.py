@@ -12,7 +12,7 @@ from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.tuning.measuring.measurer import Job, Measurer
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.entries import Entry
-from tvm_tiling.tuning.shapes.kept_config import kept_cut
+from tvm_tiling.tuning.shapes.kept_config import kept_config
 from tvm_tiling.tuning.shapes.key import Workload
 from tvm_tiling.tuning.shapes.matching import Hit
 from tvm_tiling.workload import GemmWorkload
@@ -23,7 +23,8 @@ MOST_MACS = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """A shape, the entry that serves it, and what it costs with that entry's cut, in the unit of the entry's cost."""
+    """A shape, the entry that serves it, and what it costs with that entry's configuration, in the unit of the entry's
+    cost."""
 
     workload: Workload
     hit: Hit
@@ -50,15 +51,17 @@ def held_out(
     op: str,
     seed: int = 1,
     most_macs: int = MOST_MACS,
-    ahead: bool = False,
+    prepacked: bool = False,
 ) -> Iterator[HeldOut]:
     """`count` shapes of one operator, "gemm" or "conv", or as many as are found, the same ones for the same seed.
 
     They are not in the database: multiples of its entries by 2 to 16 along two or more axes, of at most `most_macs`
-    multiply-adds, in the proportional range, with cuts that the machine can do.
+    multiply-adds, in the proportional range, with configurations that the machine can do.
     """
     rng = random.Random(seed)
-    kept = [entry for _, entry in database.entries(target=hardware) if (entry.cut.op, entry.ahead) == (op, ahead)]
+    kept = [
+        entry for _, entry in database.entries(target=hardware) if (entry.config.op, entry.prepacked) == (op, prepacked)
+    ]
     entries = [entry for entry in kept if len(entry.proportional) >= 2]
     seen = {entry.workload for entry in kept}
     found = 0
@@ -69,13 +72,15 @@ def held_out(
         if shape in seen or shape.macs > most_macs:
             continue
         seen.add(shape)
-        for hit in database.matches(shape, target=hardware, ahead=ahead):
+        for hit in database.matches(shape, target=hardware, prepacked=prepacked):
             if not hit.proportional:
                 continue
-            cut = kept_cut(hit.entry, as_scheduled(shape, hardware), hardware, ahead=ahead)
-            if cut is None:
+            config = kept_config(hit.entry, as_scheduled(shape, hardware), hardware, prepacked=prepacked)
+            if config is None:
                 continue
-            cost = next(iter(measurer.measure([Job(workload=shape, cut=cut, hardware=hardware, ahead=ahead)]))).cost
+            cost = next(
+                iter(measurer.measure([Job(workload=shape, config=config, hardware=hardware, prepacked=prepacked)]))
+            ).cost
             if cost is not None:
                 found += 1
                 yield HeldOut(workload=shape, hit=hit, cost=cost)

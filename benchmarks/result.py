@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tvm_tiling.atomic_file import atomic_file
 from tvm_tiling.plain_text import plain_json
-from tvm_tiling.atomic_file import whole_file
 
 from .suite import SuiteError
 
@@ -14,7 +14,7 @@ from .suite import SuiteError
 def write_whole(path: Path, text: str) -> None:
     """Replace a file at once: a run that is stopped leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode())
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tvm_tiling.atomic_file import refuse_unwritable
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import (
     Condition,
@@ -32,7 +33,6 @@ from tvm_tiling.report.comparison_page import comparison_page
 from tvm_tiling.report.page import write_page
 from tvm_tiling.report.suite_result import FORMAT, VERSION, Row
 from tvm_tiling.runtime.threads import bind_workers, own_core
-from tvm_tiling.atomic_file import refuse_unwritable
 
 from . import spinning
 from .cache_flush import UNKNOWN_LAST_LEVEL, CacheFlush

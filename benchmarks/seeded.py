@@ -3,9 +3,9 @@
 What it found is read from a file of benchmarks.searched, by default from recorded/searched.json, which an hour of
 searching wrote on the machine that the file names. Elsewhere its schedules are right but not the best to be found:
 there benchmarks.searched comes first, and its file is given by --searched. A database is made first, from shapes of the
-same kind but other sizes; then each workload is tuned once seeded from it and once without, and the best cuts run in
-pairs with MetaSchedule's best schedule. Results are written after every workload, and a run that is started again goes
-on.
+same kind but other sizes; then each workload is tuned once seeded from it and once without, and the best configurations
+run in pairs with MetaSchedule's best schedule. Results are written after every workload, and a run that is started
+again goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.errors import TilingError
 from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, machine_record, paired
 from tvm_tiling.runtime.threads import bind_workers, own_core
@@ -88,10 +88,10 @@ def compare(record: dict[str, Any], database: str) -> dict[str, Any]:
     return {**entry, "status": Status.OK.value}
 
 
-def _prepared(workload: Workload, cut: Cut, operands: Operands) -> Prepared:
+def _prepared(workload: Workload, config: Config, operands: Operands) -> Prepared:
     import tvm
 
-    schedule = tt.tiling_schedule(tir(workload), cut=cut)
+    schedule = tt.tiling_schedule(tir(workload), config=config)
     return bind(tvm.compile(schedule.mod, target=tt.llvm_target())["main"], operands)
 
 

@@ -1,7 +1,8 @@
-"""What the cuts of one workload cost, run in turn (A B C ... A B C ...) by one process on all cores.
+"""What the configurations of one workload cost, run in turn (A B C ... A B C ...) by one process on all cores.
 
-A paired benchmark tells which is the quicker; here many cuts are to be put in order, each with each. What disturbs the
-machine for a while then disturbs all of them, and each cut's time counts relative to the median of its round.
+A paired benchmark tells which is the quicker; here many configurations are to be put in order, each with each. What
+disturbs the machine for a while then disturbs all of them, and each configuration's time counts relative to the median
+of its round.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Turns(Subject):
 
 
 class SideBySide:
-    """Builds the cuts of a workload and runs them in turn, in processes of their own."""
+    """Builds the configurations of a workload and runs them in turn, in processes of their own."""
 
     def __init__(self) -> None:
         self._template = Template.of(BUILDING, TIMING)
@@ -54,7 +55,7 @@ class SideBySide:
             found = [(job, build.result()) for job, build in zip(jobs, begun, strict=True)]
             built = [(job, build) for job, build in found if isinstance(build, Build)]
             if not built:
-                raise ChildFailed(f"no cut can be built: {found[0][1]}")
+                raise ChildFailed(f"no configuration can be built: {found[0][1]}")
             cpu = jobs[0].hardware.cpu
             turns = Turns(
                 workload=jobs[0].workload,

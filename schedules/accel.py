@@ -38,8 +38,8 @@ def schedule_for_accelerator(
 ) -> ScheduledOperator:
     """The operator as TIR whose blocks are given to the engines of `hardware`, ready to be recorded as a program. On
     page 05's machine convolutions, and without a matrix engine products too, run by W-fold; page 04's machine takes
-    products of a matrix by a vector. Of `options`, `mode` "seed" takes the formulas as printed; a cut that they give or
-    know is taken instead of a decision. Reductions over windows and axes run on the vector engine.
+    products of a matrix by a vector. Of `options`, `mode` "seed" takes the formulas as printed; a configuration that
+    they give or know is taken instead of a decision. Reductions over windows and axes run on the vector engine.
 
     HardwareError for a machine without an engine for it or for its types, UnsupportedOperator for what no rule serves.
     """
@@ -57,7 +57,7 @@ def schedule_for_accelerator(
     _refuse_types(func, name, hardware)
     if not _sums(func):
         return accel_elementwise.apply(func, name, hardware)
-    if accel_window.serves(func):
+    if accel_window.supports(func):
         return accel_window.apply(func, name, hardware)
     program = match(func, name, may_swap=False, keep_taps=hardware.near_tile is None, wraps=False)
     return SCHEDULES[kind_of(program.workload, hardware).name](program, hardware, options)

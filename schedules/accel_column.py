@@ -62,10 +62,10 @@ class ColumnSchedule(ProductOnChip):
         if batch:
             sch.compute_at(vector, batch[-1], preserve_unit_loops=True)
         on_engine(sch, vector, "load", 2, tiling.vectors)
-        self._place_behind(over_rows)
+        self._place_epilogue(over_rows)
         return sch
 
-    def _place_behind(self, loop: LoopRV) -> None:
+    def _place_epilogue(self, loop: LoopRV) -> None:
         """What follows the sums of a piece of rows, at its loop."""
         sch = self.sch
         first, *rest = self.behind

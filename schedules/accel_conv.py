@@ -22,9 +22,9 @@ from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.place_epilogue import Room, finished, place_behind
-from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
+from ..lowering.accel.image import ConvOperands, ImageLayout, Scopes, plain_layout, types_of, write_image_layout
 from ..lowering.accel.moves import Block, LoopRV, last_loops, on_engine
+from ..lowering.accel.place_epilogue import EpilogueCapacity, finished, place_epilogue
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram
 from .accel_product import sum_types
@@ -44,8 +44,8 @@ def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: 
             "input with zeros between its points"
         )
     tiling = with_blocks(tiling, workload, hardware, vector)
-    room = Machine(hardware).capacity("out")
-    sch = ConvSchedule(program, plain_form(workload), tiling.blocks, sum_types(hardware), room).write()
+    capacity = Machine(hardware).capacity("out")
+    sch = ConvSchedule(program, plain_layout(workload), tiling.blocks, sum_types(hardware), capacity).write()
     return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
 
 
@@ -53,16 +53,16 @@ class ConvSchedule:
     """Writes the schedule of one convolution in matrix form."""
 
     def __init__(
-        self, program: ConvProgram, form: ImageForm, blocks: ConvBlocks, sums: dict[str, str], room: int | None
+        self, program: ConvProgram, form: ImageLayout, blocks: ConvBlocks, sums: dict[str, str], capacity: int | None
     ) -> None:
         self.form, self.blocks = form, blocks
         # Where channels come in steps, sums are complete with the last one, for all of a block.
         self.in_steps = blocks.channels < form.ci
         whole = blocks.rows * blocks.step_m if self.in_steps else blocks.tile_rows * blocks.tile_m
         points = blocks.groups * blocks.columns
-        self.room = Room(room, points * whole, points * blocks.sync_rows * blocks.sync_m)
+        self.capacity = EpilogueCapacity(capacity, points * whole, points * blocks.sync_rows * blocks.sync_m)
         types, scopes = types_of(program, sums), Scopes(sums=f"global.{blocks.sums}")
-        func = write_image_form(program, ConvOperands(program), form, types, scopes)
+        func = write_image_layout(program, ConvOperands(program), form, types, scopes)
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
         self.sch.work_on(program.name)
 
@@ -92,9 +92,9 @@ class ConvSchedule:
             rows = (2, max(1, blocks.rows * self.form.stride[1]))
         self._load(image, None if blocks.whole_b else (steps or [xo])[-1], go, blocks.versions_b, rows)
         if steps:
-            place_behind(sch, outer[-1], outer[-1], self.room, {2: blocks.sync_rows, 5: blocks.sync_m})
+            place_epilogue(sch, outer[-1], outer[-1], self.capacity, {2: blocks.sync_rows, 5: blocks.sync_m})
         else:
-            place_behind(sch, ot, os, self.room)
+            place_epilogue(sch, ot, os, self.capacity)
         return sch
 
     def _load(

@@ -1,4 +1,4 @@
-"""Matrix products on the accelerator: the cut of page 01 by TVM's own primitives, blocks given to engines.
+"""Matrix products on the accelerator: the configuration of page 01 by TVM's own primitives, blocks given to engines.
 
     batch
       the two outer loops over partitions, in the decision's order
@@ -19,8 +19,8 @@ from ..decide.near_tile import with_chunks
 from ..decide.tiling import GemmTiling, ProductChunks
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.place_epilogue import Room, serve_results
 from ..lowering.accel.moves import Block, LoopRV, backward, below, last_loops, on_engine, tiled
+from ..lowering.accel.place_epilogue import EpilogueCapacity, serve_results
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import GemmProgram
 from ..match.access import loads
@@ -47,12 +47,17 @@ class ProductSchedule(ProductOnChip):
     """Writes the schedule of one product."""
 
     def __init__(
-        self, program: GemmProgram, tiling: GemmTiling, chunks: ProductChunks, sums: dict[str, str], room: int | None
+        self,
+        program: GemmProgram,
+        tiling: GemmTiling,
+        chunks: ProductChunks,
+        sums: dict[str, str],
+        capacity: int | None,
     ) -> None:
         super().__init__(program, sums, memory_sums=chunks.sums)
         self.tiling, self.chunks = tiling, chunks
-        self.room = Room(room, chunks.tile_m * chunks.tile_n, chunks.sync_m * chunks.sync_n)
-        self.walks_k = chunks.depth < program.workload.k
+        self.capacity = EpilogueCapacity(capacity, chunks.tile_m * chunks.tile_n, chunks.sync_m * chunks.sync_n)
+        self.loops_over_k = chunks.depth < program.workload.k
 
     def write(self) -> s_tir.Schedule:
         sch, tiling, chunks = self.sch, self.tiling, self.chunks
@@ -62,7 +67,7 @@ class ProductSchedule(ProductOnChip):
         mt, mi = sch.split(mi, [None, chunks.tile_m])
         nt, ni = sch.split(ni, [None, chunks.tile_n])
         steps: list[LoopRV] = []
-        if self.walks_k:
+        if self.loops_over_k:
             step, k = sch.split(k, [None, chunks.depth])
             steps = [step]
         outer = [mo, no] if tiling.outer_order == "mn" else [no, mo]
@@ -73,10 +78,10 @@ class ProductSchedule(ProductOnChip):
         sch.reorder(*batch, *outer, *steps, *inner, *parts, mi, ni, k)
         on_engine(sch, self.product, "matrix", 3, chunks.versions_sums)
         self._place_loads(batch, {"a": mo, "b": no}, steps)
-        if self.walks_k:
-            self._place_behind(outer[1], outer[1])
+        if self.loops_over_k:
+            self._place_epilogue(outer[1], outer[1])
         else:
-            self._place_behind(inner[1], [*inner, *parts][-1])
+            self._place_epilogue(inner[1], [*inner, *parts][-1])
         self.partitions: tirx.Var = sch.get(outer[0]).loop_var  # of the loop outside
         return sch
 
@@ -102,7 +107,7 @@ class ProductSchedule(ProductOnChip):
             if whole:
                 if batch:
                     self.sch.compute_at(block, batch[-1], preserve_unit_loops=True)
-                if self.walks_k:
+                if self.loops_over_k:
                     self._whole_in_steps(block, partition[name])
                 else:
                     tiled(self.sch, block, (tile[name], None), (0,))
@@ -127,18 +132,18 @@ class ProductSchedule(ProductOnChip):
         step, depth = sch.split(depth, [None, self.chunks.depth])
         sch.reorder(over, step, rows, depth)
 
-    def _place_behind(self, tile: LoopRV, part: LoopRV) -> None:
+    def _place_epilogue(self, tile: LoopRV, part: LoopRV) -> None:
         """What follows the sums: the vector engine at the loop over the parts of a tile that an instruction makes, the
         store at the loop over tiles; where k is walked, in tiles and parts of their own."""
         sch = self.sch
         first, *rest = self.behind
         sch.reverse_compute_at(first, part, preserve_unit_loops=True)
-        if self.walks_k:
+        if self.loops_over_k:
             tile, part = self._tiles_behind(first, part)
         if not rest:
             on_engine(sch, first, "store", below(sch, first, part))
             return
-        serve_results(sch, first, rest[0], tile, part, self.room, self.further_operands(first))
+        serve_results(sch, first, rest[0], tile, part, self.capacity, self.further_operands(first))
 
     def _tiles_behind(self, block: Block, around: LoopRV) -> tuple[LoopRV, LoopRV]:
         """Split the loops of the block behind the sums by tiles of m and n, and by what an instruction makes of them:

@@ -45,7 +45,7 @@ def apply(program: GemmProgram, hardware: Hardware, options: Options | None = No
     """
     sums = sum_types(hardware)
     schedule = LevelsSchedule(program, sums, [level.name for level in hardware.levels])
-    tiling = decided(program.workload, hardware, schedule.bytes_behind, options)
+    tiling = decided(program.workload, hardware, schedule.epilogue_bytes, options)
     sch = schedule.write_levels(tiling)
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(tiling, main)
@@ -54,16 +54,16 @@ def apply(program: GemmProgram, hardware: Hardware, options: Options | None = No
 def decided(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int, options: Options | None = None
 ) -> LevelsTiling:
-    """The cut where the innermost level holds so many bytes per result of what is fused behind."""
+    """The configuration where the innermost level holds so many bytes per result of what is fused behind."""
     for scratch in SCRATCH[:-1] if behind else ():
         try:
-            return _cut(workload, hardware, behind + scratch, options)
+            return _config(workload, hardware, behind + scratch, options)
         except HardwareError:
             continue
-    return _cut(workload, hardware, behind and behind + SCRATCH[-1], options)
+    return _config(workload, hardware, behind and behind + SCRATCH[-1], options)
 
 
-def _cut(
+def _config(
     workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int, options: Options | None
 ) -> LevelsTiling:
     tiling = tiling_for(workload, hardware, options or Options(), Surroundings(behind=behind))
@@ -107,7 +107,7 @@ class LevelsSchedule(ProductOnChip):
         self.names = levels
 
     @property
-    def bytes_behind(self) -> int:
+    def epilogue_bytes(self) -> int:
         """Bytes per result that the innermost level holds of what is fused behind the product; no scratch space."""
         consumers = self.sch.get_consumers(self.product)
         sums = self.sch.get(self.product).writes[0].source
@@ -122,11 +122,11 @@ class LevelsSchedule(ProductOnChip):
         batch, m, n, k = self.bring_on_chip()
         chains = self._chains()
         self.count = next(
-            (i for i, cut in enumerate(tiling.levels) if cut.name == tiling.split_level), len(tiling.levels)
+            (i for i, config in enumerate(tiling.levels) if config.name == tiling.split_level), len(tiling.levels)
         )
-        rows = [cut.left[0] for cut in tiling.levels[: self.count]] + [tiling.tile_m]
-        columns = [cut.right[1] for cut in tiling.levels[: self.count]] + [tiling.tile_n]
-        orders = [cut.order for cut in tiling.levels[: self.count]] + [tiling.tile_order]
+        rows = [config.left[0] for config in tiling.levels[: self.count]] + [tiling.tile_m]
+        columns = [config.right[1] for config in tiling.levels[: self.count]] + [tiling.tile_n]
+        orders = [config.order for config in tiling.levels[: self.count]] + [tiling.tile_order]
         self.rows, self.columns = rows, columns
         *over_m, mi = sch.split(m, [None, *(outer // inner for outer, inner in pairwise(rows)), rows[-1]])
         *over_n, ni = sch.split(n, [None, *(outer // inner for outer, inner in pairwise(columns)), columns[-1]])
@@ -142,7 +142,7 @@ class LevelsSchedule(ProductOnChip):
         on_engine(sch, self.product, "matrix", 3, tiling.sum_slots)
         for level in range(len(self.names) - 1, -1, -1):
             self._place_loads(level, (chains[0][level], chains[1][level]), over, batch)
-        self._place_behind(tiles)
+        self._place_epilogue(tiles)
         return sch
 
     def _over(self, axis: str, level: int, loop: LoopRV) -> Over:
@@ -160,8 +160,8 @@ class LevelsSchedule(ProductOnChip):
     def _chains(self) -> tuple[list[Block], list[Block]]:
         """The blocks that load A and those that load B into every level."""
         chains = {"a": [self.load_a], "b": [self.load_b]}
-        for name, cut in zip(self.names[1:], self.tiling.levels[1:], strict=True):
-            for memory in "ba" if cut.a_first else "ab":
+        for name, config in zip(self.names[1:], self.tiling.levels[1:], strict=True):
+            for memory in "ba" if config.a_first else "ab":
                 held = self.sch.get(chains[memory][-1]).writes[0].source
                 reads = self.sch.get(self.product).reads
                 number = next(i for i, region in enumerate(reads) if region.source.same_as(held))
@@ -172,10 +172,10 @@ class LevelsSchedule(ProductOnChip):
 
     def _place_loads(self, level: int, blocks: tuple[Block, Block], over: list[Over], batch: list[LoopRV]) -> None:
         """The loads of a level, that of the operand which comes first in front."""
-        cut = self.tiling.levels[level]
+        config = self.tiling.levels[level]
         pieces = (self.rows, self.columns)
-        both = (("m", blocks[0], cut.slots_a, cut.across_n), ("n", blocks[1], cut.slots_b, cut.across_m))
-        for axis, block, slots, copies in both if cut.a_first else both[::-1]:
+        both = (("m", blocks[0], config.slots_a, config.across_n), ("n", blocks[1], config.slots_b, config.across_m))
+        for axis, block, slots, copies in both if config.a_first else both[::-1]:
             around = [
                 each.loop for each in over if each.level <= level and each.axis in (axis, "k") and each.extent > 1
             ]
@@ -187,7 +187,7 @@ class LevelsSchedule(ProductOnChip):
             if copies > 1:
                 self.sch.annotate(block, "vsim.copies", copies)
 
-    def _place_behind(self, loop: LoopRV) -> None:
+    def _place_epilogue(self, loop: LoopRV) -> None:
         """What follows the sums of a block: the vector engine's work, then level by level outwards."""
         sch = self.sch
         for block in self.behind:
@@ -201,6 +201,6 @@ class LevelsSchedule(ProductOnChip):
                 on_engine(sch, load, "load", below(sch, load, loop), 1)
             on_engine(sch, first, "vector", below(sch, first, loop), 1)
         # Each store but the last writes the results of the level outside the one that it leaves.
-        slots = [cut.slots_out for cut in reversed(self.tiling.levels[:-1])]
+        slots = [config.slots_out for config in reversed(self.tiling.levels[:-1])]
         for number, block in enumerate(stores):
             on_engine(sch, block, "store", below(sch, block, loop), slots[number] if number < len(slots) else None)

@@ -19,10 +19,10 @@ from itertools import pairwise
 import tvm
 from tvm import s_tir
 
-from ..decide.levels.level_gemm import LevelCut, LevelsTiling
+from ..decide.levels.level_gemm import LevelConfig, LevelsTiling
 from ..decide.options import Options
 from ..hardware.description import Hardware
-from ..lowering.accel.image import ConvOperands, ImageForm, Scopes, plain_form, types_of, write_image_form
+from ..lowering.accel.image import ConvOperands, ImageLayout, Scopes, plain_layout, types_of, write_image_layout
 from ..lowering.accel.moves import Block, LoopRV, below, on_engine, tiled
 from ..lowering.accel.operands import further_operands
 from ..lowering.prim_func import DECISION, ScheduledOperator
@@ -42,7 +42,7 @@ def apply(program: ConvProgram, hardware: Hardware, options: Options | None = No
     types that the matrix engine has not.
     """
     schedule = ConvLevelsSchedule(program, sum_types(hardware), [level.name for level in hardware.levels])
-    tiling = decided(program.workload, hardware, schedule.bytes_behind, options)
+    tiling = decided(program.workload, hardware, schedule.epilogue_bytes, options)
     sch = schedule.write(tiling)
     main = sch.mod[program.name].with_attr(DECISION, tiling.to_json())
     return ScheduledOperator(tiling, main)
@@ -52,10 +52,10 @@ class ConvLevelsSchedule:
     """Writes the schedule of one convolution on a machine whose `levels` have these names."""
 
     def __init__(self, program: ConvProgram, sums: dict[str, str], levels: list[str]) -> None:
-        self.names, self.form = levels, _needed(plain_form(program.workload))
+        self.names, self.form = levels, _needed(plain_layout(program.workload))
         first, last = levels[0], levels[-1]
         scopes = Scopes(f"global.{first}.b", f"global.{first}.a", f"global.{last}.out", f"global.{last}.out")
-        func = write_image_form(program, ConvOperands(program), self.form, types_of(program, sums), scopes)
+        func = write_image_layout(program, ConvOperands(program), self.form, types_of(program, sums), scopes)
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
         self.sch.work_on(program.name)
         self.sums = self.sch.get_sblock("sums")
@@ -67,7 +67,7 @@ class ConvLevelsSchedule:
         return str(self.sch.get(self.behind).name_hint) == "results"
 
     @property
-    def bytes_behind(self) -> int:
+    def epilogue_bytes(self) -> int:
         """Bytes per result that the innermost level holds of what is fused behind; no scratch space."""
         if not self.computed:
             return 0
@@ -75,14 +75,16 @@ class ConvLevelsSchedule:
 
     def write(self, tiling: LevelsTiling) -> s_tir.Schedule:
         """The schedule of `tiling`."""
-        sch, form, cuts = self.sch, self.form, tiling.levels
+        sch, form, configs = self.sch, self.form, tiling.levels
         self.tiling = tiling
-        self.count = next((i for i, cut in enumerate(cuts) if cut.name == tiling.split_level), len(cuts))
+        self.count = next((i for i, config in enumerate(configs) if config.name == tiling.split_level), len(configs))
         taps = form.taps[0] * form.taps[1] * form.taps[2]
         self.channels = tiling.tile_k // taps
-        self.rows = [cut.left[0] for cut in cuts[: self.count]] + [tiling.tile_m]
-        self.lines = [cut.right[1] // tiling.points for cut in cuts[: self.count]] + [tiling.tile_n // tiling.points]
-        orders = [cut.order for cut in cuts[: self.count]] + [tiling.tile_order]
+        self.rows = [config.left[0] for config in configs[: self.count]] + [tiling.tile_m]
+        self.lines = [config.right[1] // tiling.points for config in configs[: self.count]] + [
+            tiling.tile_n // tiling.points
+        ]
+        orders = [config.order for config in configs[: self.count]] + [tiling.tile_order]
         stores = self._stores()
         n, d, y, x, g, o, kd, kh, kw, c = sch.get_loops(self.sums)
         groups, gi = sch.split(g, [None, tiling.groups])
@@ -101,12 +103,12 @@ class ConvLevelsSchedule:
         sch.reorder(groups, *(each.loop for each in over), gi, kd, oi, yi, xi, kh, kw, c)
         on_engine(sch, self.sums, "matrix", 6, tiling.sum_slots)
         chains = self._chains()
-        for level in range(len(cuts) - 1, -1, -1):
+        for level in range(len(configs) - 1, -1, -1):
             self._place_loads(level, (chains[0][level], chains[1][level]), over, groups)
         # Behind all of them: a load asks for what the loops of the next one go over, pieces that are not full included.
-        for level, cut in enumerate(cuts):
-            self._give_loads(level, cut, chains[0][level], chains[1][level])
-        self._place_behind(tiles, stores)
+        for level, config in enumerate(configs):
+            self._give_loads(level, config, chains[0][level], chains[1][level])
+        self._place_epilogue(tiles, stores)
         return sch
 
     def _over(self, axis: str, level: int, loop: LoopRV) -> Over:
@@ -123,8 +125,8 @@ class ConvLevelsSchedule:
         """The blocks that load kernels and those that load the image into every level."""
         sch = self.sch
         chains = {"a": [sch.get_sblock("kernels")], "b": [sch.get_sblock("image")]}
-        for name, cut in zip(self.names[1:], self.tiling.levels[1:], strict=True):
-            for memory in "ba" if cut.a_first else "ab":
+        for name, config in zip(self.names[1:], self.tiling.levels[1:], strict=True):
+            for memory in "ba" if config.a_first else "ab":
                 held = sch.get(chains[memory][-1]).writes[0].source
                 reads = sch.get(self.sums).reads
                 number = next(i for i, region in enumerate(reads) if region.source.same_as(held))
@@ -140,32 +142,32 @@ class ConvLevelsSchedule:
             loops = [each.loop for each in over if each.level <= level and each.axis in (axis, "k") and each.extent > 1]
             self.sch.compute_at(block, loops[-1] if loops else groups, preserve_unit_loops=True)
 
-    def _give_loads(self, level: int, cut: LevelCut, kernels: Block, image: Block) -> None:
+    def _give_loads(self, level: int, config: LevelConfig, kernels: Block, image: Block) -> None:
         """The loads of a level in the pieces that the next one takes, given to their engine."""
-        sch, halo = self.sch, self._halo(cut, level)
+        sch, halo = self.sch, self._halo(config, level)
         if level < self.count:
             rows, lines = self.rows[level + 1], self.lines[level + 1] * self.form.stride[1]
             tiled(sch, kernels, (None, rows, None, None, None, self.channels), (CHANNELS, INPUTS))
             tiled(sch, image, (None, None, None if halo else lines, None, None, self.channels), (LINES, INPUTS))
-        on_engine(sch, kernels, "load", 6, cut.slots_a)
-        on_engine(sch, image, "load", 4, cut.slots_b)
-        for block, copies in ((kernels, cut.across_n), (image, cut.across_m)):
+        on_engine(sch, kernels, "load", 6, config.slots_a)
+        on_engine(sch, image, "load", 4, config.slots_b)
+        for block, copies in ((kernels, config.across_n), (image, config.across_m)):
             if copies > 1:
                 sch.annotate(block, "vsim.copies", copies)
         if halo:
             sch.annotate(image, "vsim.halo", halo)
 
-    def _halo(self, cut: LevelCut, level: int) -> list[int] | None:
+    def _halo(self, config: LevelConfig, level: int) -> list[int] | None:
         """The annotation of a block whose instances have lines of their own: the axis, how many lines of the image from
         one part to the next, how many of them both have, and the number of parts."""
         form = self.form
         overlap = (form.taps[1] - 1) * form.dilation[1] + 1 - form.stride[1]
         lines = self.lines[min(level, self.count)]
-        if cut.across_n == 1 or overlap <= 0:
+        if config.across_n == 1 or overlap <= 0:
             return None
-        return [LINES, lines // cut.across_n * form.stride[1], overlap, cut.across_n]
+        return [LINES, lines // config.across_n * form.stride[1], overlap, config.across_n]
 
-    def _place_behind(self, loop: LoopRV, stores: list[Block]) -> None:
+    def _place_epilogue(self, loop: LoopRV, stores: list[Block]) -> None:
         """What follows the sums of a block: the vector engine's work, then level by level outwards."""
         sch = self.sch
         for block in [*([self.behind] if self.computed else []), *stores]:
@@ -177,12 +179,12 @@ class ConvLevelsSchedule:
                 on_engine(sch, load, "load", below(sch, load, loop), 1)
             on_engine(sch, self.behind, "vector", below(sch, self.behind, loop), 1)
         # Each store but the last writes the results of the level outside the one that it leaves.
-        slots = [cut.slots_out for cut in reversed(self.tiling.levels[:-1])]
+        slots = [config.slots_out for config in reversed(self.tiling.levels[:-1])]
         for number, block in enumerate(stores):
             on_engine(sch, block, "store", below(sch, block, loop), slots[number] if number < len(slots) else None)
 
 
-def _needed(form: ImageForm) -> ImageForm:
+def _needed(form: ImageLayout) -> ImageLayout:
     """The form whose image ends with the last point that a tap reads."""
     deep, high, wide = (
         (points - 1) * step + (taps - 1) * apart + 1

@@ -20,8 +20,8 @@ from math import prod
 import tvm
 from tvm import s_tir
 
-from ..decide.conv.stride_fold import StrideFold
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.conv.stride_fold import StrideFold
 from ..decide.fold.wfold import product_as_convolution
 from ..decide.gemm.traffic import ceil_div
 from ..decide.known import tiling_for
@@ -29,18 +29,18 @@ from ..decide.options import Options
 from ..decide.surroundings import Surroundings
 from ..hardware.description import Hardware
 from ..hardware.machine import Machine
-from ..lowering.accel.place_epilogue import Room, finished, place_behind
 from ..lowering.accel.fold import MOVES_IN_PLACE, bring_image
 from ..lowering.accel.image import (
     ConvOperands,
-    ImageForm,
+    ImageLayout,
     Operands,
     ProductOperands,
-    folded_form,
+    folded_layout,
     types_of,
-    write_image_form,
+    write_image_layout,
 )
 from ..lowering.accel.moves import LoopRV, last_loops, on_engine
+from ..lowering.accel.place_epilogue import EpilogueCapacity, finished, place_epilogue
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram, GemmProgram
 from ..operand_types import element_bytes
@@ -66,8 +66,8 @@ def apply(program: ConvProgram | GemmProgram, hardware: Hardware, options: Optio
     unit = hardware.w_fold
     assert unit is not None  # decide_wfold has refused such a machine
     place = unit.fold_place if fold.moves_data else "load"
-    form = folded_form(fold)
-    func = write_image_form(
+    form = folded_layout(fold)
+    func = write_image_layout(
         program, operands, form, types_of(program, SUMS[4]), bring_image=bring_image(place, operands, form)
     )
     sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
@@ -77,7 +77,7 @@ def apply(program: ConvProgram | GemmProgram, hardware: Hardware, options: Optio
 
 
 def _schedule(
-    sch: s_tir.Schedule, form: ImageForm, tiling: ConvTiling, sub_units: int, place: str, machine: Machine
+    sch: s_tir.Schedule, form: ImageLayout, tiling: ConvTiling, sub_units: int, place: str, machine: Machine
 ) -> None:
     assert tiling.co_block is not None and tiling.pci is not None and tiling.pco is not None
     sums = sch.get_sblock("sums")
@@ -88,7 +88,7 @@ def _schedule(
     on_engine(sch, sums, "wfold", 6, 2)
     for name, value in (("pci", tiling.pci), ("pco", tiling.pco), ("block", tiling.co_block // sub_units)):
         sch.annotate(sums, f"vsim.{name}", value)
-    place_behind(sch, yo, yo, Room(None, 1, 1))
+    place_epilogue(sch, yo, yo, EpilogueCapacity(None, 1, 1))
     if place == "in place":
         _rows_in_place(sch)
     else:
@@ -99,11 +99,11 @@ def _schedule(
     _bring_kernels(sch, tiling.co_block)
 
 
-def _whole_image(form: ImageForm, sch: s_tir.Schedule, machine: Machine) -> bool:
+def _whole_image(form: ImageLayout, sch: s_tir.Schedule, machine: Machine) -> bool:
     """Whether two images find room at once; else rows are loaded with their halo for each block of output rows."""
-    room = machine.capacity("b")
+    capacity = machine.capacity("b")
     element = element_bytes(str(sch.get(sch.get_sblock("image")).body.buffer.dtype))
-    return room is None or 2 * form.groups * form.ci * prod(form.size) * element <= room
+    return capacity is None or 2 * form.groups * form.ci * prod(form.size) * element <= capacity
 
 
 def _bring(sch: s_tir.Schedule, name: str, loop: LoopRV, engine: str, rows: int) -> None:

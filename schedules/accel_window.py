@@ -29,7 +29,7 @@ from ..match.reduction import Reduction, reduction_of
 from ..operand_types import element_bytes
 
 
-def serves(func: tirx.PrimFunc) -> bool:
+def supports(func: tirx.PrimFunc) -> bool:
     """Whether the one block of the function that reduces does so by +, max or min of elements as they are."""
     found: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, found.append))

@@ -32,7 +32,7 @@ from ..lowering.vector_statement import Resolve, resolved
 from ..match.attention import AttentionProgram, Operand, attention_of
 from ..match.stages import StagedProgram
 from ..workload import GemmWorkload
-from .row_emitter import RowNest, Strip
+from .row_emitter import RowEmitter, Strip
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -45,14 +45,14 @@ def apply(program: StagedProgram, cpu: Cpu) -> tuple[tirx.PrimFunc, AttentionTil
         return None
     tiling = decide_attention(found.shape, cpu)
     rows = ElementwiseTiling(lanes=tiling.lanes, tasks=1, predicted_seconds=0.0)
-    probe = RowNest(found.rows, rows, lambda load: load, found.kept)
+    probe = RowEmitter(found.rows, rows, lambda load: load, found.kept)
     if probe.lane_axis is not None:
         return None
-    func = write_stages(program, tiling, lambda resolve: AttentionNest(found, tiling, cpu, resolve).emit())
+    func = write_stages(program, tiling, lambda resolve: AttentionEmitter(found, tiling, cpu, resolve).emit())
     return func, tiling
 
 
-class AttentionNest:
+class AttentionEmitter:
     """Writes one attention."""
 
     def __init__(self, program: AttentionProgram, tiling: AttentionTiling, cpu: Cpu, resolve: Resolve) -> None:
@@ -204,17 +204,17 @@ class AttentionNest:
             return self.resolve(load)
 
         tiling = ElementwiseTiling(lanes=self.tiling.lanes, tasks=1, predicted_seconds=0.0)
-        nest = RowNest(program.rows, tiling, resolve, program.kept)
-        nest.small = [(flat, small_buffer(tuple(flat.shape), str(flat.dtype))) for flat in nest.kept_rows]
+        emitter = RowEmitter(program.rows, tiling, resolve, program.kept)
+        emitter.small = [(flat, small_buffer(tuple(flat.shape), str(flat.dtype))) for flat in emitter.kept_rows]
         with T.serial(tirx.const(0, "int64"), tirx.const(rows, "int64")) as row:
             at: dict[tirx.Var, Expr] = {}
             rest: Expr = tirx.Cast("int64", batch * s.rows + i0) + row
-            for number in range(len(nest.rows) - 1, -1, -1):
-                variable, extent = nest.rows[number]
+            for number in range(len(emitter.rows) - 1, -1, -1):
+                variable, extent = emitter.rows[number]
                 size = tirx.const(extent, "int64")
                 at[variable] = tirx.floormod(rest, size) if number else rest
                 rest = tirx.floordiv(rest, size)
-            nest.strip(at, Strip(None, ((0, 1),)))
+            emitter.strip(at, Strip(None, ((0, 1),)))
 
     def product(
         self,

@@ -44,11 +44,11 @@ def schedule_by_primitives(sch: s_tir.Schedule, name: str, hardware: Hardware, o
     """
     if hardware.cpu is None:
         raise HardwareError(f"primitives = True is for CPUs, {hardware.name} has none; accepted: False")
-    if options.ahead:
+    if options.prepacked:
         raise HardwareError("primitives = True packs weights in every call; accepted: weights = 'plain'")
     sch.work_on(name)
-    # A cut that is given tells the operands apart, so they stay in their places.
-    program = match(sch.mod[name], name, may_swap=options.cut is None, keep_taps=True)
+    # A configuration that is given tells the operands apart, so they stay in their places.
+    program = match(sch.mod[name], name, may_swap=options.config is None, keep_taps=True)
     root = sch.get_sblock("root")
     sums = next(block for block in sch.get_child_blocks(root) if sch.get(block).init is not None)
     try:
@@ -207,7 +207,7 @@ def _conv_tiling(program: ConvProgram, hardware: Hardware, options: Options) -> 
     """The direct form, as it is decided for this convolution."""
     if options.form not in (None, "direct"):
         raise HardwareError(f"form = {options.form!r} with primitives = True; accepted for convolutions: 'direct'")
-    if options.cut is None and options.decision is None:
+    if options.config is None and options.decision is None:
         options = replace(options, form="direct")
     around = around_conv(program, False, options)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))

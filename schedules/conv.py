@@ -5,31 +5,31 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.shape import shapes_of
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.conv.shape import shapes_of
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DotInstruction
-from ..lowering.prim_func import PackedNest
+from ..lowering.prim_func import PackedEmitter
 from ..match import ConvProgram
-from .conv_direct import DirectNest
-from .conv_wfold import WFoldNest
-from .conv_winograd import WinogradNest
-from .depthwise import DepthwiseNest
+from .conv_direct import DirectEmitter
+from .conv_wfold import WFoldEmitter
+from .conv_winograd import WinogradEmitter
+from .depthwise import DepthwiseEmitter
 
 
-def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, cpu: Cpu) -> PackedNest:
+def conv_nest(program: ConvProgram, tiling: ConvTiling, engine: DotInstruction, cpu: Cpu) -> PackedEmitter:
     """The nest of the form that was decided on."""
     if tiling.form == "depthwise":
-        return DepthwiseNest(program, tiling, engine)
+        return DepthwiseEmitter(program, tiling, engine)
     if tiling.form == "winograd":
         assert tiling.winograd is not None
-        return WinogradNest(program, tiling.winograd, cpu)
+        return WinogradEmitter(program, tiling.winograd, cpu)
     if tiling.form == "wfold":
-        return WFoldNest(program, tiling, engine)
-    return ConvNest(program, tiling, engine)
+        return WFoldEmitter(program, tiling, engine)
+    return ConvEmitter(program, tiling, engine)
 
 
-class ConvNest:
+class ConvEmitter:
     """The direct form of a convolution, or its stride-folded one, whatever its kind."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
@@ -37,26 +37,26 @@ class ConvNest:
         shapes = shapes_of(program.workload)
         if tiling.stride_fold > 1:
             shapes = [shape.folded() for shape in shapes]
-        self.nests = [DirectNest(program, shape, tiling, engine) for shape in shapes]
-        self.bases = [sum(nest.panels.size for nest in self.nests[:i]) for i in range(len(self.nests))]
+        self.emitters = [DirectEmitter(program, shape, tiling, engine) for shape in shapes]
+        self.bases = [sum(emitter.panels.size for emitter in self.emitters[:i]) for i in range(len(self.emitters))]
 
     @property
     def packed_shape(self) -> tuple[int, ...]:
-        if len(self.nests) == 1:
-            return self.nests[0].panels.packed_shape
-        return (sum(nest.panels.size for nest in self.nests),)
+        if len(self.emitters) == 1:
+            return self.emitters[0].panels.packed_shape
+        return (sum(emitter.panels.size for emitter in self.emitters),)
 
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
-        ahead = packed is not None
+        prepacked = packed is not None
         if packed is None:
-            packed = T.alloc_buffer((sum(nest.panels.size for nest in self.nests),), self.engine.operand)
+            packed = T.alloc_buffer((sum(emitter.panels.size for emitter in self.emitters),), self.engine.operand)
             self.pack_whole(packed)
-        for nest, base in zip(self.nests, self.bases, strict=True):
-            nest.emit(packed, base, ahead=ahead)
+        for emitter, base in zip(self.emitters, self.bases, strict=True):
+            emitter.emit(packed, base, prepacked=prepacked)
 
     def pack_whole(self, packed: tirx.Var) -> None:
         """Pack all weights."""
-        for nest, base in zip(self.nests, self.bases, strict=True):
-            if nest.panels.taps:
-                nest.panels.pack(packed, base)
+        for emitter, base in zip(self.emitters, self.bases, strict=True):
+            if emitter.panels.taps:
+                emitter.panels.pack(packed, base)

@@ -27,14 +27,14 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.shape import ConvShape
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.conv.shape import ConvShape
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
 from ..lowering.dot import packed_a
 from ..lowering.kernel_panels import KernelPanels
-from ..lowering.named_blocks import named
 from ..lowering.loops import by_edge, origin, share, when
+from ..lowering.named_blocks import named
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
 from ..lowering.register_tile import (
@@ -81,7 +81,7 @@ class _Block:
     panels: tirx.Var
 
 
-class DirectNest:
+class DirectEmitter:
     """Writes the TIR of one plain convolution; a transposed one is several, see decide/conv/shape.py."""
 
     def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, engine: DotInstruction) -> None:
@@ -120,10 +120,11 @@ class DirectNest:
 
     # ---- the nest -------------------------------------------------------------------------------------------------
 
-    def emit(self, packed: tirx.Var, base: int = 0, *, ahead: bool = False) -> None:
-        """The whole convolution; `packed` holds the weights from element `base` on, `ahead`: for more than one run."""
+    def emit(self, packed: tirx.Var, base: int = 0, *, prepacked: bool = False) -> None:
+        """The whole convolution; `packed` holds the weights from element `base` on, `prepacked`: for more than one
+        run."""
         t, s = self.tiling, self.shape
-        self.from_memory = ahead and s.h.points * s.w.points >= LEAST_ROWS
+        self.from_memory = prepacked and s.h.points * s.w.points >= LEAST_ROWS
         tr, tn = t.threads_rows or 1, t.threads_columns or 1
         rows = s.planes * self.units
         with T.parallel(0, tr * tn) if tr * tn > 1 else T.serial(0, 1) as task:

@@ -28,8 +28,8 @@ from ..lowering.dot import dot
 from ..lowering.fold_band import FoldBand
 from ..lowering.fold_panels import FoldPanels
 from ..lowering.lane_sums import Piece, lane_sums
-from ..lowering.named_blocks import named
 from ..lowering.loops import by_edge, share
+from ..lowering.named_blocks import named
 from ..lowering.registers import registers
 from ..match import ConvProgram
 
@@ -39,7 +39,7 @@ Index: TypeAlias = tirx.Expr | int
 MOST_UNROLLED = 24
 
 
-class WFoldNest:
+class WFoldEmitter:
     """Writes the TIR of one plain convolution of one group in W-fold form."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:

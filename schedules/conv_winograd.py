@@ -29,8 +29,8 @@ from ..decide.conv.cook_toom import cook_toom
 from ..decide.conv.winograd import WinogradTiling, summed_blocks
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import FMA_FLOAT32
-from ..lowering.named_blocks import named
 from ..lowering.loops import by_edge, share, when
+from ..lowering.named_blocks import named
 from ..lowering.register_tile import (
     TileShape,
     accumulators,
@@ -46,7 +46,7 @@ Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 
 
-class WinogradNest:
+class WinogradEmitter:
     """Writes the TIR of one convolution."""
 
     def __init__(self, program: ConvProgram, tiling: WinogradTiling, cpu: Cpu) -> None:

@@ -1,4 +1,4 @@
-"""Which nest writes an operator on a CPU: decide, or take the cut that is known, and write it as TIR."""
+"""Which nest writes an operator on a CPU: decide, or take the configuration that is known, and write it as TIR."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from tvm import tirx
 
-from ..decide.conv.cpu_conv import Source, as_product
+from ..decide.configs.config import config_of
 from ..decide.conv.conv_tiling import ConvTiling
-from ..decide.configs.config import cut_of
+from ..decide.conv.cpu_conv import Source, as_product
 from ..decide.gemm.dot_engine import dot_engine
 from ..decide.known import tiling_for
-from ..decide.options import OneCut, Options
+from ..decide.options import OneConfig, Options
 from ..decide.surroundings import Surroundings
 from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
@@ -20,23 +20,23 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
 from .conv import conv_nest
-from .gemm import GemmNest
-from .gemv import StreamNest
+from .gemm import GemmEmitter
+from .gemv import StreamEmitter
 
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
 def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
-    ahead, name, second = options.ahead, program.name, program.b.buffer
-    if ahead:
+    prepacked, name, second = options.prepacked, program.name, program.b.buffer
+    if prepacked:
         second = _packable(program, second, "the second operand")
-        if program.workload.n == 1 and not second.strides and options.cut is None:
+        if program.workload.n == 1 and not second.strides and options.config is None:
             # One column: the other operand is the large one, and a vector needs no layout.
             return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
-    around = around_product(program, ahead)
+    around = around_product(program, prepacked)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, GemmTiling)
-    engine = dot_engine(program.workload, cpu, form=tiling.form, ahead=tiling.pack_b == "ahead")
+    engine = dot_engine(program.workload, cpu, form=tiling.form, prepacked=tiling.pack_b == "ahead")
     return write_product(program, tiling, engine)
 
 
@@ -53,7 +53,7 @@ def _packed_as_it_is(
     program: GemmProgram, weights: tirx.Var, hardware: Hardware, cpu: Cpu, options: Options
 ) -> ScheduledOperator:
     """A product whose weights the kernel reads as they are: packing copies them."""
-    plain = schedule_product(program, hardware, cpu, replace(options, ahead=False))
+    plain = schedule_product(program, hardware, cpu, replace(options, prepacked=False))
     shape = tuple(int(extent) for extent in weights.shape)
     pack = copying(weights, program.name)
     return replace(plain, pack=pack, packed_shape=shape, packed_dtype=str(weights.dtype))
@@ -62,19 +62,19 @@ def _packed_as_it_is(
 def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> ScheduledOperator:
     """The product as TIR, cut as `tiling` says."""
     if tiling.form == "stream":
-        return write_plain(program, tiling, StreamNest(program, tiling, engine).emit, engine)
-    nest = GemmNest(program, tiling, engine)
+        return write_plain(program, tiling, StreamEmitter(program, tiling, engine).emit, engine)
+    emitter = GemmEmitter(program, tiling, engine)
     if tiling.pack_b != "ahead":
-        return write_plain(program, tiling, lambda: nest.emit(None), engine)
+        return write_plain(program, tiling, lambda: emitter.emit(None), engine)
     assert program.b.buffer is not None
-    return write_packed(program, tiling, program.b.buffer, nest, engine)
+    return write_packed(program, tiling, program.b.buffer, emitter, engine)
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------
 
 
 def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: Options) -> ScheduledOperator:
-    weights = _packable(program, program.w, "the kernel") if options.ahead else None
+    weights = _packable(program, program.w, "the kernel") if options.prepacked else None
     if options.microkernel is not None:
         raise HardwareError(f"microkernel = {options.microkernel!r} is a matrix product's, not a convolution's")
     # Matched again as a product only where the convolution is one.
@@ -87,9 +87,11 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
         plain = replace(options, form=None)
         if options.decision is not None:
             plain = replace(plain, decision=tiling.product)
-        elif tiling.why("cut"):
-            inner = cut_of(tiling.product, product.workload, hardware, Surroundings(ahead=tiling.pack_w == "ahead"))
-            plain = replace(plain, cuts=OneCut(inner)) if options.cut is None else replace(plain, cut=inner)
+        elif tiling.why("config"):
+            inner = config_of(
+                tiling.product, product.workload, hardware, Surroundings(prepacked=tiling.pack_w == "ahead")
+            )
+            plain = replace(plain, configs=OneConfig(inner)) if options.config is None else replace(plain, config=inner)
         # With channels last the kernels are the right operand and may be packed; else they are the left, read in place.
         if weights is None or product.b.buffer is None or not product.b.buffer.same_as(weights):
             scheduled = (
@@ -103,23 +105,23 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
         decided = replace(tiling, product=scheduled.tiling)
         return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
     engine = dot_engine(program.workload, cpu)
-    nest = conv_nest(program, tiling, engine, cpu)
+    emitter = conv_nest(program, tiling, engine, cpu)
     if weights is None:
-        return write_plain(program, tiling, lambda: nest.emit(None), engine)
-    return write_packed(program, tiling, weights, nest, engine)
+        return write_plain(program, tiling, lambda: emitter.emit(None), engine)
+    return write_packed(program, tiling, weights, emitter, engine)
 
 
 def _product_of(program: ConvProgram, options: Options) -> GemmProgram | None:
     """The matrix product that a convolution is, operands read as matrices; None where it is none."""
-    # A cut that is given tells the operands of the product apart.
-    found = match(program.func, program.name, may_swap=options.cut is None)
+    # A configuration that is given tells the operands of the product apart.
+    found = match(program.func, program.name, may_swap=options.config is None)
     return found if isinstance(found, GemmProgram) else None
 
 
-def around_product(program: GemmProgram, ahead: bool) -> Surroundings:
+def around_product(program: GemmProgram, prepacked: bool) -> Surroundings:
     """What a product's place settles."""
     return Surroundings(
-        ahead=ahead,
+        prepacked=prepacked,
         plain_a=program.a.buffer is not None,
         plain_b=program.b.buffer is not None,
         accumulates=program.out_dtype == program.workload.acc_dtype,
@@ -130,7 +132,7 @@ def around_product(program: GemmProgram, ahead: bool) -> Surroundings:
 def around_conv(program: ConvProgram, matrix: bool, options: Options) -> Surroundings:
     """What a convolution's place settles; `matrix`: its operands can be read as those of a product."""
     return Surroundings(
-        ahead=options.ahead,
+        prepacked=options.prepacked,
         source=_source(program, matrix),
         winograd=options.winograd,
         tolerance=options.tolerance,

@@ -19,13 +19,13 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.shape import ConvShape, shapes_of
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.conv.shape import ConvShape, shapes_of
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
 from ..lowering.depthwise_weights import DepthwiseWeights
-from ..lowering.named_blocks import named
 from ..lowering.loops import share, when
+from ..lowering.named_blocks import named
 from ..lowering.taps import Tile, Tiles
 from ..match import ConvProgram
 
@@ -33,14 +33,14 @@ Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 
 
-class DepthwiseNest:
+class DepthwiseEmitter:
     """A depthwise convolution; a transposed one is several plain ones in turn, one for each residue."""
 
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.engine = engine
         shapes = shapes_of(program.workload)
         self.weights = [DepthwiseWeights(program, shape, tiling, engine) for shape in shapes]
-        self.nests = [
+        self.emitters = [
             _Plain(program, shape, tiling, weights) for shape, weights in zip(shapes, self.weights, strict=True)
         ]
         self.bases = [sum(weights.size for weights in self.weights[:i]) for i in range(len(shapes))]
@@ -56,8 +56,8 @@ class DepthwiseNest:
         if packed is None and not all(weights.in_place for weights in self.weights):
             packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.engine.alone)
             self.pack_whole(packed)
-        for nest, base in zip(self.nests, self.bases, strict=True):
-            nest.emit(packed, base)
+        for emitter, base in zip(self.emitters, self.bases, strict=True):
+            emitter.emit(packed, base)
 
     def pack_whole(self, packed: tirx.Var) -> None:
         """Pack all weights."""

@@ -52,10 +52,10 @@ def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
     if any(load.source.same_as(b) for stage in program.stages for load in stage.reads() for b in written):
         return None
     tiling = decide_elementwise(work_of(program.stages), cpu)
-    return write_stages(program, tiling, lambda resolve: ElementwiseNest(program.stages, tiling, resolve).emit())
+    return write_stages(program, tiling, lambda resolve: ElementwiseEmitter(program.stages, tiling, resolve).emit())
 
 
-class ElementwiseNest:
+class ElementwiseEmitter:
     """Writes stages without reductions, which do not read each other."""
 
     def __init__(self, stages: Sequence[Stage], tiling: ElementwiseTiling, resolve: Resolve) -> None:

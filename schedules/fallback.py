@@ -14,7 +14,7 @@ from . import attention, elementwise, plain_loops, reduction
 from .rnn import schedule_recurrence
 
 
-def schedule_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
+def schedule_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.PrimFunc:
     """A schedule of any function of scheduled TIR: element-wise work, data movement, reductions, pooling, norms,
     attention, recurrences.
 
@@ -23,11 +23,11 @@ def schedule_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tirx.P
     """
     recurrence = recurrence_of(func)
     if recurrence is not None and hardware.cpu is not None:
-        return schedule_recurrence(recurrence, name, hardware.cpu, ahead=False).main
-    return decide_other(func, name, hardware)[0]
+        return schedule_recurrence(recurrence, name, hardware.cpu, prepacked=False).main
+    return decide_fallback(func, name, hardware)[0]
 
 
-def decide_other(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple[tirx.PrimFunc, AttentionTiling | None]:
+def decide_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple[tirx.PrimFunc, AttentionTiling | None]:
     """The same, and the decision where it is attention, whose work is counted as that of products is."""
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; operators are scheduled for CPUs")

@@ -10,8 +10,9 @@ Every edge is a kernel of its own size. Shares differ by at most one tile. With 
 which a second parallel loop adds before the epilogue.
 
 The nest is written, not derived by split and reorder: a split of a ragged extent leaves its test in the innermost loop,
-where TVM's vectoriser falls back to scalars. The same cut of 127 x 257 x 509 by primitives reached 17 GFLOP/s on a core
-where this nest reaches 115. by_primitives.py pads instead, and takes 1.14 times as long there (docs/schedules.md).
+where TVM's vectoriser falls back to scalars. The same configuration of 127 x 257 x 509 by primitives reached 17 GFLOP/s
+on a core where this nest reaches 115. by_primitives.py pads instead, and takes 1.14 times as long there
+(docs/schedules.md).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import packed_a, packed_b
-from ..lowering.named_blocks import named
 from ..lowering.loops import by_edge, share, when
+from ..lowering.named_blocks import named
 from ..lowering.panels import PanelLayout, copy_columns, copy_rows, pack_panel_group, pack_starts, pack_transposed
 from ..lowering.prefetch import LEAST_ROWS
 from ..lowering.prefetch_results import prefetch_results
@@ -62,7 +63,7 @@ class _Block:
     panel_base: Callable[[Index], Index]  # panel number within the jc block -> offset in `panels`
 
 
-class GemmNest:
+class GemmEmitter:
     """Writes the TIR of one product."""
 
     def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> None:

@@ -14,8 +14,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.tiling import GemmTiling
 from ..hardware.dot_instructions import DotInstruction
-from ..lowering.named_blocks import named
 from ..lowering.loops import share, when
+from ..lowering.named_blocks import named
 from ..lowering.registers import register, registers
 from ..match import GemmProgram
 
@@ -23,7 +23,7 @@ Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
 
 
-class StreamNest:
+class StreamEmitter:
     """Writes the TIR of one few-row product."""
 
     def __init__(self, program: GemmProgram, tiling: GemmTiling, engine: DotInstruction) -> None:

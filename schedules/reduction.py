@@ -25,8 +25,8 @@ from ..lowering.vector_statement import Resolve
 from ..match.row_buffer import fits_a_strip
 from ..match.row_group import RowGroup, row_groups
 from ..match.stages import StagedProgram
-from .elementwise import ElementwiseNest
-from .row_emitter import RowNest
+from .elementwise import ElementwiseEmitter
+from .row_emitter import RowEmitter
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc:
@@ -48,9 +48,9 @@ def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc:
 
         for group, local in zip(groups, own, strict=True):
             if len(group.stages) == 1 and not group.stages[0].reduced:
-                ElementwiseNest(group.stages, tiling, everywhere).emit()
+                ElementwiseEmitter(group.stages, tiling, everywhere).emit()
             else:
-                RowNest(group, tiling, everywhere, local).emit()
+                RowEmitter(group, tiling, everywhere, local).emit()
 
     return write_stages(program, tiling, emit)
 

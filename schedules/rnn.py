@@ -54,7 +54,7 @@ class _Place:
     width: int
 
 
-class RecurrentNest:
+class RecurrentEmitter:
     """Writes the recurrence of one layer. `buffers` by name, flat: "projected", "weights", "h0", "y", "h" and as the
     cell has them "c0", "c", "bias", "peepholes", "lengths"."""
 
@@ -359,26 +359,26 @@ def _index(value: Index) -> Expr:
 
 
 def schedule_recurrence(
-    recurrence: Recurrence, name: str, cpu: Cpu, *, ahead: bool, tiling: RecurrenceTiling | None = None
+    recurrence: Recurrence, name: str, cpu: Cpu, *, prepacked: bool, tiling: RecurrenceTiling | None = None
 ) -> ScheduledOperator:
-    """The kernel of a recurrence, its parameters those of the recurrence in their order. `ahead`: its weights come in
-    packed form, made by the function that is given with it."""
+    """The kernel of a recurrence, its parameters those of the recurrence in their order. `prepacked`: its weights come
+    in packed form, made by the function that is given with it."""
     chosen = tiling or decide_recurrence(recurrence, cpu)
-    shape = RecurrentNest(recurrence, chosen, {}).packed_shape
+    shape = RecurrentEmitter(recurrence, chosen, {}).packed_shape
 
     def main() -> None:
-        buffers = declare(recurrence, shape if ahead else None)
+        buffers = declare(recurrence, shape if prepacked else None)
         with T.sblock("root"):
             flat = {called: buffer.view(-1) for called, buffer in buffers.items()}
-            RecurrentNest(recurrence, chosen, flat).emit(flat["weights"] if ahead else None)
+            RecurrentEmitter(recurrence, chosen, flat).emit(flat["weights"] if prepacked else None)
 
     def pack() -> None:
         weights = T.arg("weights", T.Buffer(recurrence.inputs["weights"], KIND))
         packed = T.arg("weights_packed", T.Buffer(shape, KIND))
         with T.sblock("root"):
-            RecurrentNest(recurrence, chosen, {"weights": weights.view(-1)}).pack_whole(packed)
+            RecurrentEmitter(recurrence, chosen, {"weights": weights.view(-1)}).pack_whole(packed)
 
     made = write_function(name, chosen, main)
-    if not ahead:
+    if not prepacked:
         return ScheduledOperator(chosen, made)
     return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, KIND)

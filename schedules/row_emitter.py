@@ -43,7 +43,7 @@ class Strip:
     inside: bool = True
 
 
-class RowNest:
+class RowEmitter:
     """Writes one group of stages; `local` are the buffers of its own, that nothing else reads."""
 
     def __init__(

@@ -156,7 +156,7 @@ def database(path: Path) -> None:
 
     workload, machine = tt.GemmWorkload(m=256, k=256, n=256), tt.Hardware.detect()
     with tt.ShapeDatabase(str(path)) as db:
-        db.add(workload, tt.cut_of(tt.decide(workload, machine), workload, machine), 1e-3, target=machine)
+        db.add(workload, tt.config_of(tt.decide(workload, machine), workload, machine), 1e-3, target=machine)
 
 
 def provide(folder: Path, words: Sequence[str], relay: bool = False) -> None:

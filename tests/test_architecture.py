@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 # Rooms from left to right. A module may import from its own room and from those to its left; nothing else.
 ROOMS = (
-    ("errors", "limits", "plain_text", "temporary", "whole_file"),
+    ("errors", "limits", "old_names", "plain_text", "temporary", "atomic_file"),
     ("operand_types", "workload", "hardware"),
     ("decide",),
     ("runtime",),
@@ -62,7 +62,17 @@ BY_NAME = {
     "tvm_tiling.tuning.measuring.child": "what a process is to do",
     "tvm_tiling.tuning.measuring.template": "what a process is to do",
 }
-WITHOUT_TVM = ("errors", "limits", "plain_text", "temporary", "whole_file", "workload", "hardware", "decide")
+WITHOUT_TVM = (
+    "errors",
+    "limits",
+    "plain_text",
+    "temporary",
+    "atomic_file",
+    "old_names",
+    "workload",
+    "hardware",
+    "decide",
+)
 
 
 def modules() -> dict[str, Path]:

@@ -10,8 +10,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .decide.conv.stride_fold import StrideFold
 from .decide.conv.conv_tiling import Candidate, ConvTiling
+from .decide.conv.stride_fold import StrideFold
 from .decide.decide import decide
 from .decide.gemm.cache_conflict import is_bad_leading_dimension
 from .decide.gemm.microkernel import Microkernel, microkernel
@@ -30,6 +30,7 @@ from .errors import (
 )
 from .hardware import Cache, Cpu, Hardware, NearTile, WFold
 from .limits import Limits
+from .old_names import deprecated
 from .workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from .accel.recurrent.tasks import Task
     from .accel.report.report import SimReport
     from .accel.timing.simulate import simulate
-    from .decide.configs.config import Cut, cut_of
+    from .decide.configs.config import Config, config_of
     from .decide.configs.neighbourhood import neighbourhood
     from .lowering.fold_moves import fold_strides, fold_width
     from .lowering.product_moves import partition, split_k
@@ -62,7 +63,7 @@ __version__ = "0.1.0"
 # Names imported on first use, because they bring TVM or NumPy with them: where they are, and their names there.
 _ON_FIRST_USE = {
     "ApplyTiling": (".schedule", "ApplyTiling"),
-    "Cut": (".decide.configs.config", "Cut"),
+    "Config": (".decide.configs.config", "Config"),
     "Executable": (".model.executable", "Executable"),
     "PackedOperator": (".schedule", "PackedOperator"),
     "compile": (".model.compile", "compile_model"),
@@ -72,7 +73,7 @@ _ON_FIRST_USE = {
     "SimReport": (".accel.report.report", "SimReport"),
     "Task": (".accel.recurrent.tasks", "Task"),
     "TaskReport": (".accel.recurrent.task_report", "TaskReport"),
-    "cut_of": (".decide.configs.config", "cut_of"),
+    "config_of": (".decide.configs.config", "config_of"),
     "fold_strides": (".lowering.fold_moves", "fold_strides"),
     "fold_width": (".lowering.fold_moves", "fold_width"),
     "llvm_target": (".schedule", "llvm_target"),
@@ -100,10 +101,10 @@ __all__ = [
     "ApplyTiling",
     "Cache",
     "Candidate",
+    "Config",
     "ConvTiling",
     "ConvWorkload",
     "Cpu",
-    "Cut",
     "DatabaseError",
     "Executable",
     "GemmTiling",
@@ -133,7 +134,7 @@ __all__ = [
     "WFold",
     "WorkloadError",
     "compile",
-    "cut_of",
+    "config_of",
     "decide",
     "fold_strides",
     "fold_width",
@@ -162,7 +163,14 @@ __all__ = [
 ]
 
 
+# Names of the version before, and the new ones.
+_OLD_NAMES = {"Cut": "Config", "cut_of": "config_of"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OLD_NAMES:
+        deprecated(f"{__name__}.{name}", _OLD_NAMES[name])
+        name = _OLD_NAMES[name]
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _ON_FIRST_USE[name]

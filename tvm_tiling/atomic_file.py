@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_LINKS = 40  # from link to link, as Linux follows them
 _SPECIAL = {
     stat.S_IFDIR: "a folder",
@@ -24,7 +24,7 @@ _SPECIAL = {
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write bytes to, which is put at `path` when all went well; after an error nothing has changed.
 
     A symbolic link stays, and what it leads to is written. OSError says in one sentence why `path` cannot be written:
@@ -45,7 +45,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.replace(partial, target)
     except BaseException as error:
         Path(partial).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
             raise OSError(f"{path} cannot be written: {error.strerror}") from None
         raise
 

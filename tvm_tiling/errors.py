@@ -22,7 +22,7 @@ class WorkloadError(TilingError, ValueError):
 
 
 class HardwareError(TilingError, ValueError):
-    """A hardware description is wrong, or no cut of the workload fits the machine described."""
+    """A hardware description is wrong, or no configuration of the workload fits the machine described."""
 
 
 class ModelFormatError(TilingError, ValueError):
@@ -55,7 +55,7 @@ def attempted(function: Callable[P, R], *arguments: P.args, **options: P.kwargs)
 
 
 class DatabaseError(TilingError):
-    """A database of measured cuts cannot be used."""
+    """A database of measured configurations cannot be used."""
 
 
 class LeftToTorch(UserWarning):

@@ -10,10 +10,10 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
 
+from .decide.configs.config import Config
 from .decide.conv.winograd import TOLERANCE
-from .decide.configs.config import Cut
 from .decide.fold.wfold import Mode
-from .decide.options import CutSource, Options
+from .decide.options import ConfigSource, Options
 from .decide.recorded import read_decision
 from .decide.tiling import Decision
 from .errors import HardwareError, UnsupportedOperator, attempted
@@ -23,6 +23,7 @@ from .lowering.named_blocks import without_blocks
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .match import ConvProgram, GemmProgram, match, prim_func_of
 from .match.function import refuse
+from .old_names import old_arguments
 from .runtime import first_kernel
 from .schedules.by_primitives import schedule_by_primitives
 from .schedules.cpu_schedule import schedule_conv, schedule_product
@@ -30,7 +31,7 @@ from .target import Target, hardware_of, this_cpu
 
 __all__ = [
     "ApplyTiling",
-    "CutSource",
+    "ConfigSource",
     "Operator",
     "Options",
     "PackedOperator",
@@ -77,6 +78,7 @@ def _plain(attribute: Any) -> str | list[str] | None:
 first_kernel.register(_is_for_this_cpu)
 
 
+@old_arguments(cut="config", cuts="configs")
 def tiling_schedule(
     op: Operator,
     target: Target = "llvm",
@@ -87,8 +89,8 @@ def tiling_schedule(
     weights: str = "plain",
     winograd: bool = True,
     tolerance: float = TOLERANCE,
-    cut: Cut | None = None,
-    cuts: CutSource | None = None,
+    config: Config | None = None,
+    configs: ConfigSource | None = None,
     decision: Decision | str | None = None,
     primitives: bool = False,
 ) -> s_tir.Schedule:
@@ -99,10 +101,11 @@ def tiling_schedule(
     "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" takes the formulas as
     printed, on accelerators. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
     second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
-    that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output. `cut`,
-    of a decision, a database or a search, is taken instead of a decision; `cuts`, such as a ShapeDatabase, are asked
-    for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function; given as
-    `decision`, it is written again: the same function, or a refusal where it is not a decision of this operator.
+    that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output.
+    `config`, of a decision, a database or a search, is taken instead of a decision; `configs`, such as a ShapeDatabase,
+    are asked for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function;
+    given as `decision`, it is written again: the same function, or a refusal where it is not a decision of this
+    operator.
 
     The kernels are written as loops, in blocks with names, and the trace is empty. `primitives=True` applies the same
     decision with TVM's primitives alone: its trace replays to the same module, and the decision is an annotation of the
@@ -117,11 +120,11 @@ def tiling_schedule(
         form=form,
         microkernel=microkernel,
         mode=mode,
-        ahead=weights == "packed",
+        prepacked=weights == "packed",
         winograd=winograd,
         tolerance=tolerance,
-        cut=cut,
-        cuts=cuts,
+        config=config,
+        configs=configs,
         decision=read_decision(decision) if isinstance(decision, str) else decision,
     )
     if primitives:
@@ -153,15 +156,15 @@ def schedule_operator(
     """Decide and write one operator, a product or a convolution."""
     options = options or Options()
     if hardware.cpu is None:
-        if options.ahead or options.microkernel is not None:
+        if options.prepacked or options.microkernel is not None:
             raise HardwareError(f"{hardware.name} has no cpu; accepted for it: no packed weights and no microkernel")
         from .schedules.accel import schedule_for_accelerator  # a CPU does without
 
         return schedule_for_accelerator(func, name, hardware, options)
     if options.mode != "best":
         raise HardwareError(f"mode = {options.mode!r} is for accelerators, {hardware.name} has a cpu; accepted: 'best'")
-    # A cut that is given tells the operands apart, so they stay in their places.
-    return _schedule(_matched(func, name, options.ahead or options.cut is not None), hardware, options)
+    # A configuration that is given tells the operands apart, so they stay in their places.
+    return _schedule(_matched(func, name, options.prepacked or options.config is not None), hardware, options)
 
 
 def schedule_for_weights(
@@ -171,9 +174,9 @@ def schedule_for_weights(
     program = _matched(func, name, True)
     weights = weights_of(program)
     if weights is None or not known(weights) or program.reads(weights) > 1:
-        program, options = _matched(func, name, False), replace(options, ahead=False)
+        program, options = _matched(func, name, False), replace(options, prepacked=False)
     else:
-        options = replace(options, ahead=True)
+        options = replace(options, prepacked=True)
     with without_blocks():
         return _schedule(program, hardware, options), program
 
@@ -221,6 +224,7 @@ class PackedOperator:
         self._main(*arguments)
 
 
+@old_arguments(cut="config")
 def packed_operator(
     op: te.Tensor | Operation | tirx.PrimFunc,
     target: Target = "llvm",
@@ -229,14 +233,16 @@ def packed_operator(
     microkernel: tuple[int, int] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
-    cut: Cut | None = None,
+    config: Config | None = None,
 ) -> PackedOperator:
     """Compile an operator for constant weights, to be packed once by the result's `pack`; options as tiling_schedule.
 
     The weights are a convolution's kernels, or a product's second operand.
     """
     hardware = hardware_of(target)
-    options = Options(form=form, microkernel=microkernel, ahead=True, winograd=winograd, tolerance=tolerance, cut=cut)
+    options = Options(
+        form=form, microkernel=microkernel, prepacked=True, winograd=winograd, tolerance=tolerance, config=config
+    )
     scheduled = schedule_operator(prim_func_of(op), "main", hardware, options)
     module = tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack})
     return PackedOperator(scheduled, tvm.compile(module, target=llvm_target(hardware)), "main")
@@ -244,11 +250,12 @@ def packed_operator(
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.ApplyTiling")
 class ApplyTiling:
-    """A pass that schedules every PrimFunc it serves and leaves the others; `target` as in tiling_schedule. `cuts`,
+    """A pass that schedules every PrimFunc it serves and leaves the others; `target` as in tiling_schedule. `configs`,
     such as a ShapeDatabase, are asked for each operator; where they know none, formulas decide."""
 
-    def __init__(self, target: Target = "llvm", *, cuts: CutSource | None = None) -> None:
-        self.hardware, self.options = hardware_of(target), Options(cuts=cuts)
+    @old_arguments(cuts="configs")
+    def __init__(self, target: Target = "llvm", *, configs: ConfigSource | None = None) -> None:
+        self.hardware, self.options = hardware_of(target), Options(configs=configs)
 
     def transform_module(self, mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)

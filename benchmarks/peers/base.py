@@ -34,7 +34,7 @@ class Peer(ABC):
     name: str = ""
     library: ClassVar[bool] = True  # competes; False for our own kernel in a forced form
     needs: ClassVar[tuple[str, ...]] = ()  # packages to be installed
-    serves: ClassVar[tuple[type[Workload], ...]] = (GemmWorkload,)
+    supports: ClassVar[tuple[type[Workload], ...]] = (GemmWorkload,)
 
     def available(self) -> str | None:
         """None, or why this peer cannot be used on this machine."""
@@ -49,8 +49,8 @@ class Peer(ABC):
         """None, or why this workload is to be skipped: not installed, another kind, or refused."""
         if missing := self.available():
             return missing
-        if not isinstance(workload, self.serves):
-            return "serves matrix products only" if self.serves == (GemmWorkload,) else "serves convolutions only"
+        if not isinstance(workload, self.supports):
+            return "serves matrix products only" if self.supports == (GemmWorkload,) else "serves convolutions only"
         return self.refuses(workload, packed)
 
     @abstractmethod

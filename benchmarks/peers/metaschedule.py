@@ -30,7 +30,7 @@ class MetaSchedule(Peer):
 
     name = "metaschedule"
     needs = ("tvm", "xgboost", "psutil", "cloudpickle")
-    serves = (GemmWorkload, ConvWorkload)
+    supports = (GemmWorkload, ConvWorkload)
 
     def __init__(self, trials: int = TRIALS) -> None:
         self.trials = trials

@@ -28,7 +28,7 @@ class OnnxRuntime(Peer):
 
     name = "onnxruntime"
     needs = ("onnxruntime", "onnx")
-    serves = (GemmWorkload, ConvWorkload)
+    supports = (GemmWorkload, ConvWorkload)
 
     def refuses(self, workload: GemmWorkload | ConvWorkload, packed: bool) -> str | None:
         if isinstance(workload, ConvWorkload):

@@ -20,7 +20,7 @@ class Ours(Peer):
 
     library: ClassVar[bool] = False
     needs = ("tvm",)
-    serves = (GemmWorkload, ConvWorkload)
+    supports = (GemmWorkload, ConvWorkload)
 
     def __init__(self, name: str = "ours", microkernel: tuple[int, int] | None = None, form: str | None = None) -> None:
         self.name = name

@@ -21,7 +21,7 @@ class Torch(Peer):
 
     name = "torch"
     needs = ("torch",)
-    serves = (GemmWorkload, ConvWorkload)
+    supports = (GemmWorkload, ConvWorkload)
 
     def refuses(self, workload: GemmWorkload | ConvWorkload, packed: bool) -> str | None:
         if isinstance(workload, GemmWorkload):

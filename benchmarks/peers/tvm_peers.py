@@ -18,7 +18,7 @@ class TvmDefault(Peer):
 
     name = "tvm"
     needs = ("tvm",)
-    serves = (GemmWorkload, ConvWorkload)
+    supports = (GemmWorkload, ConvWorkload)
 
     def refuses(self, workload: Workload, packed: bool) -> str | None:
         return "unscheduled code would take seconds" if workload.macs > MOST_MACS else None

@@ -7,5 +7,5 @@ with tt.ShapeDatabase("shapes.db") as db:  # or "postgresql+psycopg://user@host/
     report = db.generate(target="vsim/vta", shapes=[known], candidates=2, limit=4)
     print(f"{report.initial} measured, {report.boundary} boundary shapes, {report.measured} measurements")
     hit = db.match(larger, target="vsim/vta")
-    print(hit.step, hit.entry.cut, hit.estimate, hit.proportional)
-    cut = db.cut_for(larger, tt.Hardware.load("vta"))  # what tt.compile(..., database=db) asks for
+    print(hit.step, hit.entry.config, hit.estimate, hit.proportional)
+    config = db.config_for(larger, tt.Hardware.load("vta"))  # what tt.compile(..., database=db) asks for

@@ -12,16 +12,16 @@ MACHINE = tt.Hardware.load("dla3")
 def level_blocks() -> Drawing:
     """The part of the result that each level of dla3 holds, and what comes into it."""
     workload = tt.GemmWorkload(m=512, k=1024, n=512, dtype="int8")
-    cut = tt.decide(workload, MACHINE)
+    config = tt.decide(workload, MACHINE)
     scale, left, top = 0.5, 40, 60
     drawing = Drawing("Blocks of the storage levels of dla3", int(top + workload.m * scale + 30))
     size = f"{workload.m} x {workload.k} x {workload.n} (m x k x n), int8, on {MACHINE.name}"
     drawing.text(left, 28, size, kind="title")
     drawing.rect(left, top, workload.n * scale, workload.m * scale, "none")
-    for shade, level in enumerate(cut.levels):
+    for shade, level in enumerate(config.levels):
         drawing.rect(left, top, level.right[1] * scale, level.left[0] * scale, f"f{shade}")
     y = top + 14
-    for shade, level in enumerate(cut.levels):
+    for shade, level in enumerate(config.levels):
         (rows, depth), columns = level.left, level.right[1]
         drawing.rect(left + 300, y - 10, 12, 12, f"f{shade}")
         instances = f", {level.instances} instances" if level.instances > 1 else ""

@@ -13,7 +13,7 @@ CPU = tt.Hardware.load("zen4-server-8c")
 
 
 def unsplit_utilisation(workload: tt.GemmWorkload) -> float:
-    """The best utilisation of a cut that keeps K whole; 0 where none fits."""
+    """The best utilisation of a configuration that keeps K whole; 0 where none fits."""
     p = product_on(workload, NEARTILE)
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     if not rows or not columns:
@@ -47,7 +47,7 @@ def splitting_k() -> Drawing:
 def blocks() -> Drawing:
     """A decision to scale: the block that stays in the buffers, and its place in the matrices."""
     workload = tt.GemmWorkload(m=2048, k=4096, n=1024, dtype="float16")
-    cut = tt.decide(workload, NEARTILE)
+    config = tt.decide(workload, NEARTILE)
     scale = 0.07
     m, k, n = workload.m * scale, workload.k * scale, workload.n * scale
     left, top = 90, 110
@@ -59,22 +59,22 @@ def blocks() -> Drawing:
     )
     x, y, width, height = places["A"]
     drawing.rect(x, y, width, height, "none")
-    block = (cut.partition_k * scale, cut.partition_m * scale)
+    block = (config.partition_k * scale, config.partition_m * scale)
     drawing.rect(x, y, *block, "f0")
-    drawing.text(x, y - 8, f"A: {cut.partition_m} rows, {cut.partition_k} of k, read {cut.load_a} times")
+    drawing.text(x, y - 8, f"A: {config.partition_m} rows, {config.partition_k} of k, read {config.load_a} times")
     x = between + 20
     tall = workload.k * scale
     drawing.height = int(max(top + m, 60 + tall) + 50)
     drawing.rect(x, 60, n, tall, "none")
-    drawing.rect(x, 60, cut.partition_n * scale, cut.partition_k * scale, "f1")
-    drawing.text(x, 52, f"B: {cut.partition_n} columns, read {cut.load_b} times")
+    drawing.rect(x, 60, config.partition_n * scale, config.partition_k * scale, "f1")
+    drawing.text(x, 52, f"B: {config.partition_n} columns, read {config.load_b} times")
     x = x + n + 110
     drawing.rect(x, top, n, m, "none")
-    drawing.rect(x, top, cut.partition_n * scale, cut.partition_m * scale, "f2")
-    drawing.text(x, top - 8, f"C: {cut.acc_bytes // 1024} KiB")
-    order = "m outside n" if cut.outer_order == "mn" else "n outside m"
-    split = f"then {-(-workload.k // cut.partition_k)} steps of k" if cut.split_k else "k whole"
-    words = f"Blocks are walked {order}, {split}; tiles of {cut.tile_m} x {cut.tile_n} within."
+    drawing.rect(x, top, config.partition_n * scale, config.partition_m * scale, "f2")
+    drawing.text(x, top - 8, f"C: {config.acc_bytes // 1024} KiB")
+    order = "m outside n" if config.outer_order == "mn" else "n outside m"
+    split = f"then {-(-workload.k // config.partition_k)} steps of k" if config.split_k else "k whole"
+    words = f"Blocks are walked {order}, {split}; tiles of {config.tile_m} x {config.tile_n} within."
     drawing.text(left, drawing.height - 14, words)
     return drawing
 

@@ -104,13 +104,13 @@ def cases(count: int, seed: int) -> Iterator[Case]:
             yield case
 
 
-def other_cuts(case: Case) -> Iterator[tt.GemmTiling]:
-    """The best cuts of the other kind: not split where the decision splits K, split where it does not."""
+def other_configs(case: Case) -> Iterator[tt.GemmTiling]:
+    """The best configurations of the other kind: not split where the decision splits K, split where it does not."""
     p, d = case.product, case.decision
     if d.split_k:
         rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
         for order in ("mn", "nm") if rows and columns else ():
-            yield _cut(p, d, rows, columns, p.k, order)
+            yield _config(p, d, rows, columns, p.k, order)
         return
     sums, most_m, most_n = p.acc_max // p.d_acc, p.largest_rows(1), p.largest_columns(1)
     found = []
@@ -118,13 +118,13 @@ def other_cuts(case: Case) -> Iterator[tt.GemmTiling]:
         columns = smallest_partition(p.n, p.block_n, count)
         rows = round_down(min(most_m, sums // columns), p.m, p.block_m)
         if rows and columns <= most_n and p.k > 1:
-            cut = _cut(p, d, rows, columns, p.largest_depth(rows, columns), "mn")
-            found.append((p.cycles(cut.load_a, cut.load_b), -cut.partition_k, count, cut))
+            config = _config(p, d, rows, columns, p.largest_depth(rows, columns), "mn")
+            found.append((p.cycles(config.load_a, config.load_b), -config.partition_k, count, config))
     if found:
         yield min(found)[3]
 
 
-def _cut(p: Product, d: tt.GemmTiling, rows: int, columns: int, depth: int, order: str) -> tt.GemmTiling:
+def _config(p: Product, d: tt.GemmTiling, rows: int, columns: int, depth: int, order: str) -> tt.GemmTiling:
     load_a, load_b = p.load_counts(rows, columns, depth, order)
     return replace(
         d,

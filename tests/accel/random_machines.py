@@ -13,7 +13,7 @@ from tvm_tiling.hardware.queues import Queues
 from tvm_tiling.hardware.vector import Vector
 from tvm_tiling.hardware.vector_functions import Function
 
-ROOM = 64  # bytes of each memory in which operands lie
+SPACE = 64  # bytes of each memory in which operands lie
 BUFFERS = ("a", "b", "acc")
 
 
@@ -55,9 +55,9 @@ def machines(draw):
 def programs(draw, most=24):
     """Programs of copies, products and sums over a few bytes, in strides, so that they get into each other's way."""
     build = ProgramBuilder(draw(machines()))
-    build.tensor("x", "int8", (ROOM,), role="input", operand="a")
-    build.tensor("y", "int8", (ROOM,), role="output", operand="out")
-    place, count, step = st.integers(0, ROOM // 2), st.integers(1, 4), st.integers(1, 4)
+    build.tensor("x", "int8", (SPACE,), role="input", operand="a")
+    build.tensor("y", "int8", (SPACE,), role="output", operand="out")
+    place, count, step = st.integers(0, SPACE // 2), st.integers(1, 4), st.integers(1, 4)
 
     def operand(memory, rows, columns):
         address = draw(place)

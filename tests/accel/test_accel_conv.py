@@ -126,7 +126,7 @@ def test_what_is_fused_behind_runs_on_the_vector_engine(case, machine):
     assert np.isin(Opcode.ALU, program.instructions["op"])
 
 
-def test_what_is_fused_behind_is_cut_to_the_output_buffer():
+def test_what_is_fused_behind_is_config_to_the_output_buffer():
     narrow = replace(VTA, near_tile=replace(VTA.near_tile, out_bytes=2048))
     func, _, program, inputs, result = simulated(requantised(convolution(**CASES["3x3"]), 8), narrow)
     assert np.array_equal(result, by_llvm(func, inputs, result.shape, "int8"))

@@ -29,17 +29,20 @@ def test_int8_products_are_exact_and_every_level_reads_what_was_decided(count, s
     report = simulate(program)
     assert report.bytes == {"a": decision.load_a * m * k, "b": decision.load_b * n * k, "out": 4 * m * n}
     above = None
-    for cut in decision.levels:
+    for config in decision.levels:
         # What goes into a level once goes to as many groups of instances as do not share the axis.
-        use = {operand: report.memories[f"{cut.name}.{operand}"] for operand in ("a", "b", "out")}
-        assert (use["a"].written, use["b"].written) == (cut.bytes_a * cut.across_n, cut.bytes_b * cut.across_m)
-        assert (cut.bytes_a, cut.bytes_b) == (cut.load_a * m * k, cut.load_b * n * k)
-        assert use["out"].read == cut.bytes_out == 4 * m * n
+        use = {operand: report.memories[f"{config.name}.{operand}"] for operand in ("a", "b", "out")}
+        assert (use["a"].written, use["b"].written) == (
+            config.bytes_a * config.across_n,
+            config.bytes_b * config.across_m,
+        )
+        assert (config.bytes_a, config.bytes_b) == (config.load_a * m * k, config.load_b * n * k)
+        assert use["out"].read == config.bytes_out == 4 * m * n
         source = {"a": "external", "b": "external"} if above is None else {o: f"{above.name}.{o}" for o in "ab"}
         if above is not None:  # each copy above is read once
-            assert report.memories[source["a"]].read == cut.bytes_a * above.across_n
-            assert report.memories[source["b"]].read == cut.bytes_b * above.across_m
-        above = cut
+            assert report.memories[source["a"]].read == config.bytes_a * above.across_n
+            assert report.memories[source["b"]].read == config.bytes_b * above.across_m
+        above = config
     assert report.lower_bound <= report.cycles <= report.upper_bound
 
 

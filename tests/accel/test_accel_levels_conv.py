@@ -46,16 +46,16 @@ def check(options, hardware):
     assert report.bytes == {"a": outermost.bytes_a, "b": outermost.bytes_b, "out": result.nbytes}
     assert report.macs == workload_of(func).macs
     above = None
-    for cut in decision.levels:
-        use = {operand: report.memories[f"{cut.name}.{operand}"] for operand in ("a", "b", "out")}
-        assert use["a"].written == cut.bytes_a * cut.across_n
-        filled = border(program, f"{cut.name}.b") if above is None else 0
-        assert use["b"].written == cut.bytes_b * cut.across_m + filled
-        assert use["out"].read == cut.bytes_out == result.nbytes
+    for config in decision.levels:
+        use = {operand: report.memories[f"{config.name}.{operand}"] for operand in ("a", "b", "out")}
+        assert use["a"].written == config.bytes_a * config.across_n
+        filled = border(program, f"{config.name}.b") if above is None else 0
+        assert use["b"].written == config.bytes_b * config.across_m + filled
+        assert use["out"].read == config.bytes_out == result.nbytes
         if above is not None:  # each copy above is read once
-            assert report.memories[f"{above.name}.a"].read == cut.bytes_a * above.across_n
-            assert report.memories[f"{above.name}.b"].read == cut.bytes_b * above.across_m
-        above = cut
+            assert report.memories[f"{above.name}.a"].read == config.bytes_a * above.across_n
+            assert report.memories[f"{above.name}.b"].read == config.bytes_b * above.across_m
+        above = config
     assert report.lower_bound <= report.cycles <= report.upper_bound
     fits(program, hardware)
     return decision, report
@@ -164,7 +164,9 @@ def test_a_transposed_convolution_is_refused_by_name():
 
 
 def test_a_level_that_holds_no_window_is_refused_by_name():
-    with pytest.raises(tt.HardwareError, match=r"no cut fits; level 'array' has bytes_a = \d+, accepted: at least \d+"):
+    with pytest.raises(
+        tt.HardwareError, match=r"nothing fits; level 'array' has bytes_a = \d+, accepted: at least \d+"
+    ):
         tt.tiling_schedule(convolution(h=64, w=64, kh=60, kw=60), target=levels(2))
 
 

@@ -6,7 +6,7 @@ The default suite's part of what tests/slow/test_accel_products_500.py asks of 5
 from __future__ import annotations
 
 import pytest
-from product_cases import cases, other_cuts
+from product_cases import cases, other_configs
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_utilisation_is_within_5_percent_of_the_prediction(measured):
 def test_the_decision_to_split_or_not_is_as_fast_as_the_other(measured):
     ratios = []
     for case, report in measured:
-        others = [case.simulate(cut).cycles for cut in other_cuts(case)]
+        others = [case.simulate(config).cycles for config in other_configs(case)]
         if others:
             ratios.append(report.cycles / min(others))
     assert len(ratios) >= 12

@@ -29,8 +29,8 @@ COUNTS = ("steps", "reads", "weight_rows", "write_rows", "cycles")
 def counted(program, hardware=WFOLD16):
     """What all W-fold instructions of a program do together."""
     (batch,) = (batch for batch in work(program).batches if batch.row is WCONV)
-    walks, which = fold_walks(batch, Machine(hardware))
-    return {name: sum(getattr(walks[place][0], name) for place in which) for name in COUNTS}
+    accesses, which = fold_walks(batch, Machine(hardware))
+    return {name: sum(getattr(accesses[place][0], name) for place in which) for name in COUNTS}
 
 
 def folding(place):

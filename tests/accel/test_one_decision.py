@@ -46,8 +46,9 @@ def cases():
 
 
 CASES = tuple(cases())
-# Matrices by vectors on a column engine have no cut; a given cut leaves a single column's operands in their places.
-WITHOUT_A_CUT = {"rnn16k 1 300", "rnn16k 300 1", *(f"{machine} 300 1 200" for machine in CPUS)}
+# Matrices by vectors on a column engine have no configuration; a given configuration leaves a single column's operands
+# in their places.
+WITHOUT_A_CONFIG = {"rnn16k 1 300", "rnn16k 300 1", *(f"{machine} 300 1 200" for machine in CPUS)}
 
 
 def workload_of(op: te.Tensor):
@@ -75,13 +76,13 @@ def test_packed_weights_are_decided_as_they_are_written(machine, sizes):
     assert decided == written
 
 
-@pytest.mark.parametrize(("op", "machine"), [c for c in CASES if c.id not in WITHOUT_A_CUT])
+@pytest.mark.parametrize(("op", "machine"), [c for c in CASES if c.id not in WITHOUT_A_CONFIG])
 def test_a_decision_that_is_written_again_gives_the_same_function(op, machine):
     hardware = tt.Hardware.load(machine)
     first = tt.tiling_schedule(op, target=hardware).mod["main"]
     workload = workload_of(op)
-    cut = tt.cut_of(tt.decide(workload, hardware), as_scheduled(workload, hardware), hardware)
-    again = tt.tiling_schedule(op, target=hardware, cut=cut).mod["main"]
+    config = tt.config_of(tt.decide(workload, hardware), as_scheduled(workload, hardware), hardware)
+    again = tt.tiling_schedule(op, target=hardware, config=config).mod["main"]
     assert tvm_ffi.structural_equal(first.without_attr(DECISION), again.without_attr(DECISION))
 
 

@@ -22,7 +22,7 @@ def walk_of(m, n, k, hardware, dtype="int8"):
     workload = tt.GemmWorkload(m=m, n=n, k=k, dtype=dtype)
     p, decision = product_on(workload, hardware), tt.decide(workload, hardware)
     assert not decision.split_k
-    return p, decision, unsplit_walk(p, decision, hardware).walk
+    return p, decision, unsplit_walk(p, decision, hardware).access
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def walk_of(m, n, k, hardware, dtype="int8"):
     ids=str,
 )
 def test_the_cycles_of_a_walk_are_those_of_the_simulator(size, hardware):
-    p, _, walk = walk_of(*size, hardware)
+    p, _, access = walk_of(*size, hardware)
     _, _, program, _, _ = simulated(product(*size, "int8"), hardware)
-    assert ProductEngines(p, hardware).cycles(walk) == pytest.approx(simulate(program).cycles, rel=0.003)
+    assert ProductEngines(p, hardware).cycles(access) == pytest.approx(simulate(program).cycles, rel=0.003)
 
 
 def test_sums_of_a_group_are_open_while_what_stays_arrives():
@@ -58,12 +58,12 @@ def test_a_small_partition_comes_first_where_others_would_wait_for_a_large_one()
     """Loads of B, read twice, take longest, and stand still until A's first partition is there: 108 rows by 66 begin
     with 42."""
     hardware = tt.Hardware.neartile(buf_a=66 * 181, buf_b=2106, acc_max=5000, bw_a=2, bw_b=1, macs_per_cycle=128)
-    _, decision, walk = walk_of(108, 91, 181, hardware)
+    _, decision, access = walk_of(108, 91, 181, hardware)
     assert (decision.outer_order, decision.partition_m, decision.load_b) == ("mn", 66, 2)
-    assert walk.backward
+    assert access.backward
     _, _, program, inputs, result = simulated(product(108, 91, 181, "int8"), hardware)
     assert np.array_equal(result, inputs["A"].astype(np.int32) @ inputs["B"].astype(np.int32))
     assert simulate(program).bytes == {"a": 108 * 181, "b": 2 * 91 * 181, "out": 4 * 108 * 91}
     products = program.instructions[program.instructions["op"] == Opcode.GEMM]
     rows = products["extent"][:, 0]
-    assert rows[0] <= 108 - walk.step < rows[-1] <= walk.step
+    assert rows[0] <= 108 - access.step < rows[-1] <= access.step

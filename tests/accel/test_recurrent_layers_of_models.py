@@ -196,6 +196,6 @@ def test_torch_layers_in_both_directions():
     machine, layers = tt.Hardware.load("rnn16k"), {"cell": "gru", "batch": BATCH, "steps": STEPS, "dtype": "int16"}
     both = tt.RnnWorkload(input_size=INPUTS, hidden_size=HIDDEN, layers=2, bidirectional=True, **layers)
     decided = tt.decide(both, machine)
-    assert decided.cycles <= sim.cycles <= decided.cycles + sum(cut.cx for cut in decided.layers)
+    assert decided.cycles <= sim.cycles <= decided.cycles + sum(config.cx for config in decided.layers)
     with pytest.raises(tt.UnsupportedOperator, match="a task of 4 recurrent layers and directions"):
         tt.simulate([(exe, STEPS, 0)])

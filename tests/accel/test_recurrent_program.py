@@ -117,11 +117,11 @@ def test_the_program_of_a_whole_sequence_takes_the_cycles_of_the_decision(cell, 
     """Threads take turns within it; beside dependent products, which others hide, cycles are those of the formula."""
     workload = layer(128, 100, cell=cell, batch=threads, steps=6, **further)
     exe = tt.compile(workload, target=machine())
-    (cut,), cycles = exe.tiling.layers, tt.simulate(exe.whole.program).cycles
+    (config,), cycles = exe.tiling.layers, tt.simulate(exe.whole.program).cycles
     if threads == 1:
         assert cycles == exe.tiling.cycles == exe.report().cycles
     elif not further:
-        assert exe.tiling.cycles <= cycles <= exe.tiling.cycles + cut.cx
+        assert exe.tiling.cycles <= cycles <= exe.tiling.cycles + config.cx
 
 
 def test_directions_are_threads_and_layers_follow_each_other():
@@ -131,7 +131,7 @@ def test_directions_are_threads_and_layers_follow_each_other():
     first, second = report.tasks[:2], report.tasks[2:]
     assert {task.thread for task in first} == {task.thread for task in second} == {0, 1}
     assert min(task.start for task in second) == max(task.end for task in first)
-    assert exe.tiling.cycles <= report.cycles <= exe.tiling.cycles + sum(cut.cx for cut in exe.tiling.layers)
+    assert exe.tiling.cycles <= report.cycles <= exe.tiling.cycles + sum(config.cx for config in exe.tiling.layers)
     with pytest.raises(tt.UnsupportedOperator, match="a step of 2 layers in both directions"):
         _ = exe.program
     one = tt.compile(layer(128, 100, bidirectional=True, steps=9), target=hardware)
@@ -161,9 +161,9 @@ def test_row_wise_order_stalls_for_the_whole_drain():
         tt.simulate([(step_program(workload, tiling, hardware, FixedPoint(), by_rows=order), 9, 0)])
         for order in (False, True)
     )
-    (cut,) = tiling.layers
-    assert rows.stalls["data"] == 8 * cut.latency
-    assert columns.stalls["data"] == 8 * max(0, cut.latency - cut.cx)
+    (config,) = tiling.layers
+    assert rows.stalls["data"] == 8 * config.latency
+    assert columns.stalls["data"] == 8 * max(0, config.latency - config.cx)
 
 
 @pytest.mark.parametrize("hidden", [256, 512, 1024])
@@ -172,8 +172,8 @@ def test_enough_threads_bring_95_percent_over_100_steps(hidden, preset):
     hardware = tt.Hardware.load(preset)
     workload = layer(hidden, hidden, steps=100)
     tiling = tt.decide(workload, hardware)
-    (cut,) = tiling.layers
-    enough = max(1, math.ceil((cut.ch + max(cut.cx, cut.latency)) / (cut.cx + cut.ch)))
+    (config,) = tiling.layers
+    enough = max(1, math.ceil((config.ch + max(config.cx, config.latency)) / (config.cx + config.ch)))
     assert enough == tiling.threads_needed
     exe = tt.compile(workload, target=hardware)
     assert tt.simulate([(exe, 100, 0)] * enough, hardware=hardware).utilisation >= 0.95
@@ -215,8 +215,8 @@ def test_one_to_eight_threads_of_different_models(threads, models):
 
 def busy_of(exe):
     """Cycles of products of a step."""
-    (cut,) = exe.tiling.layers
-    return cut.cx + cut.ch
+    (config,) = exe.tiling.layers
+    return config.cx + config.ch
 
 
 def test_combined_weights_interleave_the_gates_of_a_unit():

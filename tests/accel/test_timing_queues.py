@@ -204,14 +204,14 @@ def test_two_ports_are_taken_at_once():
     assert timing.start.tolist() == [0, 10, 14]  # the second waits for port 0 and has port 1 reserved meanwhile
 
 
-def walk(program, cost):
+def access(program, cost):
     """Starts found by walking through time cycle by cycle: nothing in it knows what comes next."""
     rows, count = program.instructions, len(program)
     start, end, ready = [None] * count, [None] * count, [None] * count
     done, tokens = [None] * count, {}
     waiting = {queue: [] for queue in range(len(program.queues))}
     free = {queue: 0 for queue in waiting}
-    served = {port: [0] * servers for port, servers in enumerate(cost.servers)}
+    supported = {port: [0] * servers for port, servers in enumerate(cost.servers)}
     front, next_issue, last_done = 0, cost.issue, dict.fromkeys(waiting, 0)
     for now in range(100_000):
         moved = True
@@ -234,12 +234,12 @@ def walk(program, cost):
             heads = [own[0] for own in waiting.values() if own and ready[own[0]] is not None]
             for head in sorted(heads, key=lambda number: (ready[number], number)):
                 port = int(cost.port[head, 0])
-                if port >= 0 and min(served[port]) > now:
+                if port >= 0 and min(supported[port]) > now:
                     continue
                 queue = int(rows["queue"][head])
                 start[head], end[head] = now, now + int(cost.busy[head])
                 if port >= 0:
-                    served[port][served[port].index(min(served[port]))] = end[head]
+                    supported[port][supported[port].index(min(supported[port]))] = end[head]
                 waiting[queue].pop(0)
                 free[queue] = end[head]
                 for source in range(len(waiting)):
@@ -281,7 +281,7 @@ def test_equal_to_a_walk_cycle_by_cycle_and_between_the_bounds(case):
     program, cost = case
     order = ordering(program)
     timing = time_queues(program, order, cost, compiled=False)
-    assert (timing.start.tolist(), timing.cycles) == walk(program, cost)
+    assert (timing.start.tolist(), timing.cycles) == access(program, cost)
     lower, upper, _ = bounds(program, order, cost)
     assert lower <= timing.cycles <= upper
     rest = timing.cycles - queue_busy(order, cost)[: len(QUEUES)] - timing.stalls.sum(axis=1)  # idle

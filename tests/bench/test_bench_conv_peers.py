@@ -26,7 +26,7 @@ SHAPES = [
 WORKLOADS = [shape.workload(s, dtype) for s in SHAPES for dtype in ("float32", "int8")]
 
 
-PEERS = [name for name in DEFAULT_PEERS if ConvWorkload in get_peer(name).serves]
+PEERS = [name for name in DEFAULT_PEERS if ConvWorkload in get_peer(name).supports]
 
 
 def name_of(workload):

@@ -78,12 +78,12 @@ def test_it_ends_when_the_time_is_up_and_goes_on(measurer, options, tmp_path, ca
 
 
 def test_time_up_keeps_the_costs(tmp_path):
-    job = Job(workload=GemmWorkload(m=64, n=64, k=64, dtype="int8"), cut=None, hardware=VTA)
+    job = Job(workload=GemmWorkload(m=64, n=64, k=64, dtype="int8"), config=None, hardware=VTA)
     measurer = Proportional()
     assert [m.cost for m in Costs(measurer, tmp_path / "c.json", None).measure([job, job])] == [1124, 1124]
     again = Costs(measurer, tmp_path / "c.json", 0)
     assert [m.cost for m in again.measure([job])] == [1124] and measurer.count == 1
-    other = Job(workload=GemmWorkload(m=32, n=64, k=64, dtype="int8"), cut=None, hardware=VTA)
+    other = Job(workload=GemmWorkload(m=32, n=64, k=64, dtype="int8"), config=None, hardware=VTA)
     with pytest.raises(database.TimeUp):
         list(again.measure([other]))
 

@@ -60,7 +60,7 @@ def test_summary_by_hand():
 class Standin(Peer):
     """Our kernel in a form whose run tells its seconds; "broken" raises, "wrong" computes something else."""
 
-    serves = (ConvWorkload, GemmWorkload)
+    supports = (ConvWorkload, GemmWorkload)
     seconds: ClassVar = {None: 2.0, "gemm": 1.0, "wrong": 1.0}
 
     def __init__(self, name="ours", form=None):

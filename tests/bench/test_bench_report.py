@@ -192,7 +192,7 @@ def test_resume_takes_rows_of_its_own_format_only(tmp_path):
 class Answer(Standin):
     """Gives the expected answer of any workload."""
 
-    serves = (GemmWorkload, ConvWorkload)
+    supports = (GemmWorkload, ConvWorkload)
 
     def prepare(self, operands, packed):
         return Prepared(lambda: None, lambda: operands.expected, rounding=0.0)

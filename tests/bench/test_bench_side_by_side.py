@@ -1,4 +1,4 @@
-"""Cuts run in turn: what slows the machine down for a while slows all of them, and their order stays."""
+"""Configurations run in turn: what slows the machine down for a while slows all of them, and their order stays."""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ def test_a_model_with_its_parameters(files, capsys):
 
 def test_the_report_as_json(files, capsys):
     code, out, _ = run(capsys, "convert", files / "model.tar", "-o", files / "out.json", "--json")
-    told = json.loads(out)
+    hover = json.loads(out)
     assert code == 0
-    assert (told["release"], told["unused_params"]) == ("0.14", [])
-    assert told["inputs"] == [{"name": "x", "shape": [2, 3], "dtype": "float32"}]
-    assert {row["relay"]: row["calls"] for row in told["mapped"]} == {"nn.bias_add": 1, "nn.dense": 1, "nn.relu": 1}
+    assert (hover["release"], hover["unused_params"]) == ("0.14", [])
+    assert hover["inputs"] == [{"name": "x", "shape": [2, 3], "dtype": "float32"}]
+    assert {row["relay"]: row["calls"] for row in hover["mapped"]} == {"nn.bias_add": 1, "nn.dense": 1, "nn.relu": 1}
 
 
 def test_what_cannot_be_converted_is_one_line(files, capsys):

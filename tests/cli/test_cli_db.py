@@ -9,12 +9,12 @@ import pytest
 from command_line import run
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.measuring.measurer import Measured
 
 VTA = Hardware.load("vta")
-CUT = Cut.of("gemm", "matrix", {"tile_m": 16})
+CONFIG = Config.of("gemm", "matrix", {"tile_m": 16})
 
 
 def failed(capsys, *words):
@@ -32,8 +32,8 @@ def url(tmp_path, monkeypatch):
     """x.db in the working folder: two entries of VTA."""
     monkeypatch.chdir(tmp_path)
     with tt.ShapeDatabase("x.db") as db:
-        db.add(gemm(64, 64, 64), CUT, 1000, target=VTA, energy_pj=5.0)
-        db.add(gemm(32, 32, 32), CUT, 200, target=VTA, kind="boundary")
+        db.add(gemm(64, 64, 64), CONFIG, 1000, target=VTA, energy_pj=5.0)
+        db.add(gemm(32, 32, 32), CONFIG, 200, target=VTA, kind="boundary")
     return "x.db"
 
 
@@ -45,7 +45,7 @@ def test_list_and_show(capsys, url):
     code, out, err = run(capsys, "db", "show", url)
     assert (code, err) == (0, "") and "gemm k=64 m=64 n=64 int8" in out and "1000 cycles" in out
     shown = json.loads(run(capsys, "db", "show", url, "--json", "--kind", "initial", "--hardware", "vta")[1])
-    assert [(entry["cost"], entry["energy_pj"], entry["cut"]) for entry in shown] == [(1000.0, 5.0, CUT.to_dict())]
+    assert [(entry["cost"], entry["energy_pj"], entry["cut"]) for entry in shown] == [(1000.0, 5.0, CONFIG.to_dict())]
     assert len(json.loads(run(capsys, "db", "show", url, "--json", "--limit", "1")[1])) == 1
     assert json.loads(run(capsys, "db", "show", url, "--json", "--hardware", "neartile")[1]) == []
 
@@ -57,7 +57,7 @@ def test_match(capsys, url):
     hit = json.loads(run(capsys, *words, "--json")[1])["hit"]
     assert (hit["step"], hit["estimate"], hit["entry"]["cost"]) == (3, 2000.0, 1000.0)
     with tt.ShapeDatabase(url) as db:
-        db.add(gemm(32, 32, 32), CUT, 100, target=VTA, kind="boundary")
+        db.add(gemm(32, 32, 32), CONFIG, 100, target=VTA, kind="boundary")
     hit = json.loads(run(capsys, *words, "--json", "--order", "estimate")[1])["hit"]
     assert (hit["step"], hit["estimate"]) == (4, 1600.0)
     code, out, _ = run(capsys, "db", "match", url, "gemm", "8", "8", "8", "dtype=int8", "--hardware", "vta")
@@ -159,4 +159,4 @@ def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
     with tt.ShapeDatabase("new.db") as db:
         ((_, entry),) = db.entries()
     w = entry.workload
-    assert (w.h, w.w, w.ci, w.co, w.kh, w.dtype, entry.ahead) == (14, 14, 16, 32, 3, "float32", True)
+    assert (w.h, w.w, w.ci, w.co, w.kh, w.dtype, entry.prepacked) == (14, 14, 16, 32, 3, "float32", True)

@@ -67,18 +67,18 @@ def test_a_later_ffi_fails_and_says_why():
     check = packages(apache_tvm_ffi="0.1.15.post2")["apache-tvm-ffi"]
     assert check.status == "fail"
     assert "0.1.15.post2, not 0.1.14.post1" in check.found and "segmentation fault" in check.found
-    assert check.remedy == "pip install 'apache-tvm-ffi==0.1.14.post1'"
+    assert check.hint == "pip install 'apache-tvm-ffi==0.1.14.post1'"
 
 
 def test_missing_and_wrong_packages():
     assert packages(apache_tvm=None)["apache-tvm"].status == "fail"
     assert packages(numpy=None)["numpy"].status == "fail"
     check = packages(xgboost_cpu=None)["xgboost-cpu"]
-    assert check.status == "warn" and check.remedy.startswith("pip install 'xgboost")
+    assert check.status == "warn" and check.hint.startswith("pip install 'xgboost")
     check = packages(numpy="3.1")["numpy"]
     assert check.status == "warn" and "3.1, accepted: " in check.found
     check = packages(torch=None)["torch"]
-    assert (check.status, check.remedy) == ("ok", "pip install 'tvm-tiling[torch]'") and "no PyTorch" in check.found
+    assert (check.status, check.hint) == ("ok", "pip install 'tvm-tiling[torch]'") and "no PyTorch" in check.found
     assert packages(onnx="1.2")["onnx"].status == "warn"
     (check,) = check_packages(None, {}.get)
     assert check.status == "warn" and "not installed" in check.found
@@ -108,7 +108,7 @@ def tvm(answer, environment=()):
 def test_threads(threads, environment, status, part):
     check = tvm(dataclasses.replace(SOUND, threads=threads), environment)["tvm threads"]
     assert check.status == status and part in check.found
-    assert ("TVM_NUM_THREADS=2" in check.remedy) == (status == "warn")
+    assert ("TVM_NUM_THREADS=2" in check.hint) == (status == "warn")
 
 
 def test_a_tvm_that_does_not_start_crashes_or_is_another_copy():
@@ -131,7 +131,7 @@ def test_affinity_and_compiler():
 def test_without_a_compiler_it_says_what_is_lost(monkeypatch):
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     check = doctor.check_compiler({})
-    assert check.status == "warn" and "TVM's thread pool" in check.found and check.remedy
+    assert check.status == "warn" and "TVM's thread pool" in check.found and check.hint
 
 
 def test_limit():
@@ -148,14 +148,14 @@ def test_assumed_fields_are_named():
     assert doctor.check_cpu(guessed).status == "warn" and "fma_units" in doctor.check_cpu(guessed).found
     assert "caches" not in doctor.check_cpu(guessed).found
     caches = doctor.check_caches(guessed)
-    assert caches.status == "warn" and "caches.l1.ways" in caches.found and "--hardware" in caches.remedy
+    assert caches.status == "warn" and "caches.l1.ways" in caches.found and "--hardware" in caches.hint
 
 
 def test_probe_survives_a_tvm_that_crashes_or_hangs(monkeypatch):
     monkeypatch.setattr(doctor_checks, "PROBE", "import os; os.kill(os.getpid(), 11)")
     assert doctor_checks.probe() == Answer(error="killed by signal 11")
-    told = 'print(\'["0.27", "0.1", 2, "there"]\', flush=True)'
-    monkeypatch.setattr(doctor_checks, "PROBE", f"import os; {told}; os.kill(os.getpid(), 11)")
+    hover = 'print(\'["0.27", "0.1", 2, "there"]\', flush=True)'
+    monkeypatch.setattr(doctor_checks, "PROBE", f"import os; {hover}; os.kill(os.getpid(), 11)")
     assert doctor_checks.probe() == Answer("0.27", "0.1", 2, "there", "killed by signal 11")
     monkeypatch.setattr(doctor_checks, "PROBE", "raise ImportError('no libtvm')")
     assert doctor_checks.probe() == Answer(error="ImportError: no libtvm")
@@ -192,6 +192,6 @@ def test_the_compile_cache(tmp_path, monkeypatch):
     found = doctor.check_compile_cache()
     assert (found.status, found.found) == ("ok", f"1 models, 1 of 2 MiB in {tmp_path}")
     tmp_path.chmod(0o777)
-    assert doctor.check_compile_cache().status == "warn" and "chmod go-w" in doctor.check_compile_cache().remedy
+    assert doctor.check_compile_cache().status == "warn" and "chmod go-w" in doctor.check_compile_cache().hint
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "some")
     assert doctor.check_compile_cache().status == "fail"

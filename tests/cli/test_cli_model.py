@@ -68,22 +68,22 @@ def test_compile_then_run_then_report(files, capsys, tmp_path, monkeypatch):
     assert any(operator["kind"] == "convolution" and operator["decision"] for operator in report["operators"])
 
 
-def test_compile_takes_cuts_from_a_database_that_is_there(files, capsys, tmp_path):
+def test_compile_takes_configs_from_a_database_that_is_there(files, capsys, tmp_path):
     class Formulas:
-        """Knows no cut, and who was asked for."""
+        """Knows no configuration, and who was asked for."""
 
-        def cut_for(self, workload, hardware, ahead=False, epilogue=""):
-            asked.append((workload, hardware, ahead, epilogue))
+        def config_for(self, workload, hardware, prepacked=False, epilogue=""):
+            asked.append((workload, hardware, prepacked, epilogue))
 
     asked: list = []
     net, url, compiled = str(files / "net.onnx"), str(tmp_path / "shapes.db"), str(tmp_path / "net.tar")
     tt.compile(net, database=Formulas(), cache=False)
-    (workload, hardware, ahead, epilogue), *_ = asked
-    cut = list(neighbourhood(workload, hardware, ahead=ahead).cuts())[3]
+    (workload, hardware, prepacked, epilogue), *_ = asked
+    config = list(neighbourhood(workload, hardware, prepacked=prepacked).configs())[3]
     words = ("compile", net, "-o", compiled, "--no-cache", "--database", url)
     assert run(capsys, *words) == (1, "", f"error: {url} is not there; accepted: the file of a database of shapes\n")
     with tt.ShapeDatabase(url) as database:
-        database.add(workload, cut, 1e-6, target=hardware, epilogue=epilogue, ahead=ahead)
+        database.add(workload, config, 1e-6, target=hardware, epilogue=epilogue, prepacked=prepacked)
     assert run(capsys, *words)[0] == 0
     assert [o.why for o in tt.load(compiled).operators if o.kind == "convolution"] == ["from the database"]
 
@@ -130,9 +130,9 @@ def test_compile_tells_time_and_memory(files, capsys, tmp_path, monkeypatch):
     code, out, _ = run(capsys, *words)
     assert code == 0 and "from the cache" in out
     code, out, _ = run(capsys, *words, "--json")
-    told = json.loads(out)
-    assert code == 0 and told["peak_memory"] > 1 << 20 and told["seconds"] > 0 and told["compile_seconds"] == 0
-    (variant,) = told["variants"]
+    hover = json.loads(out)
+    assert code == 0 and hover["peak_memory"] > 1 << 20 and hover["seconds"] > 0 and hover["compile_seconds"] == 0
+    (variant,) = hover["variants"]
     assert variant["memory"]["weights"] > 0 and variant["signature"]["input_names"] == ["x"]
 
 
@@ -155,10 +155,10 @@ def test_report_tells_shares_and_memory(compiled, capsys):
 def test_bench_beside_onnxruntime(files, capsys):
     pytest.importorskip("onnxruntime")
     code, out, _ = run(capsys, "bench", str(files / "net.onnx"), "--seconds", "0.02", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["seconds"] > 0 and told["runs"] >= 5
-    assert told["onnxruntime"]["status"] == "ok" and told["onnxruntime"]["ratio"] > 0
-    assert any(operator["measured_seconds"] for operator in told["operators"])
+    hover = json.loads(out)
+    assert code == 0 and hover["seconds"] > 0 and hover["runs"] >= 5
+    assert hover["onnxruntime"]["status"] == "ok" and hover["onnxruntime"]["ratio"] > 0
+    assert any(operator["measured_seconds"] for operator in hover["operators"])
 
 
 def test_bench_of_a_compiled_model_has_nobody_beside_it(compiled, capsys):

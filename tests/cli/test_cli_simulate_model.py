@@ -60,8 +60,8 @@ def test_trace_page_and_what_is_left_to_the_cpu(capsys, model, tmp_path):
     words = ("simulate", model, "--hardware", "vta", "--calibration", "x.npz", "--trace", "t.json", "-o", "r.html")
     code, out, err = run(capsys, *words)
     assert (code, err) == (0, "")
-    told, left = out.split("on the CPU")
-    assert told.startswith("vta: ") and "matmul_1" not in left and "quantize" in left and "accepted:" in left
+    hover, left = out.split("on the CPU")
+    assert hover.startswith("vta: ") and "matmul_1" not in left and "quantize" in left and "accepted:" in left
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert {"LOAD", "GEMM", "STORE"} <= {event["name"] for event in events}
     assert "quantize" in (tmp_path / "r.html").read_text().split("On the CPU")[-1]

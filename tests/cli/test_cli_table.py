@@ -26,7 +26,7 @@ def printed(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("width", [160, 100, 80, 72, 60, 40, 24])
-def test_nothing_is_wider_than_the_terminal_and_nothing_is_cut(printed, width):
+def test_nothing_is_wider_than_the_terminal_and_nothing_is_config(printed, width):
     out = printed(width)
     assert max(map(len, out.splitlines())) <= width
     figures = [str(cell) for row in ROWS for cell in row if isinstance(cell, int)]

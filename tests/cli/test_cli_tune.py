@@ -29,7 +29,7 @@ def started(*words, **options):
             process.kill()
 
 
-def test_cuts_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
+def test_configs_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
     url = str(tmp_path / "shapes.db")
     words = ("tune", "gemm", "64", "256", "64", "dtype=int8", "--target", "vsim/vta", "--database", url)
     code, out, _ = run(capsys, *words, "--trials", "5", "--json")

@@ -19,7 +19,7 @@ LEVEL = 1e-9  # utilisations that differ by less, relatively, are equal
 
 
 class Found(NamedTuple):
-    """The best cut found: what the tie order of page 01 looks at."""
+    """The best configuration found: what the tie order of page 01 looks at."""
 
     utilisation: float
     split_k: bool
@@ -76,7 +76,7 @@ def search_naively(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: s
     """Every partition_m, partition_n, partition_k and order, one after the other. For small sizes only."""
     f = Facts(w, hardware)
 
-    def cuts() -> Iterator[Found]:
+    def configs() -> Iterator[Found]:
         for rows in partitions(f.m, f.block_m):
             for columns in partitions(f.n, f.block_n):
                 for depth in range(1, f.k + 1):
@@ -94,7 +94,7 @@ def search_naively(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: s
                         read = load_a * f.bytes_a + load_b * f.bytes_b
                         yield Found(f.gemm / cycles, split, acc_bytes, read, order)
 
-    found = list(cuts())
+    found = list(configs())
     if not found:
         return None
     best = max(c.utilisation for c in found)

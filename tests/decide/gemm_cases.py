@@ -22,7 +22,7 @@ BRANCHES = (
     "none fits, n outside m",
     "split chosen",
     "split forced",
-    "no cut fits",
+    "nothing fits",
 )
 
 
@@ -101,7 +101,7 @@ def decide_or_none(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: s
 def branch(f: Facts, tiling: GemmTiling | None) -> str:
     """Which branch of page 01 a decision took, from the sizes and the decision alone."""
     if tiling is None:
-        return "no cut fits"
+        return "nothing fits"
     if not tiling.split_k:
         if f.fits_a or f.fits_b:
             assert tiling.partition_m == f.m if tiling.outer_order == "mn" else tiling.partition_n == f.n
@@ -113,7 +113,8 @@ def branch(f: Facts, tiling: GemmTiling | None) -> str:
 
 
 def check_against_search(w: GemmWorkload | ConvWorkload, hardware: Hardware, prefer: str = "utilisation") -> str:
-    """Assert that the decision fits, is as fast as any cut and comes first in page 01's order; the branch it took."""
+    """Assert that the decision fits, is as fast as any configuration and comes first in page 01's order; the branch it
+    took."""
     f = Facts(w, hardware)
     best, tiling = search(w, hardware, prefer), decide_or_none(w, hardware, prefer)
     case = f"{w}\n{hardware}\n{best}\n{tiling}"

@@ -1,4 +1,4 @@
-"""Cuts as blocked products: what is idle, what passes between cores, the same for all operators."""
+"""Configurations as blocked products: what is idle, what passes between cores, the same for all operators."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LAYER = ConvWorkload(n=1, h=14, w=14, ci=48, co=40, kh=3, kw=3, padding=(1, 1, 1
 def of_product(**choices):
     workload = GemmWorkload(m=100, n=72, k=60)
     space = neighbourhood(workload, CPU)
-    cut = space.cut({"form": "normal", "microkernel": (6, 4), "depth": 30, **choices})
-    return blocked_product(workload, space.tiling(cut))
+    config = space.config({"form": "normal", "microkernel": (6, 4), "depth": 30, **choices})
+    return blocked_product(workload, space.tiling(config))
 
 
-def of_layer(form, *, ahead=False):
-    rule = rule_for(form, LAYER, CPU, Surroundings(ahead=ahead))
-    cut = min(rule.candidates(), key=rule.cost)
-    return cut, blocked_product(LAYER, rule.tiling_of(cut))
+def of_layer(form, *, prepacked=False):
+    rule = rule_for(form, LAYER, CPU, Surroundings(prepacked=prepacked))
+    config = min(rule.candidates(), key=rule.cost)
+    return config, blocked_product(LAYER, rule.tiling_of(config))
 
 
 def test_a_product_by_hand():
@@ -53,29 +53,29 @@ def test_what_each_core_packs_for_itself_is_not_handed_on():
 
 
 def test_convolutions_are_products_of_points_by_channels():
-    cut, direct = of_layer("direct")
-    rows, columns, vectors = cut.choice("microkernel")
+    config, direct = of_layer("direct")
+    rows, columns, vectors = config.choice("microkernel")
     assert (direct.m, direct.n, direct.k) == (196, 40, 9 * 48)
     assert (direct.rows, direct.vectors) == (rows * columns, vectors)
-    cut, winograd = of_layer("winograd")
-    m = cut.choice("m")
+    config, winograd = of_layer("winograd")
+    m = config.choice("m")
     assert (winograd.m, winograd.n, winograd.k) == (math.ceil(14 / m) ** 2, 40, 48)
-    cut, folded = of_layer("wfold")
-    assert (folded.m, folded.n, folded.k) == (math.ceil(196 / cut.choice("ws")), 40, 9 * 48)
-    assert (folded.rows, folded.vectors) == cut.choice("microkernel")
+    config, folded = of_layer("wfold")
+    assert (folded.m, folded.n, folded.k) == (math.ceil(196 / config.choice("ws")), 40, 9 * 48)
+    assert (folded.rows, folded.vectors) == config.choice("microkernel")
     assert direct.macs == winograd.macs == folded.macs == LAYER.macs
     told = [found.features().keys() for found in (direct, winograd, folded)]
     assert all(names == of_product().features().keys() for names in told)
 
 
 @pytest.mark.parametrize("form", ["direct", "winograd", "wfold"])
-def test_weights_packed_ahead_are_not_handed_on(form):
-    _, ahead = of_layer(form, ahead=True)
-    assert not ahead.packed and ahead.handed_on == 0
+def test_weights_packed_prepacked_are_not_handed_on(form):
+    _, prepacked = of_layer(form, prepacked=True)
+    assert not prepacked.packed and prepacked.handed_on == 0
 
 
 def test_other_forms_are_none():
     few = GemmWorkload(m=1, n=512, k=512)
     space = neighbourhood(few, CPU)
-    stream = next(cut for cut in space.cuts() if cut.form == "stream")
+    stream = next(config for config in space.configs() if config.form == "stream")
     assert blocked_product(few, space.tiling(stream)) is None

@@ -16,9 +16,9 @@ CPU = Hardware.load("zen4-server-8c").cpu
 LAYER = ConvWorkload(n=1, h=28, w=28, ci=192, co=192, kh=3, kw=3, padding=(1, 1, 1, 1), groups=192)
 
 
-def decided(workload=LAYER, cpu=CPU, *, run=None, ahead=True):
+def decided(workload=LAYER, cpu=CPU, *, run=None, prepacked=True):
     run = workload.ci if run is None else run
-    return decide_depthwise(workload, cpu, input_run=run, output_run=run, ahead=ahead)
+    return decide_depthwise(workload, cpu, input_run=run, output_run=run, prepacked=prepacked)
 
 
 def test_a_tile_and_the_weights_of_a_row_fit_the_registers():
@@ -83,7 +83,7 @@ def test_predictions_grow_with_the_work_and_shrink_with_the_cores():
     assert seconds(h=56) > 1.3 * seconds()
     assert seconds(kh=5, kw=5, padding=(2, 2, 2, 2)) > 1.5 * seconds()
     assert decided(replace(LAYER, layout="NCHW"), run=1).predicted_seconds > seconds()
-    assert decided(ahead=False).predicted_seconds > seconds()
+    assert decided(prepacked=False).predicted_seconds > seconds()
     one = replace(CPU, cores=1, threads=1)
     assert decided(cpu=one).predicted_seconds > 2 * seconds()
 

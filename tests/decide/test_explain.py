@@ -39,9 +39,9 @@ def image(machine: tt.Hardware, form: str | None = None, **other: object) -> Mak
     return lambda: tt.decide(tt.ConvWorkload(**{**IMAGE, **other}), machine, form=form)
 
 
-def cut_image() -> Decision:
+def config_image() -> Decision:
     workload = tt.ConvWorkload(**IMAGE, dtype="int8")
-    return tiling_of(tt.cut_of(tt.decide(workload, VTA), workload, VTA), workload, VTA)
+    return tiling_of(tt.config_of(tt.decide(workload, VTA), workload, VTA), workload, VTA)
 
 
 POINTWISE = {"kh": 1, "kw": 1, "padding": (0, 0, 0, 0)}
@@ -57,7 +57,7 @@ MADE: dict[str, dict[str, Maker]] = {
         "vta": product(VTA, dtype="int8"),
         "seed": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, dtype="int8"), NEARTILE, mode="seed"),
     },
-    "ConvPartition": {"vta": image(VTA, dtype="int8"), "neartile": image(NEARTILE, dtype="int8"), "cut": cut_image},
+    "ConvPartition": {"vta": image(VTA, dtype="int8"), "neartile": image(NEARTILE, dtype="int8"), "cut": config_image},
     "ConvTiling": {
         **{form: image(CPU, form) for form in ("direct", "winograd", "wfold")},
         "gemm": image(CPU, "gemm", **POINTWISE),

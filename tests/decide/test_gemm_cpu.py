@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import tvm_tiling as tt
 from tvm_tiling.decide.gemm.cache_conflict import is_bad_leading_dimension
-from tvm_tiling.decide.gemm.gemm_cost import CpuCut, CpuModel
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
+from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel
 from tvm_tiling.errors import HardwareError
 from tvm_tiling.hardware.description import Cache, Cpu, Hardware
 from tvm_tiling.workload import GemmWorkload
@@ -249,8 +249,8 @@ def test_what_cores_write_for_each_other_is_dear():
 
     def dearer(n: int, threads: tuple[int, int, int, int], pack_b: str) -> float:
         w = GemmWorkload(m=96, n=n, k=64)
-        cut = CpuCut(threads, 6, 2, w.k, 32, False, 6, pack_b)
-        priced, without = (CpuModel(w, cpu, dot_engine(w, cpu)).cycles(cut) for cpu in (machine, free))
+        config = CpuConfig(threads, 6, 2, w.k, 32, False, 6, pack_b)
+        priced, without = (CpuModel(w, cpu, dot_engine(w, cpu)).cycles(config) for cpu in (machine, free))
         return (priced - without) * machine.handed_over_bytes_per_cycle
 
     assert dearer(128, (1, 2, 1, 1), "pack") == pytest.approx(64 * 128 / 2 * 4, rel=1e-3)
@@ -362,7 +362,7 @@ def test_a_batch_is_shared_by_the_cheapest_factorisation(batch, count, shares):
 
     def cycles(threads: tuple[int, ...]) -> float:
         vectors, outside = t.nr // t.lanes, t.inner_order == "mn"
-        return model.cycles(CpuCut(threads, t.mr, vectors, t.partition_k, t.partition_n, outside, t.keep, t.pack_b))
+        return model.cycles(CpuConfig(threads, t.mr, vectors, t.partition_k, t.partition_n, outside, t.keep, t.pack_b))
 
     every = [s for s in itertools.product(range(1, count + 1), repeat=3) if math.prod(s) == count and s[0] <= batch]
     assert len(every) > 2

@@ -95,17 +95,17 @@ def test_a_convolution_that_is_none(change, part):
         ({"buf_a": 256, "block_m": 64, "block_n": 64, "acc_max": 64 * 64 * 4 - 1}, "acc_max", 64 * 64 * 4),
     ],
 )
-def test_no_cut_fits_says_which_buffer_and_what_would_do(change, buffer, size):
+def test_no_config_fits_says_which_buffer_and_what_would_do(change, buffer, size):
     w = GemmWorkload(m=1000, n=1000, k=1000)
     machine = Hardware.neartile(**{**UNIT, **change})
     text = message(HardwareError, lambda: decide_partition(w, machine))
-    assert text.startswith("gemm of m = 1000, n = 1000, k = 1000 in float32 on hardware 'neartile': no cut fits")
+    assert text.startswith("gemm of m = 1000, n = 1000, k = 1000 in float32 on hardware 'neartile': nothing fits")
     assert f"near_tile.{buffer} = {change[buffer]} bytes, accepted: at least {size}" in text
     enough = Hardware.neartile(**{**UNIT, **change, buffer: size})
     assert decide_partition(w, enough).feasible  # what the sentence accepts is accepted
 
 
-def test_no_cut_of_a_convolution_fits():
+def test_no_config_of_a_convolution_fits():
     conv = ConvWorkload(**CONV)
     text = message(HardwareError, lambda: decide_partition(conv, Hardware.neartile(**{**UNIT, "buf_b": 35})))
     assert text.startswith("conv of m = 4, n = 36, k = 36") and "buf_b = 35 bytes, accepted: at least 36" in text
@@ -140,7 +140,7 @@ def test_a_machine_without_the_unit():
         caches=(Cache(level=1, size=32768, ways=8, line=64),),
     )
     text = message(HardwareError, lambda: decide_partition(GemmWorkload(m=8, n=8, k=8), Hardware(name="x", cpu=cpu)))
-    assert text == "hardware 'x': has no near_tile unit, which the cut of a product needs"
+    assert text == "hardware 'x': has no near_tile unit, which the configuration of a product needs"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_explain_reads_as_this():
 
 GOLDEN = """
 gemm tiling, mode best
-  cut
+  tiling
     partition_m       16           the smallest that reads B 32 times: least accumulation buffer among the fastest
     partition_n       32           the smallest that reads A 16 times: least accumulation buffer among the fastest
     partition_k       512          what both input buffers hold of k beside the partitions

@@ -1,4 +1,4 @@
-"""The cut of a product in mode "best" against an exhaustive search, and its invariants (page 01)."""
+"""The configuration of a product in mode "best" against an exhaustive search, and its invariants (page 01)."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_2000_random_products_equal_an_exhaustive_search_and_take_every_branch()
 def test_random_convolutions_equal_an_exhaustive_search(prefer):
     rng = random.Random(273)
     taken = [check_against_search(random_conv(rng), random_machine(rng), prefer) for _ in range(400)]
-    assert {*taken} >= {"one fits, A kept", "one fits, B kept", "split forced", "no cut fits"}
+    assert {*taken} >= {"one fits, A kept", "one fits, B kept", "split forced", "nothing fits"}
 
 
 @pytest.mark.parametrize("prefer", ["utilisation", "traffic"])
-def test_the_search_over_few_cuts_equals_the_search_over_every_cut(prefer):
+def test_the_search_over_few_configs_equals_the_search_over_every_config(prefer):
     rng = random.Random(7)
     for i in range(300):
         w = random_gemm(rng, most=10)
@@ -60,7 +60,7 @@ def test_the_search_over_few_cuts_equals_the_search_over_every_cut(prefer):
         assert search(w, machine, prefer) == search_naively(w, machine, prefer)
 
 
-def test_the_search_over_few_cuts_equals_the_search_over_every_cut_of_a_convolution():
+def test_the_search_over_few_configs_equals_the_search_over_every_config_of_a_convolution():
     rng = random.Random(8)
     for _ in range(40):
         w = random_conv(rng, most=3)
@@ -82,7 +82,7 @@ def test_the_search_over_few_cuts_equals_the_search_over_every_cut_of_a_convolut
 
 @pytest.mark.parametrize("acc_max", [1 << 14, 1 << 16, 1 << 18, 1 << 20])
 @pytest.mark.parametrize("macs_per_cycle", [256, 4096])
-def test_bert_large_needs_no_more_accumulation_buffer_than_any_other_cut_as_fast(acc_max, macs_per_cycle):
+def test_bert_large_needs_no_more_accumulation_buffer_than_any_other_config_as_fast(acc_max, macs_per_cycle):
     for w in BERT:
         for buffers in (1 << 14, 1 << 17):
             machine = Hardware.neartile(
@@ -116,7 +116,7 @@ def test_no_split_is_taken_where_a_split_is_as_fast_and_reads_less():
     assert not by_default.split_k and (by_default.load_a, by_default.load_b) in ((1, 8), (8, 1))
     assert by_traffic.split_k and by_traffic.load_a + by_traffic.load_b < 9
     assert by_default.utilisation == by_traffic.utilisation == 1.0
-    assert "the fewest of cuts as fast" in by_traffic.why("split_k")
+    assert "the fewest of configurations as fast" in by_traffic.why("split_k")
 
 
 def test_a_split_that_saves_time_says_how_much():
@@ -162,7 +162,7 @@ def test_the_flag_rule_decides_where_all_else_is_equal(bw_a, bw_b, order):
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "buf_a", "buf_b", "cut"),
+    ("m", "n", "buf_a", "buf_b", "config"),
     [
         (64, 128, 1 << 20, 1 << 20, (64, 128, "mn")),  # both fit, m < n: A stays
         (128, 64, 1 << 20, 1 << 20, (128, 64, "nm")),  # both fit, m >= n: B stays
@@ -172,10 +172,10 @@ def test_the_flag_rule_decides_where_all_else_is_equal(bw_a, bw_b, order):
         (64, 128, 30 * 100, 128 * 100, (30, 128, "nm")),  # only B fits, though m < n
     ],
 )
-def test_case_1_keeps_an_operand_that_fits(m, n, buf_a, buf_b, cut):
+def test_case_1_keeps_an_operand_that_fits(m, n, buf_a, buf_b, config):
     machine = Hardware.neartile(buf_a=buf_a, buf_b=buf_b, acc_max=0, bw_a=1, bw_b=1, macs_per_cycle=8)
     t = decide_partition(GemmWorkload(m=m, n=n, k=100, dtype="int8"), machine)
-    assert (t.partition_m, t.partition_n, t.outer_order) == cut
+    assert (t.partition_m, t.partition_n, t.outer_order) == config
     assert (t.load_a, t.load_b, t.split_k, t.acc_bytes, t.partition_k) == (1, 1, False, 0, 100)
     assert t.utilisation == pytest.approx(min(1, n / 8, m / 8))  # (4)
 
@@ -288,7 +288,7 @@ def test_a_product_and_its_transpose_are_equally_fast(w, machine):
 # --- speed ---
 
 
-def test_a_decision_is_hundreds_of_times_faster_than_the_search_over_every_cut():
+def test_a_decision_is_hundreds_of_times_faster_than_the_search_over_every_config():
     w = GemmWorkload(m=48, n=48, k=48)
     machine = Hardware.neartile(buf_a=1024, buf_b=1024, acc_max=4096, bw_a=4, bw_b=8, macs_per_cycle=64)
     start = time.perf_counter()

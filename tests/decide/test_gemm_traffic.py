@@ -1,4 +1,5 @@
-"""What a cut reads: the worked examples of page 01, a replay of the five loops, and the halo of a convolution."""
+"""What a configuration reads: the worked examples of page 01, a replay of the five loops, and the halo of a
+convolution."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def test_half_of_n_with_k_in_any_parts_reads_a_twice_and_fills_the_accumulation_
     assert p.load_counts(64, 64, partition_k, "mn") == (2, 1)
     assert p.feasible(64, 64, partition_k)
     assert not product_on(w, Hardware.neartile(acc_max=exact - 1, **unit)).feasible(64, 64, partition_k)
-    cut = tiling_of(partition_m=64, partition_n=64, partition_k=partition_k, tile_m=64, tile_n=64)
-    assert replayed_loads(64, 128, 96, cut, fits_a=False, fits_b=False) == (2, 1)
+    config = tiling_of(partition_m=64, partition_n=64, partition_k=partition_k, tile_m=64, tile_n=64)
+    assert replayed_loads(64, 128, 96, config, fits_a=False, fits_b=False) == (2, 1)
 
 
 def test_the_decision_finds_the_half_of_n_example():
@@ -78,7 +79,7 @@ def replayed_loads(m: int, n: int, k: int, t: GemmTiling, fits_a: bool, fits_b: 
 
 
 @pytest.mark.parametrize("prefer", ["utilisation", "traffic"])
-def test_a_replay_of_decided_cuts_loads_what_they_predict(prefer):
+def test_a_replay_of_decided_configs_loads_what_they_predict(prefer):
     rng = random.Random(2)
     kinds: Counter[tuple[bool, str]] = Counter()
     while sum(kinds.values()) < 400:
@@ -91,14 +92,14 @@ def test_a_replay_of_decided_cuts_loads_what_they_predict(prefer):
     assert min(kinds[False, "mn"], kinds[False, "nm"], kinds[True, "mn"]) >= 20
 
 
-def test_a_replay_of_any_cut_loads_what_load_counts_says():
+def test_a_replay_of_any_config_loads_what_load_counts_says():
     rng = random.Random(3)
     replayed: Counter[tuple[bool, str]] = Counter()
     for _ in range(3000):
         w = random_gemm(rng, most=24)
         machine = matched_machine(rng, w)
         p, f = product_on(w, machine), Facts(w, machine)
-        cut = tiling_of(
+        config = tiling_of(
             partition_m=rng.randint(1, w.m),
             partition_n=rng.randint(1, w.n),
             partition_k=rng.choice((w.k, rng.randint(1, w.k))),
@@ -106,10 +107,10 @@ def test_a_replay_of_any_cut_loads_what_load_counts_says():
             tile_n=rng.randint(1, 24),
             outer_order=rng.choice(("mn", "nm")),
         )
-        if p.feasible(cut.partition_m, cut.partition_n, cut.partition_k):
-            predicted = p.load_counts(cut.partition_m, cut.partition_n, cut.partition_k, cut.outer_order)
-            assert replayed_loads(w.m, w.n, w.k, cut, f.fits_a, f.fits_b) == predicted
-            replayed[cut.partition_k < w.k, cut.outer_order] += 1
+        if p.feasible(config.partition_m, config.partition_n, config.partition_k):
+            predicted = p.load_counts(config.partition_m, config.partition_n, config.partition_k, config.outer_order)
+            assert replayed_loads(w.m, w.n, w.k, config, f.fits_a, f.fits_b) == predicted
+            replayed[config.partition_k < w.k, config.outer_order] += 1
     assert len(replayed) == 4 and min(replayed.values()) >= 50
 
 

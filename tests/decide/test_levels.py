@@ -1,4 +1,5 @@
-"""The cut of a product through storage levels: against counting by walking, and against every cut there is."""
+"""The configuration of a product through storage levels: against counting by walking, and against every configuration
+there is."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import random
 import time
 
 import pytest
-from level_cuts import compared, compared_convolutions, every_cut, random_case, walked_loads
+from level_configs import compared, compared_convolutions, every_config, random_case, walked_loads
 
 import tvm_tiling as tt
 from tvm_tiling.decide.levels.level_gemm import decide_levels, level_product
@@ -25,7 +26,7 @@ def test_loads_are_those_that_walking_the_loops_counts():
     looked = 0
     for _ in range(40):
         p = level_product(*random_case(rng))
-        for b in itertools.islice(every_cut(p), rng.randrange(20), 6000, 17):
+        for b in itertools.islice(every_config(p), rng.randrange(20), 6000, 17):
             if p.m % b.rows[0] or p.n % b.columns[0]:
                 continue  # a block may stay by chance where the last one of a level is alone
             for level, found in enumerate(traffic_of(p, b)):
@@ -34,7 +35,7 @@ def test_loads_are_those_that_walking_the_loops_counts():
     assert looked > 500
 
 
-def test_a_decision_is_near_the_best_of_all_cuts():
+def test_a_decision_is_near_the_best_of_all_configs():
     ratios = compared(range(1000, 1030), most=5000)
     assert len(ratios) > 12
     assert min(ratios) > 1 - 1e-9
@@ -48,19 +49,19 @@ def test_blocks_fit_their_levels_and_are_multiples_of_each_other():
         workload, hardware = random_case(rng)
         p = level_product(workload, hardware)
         if best_blocks(p) is None:
-            with pytest.raises(tt.HardwareError, match="no cut fits"):
+            with pytest.raises(tt.HardwareError, match="nothing fits"):
                 decide_levels(workload, hardware)
             continue
         d = decide_levels(workload, hardware)
-        for cut, level in zip(d.levels, hardware.levels, strict=True):
-            size_a = -(-min(cut.left[0], p.m) // cut.across_m) * cut.left[1]
-            size_b = -(-min(cut.right[1], p.n) // cut.across_n) * cut.right[0]
+        for config, level in zip(d.levels, hardware.levels, strict=True):
+            size_a = -(-min(config.left[0], p.m) // config.across_m) * config.left[1]
+            size_b = -(-min(config.right[1], p.n) // config.across_n) * config.right[0]
             if level.bytes is None:
-                assert size_a * cut.slots_a <= level.bytes_a and size_b * cut.slots_b <= level.bytes_b
+                assert size_a * config.slots_a <= level.bytes_a and size_b * config.slots_b <= level.bytes_b
             else:
-                assert size_a * cut.slots_a + size_b * cut.slots_b < level.bytes
-            assert cut.across_m * cut.across_n == cut.instances
-            assert cut.left[1] == cut.right[0]
+                assert size_a * config.slots_a + size_b * config.slots_b < level.bytes
+            assert config.across_m * config.across_n == config.instances
+            assert config.left[1] == config.right[0]
         for outer, inner in zip(d.levels, d.levels[1:], strict=False):
             assert outer.left[0] % inner.left[0] == outer.right[1] % inner.right[1] == 0
         assert d.levels[-1].left[0] % d.tile_m == d.levels[-1].right[1] % d.tile_n == 0
@@ -71,7 +72,7 @@ def test_large_products_keep_dla3_busy(size):
     m, n, k = size
     d = tt.decide(tt.GemmWorkload(m=m, n=n, k=k, dtype="int8"), DLA3)
     assert d.utilisation > 0.95
-    assert [cut.name for cut in d.levels] == ["cluster", "unit", "array"]
+    assert [config.name for config in d.levels] == ["cluster", "unit", "array"]
 
 
 def test_a_decision_takes_milliseconds():
@@ -84,11 +85,11 @@ def test_a_decision_takes_milliseconds():
 def test_reasons_text_and_json():
     d = tt.decide(tt.GemmWorkload(m=256, n=256, k=4096, dtype="int8"), DLA3)
     told = json.loads(d.to_json())
-    assert [cut["name"] for cut in told["levels"]] == ["cluster", "unit", "array"]
+    assert [config["name"] for config in told["levels"]] == ["cluster", "unit", "array"]
     assert told["levels"][0]["bytes_a"] == d.levels[0].bytes_a == d.load_a * 256 * 4096
     text = d.explain()
-    for cut in d.levels:
-        assert cut.name in text and d.why(cut.reason) in text
+    for config in d.levels:
+        assert config.name in text and d.why(config.reason) in text
     assert d.split_k and d.split_level in ("cluster", "unit", "array")
     assert f"steps of {d.tile_k}" in d.why("split_level")
 
@@ -97,12 +98,12 @@ def test_convolutions_are_products_of_kernels_by_lines():
     conv = tt.ConvWorkload(n=1, h=28, w=28, ci=128, co=128, kh=3, kw=3, padding=(1, 1, 1, 1), dtype="int8")
     d = tt.decide(conv, DLA3)
     assert d.utilisation > 0.8
-    for cut in d.levels:
-        (rows, depth), (of_b, columns) = cut.left, cut.right
+    for config in d.levels:
+        (rows, depth), (of_b, columns) = config.left, config.right
         assert depth == of_b and depth % 9 == 0 and columns % d.points == 0
-        assert cut.result[0] <= rows and cut.result[1] <= columns
-        assert cut.bytes_a == cut.load_a * 128 * 128 * 9
-        assert cut.bytes_b >= cut.load_b * 28 * 28 * 128 * 0.99
+        assert config.result[0] <= rows and config.result[1] <= columns
+        assert config.bytes_a == config.load_a * 128 * 128 * 9
+        assert config.bytes_b >= config.load_b * 28 * 28 * 128 * 0.99
     assert "lines of" in d.why("tile_n")
 
 
@@ -112,7 +113,7 @@ def test_a_convolution_of_one_tap_takes_what_its_product_takes():
     assert tt.decide(conv, DLA3).cycles <= 1.15 * tt.decide(product, DLA3).cycles
 
 
-def test_a_convolution_is_near_the_best_of_all_cuts():
+def test_a_convolution_is_near_the_best_of_all_configs():
     ratios = compared_convolutions(range(30), most=8000)
     assert len(ratios) > 12
     assert min(ratios) > 1 - 1e-9
@@ -128,7 +129,7 @@ def test_options_of_page_01_are_refused():
 
 def test_a_level_that_is_too_small_is_named():
     levels = (*DLA3.levels[:2], dataclasses.replace(DLA3.levels[2], bytes_b=64))
-    with pytest.raises(tt.HardwareError, match=r"no cut fits; level 'array' has bytes_b = 64, accepted: at least 128"):
+    with pytest.raises(tt.HardwareError, match=r"nothing fits; level 'array' has bytes_b = 64, accepted: at least 128"):
         tt.decide(tt.GemmWorkload(m=64, n=64, k=64, dtype="int8"), dataclasses.replace(DLA3, levels=levels))
     shared = (Level(name="chip", bytes=100), *DLA3.levels[1:])
     with pytest.raises(tt.HardwareError, match=r"level 'chip' has 100 bytes, accepted: at least"):

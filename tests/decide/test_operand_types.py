@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.gemm.gemm_cost import CpuCut, CpuModel
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
+from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, WeightFormat
@@ -132,7 +132,7 @@ def test_prepacked_weights_are_said_by_the_workload_or_by_the_caller():
     assert tt.decide(tt.GemmWorkload(**column, encoding="prepacked"), ZEN4) == tt.decide(
         tt.GemmWorkload(**column), ZEN4, weights="packed"
     )
-    assert key_of(packed) == key_of(plain, ahead=True) != key_of(plain)
+    assert key_of(packed) == key_of(plain, prepacked=True) != key_of(plain)
     with pytest.raises(tt.HardwareError, match="encoding = 'prepacked', accepted: 'plain'"):
         tt.decide(packed, "neartile")
 
@@ -160,8 +160,8 @@ def test_a_toy_weight_format_is_priced_by_its_row(monkeypatch):
 
     def priced(workload: tt.GemmWorkload) -> float:
         threads = (1, tiling.threads_m, tiling.threads_n, tiling.threads_k)
-        cut = CpuCut(threads, tiling.mr, tiling.nr // tiling.lanes, 512, tiling.nr * 4, False, 1, "ahead")
-        return CpuModel(workload, cpu, engine).cycles(cut)
+        config = CpuConfig(threads, tiling.mr, tiling.nr // tiling.lanes, 512, tiling.nr * 4, False, 1, "ahead")
+        return CpuModel(workload, cpu, engine).cycles(config)
 
     with pytest.raises(tt.WorkloadError, match="unknown format 'toy2'"):
         Encoding(format="toy2")

@@ -54,8 +54,8 @@ def test_the_decision_of_another_operator_is_refused():
     other = tt.decide(tt.GemmWorkload(m=1, n=3000, k=400), hardware)
     with pytest.raises(tt.HardwareError, match=r"decision: .* is not that of a gemm of this size on icelake"):
         tiling_for(tt.GemmWorkload(m=3, n=40, k=40), hardware, Options(decision=other), Surroundings())
-    with pytest.raises(tt.HardwareError, match="a decision and a cut; accepted: one of them"):
-        Options(decision=other, cut=tt.cut_of(other, tt.GemmWorkload(m=1, n=3000, k=400), hardware))
+    with pytest.raises(tt.HardwareError, match="a decision and a configuration; accepted: one of them"):
+        Options(decision=other, config=tt.config_of(other, tt.GemmWorkload(m=1, n=3000, k=400), hardware))
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,9 @@ def test_the_best_pair_has_the_fewest_cycles_of_all():
 
 def test_every_layer_has_a_pair_of_its_own():
     found = tt.decide(layer(256, 2048, layers=3, bidirectional=True), RNN16K)
-    assert [cut.input_size for cut in found.layers] == [2048, 512, 512]
+    assert [config.input_size for config in found.layers] == [2048, 512, 512]
     alone = [tt.decide(layer(256, size), RNN16K) for size in (2048, 512, 512)]
-    assert [cut.ep for cut in found.layers] == [one.ep for one in alone]
+    assert [config.ep for config in found.layers] == [one.ep for one in alone]
     assert found.cycles_per_step == 2 * sum(one.cycles_per_step for one in alone)
 
 
@@ -114,7 +114,7 @@ def test_a_tree_with_a_tail_serves_its_columns_alone():
 
 def test_one_tree_for_layers_of_several_sizes_needs_a_tail():
     found = tt.decide(layer(1024, 16, layers=2), RNN64K)
-    counts = {cut.ep for cut in found.layers}
+    counts = {config.ep for config in found.layers}
     assert found.tail == max(counts) // min(counts)
 
 

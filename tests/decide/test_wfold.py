@@ -84,7 +84,7 @@ def test_ci_48_co_32_takes_54_steps_for_16_by_32_points():
     assert t.steps == 56 * 4 * 54
 
 
-def test_kernels_wider_than_kmax_are_cut_the_last_piece_shorter():
+def test_kernels_wider_than_kmax_are_config_the_last_piece_shorter():
     assert seed(kw=17, padding=(1, 8, 1, 8)).kw_pieces == (17,)
     t = seed(kw=19, padding=(1, 9, 1, 9))
     assert t.kw_pieces == (17, 2) and t.block_steps == 4 * 17 * 3
@@ -137,7 +137,7 @@ def test_aco_is_whole_rounds_of_sub_units(co, aco):
     assert seed(co=co).aco == best(co=co).aco == aco
 
 
-def test_co_is_cut_in_blocks_of_64_and_larger_ones_where_the_second_buffer_holds_them():
+def test_co_is_config_in_blocks_of_64_and_larger_ones_where_the_second_buffer_holds_them():
     literal, t = seed(co=128), best(co=128)
     assert (literal.co_block, t.co_block) == (64, 128)  # 8 rows of weights of 9
     assert literal.steps == t.steps and literal.reads == 2 * t.reads

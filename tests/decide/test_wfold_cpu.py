@@ -9,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tvm_tiling import ConvWorkload, Hardware, UnsupportedOperator
-from tvm_tiling.decide.conv.cpu_conv import decide_conv_on_cpu
 from tvm_tiling.decide.conv.conv_tiling import ConvTiling
+from tvm_tiling.decide.conv.cpu_conv import decide_conv_on_cpu
 from tvm_tiling.decide.fold.cpu_wfold import decide_wfold_cpu
 from tvm_tiling.decide.fold.folded_rows import FoldedRows
 from tvm_tiling.errors import WorkloadError
@@ -37,7 +37,7 @@ MOBILENET = ConvWorkload(n=1, h=224, w=224, ci=3, co=32, kh=3, kw=3, stride=(2, 
 
 
 def decide(workload: ConvWorkload) -> ConvTiling:
-    return decide_wfold_cpu(workload, CPU, input_run=workload.ci, output_run=workload.co, ahead=True)
+    return decide_wfold_cpu(workload, CPU, input_run=workload.ci, output_run=workload.co, prepacked=True)
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Winograd's transforms, exactly; which tile sizes are admissible; the cut and its price."""
+"""Winograd's transforms, exactly; which tile sizes are admissible; the configuration and its price."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ def test_refusals_of_the_decision():
     assert decide_winograd(conv(), cpu(), m=6, tolerance=1e-8).m == 6
 
 
-# ---- the cut --------------------------------------------------------------------------------------------------------
+# ---- the configuration
+# --------------------------------------------------------------------------------------------------------
 
 SHAPES = [
     *(conv(h=h, ci=c, co=c) for h, c in ((224, 64), (56, 64), (28, 128), (14, 256), (7, 512))),
@@ -173,23 +174,26 @@ SHAPES = [
 @pytest.mark.parametrize("w", SHAPES)
 @pytest.mark.parametrize("cores", [1, 2, 6])
 @pytest.mark.parametrize("bits", [256, 512])
-def test_cuts_fit_the_machine(w, cores, bits):
+def test_configs_fit_the_machine(w, cores, bits):
     machine = cpu(cores, bits)
     for m in admissible(w, 1e-4):
-        cuts = list(WinogradModel(w, machine, m, ahead=True).cuts())
-        assert cuts
+        configs = list(WinogradModel(w, machine, m, prepacked=True).configs())
+        assert configs
         tiles = w.n * -(-w.ho // m) * -(-w.wo // m)
-        for cut in cuts:
-            nr = cut.vectors * cut.lanes
-            assert (cut.rows + 1) * cut.vectors + 1 <= machine.vector_registers
-            assert cut.threads_tiles * cut.threads_channels in (1, cores)
-            assert cut.threads_tiles <= -(-tiles // cut.rows)
-            assert cut.threads_channels <= -(-w.co // nr)
-            assert cut.block_tiles % cut.rows == 0 < cut.block_tiles
-            assert cut.block_channels % nr == 0 < cut.block_channels
-            one_tile = 4 * cut.points**2 * w.ci
-            assert cut.block_tiles == cut.rows or one_tile * cut.block_tiles <= 1 << 19
-            assert cut.predicted_cycles > cut.points**2 * tiles * w.ci * w.co / (cut.lanes * machine.fma_units) / cores
+        for config in configs:
+            nr = config.vectors * config.lanes
+            assert (config.rows + 1) * config.vectors + 1 <= machine.vector_registers
+            assert config.threads_tiles * config.threads_channels in (1, cores)
+            assert config.threads_tiles <= -(-tiles // config.rows)
+            assert config.threads_channels <= -(-w.co // nr)
+            assert config.block_tiles % config.rows == 0 < config.block_tiles
+            assert config.block_channels % nr == 0 < config.block_channels
+            one_tile = 4 * config.points**2 * w.ci
+            assert config.block_tiles == config.rows or one_tile * config.block_tiles <= 1 << 19
+            assert (
+                config.predicted_cycles
+                > config.points**2 * tiles * w.ci * w.co / (config.lanes * machine.fma_units) / cores
+            )
 
 
 # Thousands of cycles measured with weights transformed ahead, one core with 512-bit vectors that takes a multiply-add a
@@ -207,7 +211,9 @@ MEASURED = {
 def test_prediction_is_near_what_was_measured(shape):
     h, c = shape
     measured = MEASURED[shape]
-    predicted = {m: decide_winograd(conv(h=h, ci=c, co=c), cpu(), m=m, ahead=True).predicted_cycles for m in measured}
+    predicted = {
+        m: decide_winograd(conv(h=h, ci=c, co=c), cpu(), m=m, prepacked=True).predicted_cycles for m in measured
+    }
     for m, thousands in measured.items():
         assert predicted[m] == pytest.approx(1000 * thousands, rel=0.28)
     # The size chosen costs little more than the best one.
@@ -216,18 +222,18 @@ def test_prediction_is_near_what_was_measured(shape):
 
 
 def test_small_images_share_channels_and_large_ones_tiles():
-    small = decide_winograd(conv(h=7, ci=512, co=512), cpu(2), ahead=True)
-    large = decide_winograd(conv(h=224), cpu(2), ahead=True)
+    small = decide_winograd(conv(h=7, ci=512, co=512), cpu(2), prepacked=True)
+    large = decide_winograd(conv(h=224), cpu(2), prepacked=True)
     assert (small.threads_tiles, small.threads_channels) == (1, 2)
     assert (large.threads_tiles, large.threads_channels) == (2, 1)
 
 
 def test_transforming_weights_and_scattered_channels_cost_something():
     w, machine = conv(h=14, ci=256, co=256), cpu()
-    ahead = decide_winograd(w, machine, ahead=True).predicted_cycles
-    assert decide_winograd(w, machine).predicted_cycles > ahead
-    assert decide_winograd(w, machine, ahead=True, adjacent_inputs=False).predicted_cycles > ahead
-    assert decide_winograd(w, machine, ahead=True, adjacent_outputs=False).predicted_cycles > ahead
+    prepacked = decide_winograd(w, machine, prepacked=True).predicted_cycles
+    assert decide_winograd(w, machine).predicted_cycles > prepacked
+    assert decide_winograd(w, machine, prepacked=True, adjacent_inputs=False).predicted_cycles > prepacked
+    assert decide_winograd(w, machine, prepacked=True, adjacent_outputs=False).predicted_cycles > prepacked
 
 
 def test_weights_that_are_transformed_while_it_runs_are_not_handed_over():
@@ -235,13 +241,15 @@ def test_weights_that_are_transformed_while_it_runs_are_not_handed_over():
     again: on a Zen 4 server 213 us where shares of the channels take 50."""
     machine = cpu(2)
     for w in (conv(h=7, ci=24, co=344), conv(h=7, ci=96, co=112)):
-        cut = decide_winograd(w, machine)
-        assert (cut.threads_tiles, cut.threads_channels) == (1, 2)
+        config = decide_winograd(w, machine)
+        assert (config.threads_tiles, config.threads_channels) == (1, 2)
     free = replace(machine, handed_over_bytes_per_cycle=1e9)
-    model, without = (WinogradModel(w, of, 2, ahead=False) for of in (machine, free))
-    for cut in model.cuts():
-        handed_over = cut.threads_tiles > 1
-        assert model.cycles(cut) == pytest.approx(without.cycles(cut) + handed_over * model.weight_bytes / 2 / 2.5)
+    model, without = (WinogradModel(w, of, 2, prepacked=False) for of in (machine, free))
+    for config in model.configs():
+        line_transfer = config.threads_tiles > 1
+        assert model.cycles(config) == pytest.approx(
+            without.cycles(config) + line_transfer * model.weight_bytes / 2 / 2.5
+        )
 
 
 def test_tiles_at_the_border_are_counted():

@@ -26,7 +26,7 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.frontend import load_model
 from tvm_tiling.limits import MAX_EXTENT
 
-ROOM = 4 << 30  # bytes of address space beyond the process that has imported everything
+SPACE = 4 << 30  # bytes of address space beyond the process that has imported everything
 SECONDS = 60  # of processor time, after which a bomb's process is ended
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -375,7 +375,7 @@ def main(names: list[str]) -> None:
     for name in names or makers:
         child = os.fork()
         if child == 0:
-            resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
+            resource.setrlimit(resource.RLIMIT_AS, (used + SPACE, used + SPACE))
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             print(json.dumps({"name": name, **measure(makers[name])}), flush=True)
             os._exit(0)

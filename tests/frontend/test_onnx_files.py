@@ -52,7 +52,7 @@ def test_bytes_and_files_of_any_name(tmp_path, whole):
     check(load_model(str(tmp_path / "weights.dat")))
 
 
-def test_a_file_cut_short_anywhere_is_refused(whole):
+def test_a_file_config_short_anywhere_is_refused(whole):
     for length in range(0, len(whole) - 1, 3):
         with pytest.raises(ModelFormatError):
             load_model(whole[:length])

@@ -89,7 +89,7 @@ def test_open_shapes():
         load_model(data, shapes={"x": (7, 4)})
 
 
-def test_files_cut_short_are_refused():
+def test_files_config_short_are_refused():
     data = dense()
     for length in range(8, len(data) // 2, 7):
         with pytest.raises((ModelFormatError, UnsupportedOperator)) as raised:

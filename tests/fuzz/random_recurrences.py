@@ -37,22 +37,22 @@ def random_layer(rng: random.Random) -> Recurrence:
 
 def random_recurrence(rng: random.Random) -> Case:
     """A layer with its numbers, how weights arrive and how many cores there are."""
-    r, ahead = random_layer(rng), rng.random() < 0.5
+    r, prepacked = random_layer(rng), rng.random() < 0.5
     hardware, seed = native(cores=rng.choice((1, 1, 2, 3))), rng.randrange(1000)
-    name = f"{r} ahead {ahead} {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
-    return Case(name, lambda: check(r, hardware, seed=seed, ahead=ahead))
+    name = f"{r} ahead {prepacked} {hardware.cpu.cores} cores of {hardware.cpu.vector_bits} bits"
+    return Case(name, lambda: check(r, hardware, seed=seed, prepacked=prepacked))
 
 
-def check(r: Recurrence, hardware: tt.Hardware, *, seed: int, ahead: bool) -> None:
+def check(r: Recurrence, hardware: tt.Hardware, *, seed: int, prepacked: bool) -> None:
     """A layer against float64."""
     values = numbers(r, seed=seed)
-    scheduled = schedule_recurrence(r, "layer", hardware.cpu, ahead=ahead)
+    scheduled = schedule_recurrence(r, "layer", hardware.cpu, prepacked=prepacked)
     functions = {"layer": scheduled.main}
-    if ahead:
+    if prepacked:
         functions["layer_pack"] = scheduled.pack
     library = tvm.compile(tvm.IRModule(functions), target=tt.llvm_target(hardware))
     tensors = {name: tvm.runtime.tensor(value) for name, value in values.items()}
-    if ahead:
+    if prepacked:
         packed = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
         library["layer_pack"](tensors["weights"], packed)
         tensors["weights"] = packed

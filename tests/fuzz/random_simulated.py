@@ -60,7 +60,7 @@ def random_simulated(rng: random.Random) -> Case:
 
 
 def check(op: Any, hardware: tt.Hardware) -> None:
-    """The operator on the machine beside LLVM; one that has not the buffers for any cut of it says so."""
+    """The operator on the machine beside LLVM; one that has not the buffers for any configuration of it says so."""
     try:
         func, _, _, inputs, result = simulated(op, hardware)
     except TilingError:

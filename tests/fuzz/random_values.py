@@ -189,7 +189,7 @@ def _used(path: Path) -> None:
         lambda held: list(held.entries()),
         lambda held: held.matches(workload, target=hardware),
         lambda held: held.nearest(workload, target=hardware),
-        lambda held: held.cut_for(workload, hardware),
+        lambda held: held.config_for(workload, hardware),
         lambda held: held.holdings(),
         lambda held: held.check(),
         lambda held: held.export(path.with_suffix(".jsonl")),

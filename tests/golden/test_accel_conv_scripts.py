@@ -33,7 +33,7 @@ def test_the_matrix_form_reads_the_image_as_it_lies():
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_w_fold_says_how_channels_are_cut_and_reads_folded_columns(stride):
+def test_w_fold_says_how_channels_are_config_and_reads_folded_columns(stride):
     text = script("vsim/wfold16", width=35, channels=14, stride=stride)
     assert engines(text) == [("kernels", "load"), ("image", "load"), ("sums", "wfold"), ("store", "store")]
     own = re.search(r'"vsim\.block": (\d+), "vsim\.engine": "wfold", "vsim\.loops": 6, "vsim\.pci": (\d+)', text)

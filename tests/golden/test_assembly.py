@@ -139,7 +139,7 @@ def test_registers_are_no_heap_memory():
 
 
 @pytest.mark.parametrize(("m", "weights", "asked"), [(49, "packed", True), (8, "packed", False), (49, "plain", False)])
-def test_packed_weights_of_many_rows_are_asked_for_ahead(m, weights, asked):
+def test_packed_weights_of_many_rows_are_asked_for_prepacked(m, weights, asked):
     machine = tt.Hardware.load("zen4-server-8c")
     taken, loops = compiled(m, 512, 256, machine, weights=weights)
     vectors = taken["nr"] // taken["lanes"]

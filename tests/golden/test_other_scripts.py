@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tvm import te, tirx, topi
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise, shared_axis
@@ -16,7 +16,7 @@ ICE_LAKE = tt.Hardware.load("icelake-server-2c")
 
 
 def script(*tensors) -> str:
-    return schedule_other(te.create_prim_func(list(tensors)), "main", ICE_LAKE).script()
+    return schedule_fallback(te.create_prim_func(list(tensors)), "main", ICE_LAKE).script()
 
 
 def allocations(text: str) -> list[int]:
@@ -67,14 +67,14 @@ def test_a_transpose_goes_through_registers():
 def test_functions_that_are_not_served_keep_their_meaning():
     x = te.placeholder((1, 4, 7, 7), name="x")
     func = te.create_prim_func([x, topi.nn.adaptive_pool(x, (3, 3), "avg")])
-    scheduled = schedule_other(func, "pool", ICE_LAKE)
+    scheduled = schedule_fallback(func, "pool", ICE_LAKE)
     assert isinstance(scheduled, tirx.PrimFunc) and str(scheduled.attrs["global_symbol"]) == "pool"
 
 
 def test_a_machine_without_a_cpu_is_refused():
     x = te.placeholder((8,), name="x")
     with pytest.raises(tt.HardwareError, match="has no cpu"):
-        schedule_other(te.create_prim_func([x, topi.nn.relu(x)]), "main", tt.Hardware.load("neartile"))
+        schedule_fallback(te.create_prim_func([x, topi.nn.relu(x)]), "main", tt.Hardware.load("neartile"))
 
 
 # ---- decisions -------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_without_a_copy_every_row_is_read_from_a():
         assert sources == {"A"}
 
 
-def test_weights_packed_ahead_change_the_arguments_shape():
+def test_weights_packed_prepacked_change_the_arguments_shape():
     operator = product(33, 40, 50)
     plain, packed = (scheduled(operator, one_core(SKYLAKE), weights=weights) for weights in ("plain", "packed"))
     assert [tuple(map(int, p.shape)) for p in plain["main"].params] == [(33, 50), (50, 40), (33, 40)]

@@ -249,7 +249,7 @@ def test_what_is_no_executable_is_refused_before_it_is_loaded(content, said, tmp
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_file_cut_short_anywhere_is_refused(compiled, tmp_path):
+def test_a_file_config_short_anywhere_is_refused(compiled, tmp_path):
     compiled[0].save(tmp_path / "model.tar")
     whole = (tmp_path / "model.tar").read_bytes()
     with tarfile.open(tmp_path / "model.tar") as archive:

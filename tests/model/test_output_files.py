@@ -17,14 +17,14 @@ from networks import Network
 from tvm import relax
 
 import tvm_tiling as tt
-from tvm_tiling import whole_file as module
+from tvm_tiling import atomic_file as module
 from tvm_tiling.accel.report.trace import write_events
+from tvm_tiling.atomic_file import atomic_file, refuse_unwritable
 from tvm_tiling.cli import main
-from tvm_tiling.atomic_file import refuse_unwritable, whole_file
 
 
 def write(path, content=b"new"):
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(content)
 
 
@@ -158,7 +158,7 @@ def test_links_of_others_in_shared_folders_are_refused(tmp_path, monkeypatch):
 
 def test_what_comes_in_the_meantime_is_not_replaced(tmp_path):
     path = tmp_path / "file"
-    with pytest.raises(PermissionError, match="it is a pipe"), whole_file(path) as file:
+    with pytest.raises(PermissionError, match="it is a pipe"), atomic_file(path) as file:
         file.write(b"new")
         os.mkfifo(path)
     assert stat.S_ISFIFO(path.lstat().st_mode) and [*tmp_path.iterdir()] == [path]

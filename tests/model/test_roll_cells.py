@@ -180,7 +180,7 @@ class Asking(Loop):
         return state[0], kept
 
 
-def test_a_chain_is_cut_where_c_is_asked_for():
+def test_a_chain_is_config_where_c_is_asked_for():
     net, given = Asking("LSTMCell"), inputs()
     assert steps_of(net) == [2, 3]
     exe = tt.compile(net, example_inputs=given, cache=False)

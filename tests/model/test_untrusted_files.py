@@ -156,7 +156,7 @@ def test_what_was_used_least_recently_goes_first(tmp_path):
     a, b, c = (kept(folder, digit, 100, age=300 - 100 * place) for place, digit in enumerate("abc"))
     (tmp_path / "other.txt").write_bytes(bytes(1000))
     folder.used(a)
-    folder.make_room()
+    folder.make_space()
     assert a.exists() and c.exists() and not b.exists() and (tmp_path / "other.txt").exists()
     assert (folder.held().models, folder.held().bytes) == (2, 200)
 
@@ -165,7 +165,7 @@ def test_a_clock_that_was_set_back_does_not_make_the_latest_use_the_oldest(tmp_p
     folder = CacheFolder(tmp_path, limit=150)
     a, b = kept(folder, "a", 100, age=-86400), kept(folder, "b", 100, age=-86300)  # of tomorrow
     folder.used(a)
-    folder.make_room()
+    folder.make_space()
     assert a.exists() and not b.exists()
 
 
@@ -178,7 +178,7 @@ def test_partial_files_of_killed_processes_are_removed_and_those_being_written_a
     os.utime(partial[2])
     with open(partial[1], "rb") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
-        folder.make_room()
+        folder.make_space()
         assert [path.exists() for path in partial] == [False, True, True]
 
 

@@ -103,6 +103,6 @@ def test_too_many_combinations_are_refused():
         tt.compile(open_product(), batch=tuple(range(1, 66)))
 
 
-def test_what_knows_no_cuts_is_no_database():
+def test_what_knows_no_configs_is_no_database():
     with pytest.raises(tt.DatabaseError, match=r"database = 'sqlite:///shapes.db', accepted: a ShapeDatabase"):
         tt.compile(open_product(), database="sqlite:///shapes.db", batch=1)

@@ -14,7 +14,7 @@ from choices import Choices
 from magnitudes import holds, magnitude_of, magnitudes
 from tir_functions import Function, draw_function, numbers
 from tvm import te, tirx
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.errors import TilingError
@@ -53,7 +53,7 @@ def check(given: Sequence[int], seed: object = None) -> tuple[Counter[str], list
         assert "\n" not in str(error), f"an error of several lines: {error}"
         product = None
         results["refused as a product"] += 1
-    others = schedule_other(func, "main", hardware)
+    others = schedule_fallback(func, "main", hardware)
     for scheduled in (others, product):
         if scheduled is not None:
             found = _run(scheduled, arrays, function, tt.llvm_target(), "ours")

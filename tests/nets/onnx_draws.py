@@ -218,8 +218,8 @@ def joined(g: Graph) -> Node:
 def split(g: Graph) -> Node:
     x = g.pick(g.one_of(ANY), ranks=(1, 2, 3, 4))
     axis, count = g.axis(x), g.number(1, 3)
-    cuts = np.sort(g.rng.integers(0, x.shape[axis] + 1, count - 1))
-    sizes = np.diff(np.concatenate([[0], cuts, [x.shape[axis]]]))
+    configs = np.sort(g.rng.integers(0, x.shape[axis] + 1, count - 1))
+    sizes = np.diff(np.concatenate([[0], configs, [x.shape[axis]]]))
     if g.opset >= 18 and g.chance(0.3):
         return Node("Split", [x], {"axis": axis, "num_outputs": count}, outputs=count, exact=True)
     return Node("Split", [x, g.constant(sizes, "int64")], {"axis": axis}, outputs=count, exact=True)

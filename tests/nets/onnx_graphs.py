@@ -215,17 +215,17 @@ def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.Model
             model, given = alone
             break
     for node in list(model.graph.node):
-        cut = onnx.ModelProto()
-        cut.CopyFrom(model)
-        left = [n for n in cut.graph.node if not set(n.output) & set(node.output)]
-        outputs = {value.name for value in cut.graph.output}
-        if len(left) == len(cut.graph.node) or outputs & set(node.output):
+        config = onnx.ModelProto()
+        config.CopyFrom(model)
+        left = [n for n in config.graph.node if not set(n.output) & set(node.output)]
+        outputs = {value.name for value in config.graph.output}
+        if len(left) == len(config.graph.node) or outputs & set(node.output):
             continue
-        del cut.graph.node[:]
-        cut.graph.node.extend(left)
+        del config.graph.node[:]
+        config.graph.node.extend(left)
         more = {name: values[name] for name in node.output if name}
-        cut.graph.input.extend(_infos(more))
-        smaller = _needed(cut, {**given, **more})
+        config.graph.input.extend(_infos(more))
+        smaller = _needed(config, {**given, **more})
         if fails(*smaller):
             model, given = smaller
     return model, given

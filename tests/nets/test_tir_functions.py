@@ -8,7 +8,7 @@ import tvm
 from check_function import NotBuilt, check
 from choices import Choices, smaller
 from tvm import te, tirx
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu
@@ -35,7 +35,7 @@ def results_of(tensors: list[te.Tensor], array: np.ndarray) -> tuple[np.ndarray,
     """The last of `tensors` as scheduled here, and as TVM's plain build computes it."""
     func = te.create_prim_func(tensors).with_attr("global_symbol", "main")
     found = []
-    for each, target in ((schedule_other(func, "main", this_cpu()), tt.llvm_target()), (func, "llvm")):
+    for each, target in ((schedule_fallback(func, "main", this_cpu()), tt.llvm_target()), (func, "llvm")):
         out = tvm.runtime.empty([int(s) for s in tensors[-1].shape], str(tensors[-1].dtype))
         tvm.compile(tvm.IRModule({"main": each}), target=target)["main"](tvm.runtime.tensor(array), out)
         found.append(out.numpy())

@@ -46,12 +46,12 @@ def with_toy(monkeypatch):
     return machine
 
 
-def check(workload, hardware=HOST, *, ahead=False):
+def check(workload, hardware=HOST, *, prepacked=False):
     """The operator's kernel on random operands beside the answer in float64, which is exact for integers."""
     func, operands = plain_operator(workload), _operands(workload)
     left, right = (tvm.runtime.tensor(array) for array in operands.arrays)
     out = tvm.runtime.tensor(np.zeros(operands.result_shape, workload.acc_dtype))
-    if ahead:
+    if prepacked:
         packed = packed_operator(func, target=hardware)
         packed(left, packed.pack(right), out)
     else:
@@ -86,7 +86,7 @@ def test_a_toy_instruction_multiplies_matrices(with_toy, toy, shape):
 @pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.name)
 def test_a_toy_instruction_takes_prepacked_weights_and_convolutions(with_toy, toy):
     hardware, dtype = with_toy(toy), toy.takes[0] if toy.takes else toy.a
-    check(product((19, 40, 30, False), dtype), hardware, ahead=True)
+    check(product((19, 40, 30, False), dtype), hardware, prepacked=True)
     for layout in ("NHWC", "NCHW"):
         check(ConvWorkload(**CONV, dtype=dtype, layout=layout), hardware)
     check(ConvWorkload(**DEPTHWISE, dtype=dtype), hardware)
@@ -108,16 +108,18 @@ def test_unsigned_by_signed_bytes_are_decided_as_they_are_scheduled(left, right)
         scheduled = schedule_operator(plain_operator(workload), "main", HOST, Options())
         assert scheduled.tiling == tt.decide(workload, HOST)
         check(workload)
-    served = {name: dot_engine(workload, tt.Hardware.load(name).cpu) for name in ("zen4-server-8c", "neoverse-v1-16c")}
+    supported = {
+        name: dot_engine(workload, tt.Hardware.load(name).cpu) for name in ("zen4-server-8c", "neoverse-v1-16c")
+    }
     names = {"zen4-server-8c": "vpdpbusd", "neoverse-v1-16c": "usdot"} if left == "uint8" else {}
-    assert all(served[machine].name == name and not served[machine].offset for machine, name in names.items())
+    assert all(supported[machine].name == name and not supported[machine].offset for machine, name in names.items())
 
 
 @pytest.mark.skipif(fastest(HOST.cpu, "bfloat16", "bfloat16", "float32").in_place, reason="no dot product of bfloat16")
 @pytest.mark.parametrize("shape", [*PRODUCTS, (INTERLEAVED_ROWS - 1, 64, 64, True), (64, 33, 129, False)])
 def test_products_of_bfloat16_are_summed_in_float32(shape):
     check(product(shape, "bfloat16"))
-    check(product(shape, "bfloat16"), ahead=True)
+    check(product(shape, "bfloat16"), prepacked=True)
 
 
 @pytest.mark.skipif(fastest(HOST.cpu, "bfloat16", "bfloat16", "float32").in_place, reason="no dot product of bfloat16")

@@ -143,7 +143,7 @@ def test_weights_that_are_neither_plain_nor_packed(weights):
     assert text == f"weights = {weights!r}, accepted: 'plain', 'packed'"
 
 
-def test_weights_that_cannot_be_packed_ahead():
+def test_weights_that_cannot_be_packed_prepacked():
     x, y = te.placeholder((8, 8), name="X"), te.placeholder((8, 8), name="Y")
     computed = topi.matmul(x, topi.exp(y))
     assert "the second operand is computed" in message(tt.UnsupportedOperator, computed, weights="packed")
@@ -163,11 +163,11 @@ def test_the_pass_leaves_what_it_cannot_serve():
 
 
 @pytest.mark.parametrize(("k", "served"), [(131071, True), (131072, False)])
-def test_long_sums_in_int64_are_refused_where_int32_may_overflow(k, served):
+def test_long_sums_in_int64_are_refused_where_int32_may_overflow(k, supported):
     a, b = te.placeholder((1, k), "int8", "A"), te.placeholder((k, 2), "int8", "B")
     r = te.reduce_axis((0, k), "r")
     out = te.compute((1, 2), lambda i, j: te.sum(a[i, r].astype("int64") * b[r, j].astype("int64"), r), "C")
-    if served:
+    if supported:
         tt.tiling_schedule(out, native())
         return
     with pytest.raises(UnsupportedOperator, match="131072 products of int8 may exceed int32, and are summed in int64"):

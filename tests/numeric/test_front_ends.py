@@ -175,8 +175,8 @@ def test_relax():
     mod = tt.ApplyTiling(native())(mod)
     assert {g.name_hint for g in mod.functions} == before
     functions = {g.name_hint: f for g, f in mod.functions.items() if isinstance(f, tirx.PrimFunc)}
-    served = {name for name, f in functions.items() if "tvm_tiling.decision" in (f.attrs or {})}
-    assert served == {"fused_matmul_add_relu", "matmul1"} and set(functions) - served == {"softmax"}
+    supported = {name for name, f in functions.items() if "tvm_tiling.decision" in (f.attrs or {})}
+    assert supported == {"fused_matmul_add_relu", "matmul1"} and set(functions) - supported == {"softmax"}
     assert decision(functions["fused_matmul_add_relu"])["op"] == "gemm"
 
     machine = relax.VirtualMachine(tvm.compile(mod, target=tt.llvm_target()), tvm.cpu())

@@ -8,7 +8,7 @@ import tvm
 from products import DTYPES
 from tvm import te, tirx
 from tvm.script import tirx as T  # noqa: N812
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.errors import UnsupportedOperator
@@ -37,7 +37,7 @@ def check(func: tirx.PrimFunc, arrays: list[np.ndarray], said: str) -> None:
     with pytest.raises(UnsupportedOperator, match=said):
         tt.tiling_schedule(func)
     want = built(func, arrays, "llvm")
-    got = built(schedule_other(func, "main", this_cpu()), arrays, tt.llvm_target())
+    got = built(schedule_fallback(func, "main", this_cpu()), arrays, tt.llvm_target())
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=0 if "int" in str(want.dtype) else 2e-6 * np.abs(want).max())
 
 
@@ -106,7 +106,7 @@ def test_an_epilogue_that_leaves_nothing_of_the_sum(dtype):
     func = te.create_prim_func([a, b, scale, out])
     with pytest.raises(UnsupportedOperator, match="does not depend on it"):
         tt.tiling_schedule(func)
-    scheduled = schedule_other(func, "main", this_cpu())
+    scheduled = schedule_fallback(func, "main", this_cpu())
     tensors = [tvm.runtime.tensor(numbers("int8", shape, 1)) for shape in ((M, K), (K, 1))]
     tensors += [tvm.runtime.empty((1,), dtype), tvm.runtime.empty((M, 1), dtype)]
     tvm.compile(tvm.IRModule({"main": scheduled}), target=tt.llvm_target())["main"](*tensors)

@@ -14,7 +14,7 @@ import tvm
 from products import DTYPES, Guarded
 from tvm import relax, s_tir, te, tirx
 from tvm_tiling.schedules import plain_loops
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.lowering.vector_math import with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu
@@ -62,7 +62,7 @@ def hardware(request):
 
 def run(func, hardware, *arrays):
     """The outputs of the scheduled function, after checks that nothing around them or of the inputs has changed."""
-    scheduled = schedule_other(func, "main", hardware)
+    scheduled = schedule_fallback(func, "main", hardware)
     built = tvm.compile(tvm.IRModule({"main": scheduled}), target=llvm_target())["main"]
     outputs = [(tuple(int(s) for s in p.shape), str(p.dtype)) for p in func.params[len(arrays) :]]
     places = [guarded(a.shape, str(a.dtype), a) for a in arrays] + [guarded(shape, dtype) for shape, dtype in outputs]

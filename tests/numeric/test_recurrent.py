@@ -56,8 +56,8 @@ def test_plain_loops_say_what_a_recurrence_is(recurrence):
 
 
 @pytest.mark.parametrize("recurrence", CASES, ids=name_of)
-def test_the_kernel_with_weights_packed_ahead(recurrence):
-    scheduled = schedule_recurrence(recurrence, "layer", CPU, ahead=True)
+def test_the_kernel_with_weights_packed_prepacked(recurrence):
+    scheduled = schedule_recurrence(recurrence, "layer", CPU, prepacked=True)
     library = compiled({"layer": scheduled.main, "layer_pack": scheduled.pack})
     values = numbers(recurrence)
     packed = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
@@ -68,15 +68,15 @@ def test_the_kernel_with_weights_packed_ahead(recurrence):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("further", [{"turning": True}, {"ep": 4}, {"blocks": 1, "rows": 2}], ids=str)
-def test_cuts_of_every_kind(threads, further):
+def test_configs_of_every_kind(threads, further):
     recurrence = CASES[1]
     tiling = dataclasses.replace(decide_recurrence(recurrence, CPU, threads), **further)
-    scheduled = schedule_recurrence(recurrence, "layer", CPU, ahead=False, tiling=tiling)
+    scheduled = schedule_recurrence(recurrence, "layer", CPU, prepacked=False, tiling=tiling)
     assert_right(compiled({"layer": scheduled.main})["layer"], recurrence, numbers(recurrence))
 
 
 def test_the_decision_stands_in_the_function_and_explains_itself():
-    scheduled = schedule_recurrence(CASES[0], "layer", CPU, ahead=True)
+    scheduled = schedule_recurrence(CASES[0], "layer", CPU, prepacked=True)
     decision = json.loads(str(scheduled.main.attrs[DECISION]))
     assert decision["op"] == "recurrence" and decision["vp"] == decision["blocks"] * 4 * decision["lanes"]
     text = scheduled.tiling.explain()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, topi
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.schedule import llvm_target, this_cpu
 
@@ -17,7 +17,7 @@ def test_sums_for_each_column_follow_the_rows_in_a_group_of_their_own(rows, colu
     k = te.reduce_axis((0, columns), name="k")
     weights = topi.nn.softmax(x, axis=-1)
     out = te.compute((2, rows, width), lambda b, i, e: te.sum(weights[b, i, k] * v[b, k, e], axis=k), name="out")
-    func = schedule_other(te.create_prim_func([x, v, out]), "main", this_cpu())
+    func = schedule_fallback(te.create_prim_func([x, v, out]), "main", this_cpu())
     kernel = tvm.compile(tvm.IRModule({"main": func}), target=llvm_target())["main"]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype("float32") for shape in ((2, rows, columns), (2, columns, width))]

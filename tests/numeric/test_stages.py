@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 import tvm_tiling as tt
 from tvm_tiling.schedule import this_cpu
@@ -14,7 +14,7 @@ from tvm_tiling.schedule import this_cpu
 
 def result(tensors: list[te.Tensor], *arrays: np.ndarray) -> np.ndarray:
     """What the last of `tensors` is, scheduled here, for inputs that are the others."""
-    func = schedule_other(te.create_prim_func(tensors), "main", this_cpu())
+    func = schedule_fallback(te.create_prim_func(tensors), "main", this_cpu())
     out = tvm.runtime.empty([int(s) for s in tensors[-1].shape], str(tensors[-1].dtype))
     built = tvm.compile(tvm.IRModule({"main": func}), target=tt.llvm_target())
     built["main"](*(tvm.runtime.tensor(array) for array in arrays), out)

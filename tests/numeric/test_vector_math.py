@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
-from tvm_tiling.schedules.fallback import schedule_other
+from tvm_tiling.schedules.fallback import schedule_fallback
 
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu
@@ -18,7 +18,7 @@ def run(function, x: np.ndarray) -> np.ndarray:
     """`function` of every element, scheduled."""
     source = te.placeholder(x.shape, name="x")
     result = te.compute(x.shape, lambda i: function(source[i]), name="y")
-    func = schedule_other(te.create_prim_func([source, result]), "main", this_cpu())
+    func = schedule_fallback(te.create_prim_func([source, result]), "main", this_cpu())
     built = tvm.tirx.build(tvm.IRModule({"main": func}), target=llvm_target())
     out = tvm.runtime.empty(x.shape, "float32")
     built["main"](tvm.runtime.tensor(x), out)

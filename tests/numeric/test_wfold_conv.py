@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from products import Guarded
 from test_convs import check
 from tvm import te, topi
-from tvm_tiling.schedules.conv_wfold import WFoldNest
+from tvm_tiling.schedules.conv_wfold import WFoldEmitter
 
 import tvm_tiling as tt
 from tvm_tiling.decide.fold.cpu_wfold import decide_wfold_cpu
@@ -53,7 +53,7 @@ def test_every_granularity_and_tile(ws, channels, dtype, layout):
     source = topi_conv(conv, layout, LAYOUTS[layout])
     program = match_conv(prim_func_of(source.out))
     cpu = this_cpu().cpu
-    found = decide_wfold_cpu(program.workload, cpu, input_run=1, output_run=1, ahead=True)
+    found = decide_wfold_cpu(program.workload, cpu, input_run=1, output_run=1, prepacked=True)
     if found.lanes < ws:
         pytest.skip(f"vectors of {found.lanes} lanes")
     order = "mn" if ws in (2, 8) else "nm"
@@ -62,8 +62,8 @@ def test_every_granularity_and_tile(ws, channels, dtype, layout):
         found, ws=ws, pci=64 // ws, columns=channels, tile_columns=2 * ws, inner_order=order, keep_rows=2, **shares
     )
     engine = dot_engine(program.workload, cpu)
-    nest = WFoldNest(program, tiling, engine)
-    scheduled = write_packed(program, tiling, program.w, nest, engine)
+    emitter = WFoldEmitter(program, tiling, engine)
+    scheduled = write_packed(program, tiling, program.w, emitter, engine)
     module = tvm.compile(tvm.IRModule({"main": scheduled.main, "main_pack": scheduled.pack}), target=tt.llvm_target())
     (x, w), want = arrays(conv, source)
     image, kernels = (Guarded(a.shape, a.dtype.name).fill(a) for a in (x, w))
@@ -107,7 +107,7 @@ def test_what_is_fused_behind():
 
 def test_folded_extents_are_shown():
     sch = tt.tiling_schedule(topi_conv(STEM, "NHWC", "HWIO").out, form="wfold", weights="packed")
-    found = decide_wfold_cpu(STEM.workload("NHWC"), this_cpu().cpu, input_run=3, output_run=7, ahead=True)
+    found = decide_wfold_cpu(STEM.workload("NHWC"), this_cpu().cpu, input_run=3, output_run=7, prepacked=True)
     rows = FoldedRows.of(STEM.workload("NHWC"), 1, found.lanes, found.ws)
     text = sch.mod["main"].script()
     # A band holds rows of ws neighbours; the weights such a row for each tap, block and channel.

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from products import Guarded
 from tvm import te, topi
-from tvm_tiling.schedules.conv_winograd import WinogradNest
+from tvm_tiling.schedules.conv_winograd import WinogradEmitter
 
 from tvm_tiling.decide.conv.conv_tiling import ConvTiling
 from tvm_tiling.decide.conv.winograd import WinogradTiling, decide_winograd, predicted_error
@@ -52,20 +52,20 @@ def expected(w: ConvWorkload, x: np.ndarray, kernels: np.ndarray) -> np.ndarray:
     return total
 
 
-def scheduled(tensors: list[te.Tensor], cut: WinogradTiling, *, ahead: bool) -> ScheduledOperator:
-    """The convolution cut as `cut` says, whatever the decision would be."""
+def scheduled(tensors: list[te.Tensor], config: WinogradTiling, *, prepacked: bool) -> ScheduledOperator:
+    """The convolution cut as `config` says, whatever the decision would be."""
     program = match_conv(te.create_prim_func(tensors))
     cpu = this_cpu().cpu
     assert cpu is not None
-    nest = WinogradNest(program, cut, cpu)
-    tiling = ConvTiling(form="winograd", utilisation=1.0, winograd=cut)
-    if ahead:
-        return write_packed(program, tiling, program.w, nest, FMA_FLOAT32)
-    return write_plain(program, tiling, lambda: nest.emit(None), FMA_FLOAT32)
+    emitter = WinogradEmitter(program, config, cpu)
+    tiling = ConvTiling(form="winograd", utilisation=1.0, winograd=config)
+    if prepacked:
+        return write_packed(program, tiling, program.w, emitter, FMA_FLOAT32)
+    return write_plain(program, tiling, lambda: emitter.emit(None), FMA_FLOAT32)
 
 
 def largest_error(
-    w: ConvWorkload, tiling: WinogradTiling, *, layout: str = "NHWC", epilogue: str = "", ahead: bool = True
+    w: ConvWorkload, tiling: WinogradTiling, *, layout: str = "NHWC", epilogue: str = "", prepacked: bool = True
 ) -> float:
     """Largest error beside the largest output, after checks that nothing else was written or read."""
     rng = np.random.default_rng(7)
@@ -81,12 +81,12 @@ def largest_error(
         more = [bias, residual if layout == "NHWC" else residual.transpose(0, 3, 1, 2)]
     if layout == "NCHW":
         x, kernels, want = x.transpose(0, 3, 1, 2), kernels.transpose(3, 2, 0, 1), want.transpose(0, 3, 1, 2)
-    written = scheduled(operator(w, layout, epilogue), tiling, ahead=ahead)
-    functions = {"main": written.main, "main_pack": written.pack} if ahead else {"main": written.main}
+    written = scheduled(operator(w, layout, epilogue), tiling, prepacked=prepacked)
+    functions = {"main": written.main, "main_pack": written.pack} if prepacked else {"main": written.main}
     built = tvm.compile(tvm.IRModule(functions), target=llvm_target())
     inputs = [Guarded(a.shape, "float32").fill(a) for a in (x, kernels, *more)]
     arguments = list(inputs)
-    if ahead:
+    if prepacked:
         arguments[1] = Guarded(written.packed_shape, "float32")
         built["main_pack"](inputs[1].tensor, arguments[1].tensor)
         assert arguments[1].unchanged_around()
@@ -135,9 +135,9 @@ def test_kernels_of_other_sizes(m, k):
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("epilogue", ["", "bias, residual, relu"])
 @pytest.mark.parametrize("ahead", [False, True])
-def test_layouts_and_epilogues(layout, epilogue, ahead):
+def test_layouts_and_epilogues(layout, epilogue, prepacked):
     w = conv(11, 14, 19, 35, n=2)
-    error = largest_error(w, tiling_of(w, 4), layout=layout, epilogue=epilogue, ahead=ahead)
+    error = largest_error(w, tiling_of(w, 4), layout=layout, epilogue=epilogue, prepacked=prepacked)
     assert error <= predicted_error(w, 4)
 
 
@@ -152,10 +152,10 @@ def test_layouts_and_epilogues(layout, epilogue, ahead):
         (14, 2, 56, 128, (1, 1)),
     ],
 )
-def test_cuts_of_every_kind(rows, vectors, tiles, channels, threads):
+def test_configs_of_every_kind(rows, vectors, tiles, channels, threads):
     w = conv(18, 19, 24, 100, n=2)
     lanes = this_cpu().cpu.lanes(4)
-    cut = tiling_of(
+    config = tiling_of(
         w,
         4,
         rows=rows,
@@ -165,8 +165,8 @@ def test_cuts_of_every_kind(rows, vectors, tiles, channels, threads):
         threads_tiles=threads[0],
         threads_channels=threads[1],
     )
-    for ahead in (False, True):
-        assert largest_error(w, cut, ahead=ahead) <= predicted_error(w, 4)
+    for prepacked in (False, True):
+        assert largest_error(w, config, prepacked=prepacked) <= predicted_error(w, 4)
 
 
 @pytest.mark.parametrize("m", [2, 4, 6])

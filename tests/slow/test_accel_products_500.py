@@ -15,7 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "accel"))  # whose cases are used here
 
-from product_cases import cases, other_cuts
+from product_cases import cases, other_configs
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,12 @@ def test_utilisation_is_within_5_percent_of_the_prediction_where_that_can_be_rea
 
 
 @pytest.mark.slow
-def test_the_kind_of_cut_that_is_decided_is_as_fast_as_the_other(measured):
+def test_the_kind_of_config_that_is_decided_is_as_fast_as_the_other(measured):
     """Split: in 98 percent of cases. Not split: in 98 percent within 2 percent, in 95 percent within a thousandth, in 9
     of 10 exactly."""
     split, unsplit = [], []
     for case, report in measured:
-        others = [case.simulate(cut).cycles for cut in other_cuts(case)]
+        others = [case.simulate(config).cycles for config in other_configs(case)]
         if others:
             (split if case.decision.split_k else unsplit).append(report.cycles / min(others))
     assert len(split) > 20

@@ -1,4 +1,4 @@
-"""The cut of a product against an exhaustive search, 100,000 times."""
+"""The configuration of a product against an exhaustive search, 100,000 times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts through storage levels against every cut there is, on many random machines."""
+"""Configurations through storage levels against every configuration there is, on many random machines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "decide"))  # whose cuts are used here
+sys.path.insert(0, str(Path(__file__).parents[1] / "decide"))  # whose configurations are used here
 
-from level_cuts import compared, compared_convolutions
+from level_configs import compared, compared_convolutions
 
 
 @pytest.mark.slow
-def test_decisions_equal_the_best_of_all_cuts():
+def test_decisions_equal_the_best_of_all_configs():
     ratios = compared(range(300), most=8000)
     near = [sum(ratio <= 1 + share for ratio in ratios) / len(ratios) for share in (0.005, 0.05)]
-    print(f"decision over the best of all cuts, {len(ratios)} products: largest {max(ratios):.3f}, within 0.5 percent")
+    print(f"decision over the best of all, {len(ratios)} products: largest {max(ratios):.3f}, within 0.5 percent")
     print(f"in {near[0]:.1%}, within 5 percent in {near[1]:.1%}")
     assert len(ratios) > 200
     assert min(ratios) > 1 - 1e-9
@@ -24,7 +24,7 @@ def test_decisions_equal_the_best_of_all_cuts():
 
 
 @pytest.mark.slow
-def test_decisions_for_convolutions_are_near_the_best_of_all_cuts():
+def test_decisions_for_convolutions_are_near_the_best_of_all_configs():
     ratios = compared_convolutions(range(1000, 1240), most=20000)
     assert len(ratios) > 120
     assert min(ratios) > 1 - 1e-9

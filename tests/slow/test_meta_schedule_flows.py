@@ -20,7 +20,7 @@ from tvm.s_tir import meta_schedule as ms
 import tvm_tiling as tt
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.accel.workload_program import workload_program
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.measure import Side, StopRule, paired
 from tvm_tiling.runtime.threads import bind_workers, own_core
 from tvm_tiling.tuning.metaschedule.annotation import picked, root_annotations
@@ -80,7 +80,7 @@ def tune(func: tirx.PrimFunc, folder: Path, **options):
     return ms.tune_tir(func, tt.llvm_target(), work_dir=str(folder), **{**given, **options})
 
 
-def cut_of_record(record) -> Cut | None:
+def config_of_record(record) -> Config | None:
     schedule = s_tir.Schedule(record.workload.mod)
     record.trace.apply_to_schedule(schedule, remove_postproc=True)
     (func,) = (f for f in schedule.mod.functions.values() if isinstance(f, tirx.PrimFunc))
@@ -123,7 +123,7 @@ def test_tune_tir_and_compile_tir_in_another_process(make, builder, tmp_path):
     database = tune(func, tmp_path, builder=builder(timeout_sec=PATIENCE), num_trials_per_iter=TRIALS)
     records = ran(database)
     assert len(records) >= TRIALS // 2
-    assert len({cut_of_record(record) for record in records}) == len(records)
+    assert len({config_of_record(record) for record in records}) == len(records)
     (tmp_path / "operator.json").write_text(tvm.ir.save_json(func))
     subprocess.run([sys.executable, "-c", ELSEWHERE, str(tmp_path)], check=True)
     assert_right_and_fast(tvm.runtime.load_module(str(tmp_path / "tuned.so"))["main"], func)
@@ -136,7 +136,7 @@ def test_rules_alone_with_what_metaschedule_adds_by_itself(tmp_path):
     database = tune(func, tmp_path, space=space, cost_model="xgb")
     records = ran(database)
     assert len(records) >= TRIALS // 2
-    assert None not in {cut_of_record(record) for record in records}
+    assert None not in {config_of_record(record) for record in records}
     best = ms.tir_integration.compile_tir(database, func, tt.llvm_target())
     given = arguments(func)
     tvm.compile(best.mod, target=tt.llvm_target())["main"](*given)
@@ -155,18 +155,18 @@ def test_a_search_starts_from_its_seeds(tmp_path):
         set(range(64, 640, 16)) - set(space.options["columns"]),
         key=lambda columns: space.predicted(with_columns(space.start, columns)),
     )
-    seeds = {with_columns(cut, columns): SEEDED for cut in space.cuts(80) if cut.form == space.start.form}
+    seeds = {with_columns(config, columns): SEEDED for config in space.configs(80) if config.form == space.start.form}
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
     assert tt.seed_database(database, func, seeds.items()) == len(seeds)
     tune(func, tmp_path, database=database, max_trials_global=TRIALS, num_trials_per_iter=TRIALS)
-    tried = [cut_of_record(r) for r in database.get_all_tuning_records() if float(r.run_secs[0]) != SEEDED]
+    tried = [config_of_record(r) for r in database.get_all_tuning_records() if float(r.run_secs[0]) != SEEDED]
     assert len(tried) == TRIALS
-    near = {cut for cut in tried if cut.form == space.start.form and cut.choice("columns") == columns}
+    near = {config for config in tried if config.form == space.start.form and config.choice("columns") == columns}
     assert near - set(seeds)
 
 
-def with_columns(cut: Cut, columns: int) -> Cut:
-    return Cut.of(cut.op, cut.form, {**dict(cut.choices), "columns": columns})
+def with_columns(config: Config, columns: int) -> Config:
+    return Config.of(config.op, config.form, {**dict(config.choices), "columns": columns})
 
 
 def network() -> tvm.IRModule:
@@ -203,7 +203,7 @@ def test_tune_relax_and_compile_relax(tmp_path):
         runner=ms.runner.LocalRunner(timeout_sec=PATIENCE),
         seed=1,
     )
-    forms = {cut.op for record in ran(database) if (cut := cut_of_record(record)) is not None}
+    forms = {config.op for record in ran(database) if (config := config_of_record(record)) is not None}
     assert forms == {"conv", "gemm"}
     tuned = relax.VirtualMachine(ms.relax_integration.compile_relax(database, module, target, {}), tvm.cpu())
     plain = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
@@ -230,10 +230,10 @@ def test_tune_tir_on_a_simulated_accelerator(tmp_path):
         runner=tt.simulator_runner(),
         seed=1,
     )
-    cycles = {cut_of_record(record): float(record.run_secs[0]) for record in ran(database)}
+    cycles = {config_of_record(record): float(record.run_secs[0]) for record in ran(database)}
     workload = tt.GemmWorkload(m=96, k=160, n=200, dtype="int8", acc_dtype="int32")
     hardware = tt.Hardware.load("neartile")
     assert len(cycles) >= TRIALS // 2
-    for cut, found in cycles.items():
-        assert found == simulate(workload_program(workload, hardware, cut=cut)).cycles
+    for config, found in cycles.items():
+        assert found == simulate(workload_program(workload, hardware, config=config)).cycles
     assert min(cycles.values()) <= 1.05 * simulate(workload_program(workload, hardware)).cycles

@@ -132,7 +132,7 @@ def test_recurrent_layers(cell):
     order = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}[cell]
     r = Recurrence(cell=cell, steps=50, batch=2, hidden=128, order=order)
     values, hardware = numbers(r), native()
-    scheduled = schedule_recurrence(r, "layer", hardware.cpu, ahead=False)
+    scheduled = schedule_recurrence(r, "layer", hardware.cpu, prepacked=False)
     library = tvm.compile(tvm.IRModule({"layer": scheduled.main}), target=tt.llvm_target(hardware))
     results = {name: tvm.runtime.empty(shape, "float32") for name, shape in r.outputs.items()}
     library["layer"](*map(tvm.runtime.tensor, values.values()), *results.values())

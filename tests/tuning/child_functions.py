@@ -35,11 +35,11 @@ def do(deed: str) -> str:
 
 def build(message: tuple[object, str]) -> Build:
     job, folder = message
-    deed = str(job.cut.choice("building"))
+    deed = str(job.config.choice("building"))
     if deed != "good":
         do(deed)
     path = Path(folder) / "cut"
-    path.write_text(f"{job.cut.choice('running')} {job.cut.choice('percent')}")
+    path.write_text(f"{job.config.choice('running')} {job.config.choice('percent')}")
     return Build(str(path))
 
 

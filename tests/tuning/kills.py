@@ -119,7 +119,7 @@ def finish_tuning(url: str) -> None:
         for shape, past in _past(url).items():
             assert len(past) == TRIALS
             entry = db.match(shape, target=CPU).entry
-            assert (entry.workload, entry.cost) == (shape, min(past.values())) and past[entry.cut] == entry.cost
+            assert (entry.workload, entry.cost) == (shape, min(past.values())) and past[entry.config] == entry.cost
 
 
 def _past(url: str) -> dict:
@@ -145,6 +145,6 @@ def check_writers(url: str, writers: int, count: int) -> None:
         for writer in range(writers):
             for number in range(count):
                 entry = db.match(writers_shape(writer, number), target=PLAIN).entry
-                assert entry.cost == 10 + number and dict(entry.cut.choices) == {"tile_m": writer + 1}
+                assert entry.cost == 10 + number and dict(entry.config.choices) == {"tile_m": writer + 1}
         last = 1000 - (count - 1) // 5 * 5
         assert db.match(gemm(7, 7, 7), target=PLAIN).entry.cost == last

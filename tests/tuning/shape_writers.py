@@ -6,7 +6,7 @@ import time
 import zlib
 from collections.abc import Callable
 
-from shapes import CPU, PLAIN, cut, gemm
+from shapes import CPU, PLAIN, config, gemm
 
 from tvm_tiling.tuning import tuned
 from tvm_tiling.tuning.measuring.measurer import Measured
@@ -34,10 +34,10 @@ def add(tell: Tell, url: str, writer: int, count: int) -> None:
     with ShapeDatabase(url) as db:
         for number in range(count):
             if number % 5:
-                db.add(writers_shape(writer, number), cut(writer + 1), 10 + number, target=PLAIN)
+                db.add(writers_shape(writer, number), config(writer + 1), 10 + number, target=PLAIN)
             else:
-                shared = Entry(workload=gemm(7, 7, 7), cut=cut(writer + 1), cost=1000 - number)
-                own = Entry(workload=writers_shape(writer, number), cut=cut(writer + 1), cost=10 + number)
+                shared = Entry(workload=gemm(7, 7, 7), config=config(writer + 1), cost=1000 - number)
+                own = Entry(workload=writers_shape(writer, number), config=config(writer + 1), cost=10 + number)
                 db.add_many([own, shared], target=PLAIN)
             tell(number)
 
@@ -75,7 +75,7 @@ class Told:
     def measure(self, jobs):
         for job in jobs:
             time.sleep(0.002)
-            yield Measured(job=job, cost=1e-3 * (1 + zlib.crc32(str(job.cut).encode()) % 1009 / 300))
+            yield Measured(job=job, cost=1e-3 * (1 + zlib.crc32(str(job.config).encode()) % 1009 / 300))
 
     def close(self):
         pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
@@ -21,6 +21,6 @@ def conv(h: int, ci: int, co: int, **more) -> ConvWorkload:
     return ConvWorkload(**{**given, **more})
 
 
-def cut(tile: int = 16, op: str = "gemm") -> Cut:
-    """A cut that differs with `tile`."""
-    return Cut.of(op, "matrix", {"tile_m": tile})
+def config(tile: int = 16, op: str = "gemm") -> Config:
+    """A configuration that differs with `tile`."""
+    return Config.of(op, "matrix", {"tile_m": tile})

@@ -19,9 +19,9 @@ from level_machines import levels
 __all__ = ["cycles", "errors_of_held_out", "generated", "levels", "share_within"]
 
 
-def cycles(workload: Workload, cut, hardware) -> float | None:
+def cycles(workload: Workload, config, hardware) -> float | None:
     """Simulated cycles, None where the machine cannot."""
-    return next(SimulatorMeasurer().measure([Job(workload=workload, cut=cut, hardware=hardware)])).cost
+    return next(SimulatorMeasurer().measure([Job(workload=workload, config=config, hardware=hardware)])).cost
 
 
 def generated(hardware, op: str, count: int, seed: int = 0, limit: int = 12) -> ShapeDatabase:

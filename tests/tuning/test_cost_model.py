@@ -27,53 +27,53 @@ def spaces():
     return [neighbourhood(tt.GemmWorkload(m=m, k=k, n=n), CPU) for m, k, n in SHAPES]
 
 
-def machine(space, cut):
+def machine(space, config):
     """Costs of a machine where what the formulas do not know of is that deep blocks and wide tiles are bad."""
-    rows, vectors = cut.choice("microkernel")
-    depth = cut.choice("depth")
-    return space.predicted(cut) * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(depth)) * 3e-3 * space.workload.m
+    rows, vectors = config.choice("microkernel")
+    depth = config.choice("depth")
+    return space.predicted(config) * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(depth)) * 3e-3 * space.workload.m
 
 
 def measured(space, count):
     group = group_of(space.workload, CPU)
-    return [sample_of(space, cut, machine(space, cut), group) for cut in list(space.cuts(200))[::2][:count]]
+    return [sample_of(space, config, machine(space, config), group) for config in list(space.configs(200))[::2][:count]]
 
 
 def blocked(space):
-    return [cut for cut in space.cuts(200) if cut.form != "stream"]
+    return [config for config in space.configs(200) if config.form != "stream"]
 
 
-def test_what_was_learned_orders_cuts_of_a_shape_that_was_not_seen():
+def test_what_was_learned_orders_configs_of_a_shape_that_was_not_seen():
     *known, unseen = spaces()
     model = LearnedCosts()
     for space in known:
         model.residual.learn(measured(space, 60))
-    cuts = blocked(unseen)
-    costs = np.array([machine(unseen, cut) for cut in cuts])
-    formulas = np.array([unseen.predicted(cut) for cut in cuts])
-    learned = model.costs(unseen, cuts)
+    configs = blocked(unseen)
+    costs = np.array([machine(unseen, config) for config in configs])
+    formulas = np.array([unseen.predicted(config) for config in configs])
+    learned = model.costs(unseen, configs)
     assert pairwise_accuracy(learned, costs) > max(0.87, pairwise_accuracy(formulas, costs))
     assert peak_at(1, learned, costs) >= 0.95
-    assert model.rank(unseen, cuts)[0] == cuts[int(np.argmin(learned))]
+    assert model.rank(unseen, configs)[0] == configs[int(np.argmin(learned))]
 
 
 def test_too_few_measurements_leave_the_formulas_as_they_are():
     space = spaces()[0]
     model = LearnedCosts()
     model.residual.learn(measured(space, LEAST - 1))
-    cuts = blocked(space)
-    assert list(model.costs(space, cuts)) == [space.predicted(cut) for cut in cuts]
+    configs = blocked(space)
+    assert list(model.costs(space, configs)) == [space.predicted(config) for config in configs]
 
 
 def test_a_workloads_own_scale_teaches_nothing():
     space = spaces()[0]
     samples = measured(space, 60)
     scaled = [Sample(s.group, s.features, s.predicted, 1000 * s.cost) for s in samples]
-    cuts = [space.features(cut) for cut in blocked(space)[:30]]
+    configs = [space.features(config) for config in blocked(space)[:30]]
     one, other = Residual(), Residual()
     one.learn(samples)
     other.learn(scaled)
-    np.testing.assert_allclose(one.corrections(cuts), other.corrections(cuts), rtol=1e-4)
+    np.testing.assert_allclose(one.corrections(configs), other.corrections(configs), rtol=1e-4)
 
 
 def test_what_failed_or_makes_no_sense_is_not_learned():
@@ -96,8 +96,8 @@ def test_a_file_brings_the_same_model_back(tmp_path):
     model.residual.learn(measured(space, 60))
     model.residual.save(tmp_path / "model.json")
     again = LearnedCosts(Residual.load(tmp_path / "model.json"))
-    cuts = blocked(space)
-    np.testing.assert_allclose(again.costs(space, cuts), model.costs(space, cuts), rtol=1e-6)
+    configs = blocked(space)
+    np.testing.assert_allclose(again.costs(space, configs), model.costs(space, configs), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_pairs_that_do_not_count_are_left_out():
     assert math.isnan(pairwise_accuracy(costs, costs, among=np.zeros((3, 3), bool)))
 
 
-def test_a_cut_that_is_far_behind_everywhere_changes_little():
+def test_a_config_that_is_far_behind_everywhere_changes_little():
     """What is learned is an order: how far behind the last one is does not bend what is said of the others."""
     space = spaces()[0]
     samples = measured(space, 60)
@@ -153,25 +153,25 @@ def test_a_cut_that_is_far_behind_everywhere_changes_little():
         assert pairwise_accuracy(predicted * model.corrections(features), costs) > 0.95
 
 
-def schedules(space, func, cuts):
+def schedules(space, func, configs):
     made = []
-    for cut in cuts:
+    for config in configs:
         made.append(s_tir.Schedule(func))
-        sample(made[-1], space, picks=places(space, cut))
+        sample(made[-1], space, picks=places(space, config))
     return made
 
 
-def test_schedules_are_scored_by_their_cuts():
+def test_schedules_are_scored_by_their_configs():
     a, b, r = te.placeholder((384, 512)), te.placeholder((512, 640)), te.reduce_axis((0, 512))
     c = te.compute((384, 640), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r))
     func = te.create_prim_func([a, b, c])
     space = space_of(func, CPU)
-    cuts = blocked(space)[:40]
-    predicted = np.array([space.predicted(cut) for cut in cuts])
+    configs = blocked(space)[:40]
+    predicted = np.array([space.predicted(config) for config in configs])
     scores = ScheduleScores(CPU, LearnedCosts())
-    made = schedules(space, func, cuts)
+    made = schedules(space, func, configs)
     np.testing.assert_allclose(scores.scores(made), space.predicted(space.start) / predicted, rtol=1e-9)
-    costs = np.array([machine(space, cut) for cut in cuts])
+    costs = np.array([machine(space, config) for config in configs])
     before = pairwise_accuracy(predicted, costs)
     scores.learn(made, [*costs[:-1], None])
     assert pairwise_accuracy(-scores.scores(made), costs) > before

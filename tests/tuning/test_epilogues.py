@@ -88,7 +88,8 @@ def network():
 
 
 class Told:
-    """A measurer that says that of each operator the cut of rank `rank` is the quickest, and remembers its jobs."""
+    """A measurer that says that of each operator the configuration of rank `rank` is the quickest, and remembers its
+    jobs."""
 
     def __init__(self, rank: int = 1) -> None:
         self.rank, self.jobs = rank, list[Job]()
@@ -96,8 +97,8 @@ class Told:
     def measure(self, jobs):
         for job in jobs:
             self.jobs.append(job)
-            ranked = list(neighbourhood(job.workload, HARDWARE, ahead=job.ahead).cuts())
-            yield Measured(job=job, cost=1e-4 if job.cut == ranked[self.rank] else 1e-3)
+            ranked = list(neighbourhood(job.workload, HARDWARE, prepacked=job.prepacked).configs())
+            yield Measured(job=job, cost=1e-4 if job.config == ranked[self.rank] else 1e-3)
 
     def close(self):
         pass
@@ -111,19 +112,19 @@ def test_operators_are_measured_with_what_is_fused_behind_them():
     assert {job.epilogue for job in told.jobs} == {task.epilogue for task in tasks}
 
 
-def test_a_cut_is_kept_and_found_with_its_epilogue():
+def test_a_config_is_kept_and_found_with_its_epilogue():
     workload = tt.GemmWorkload(m=64, n=96, k=128)
     op = plain_operator(workload, "bias+relu")
     with tt.ShapeDatabase("sqlite://") as db:
         report = tune(op, database=db, trials=6, runner=Told(), progress=False)
-        best = list(neighbourhood(workload, HARDWARE).cuts())[1]
+        best = list(neighbourhood(workload, HARDWARE).configs())[1]
         assert report.best == best
         hit = db.match(workload, target=HARDWARE, epilogue="bias+relu")
-        assert (hit.step, hit.entry.cut, hit.entry.epilogue) == (1, best, "bias+relu")
+        assert (hit.step, hit.entry.config, hit.entry.epilogue) == (1, best, "bias+relu")
         assert db.match(workload, target=HARDWARE) is None
-        assert db.cut_for(workload, HARDWARE, epilogue="bias+relu") == best
-        assert db.cut_for(workload, HARDWARE, epilogue="bias") is None
-        scheduled = tt.tiling_schedule(op, cuts=db).mod["main"]
+        assert db.config_for(workload, HARDWARE, epilogue="bias+relu") == best
+        assert db.config_for(workload, HARDWARE, epilogue="bias") is None
+        scheduled = tt.tiling_schedule(op, configs=db).mod["main"]
         assert "from the database" in str(scheduled.attrs["tvm_tiling.decision"])
         again = tune(op, database=db, trials=6, runner=Told(), progress=False)
         assert (again.earlier, again.trials) == (6, 0)
@@ -131,13 +132,13 @@ def test_a_cut_is_kept_and_found_with_its_epilogue():
 
 def test_what_was_measured_without_an_epilogue_serves_where_nothing_else_does():
     workload = tt.GemmWorkload(m=64, n=96, k=128)
-    plain, behind = list(neighbourhood(workload, HARDWARE).cuts())[1:3]
+    plain, behind = list(neighbourhood(workload, HARDWARE).configs())[1:3]
     with tt.ShapeDatabase("sqlite://") as db:
         db.add(workload, plain, 1e-3, target=HARDWARE)
-        assert db.cut_for(workload, HARDWARE, epilogue="bias") == plain
+        assert db.config_for(workload, HARDWARE, epilogue="bias") == plain
         db.add(workload, behind, 2e-3, target=HARDWARE, epilogue="bias")
-        assert db.cut_for(workload, HARDWARE, epilogue="bias") == behind
-        assert db.cut_for(workload, HARDWARE) == db.cut_for(workload, HARDWARE, epilogue="other") == plain
+        assert db.config_for(workload, HARDWARE, epilogue="bias") == behind
+        assert db.config_for(workload, HARDWARE) == db.config_for(workload, HARDWARE, epilogue="other") == plain
 
 
 def test_an_operator_with_its_epilogue_is_tuned_on_this_machine():

@@ -32,7 +32,9 @@ class MadeUp:
             if reason:
                 yield Measured(job=job, reason=reason)
             else:
-                tiles = math.prod(job.cut.choice("microkernel")) if dict(job.cut.choices).get("microkernel") else 1
+                tiles = (
+                    math.prod(job.config.choice("microkernel")) if dict(job.config.choices).get("microkernel") else 1
+                )
                 cost = (self.size(job.workload) + self.fill) * 1e-10 * (1 + 1 / (1 + tiles))
                 yield Measured(job=job, cost=cost, energy_pj=float(job.workload.macs))
 
@@ -53,13 +55,13 @@ def generate(db, measurer, shapes=(SHAPE,), **settings):
     return db.generate(target=CPU, shapes=shapes, measurer=measurer, **{"threshold": None, **settings})
 
 
-def test_the_cheapest_measured_cut_is_kept_with_its_cost(db):
+def test_the_cheapest_measured_config_is_kept_with_its_cost(db):
     measurer = MadeUp()
     generate(db, measurer, limit=0, candidates=6)
-    assert len({job.cut for job in measurer.asked}) == 6 and all(job.workload == SHAPE for job in measurer.asked)
-    costs = {measured.job.cut: measured.cost for measured in MadeUp().measure(measurer.asked)}
+    assert len({job.config for job in measurer.asked}) == 6 and all(job.workload == SHAPE for job in measurer.asked)
+    costs = {measured.job.config: measured.cost for measured in MadeUp().measure(measurer.asked)}
     found = db.match(SHAPE, target=CPU).entry
-    assert found.cost == min(costs.values()) == costs[found.cut] and found.kind == "initial"
+    assert found.cost == min(costs.values()) == costs[found.config] and found.kind == "initial"
     assert found.energy_pj == SHAPE.macs
 
 
@@ -72,13 +74,13 @@ def test_a_proportional_cost_reaches_the_smallest_shapes(db):
     assert hit.step == 4 and hit.estimate == pytest.approx(7 * 11 * 13 * 1e-10, rel=0.5)
 
 
-def test_boundary_shapes_keep_the_initial_cut_and_their_own_costs(db):
+def test_boundary_shapes_keep_the_initial_config_and_their_own_costs(db):
     generate(db, MadeUp(fill=10_000.0), limit=40, candidates=2)
     initial = db.match(SHAPE, target=CPU).entry
     entries = [entry for _, entry in db.entries(kind="boundary")]
     assert entries
     for entry in entries:
-        assert entry.cut == initial.cut and entry.energy_pj == entry.workload.macs
+        assert entry.config == initial.config and entry.energy_pj == entry.workload.macs
         assert initial.cost / entry.cost == pytest.approx(SHAPE.macs / entry.workload.macs, rel=0.05)
         assert entry.workload.macs > 10_000 / 0.06  # smaller ones are far from proportional
 
@@ -124,7 +126,7 @@ def test_the_threshold_is_beside_the_roofline(db):
 def _first_job():
     from tvm_tiling.tuning.measuring.measurer import Job
 
-    return Job(workload=SHAPE, cut=neighbourhood(SHAPE, CPU).start, hardware=CPU)
+    return Job(workload=SHAPE, config=neighbourhood(SHAPE, CPU).start, hardware=CPU)
 
 
 def test_settings_reach_the_reduction(db):
@@ -184,7 +186,7 @@ def test_what_is_ended_goes_on_where_it_was(db):
         except KeyboardInterrupt:
             assert db.check().ok
         finally:
-            asked += [(job.workload, job.cut) for job in measurer.asked]
+            asked += [(job.workload, job.config) for job in measurer.asked]
     else:
         pytest.fail("it does not get on")
     assert {str(entry) for _, entry in db.entries()} == expected
@@ -204,18 +206,18 @@ def test_other_settings_are_another_generation(db):
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
-def test_candidates_begin_with_the_decisions_own_cut():
+def test_candidates_begin_with_the_decisions_own_config():
     found = candidates(SHAPE, CPU, limit=5)
     space = neighbourhood(SHAPE, CPU)
-    assert found.cuts[0] == space.start and len(set(found.cuts)) == 5
+    assert found.configs[0] == space.start and len(set(found.configs)) == 5
     assert list(found.refused) == list(LIMITS)
 
 
 def test_a_limit_refuses_by_its_name():
-    refused = {"no columns of 16": lambda cut, workload, hardware: "16" not in str(cut)}
+    refused = {"no columns of 16": lambda config, workload, hardware: "16" not in str(config)}
     found = candidates(SHAPE, CPU, limit=1000, limits=refused)
-    assert found.refused["no columns of 16"] > 0 and all("16" not in str(cut) for cut in found.cuts[1:])
-    assert refused_by(found.cuts[1], SHAPE, CPU, refused) is None
+    assert found.refused["no columns of 16"] > 0 and all("16" not in str(config) for config in found.configs[1:])
+    assert refused_by(found.configs[1], SHAPE, CPU, refused) is None
 
 
 # ---- random shapes ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Searches led by what was measured before: better cuts after 16 trials than the formulas' order finds, on average."""
+"""Searches led by what was measured before: better configurations after 16 trials than the formulas' order finds, on
+average."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ TRIALS = 16
 
 def cost(job: Job) -> float:
     """Costs of a machine where what the formulas do not know of is that deep blocks and wide tiles are bad."""
-    predicted = SPACES[job.workload].predicted(job.cut)
-    if job.cut.form == "stream":
+    predicted = SPACES[job.workload].predicted(job.config)
+    if job.config.form == "stream":
         return 3 * predicted
-    rows, vectors = job.cut.choice("microkernel")
-    return predicted * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(job.cut.choice("depth")))
+    rows, vectors = job.config.choice("microkernel")
+    return predicted * (1.0 + 0.2 * vectors / rows + 0.1 * math.log2(job.config.choice("depth")))
 
 
 class Machine:
@@ -46,8 +47,8 @@ class Machine:
 
 
 def measured(workload, count=40):
-    cuts = list(SPACES[workload].cuts(4 * count))[::4]
-    jobs = [Job(workload=workload, cut=cut, hardware=CPU) for cut in cuts]
+    configs = list(SPACES[workload].configs(4 * count))[::4]
+    jobs = [Job(workload=workload, config=config, hardware=CPU) for config in configs]
     return [Measured(job=job, cost=cost(job)) for job in jobs]
 
 
@@ -64,9 +65,9 @@ def database(tmp_path):
 
 
 def least(workload, **options):
-    """The cost of the best cut that 16 trials find, beside the least of all."""
+    """The cost of the best configuration that 16 trials find, beside the least of all."""
     report = tune(workload, CPU, trials=TRIALS, runner=Machine(), progress=False, seeded=False, **options)
-    best = min(cost(Job(workload=workload, cut=cut, hardware=CPU)) for cut in SPACES[workload].cuts(200))
+    best = min(cost(Job(workload=workload, config=config, hardware=CPU)) for config in SPACES[workload].configs(200))
     return report.cost_after / best
 
 
@@ -75,8 +76,8 @@ def test_past_trials_are_the_newest_of_this_machine_that_did_not_fail(database):
     assert len(every) == 40 * len(KNOWN)
     newest = past_trials(database, CPU, 7)
     assert newest == every[:7]
-    assert [(p.workload, p.cut, p.cost, p.ahead, p.epilogue) for p in newest] == [
-        (KNOWN[-1], found.job.cut, found.cost, False, "") for found in reversed(measured(KNOWN[-1])[-7:])
+    assert [(p.workload, p.config, p.cost, p.prepacked, p.epilogue) for p in newest] == [
+        (KNOWN[-1], found.job.config, found.cost, False, "") for found in reversed(measured(KNOWN[-1])[-7:])
     ]
     assert past_trials(database, tt.Hardware.load("vta"), 1000) == []
 
@@ -89,13 +90,13 @@ def test_what_is_remembered_is_what_was_learned(database):
     assert sorted(remembered.residual.samples, key=str) == sorted(learned.residual.samples, key=str)
 
 
-def test_cuts_that_are_not_possible_any_more_are_not_remembered(database):
+def test_configs_that_are_not_possible_any_more_are_not_remembered(database):
     model = LearnedCosts()
     model.remember(past_trials(database, CPU, 5), tt.Hardware.load("vta"))
     assert model.residual.samples == []
 
 
-def test_what_other_shapes_taught_finds_better_cuts_in_few_trials(database):
+def test_what_other_shapes_taught_finds_better_configs_in_few_trials(database):
     formulas = [least(workload, cost_model=Formulas()) for workload in UNSEEN]
     taught = [least(workload, database=database) for workload in UNSEEN]
     assert np.mean(taught) < np.mean(formulas) - 0.01

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.tuning.measuring.local import LocalBench, LocalMeasurer
 from tvm_tiling.tuning.measuring.measurer import Job
 from tvm_tiling.tuning.measuring.operands import Operands
@@ -18,8 +18,8 @@ HARDWARE = tt.Hardware.detect()
 
 
 def job(percent: int = 100, running: str = "good", building: str = "good") -> Job:
-    cut = Cut.of("gemm", "normal", {"percent": percent, "running": running, "building": building})
-    return Job(workload=tt.GemmWorkload(m=8, n=8, k=8), cut=cut, hardware=HARDWARE)
+    config = Config.of("gemm", "normal", {"percent": percent, "running": running, "building": building})
+    return Job(workload=tt.GemmWorkload(m=8, n=8, k=8), config=config, hardware=HARDWARE)
 
 
 @pytest.fixture

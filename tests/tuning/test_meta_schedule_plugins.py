@@ -13,12 +13,12 @@ from tvm import s_tir, te, tirx, topi
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.neighbourhood import FORM
 from tvm_tiling.tuning.metaschedule.annotation import PICK, SPACE, picked, plain, root_annotations
-from tvm_tiling.tuning.metaschedule.lower_configs import lower_cuts
-from tvm_tiling.tuning.metaschedule.mutators import MutateCut
+from tvm_tiling.tuning.metaschedule.lower_configs import lower_configs
+from tvm_tiling.tuning.metaschedule.mutators import MutateConfig
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
-from tvm_tiling.tuning.metaschedule.postprocs import VerifyCut
+from tvm_tiling.tuning.metaschedule.postprocs import VerifyConfig
 from tvm_tiling.tuning.metaschedule.rules import TilingRule, likelihoods, sample
-from tvm_tiling.tuning.metaschedule.seeds import places, seed_database, with_cuts
+from tvm_tiling.tuning.metaschedule.seeds import places, seed_database, with_configs
 
 CPU = tt.Hardware.detect()
 
@@ -47,7 +47,7 @@ def sampled(func, seed):
     return made
 
 
-def cut_in(schedule):
+def config_in(schedule):
     return picked(root_annotations(schedule.mod["main"]))
 
 
@@ -64,21 +64,21 @@ def outputs(module, func, seed=0):
 def test_every_sampled_schedule_computes_the_operator_where_tvm_builds_it(make):
     func = make()
     expected = outputs(tvm.compile(func, target=tt.llvm_target()), func)
-    cuts = set()
+    configs = set()
     for seed in range(1, 7):
         schedule = sampled(func, seed)
-        cuts.add(cut_in(schedule)[0])
+        configs.add(config_in(schedule)[0])
         found = outputs(tvm.compile(schedule.mod, target=tt.llvm_target()), func)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    assert len(cuts) > 1
+    assert len(configs) > 1
 
 
-def test_a_replayed_trace_is_the_same_cut():
+def test_a_replayed_trace_is_the_same_config():
     schedule = sampled(layer(), 3)
     written = json.dumps(_numbers(schedule.trace.as_json()))
     again = s_tir.Schedule(layer())
     s_tir.schedule.Trace.apply_json_to_schedule(json.loads(written), again)
-    assert cut_in(again) == cut_in(schedule)
+    assert config_in(again) == config_in(schedule)
     tvm.ir.assert_structural_equal(again.mod, schedule.mod)
 
 
@@ -92,7 +92,7 @@ def test_the_first_value_of_every_choice_is_the_decision():
     space = space_of(layer(), CPU)
     schedule = s_tir.Schedule(layer())
     sample(schedule, space, picks={})
-    assert cut_in(schedule)[0] == space.start
+    assert config_in(schedule)[0] == space.start
 
 
 def test_values_predicted_to_be_slow_are_sampled_rarely():
@@ -108,8 +108,8 @@ def test_operators_that_no_rule_serves_are_left_alone():
     schedule = s_tir.Schedule(softmax())
     block = schedule.get_child_blocks(schedule.get_sblock("root"))[0]
     (made,) = TilingRule(CPU).apply(schedule, block)
-    assert cut_in(made) is None
-    assert lower_cuts(made.mod).same_as(made.mod)
+    assert config_in(made) is None
+    assert lower_configs(made.mod).same_as(made.mod)
 
 
 def test_the_rule_samples_once_for_all_blocks():
@@ -125,7 +125,7 @@ def test_lowered_functions_keep_their_names_and_attributes():
     module = tvm.IRModule({"fused_layer": func})
     schedule = s_tir.Schedule(module)
     sample(schedule, space_of(func, CPU), "fused_layer", picks={})
-    lowered = lower_cuts(schedule.mod)["fused_layer"]
+    lowered = lower_configs(schedule.mod)["fused_layer"]
     assert str(lowered.attrs["global_symbol"]) == "fused_layer"
     assert SPACE not in root_annotations(lowered)
 
@@ -161,7 +161,7 @@ def test_damaged_annotations_are_refused_in_one_sentence(damage):
 
 def test_a_move_changes_one_choice():
     func = layer(384, 512, 512)
-    schedule, mutate = sampled(func, 5), MutateCut(1)
+    schedule, mutate = sampled(func, 5), MutateConfig(1)
     before = _places(schedule)
     for _ in range(12):
         moved = s_tir.Schedule(func)
@@ -176,7 +176,7 @@ def _places(schedule):
 
 
 def test_a_trace_without_choices_has_no_move():
-    assert MutateCut().apply(s_tir.Schedule(softmax()).trace) is None
+    assert MutateConfig().apply(s_tir.Schedule(softmax()).trace) is None
 
 
 def test_impossible_choices_are_refused_before_they_are_built():
@@ -185,14 +185,14 @@ def test_impossible_choices_are_refused_before_they_are_built():
     refused = 0
     for seed in range(1, 40):
         schedule = sampled(func, seed)
-        possible = space.cut(cut_in(schedule)[1]) is not None
+        possible = space.config(config_in(schedule)[1]) is not None
         refused += not possible
-        assert VerifyCut(CPU).apply(schedule) == possible
-    assert VerifyCut(CPU).apply(s_tir.Schedule(softmax()))
+        assert VerifyConfig(CPU).apply(schedule) == possible
+    assert VerifyConfig(CPU).apply(s_tir.Schedule(softmax()))
     assert refused < 39
 
 
-def test_samples_of_one_cut_are_one_module():
+def test_samples_of_one_config_are_one_module():
     """Choices that the sampled form does not have tell them apart until the check."""
     func = convolution(28, 64, 96)
     space = space_of(func, CPU)
@@ -204,45 +204,45 @@ def test_samples_of_one_cut_are_one_module():
         made.append(s_tir.Schedule(func))
         sample(made[-1], space, picks={foreign: place})
     assert not tvm_ffi.structural_equal(made[0].mod, made[1].mod)
-    assert all(VerifyCut(CPU).apply(schedule) for schedule in made)
+    assert all(VerifyConfig(CPU).apply(schedule) for schedule in made)
     assert tvm_ffi.structural_equal(made[0].mod, made[1].mod)
-    assert cut_in(made[1])[0] == space.start
+    assert config_in(made[1])[0] == space.start
 
 
-def test_seeds_are_records_that_replay_to_their_cuts():
+def test_seeds_are_records_that_replay_to_their_configs():
     from tvm.s_tir import meta_schedule as ms
 
     func = layer(384, 512, 512)
     space = space_of(func, CPU)
-    seeds = [(cut, 1e-3 * (place + 1)) for place, cut in enumerate(space.cuts(5))]
+    seeds = [(config, 1e-3 * (place + 1)) for place, config in enumerate(space.configs(5))]
     database = ms.database.MemoryDatabase()
     assert seed_database(database, func, seeds) == 5
     found = {}
     for record in database.get_all_tuning_records():
         schedule = s_tir.Schedule(record.workload.mod)
         record.trace.apply_to_schedule(schedule, False)
-        found[cut_in(schedule)[0]] = float(record.run_secs[0])
+        found[config_in(schedule)[0]] = float(record.run_secs[0])
     assert found == dict(seeds)
     best = ms.tir_integration.compile_tir(database, func, tt.llvm_target())
-    assert cut_in(best)[0] == seeds[0][0]
+    assert config_in(best)[0] == seeds[0][0]
     with pytest.raises(tt.DatabaseError, match="cost = None, accepted: measured seconds"):
         seed_database(database, func, [(seeds[0][0], None)])
 
 
-def test_cuts_from_elsewhere_become_options():
+def test_configs_from_elsewhere_become_options():
     space = space_of(layer(384, 512, 512), CPU)
-    other = next(iter(space.cuts()))
+    other = next(iter(space.configs()))
     odd = _changed(other, depth=77)
-    wider = with_cuts(space, [odd])
+    wider = with_configs(space, [odd])
     assert wider.options["depth"][places(wider, odd)["depth"]] == 77
     assert wider.options[FORM] == space.options[FORM]
 
 
-def _changed(cut, **choices):
-    return type(cut).of(cut.op, cut.form, {**dict(cut.choices), **choices})
+def _changed(config, **choices):
+    return type(config).of(config.op, config.form, {**dict(config.choices), **choices})
 
 
-def test_functions_without_a_cut_cost_a_look():
+def test_functions_without_a_config_cost_a_look():
     module = tvm.IRModule({"main": layer()})
-    assert lower_cuts(module).same_as(module)
+    assert lower_configs(module).same_as(module)
     assert isinstance(module["main"], tirx.PrimFunc)

@@ -29,9 +29,9 @@ def product(m=64, k=96, n=80):
     return te.create_prim_func([a, b, c])
 
 
-def annotated(func, space, cut):
+def annotated(func, space, config):
     schedule = s_tir.Schedule(func)
-    sample(schedule, space, picks=places(space, cut))
+    sample(schedule, space, picks=places(space, config))
     return schedule.mod
 
 
@@ -47,12 +47,14 @@ def ran(path):
     return future.result()
 
 
-def test_a_candidates_seconds_are_the_cycles_of_its_cut():
+def test_a_candidates_seconds_are_the_cycles_of_its_config():
     func = product()
     space = space_of(func, VTA)
-    cuts = list(space.cuts(3))
-    for cut, made in zip(cuts, built(*(annotated(func, space, cut) for cut in cuts)), strict=True):
-        program = workload_program(tt.GemmWorkload(m=64, k=96, n=80, dtype="int8", acc_dtype="int32"), VTA, cut=cut)
+    configs = list(space.configs(3))
+    for config, made in zip(configs, built(*(annotated(func, space, config) for config in configs)), strict=True):
+        program = workload_program(
+            tt.GemmWorkload(m=64, k=96, n=80, dtype="int8", acc_dtype="int32"), VTA, config=config
+        )
         assert [float(seconds) for seconds in ran(made.artifact_path).run_secs] == [simulate(program).cycles]
 
 
@@ -75,7 +77,7 @@ def test_what_is_no_program_is_a_failed_trial_with_its_reason(tmp_path):
 
 
 @pytest.mark.skipif(cc.get_cc() is None, reason="MetaSchedule's own export is linked by a C compiler when it is loaded")
-def test_the_local_builders_function_writes_the_nest_of_a_cut():
+def test_the_local_builders_function_writes_the_nest_of_a_config():
     a, b, r = te.placeholder((31, 48)), te.placeholder((48, 50)), te.reduce_axis((0, 48))
     func = te.create_prim_func([a, b, te.compute((31, 50), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r))])
     space = space_of(func, tt.Hardware.detect())

@@ -33,7 +33,7 @@ SPACE = neighbourhood(WORKLOAD, HARDWARE)
 
 
 def jobs(count: int) -> list[Job]:
-    return [Job(workload=WORKLOAD, cut=cut, hardware=HARDWARE) for cut in SPACE.cuts(count)]
+    return [Job(workload=WORKLOAD, config=config, hardware=HARDWARE) for config in SPACE.configs(count)]
 
 
 # ---- what passes between them ----------------------------------------------------------------------------------------
@@ -64,17 +64,17 @@ def test_an_error_that_ends_a_session_is_told_and_the_next_is_served(monkeypatch
     def fail(_number):
         raise RuntimeError("what was sent is no message")
 
-    served = worker.Worker(("127.0.0.1", 1), "key")
+    supported = worker.Worker(("127.0.0.1", 1), "key")
     sessions = [socket.socketpair() for _ in range(2)]
     waiting = [ours for ours, _ in sessions]
     monkeypatch.setattr(worker._ffi_api, "ServerLoop", fail)
-    monkeypatch.setattr(served, "_accepted", lambda _: waiting.pop())
+    monkeypatch.setattr(supported, "_accepted", lambda _: waiting.pop())
     for _ in sessions:
-        served._serve_one(None)
+        supported._serve_one(None)
     assert [record.getMessage() for record in caplog.records] == [
         "a session ended with an error: RuntimeError: what was sent is no message"
     ] * len(sessions)
-    served.end()
+    supported.end()
 
 
 def test_a_worker_says_which_machine_it_is_not():
@@ -141,7 +141,7 @@ def test_a_worker_killed_in_mid_run_costs_no_other_job():
             assert {measured.job for measured in found} == set(wanted)
             assert [measured.reason for measured in found if measured.reason] == []
             for measured in found:
-                assert measured.cost == pytest.approx(SPACE.predicted(measured.job.cut), rel=1e-6)
+                assert measured.cost == pytest.approx(SPACE.predicted(measured.job.config), rel=1e-6)
             assert sum(measurer.live()) == 2
         finally:
             measurer.close()
@@ -168,7 +168,7 @@ def test_a_worker_that_does_not_answer_is_not_waited_for():
         vta = tt.Hardware.load("vta")
         workload = tt.GemmWorkload(m=64, n=64, k=64, dtype="int8")
         try:
-            job = Job(workload=workload, cut=SPACE.start, hardware=vta)
+            job = Job(workload=workload, config=SPACE.start, hardware=vta)
             while sum(measurer.live()) < 4:
                 time.sleep(0.01)
             (measured,) = measurer.measure([job])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.search import Search, SearchRules
 
@@ -13,34 +13,34 @@ HARDWARE = tt.Hardware.load("vta")
 WORKLOAD = tt.GemmWorkload(m=8, n=8, k=8)
 
 
-def cut(number: int) -> Cut:
-    return Cut.of("gemm", "normal", {"number": number})
+def config(number: int) -> Config:
+    return Config.of("gemm", "normal", {"number": number})
 
 
 class Space:
-    """Cuts 0, 1, ...: the first is the decision's. Predictions grow by 1 percent from one to the next."""
+    """Configurations 0, 1, ...: the first is the decision's. Predictions grow by 1 percent from one to the next."""
 
     def __init__(self, size: int = 200) -> None:
-        self.size, self.start = size, cut(0)
+        self.size, self.start = size, config(0)
 
-    def cuts(self, limit=None):
-        return [cut(number) for number in range(self.size)][:limit]
+    def configs(self, limit=None):
+        return [config(number) for number in range(self.size)][:limit]
 
-    def predicted(self, cut: Cut) -> float:
-        return 1.01 ** int(cut.choice("number"))
+    def predicted(self, config: Config) -> float:
+        return 1.01 ** int(config.choice("number"))
 
 
-def measured(found: Cut, cost: float | None) -> Measured:
-    job = Job(workload=WORKLOAD, cut=found, hardware=HARDWARE)
+def measured(found: Config, cost: float | None) -> Measured:
+    job = Job(workload=WORKLOAD, config=found, hardware=HARDWARE)
     return Measured(job=job, cost=cost, reason=None if cost is not None else "it failed")
 
 
 def run(search: Search, truth, at_once: int = 4) -> list[int]:
-    """The numbers of the cuts in the order of their proposal, until the search is at its end."""
+    """The numbers of the configurations in the order of their proposal, until the search is at its end."""
     found: list[int] = []
     while proposed := search.propose(at_once):
-        found += [int(cut.choice("number")) for cut in proposed]
-        search.learn([measured(cut, truth(int(cut.choice("number")))) for cut in proposed])
+        found += [int(config.choice("number")) for config in proposed]
+        search.learn([measured(config, truth(int(config.choice("number")))) for config in proposed])
     return found
 
 
@@ -49,8 +49,8 @@ def noisy(number: int) -> float:
     return 1.0 + ((number * 37 + 60) % 101) / 100 * 2
 
 
-def test_the_start_and_the_seeds_come_first_and_every_cut_once():
-    search = Search(Space(), [cut(150), cut(7), cut(7)], SearchRules(trials=60, patience=100))
+def test_the_start_and_the_seeds_come_first_and_every_config_once():
+    search = Search(Space(), [config(150), config(7), config(7)], SearchRules(trials=60, patience=100))
     found = run(search, noisy)
     assert found[:3] == [0, 150, 7]
     assert len(found) == len(set(found)) == 60
@@ -65,14 +65,14 @@ def test_some_proposals_are_not_the_first_by_prediction():
 
 
 def test_seeds_outside_of_the_space_are_measured_too():
-    assert run(Search(Space(3), [cut(500)], SearchRules()), noisy) == [0, 500, 1, 2]
+    assert run(Search(Space(3), [config(500)], SearchRules()), noisy) == [0, 500, 1, 2]
 
 
 def test_the_best_is_the_cheapest_and_failures_are_none():
     search = Search(Space(5), [], SearchRules(explore=0.0))
     run(search, {0: 1.0, 1: None, 2: 0.7, 3: 0.9, 4: None}.get)
-    assert (search.best, search.cost, search.done) == (cut(2), 0.7, 5)
-    assert search.stopped == "every cut was measured"
+    assert (search.best, search.cost, search.done) == (config(2), 0.7, 5)
+    assert search.stopped == "every configuration was measured"
 
 
 def test_it_ends_near_the_least_cost_there_is():
@@ -93,7 +93,7 @@ def test_it_ends_where_predictions_and_their_error_leave_nothing():
     search = Search(Space(), [], SearchRules(trials=150, patience=100, explore=0.0))
     found = run(search, lambda number: 1.01**number * (1 + (number % 3 - 1) / 200), at_once=1)
     assert 8 <= len(found) <= 12
-    assert search.stopped.startswith("no cut is left that could gain 1%")
+    assert search.stopped.startswith("no configuration left could gain 1%")
 
 
 def test_it_goes_on_where_predictions_are_off():
@@ -102,8 +102,8 @@ def test_it_goes_on_where_predictions_are_off():
 
 
 def test_what_earlier_sessions_measured_counts_and_is_not_measured_again():
-    past = {cut(number): noisy(number) if number % 2 else None for number in range(30)}
-    search = Search(Space(), [cut(3)], SearchRules(trials=40, patience=100), past=past)
+    past = {config(number): noisy(number) if number % 2 else None for number in range(30)}
+    search = Search(Space(), [config(3)], SearchRules(trials=40, patience=100), past=past)
     assert search.cost == min(noisy(number) for number in range(1, 30, 2))
     found = run(search, noisy)
     assert len(found) == 10
@@ -115,8 +115,8 @@ def test_a_model_that_learns_leads_the_search():
         def __init__(self) -> None:
             self.seen = 0
 
-        def rank(self, space, cuts):
-            return sorted(cuts, key=lambda cut: noisy(int(cut.choice("number"))))
+        def rank(self, space, configs):
+            return sorted(configs, key=lambda config: noisy(int(config.choice("number"))))
 
         def update(self, space, measured):
             self.seen += len(measured)

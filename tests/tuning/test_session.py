@@ -30,16 +30,16 @@ class Told:
             if self.until is not None and len(self.jobs) >= self.until:
                 raise KeyboardInterrupt
             self.jobs.append(job)
-            cost = self.cost(job.cut)
+            cost = self.cost(job.config)
             yield Measured(job=job, cost=cost, reason="ValueError: no" if cost is None else None, seconds_spent=0.1)
 
     def close(self) -> None:
         raise AssertionError("whoever made it closes it")
 
 
-def by_text(cut) -> float | None:
+def by_text(config) -> float | None:
     """Costs that no prediction tells, the same in every run; one in nine fails."""
-    number = zlib.crc32(str(cut).encode())
+    number = zlib.crc32(str(config).encode())
     return None if number % 9 == 0 else 1e-3 * (1 + number % 1009 / 300)
 
 
@@ -49,18 +49,18 @@ def database(tmp_path):
         yield opened
 
 
-def test_the_best_cut_is_reported_and_serves_from_then_on(database):
+def test_the_best_config_is_reported_and_serves_from_then_on(database):
     told = Told(by_text)
     report = tune(WORKLOAD, database=database, trials=40, runner=told, progress=False)
-    costs = {job.cut: by_text(job.cut) for job in told.jobs}
-    best = min((cost, str(cut)) for cut, cost in costs.items() if cost is not None)
+    costs = {job.config: by_text(job.config) for job in told.jobs}
+    best = min((cost, str(config)) for config, cost in costs.items() if cost is not None)
     assert (report.cost_after, str(report.best)) == (pytest.approx(best[0]), best[1])
-    assert told.jobs[0].cut == neighbourhood(WORKLOAD, HARDWARE).start
-    assert report.cost_before == by_text(told.jobs[0].cut)
+    assert told.jobs[0].config == neighbourhood(WORKLOAD, HARDWARE).start
+    assert report.cost_before == by_text(told.jobs[0].config)
     assert report.trials == len(told.jobs) == len(costs) <= 40
     assert dict(report.failures).get("ValueError: no", 0) == sum(cost is None for cost in costs.values())
     hit = database.match(WORKLOAD, target=HARDWARE)
-    assert (hit.step, hit.entry.cut, hit.entry.cost) == (1, report.best, report.cost_after)
+    assert (hit.step, hit.entry.config, hit.entry.cost) == (1, report.best, report.cost_after)
     assert f"speedup {report.gain:.2f}" in str(report)
     assert report.to_dict()["best"] == report.best.to_dict()
 
@@ -69,15 +69,15 @@ def test_ctrl_c_keeps_everything_and_the_next_session_goes_on(database):
     first, second = Told(by_text, until=11), Told(by_text)
     report = tune(WORKLOAD, database=database, trials=24, runner=first, progress=False)
     assert (report.stopped, report.trials) == ("interrupted", 11)
-    assert database.match(WORKLOAD, target=HARDWARE).entry.cut == report.best
+    assert database.match(WORKLOAD, target=HARDWARE).entry.config == report.best
     again = tune(WORKLOAD, database=database, trials=24, runner=second, progress=False)
     assert (again.earlier, again.trials) == (11, 13)
-    start = first.jobs[0].cut
+    start = first.jobs[0].config
     known = list(dict.fromkeys([report.best, start]))  # measured again, for the new ones to be compared with
-    assert [job.cut for job in second.jobs[: len(known)]] == known
-    new = {job.cut for job in second.jobs[len(known) :]}
+    assert [job.config for job in second.jobs[: len(known)]] == known
+    new = {job.config for job in second.jobs[len(known) :]}
     assert len(new) == 13
-    assert not new & {job.cut for job in first.jobs}
+    assert not new & {job.config for job in first.jobs}
     third = Told(by_text)
     assert tune(WORKLOAD, database=database, trials=24, runner=third, progress=False).stopped == "24 trials done"
     assert third.jobs == []
@@ -90,17 +90,17 @@ def test_a_session_that_is_not_to_resume_starts_anew(database):
     assert (report.earlier, report.trials, len(told.jobs)) == (0, 5, 5)
 
 
-def test_cuts_of_matched_and_near_entries_are_measured_first(database):
+def test_configs_of_matched_and_near_entries_are_measured_first(database):
     space = neighbourhood(WORKLOAD, HARDWARE)
-    matched, near = list(space.cuts(30))[-2:]
+    matched, near = list(space.configs(30))[-2:]
     database.add(tt.GemmWorkload(m=128, n=256, k=512), matched, 1e-3, target=HARDWARE)
     database.add(tt.GemmWorkload(m=250, n=500, k=500), near, 1e-3, target=HARDWARE)
     told = Told(by_text)
     tune(WORKLOAD, database=database, trials=3, runner=told, progress=False)
-    assert [job.cut for job in told.jobs] == [space.start, matched, near]
+    assert [job.config for job in told.jobs] == [space.start, matched, near]
     told = Told(by_text)
     tune(WORKLOAD, database=database, trials=3, runner=told, progress=False, resume=False, seeded=False)
-    assert matched not in [job.cut for job in told.jobs]
+    assert matched not in [job.config for job in told.jobs]
 
 
 def test_progress_is_told_of_every_trial(database):
@@ -109,11 +109,11 @@ def test_progress_is_told_of_every_trial(database):
     assert [progress.done for progress in seen] == list(range(1, 13))
     bests = [progress.best for progress in seen]
     assert bests == sorted(bests, reverse=True)
-    assert seen[-1].best == min(cost for job in told.jobs if (cost := by_text(job.cut)) is not None)
+    assert seen[-1].best == min(cost for job in told.jobs if (cost := by_text(job.config)) is not None)
 
 
 def test_an_operator_that_cannot_be_measured_at_all_is_reported(database):
-    report = tune(WORKLOAD, database=database, trials=6, runner=Told(lambda cut: None), progress=False)
+    report = tune(WORKLOAD, database=database, trials=6, runner=Told(lambda config: None), progress=False)
     assert (report.best, report.cost_before, report.cost_after, report.gain) == (None, None, None, None)
     assert report.failures == (("ValueError: no", 6),)
     assert "not measured" in str(report)

@@ -51,12 +51,12 @@ def test_a_pointwise_convolution_is_generated_matched_and_scheduled_as_its_produ
         assert report.initial == 1 and report.failed == ()
         hit = db.match(shape, target=VTA)
         assert hit.step == 1 and hit.entry.workload == GemmWorkload(m=196, n=64, k=64, dtype="int8")
-        assert hit.entry.cost == cycles(shape, hit.entry.cut, VTA)
+        assert hit.entry.cost == cycles(shape, hit.entry.config, VTA)
         hit = db.match(larger, target=VTA)
         assert hit.step == 3 and hit.longer == ("n", "m")
-        cut = db.cut_for(larger, VTA)
-        assert cut == hit.entry.cut
-        scheduled = tiling_schedule(plain_operator(larger), target=VTA, cuts=db).mod["main"]
+        config = db.config_for(larger, VTA)
+        assert config == hit.entry.config
+        scheduled = tiling_schedule(plain_operator(larger), target=VTA, configs=db).mod["main"]
         assert "database" in str(scheduled.attrs["tvm_tiling.decision"]).lower()
         assert [entry.workload for entry in db.nearest(larger, target=VTA, limit=1)] == [hit.entry.workload]
 
@@ -66,5 +66,5 @@ def test_a_product_measured_elsewhere_serves_the_convolution():
     with ShapeDatabase("sqlite://") as known, ShapeDatabase("sqlite://") as db:
         known.generate(target=VTA, shapes=[shape], limit=0, candidates=1, threshold=None)
         entry = known.match(shape, target=VTA).entry
-        db.add(shape, entry.cut, entry.cost, target=VTA)
+        db.add(shape, entry.config, entry.cost, target=VTA)
         assert db.match(shape, target=VTA).entry.workload == entry.workload

@@ -7,7 +7,7 @@ import math
 import sqlite3
 
 import pytest
-from shapes import CPU, PLAIN, VTA, conv, cut, gemm
+from shapes import CPU, PLAIN, VTA, config, conv, gemm
 
 import tvm_tiling as tt
 from tvm_tiling.errors import DatabaseError, TilingError
@@ -39,15 +39,15 @@ def full(db):
     for number, workload in enumerate(WORKLOADS):
         op = "gemm" if hasattr(workload, "m") else "conv"
         for target in (PLAIN, VTA):
-            db.add(workload, cut(number + 1, op), 10.5 + number, target=target, energy_pj=number or None)
-            db.add(workload, cut(2, op), 0.1, target=target, kind="boundary", epilogue="relu", ahead=True)
-    db.add(gemm(64, 64, 64, dtype="float32"), cut(), 1.5e-6, target=CPU)
+            db.add(workload, config(number + 1, op), 10.5 + number, target=target, energy_pj=number or None)
+            db.add(workload, config(2, op), 0.1, target=target, kind="boundary", epilogue="relu", prepacked=True)
+    db.add(gemm(64, 64, 64, dtype="float32"), config(), 1.5e-6, target=CPU)
     return db
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 def test_a_workload_is_its_key_and_its_extents(workload):
-    key = key_of(workload, epilogue="relu", ahead=True)
+    key = key_of(workload, epilogue="relu", prepacked=True)
     assert key.workload(extents_of(workload)) == workload
     assert ShapeKey.from_dict(json.loads(key.text)) == key
     assert workload_from_dict(json.loads(json.dumps(workload.to_dict()))) == workload
@@ -64,34 +64,34 @@ def test_what_is_kept_is_what_was_given(full):
             hit = full.match(workload, target=target)
             assert (hit.step, hit.entry.workload, hit.entry.cost) == (1, workload, 10.5 + number)
             assert hit.entry.energy_pj == (number or None) and hit.estimate == pytest.approx(10.5 + number)
-            hit = full.match(workload, target=target, epilogue="relu", ahead=True)
-            assert (hit.step, hit.entry.epilogue, hit.entry.ahead) == (2, "relu", True)
+            hit = full.match(workload, target=target, epilogue="relu", prepacked=True)
+            assert (hit.step, hit.entry.epilogue, hit.entry.prepacked) == (2, "relu", True)
 
 
-def test_of_one_shape_the_cheaper_cut_stays(db):
+def test_of_one_shape_the_cheaper_config_stays(db):
     w = gemm(64, 64, 64)
-    db.add(w, cut(1), 100, target=PLAIN)
-    db.add(w, cut(2), 120, target=PLAIN)
-    assert db.match(w, target=PLAIN).entry.cut == cut(1)
-    db.add(w, cut(3), 80, target=PLAIN)
-    assert (db.match(w, target=PLAIN).entry.cut, db.match(w, target=PLAIN).estimate) == (cut(3), 80)
-    db.add(w, cut(3), 90, target=PLAIN)  # measured again
+    db.add(w, config(1), 100, target=PLAIN)
+    db.add(w, config(2), 120, target=PLAIN)
+    assert db.match(w, target=PLAIN).entry.config == config(1)
+    db.add(w, config(3), 80, target=PLAIN)
+    assert (db.match(w, target=PLAIN).entry.config, db.match(w, target=PLAIN).estimate) == (config(3), 80)
+    db.add(w, config(3), 90, target=PLAIN)  # measured again
     assert db.match(w, target=PLAIN).entry.cost == 90
     assert db.check().entries == 1
 
 
-def test_a_decision_is_taken_for_its_cut(db):
+def test_a_decision_is_taken_for_its_config(db):
     w = gemm(64, 96, 128, dtype="float32")
     decision = tt.decide(w, CPU)
     db.add(w, decision, 1e-5, target=CPU)
-    found = db.match(w, target=CPU).entry.cut
+    found = db.match(w, target=CPU).entry.config
     assert found.choice("microkernel")[0] == decision.mr and found.form == decision.form
 
 
 @pytest.mark.parametrize("cost", [0, -1, math.inf, math.nan, "1", None, True])
 def test_costs_that_were_not_measured(db, cost):
     with pytest.raises(DatabaseError, match="accepted: a measured cost"):
-        db.add(gemm(8, 8, 8), cut(), cost, target=PLAIN)
+        db.add(gemm(8, 8, 8), config(), cost, target=PLAIN)
     assert db.holdings() == []
 
 
@@ -100,23 +100,23 @@ def test_costs_that_were_not_measured(db, cost):
     [
         ({"kind": "best"}, "kind = 'best', accepted: 'initial', 'boundary'"),
         ({"energy_pj": -1.0}, "energy_pj = -1.0"),
-        ({"cut": "normal"}, "cut = 'normal', accepted: a Cut or a decision"),
-        ({"cut": cut(op="conv")}, "cut of a conv for a gemm"),
+        ({"config": "normal"}, "config = 'normal', accepted: a Config or a decision"),
+        ({"config": config(op="conv")}, "config of a conv for a gemm"),
         ({"epilogue": 3}, "epilogue = 3"),
         ({"workload": gemm(2**52, 4, 1)}, "multiply-adds"),
         ({"workload": gemm(2**54, 1, 1)}, "an axis of"),
     ],
 )
 def test_entries_that_are_none(db, change, words):
-    given = {"workload": gemm(8, 8, 8), "cut": cut(), "cost": 5, "target": PLAIN, **change}
+    given = {"workload": gemm(8, 8, 8), "config": config(), "cost": 5, "target": PLAIN, **change}
     with pytest.raises(DatabaseError, match=words):
         db.add(**given)
 
 
 def test_of_many_all_or_none(db):
-    good = Entry(workload=gemm(8, 8, 8), cut=cut(), cost=1)
+    good = Entry(workload=gemm(8, 8, 8), config=config(), cost=1)
     with pytest.raises(DatabaseError):
-        db.add_many([good, Entry(workload=gemm(2**52, 4, 1), cut=cut(), cost=1)], target=PLAIN)
+        db.add_many([good, Entry(workload=gemm(2**52, 4, 1), config=config(), cost=1)], target=PLAIN)
     assert db.holdings() == []
 
 
@@ -150,7 +150,7 @@ def test_fingerprints_tell_machines_apart():
 def test_export_and_import_keep_everything(full, tmp_path):
     assert full.export(tmp_path / "x.jsonl") == 29
     with ShapeDatabase(tmp_path / "other.db") as other:
-        other.add(gemm(1, 2, 3), cut(), 7, target=PLAIN)
+        other.add(gemm(1, 2, 3), config(), 7, target=PLAIN)
         assert other.import_(tmp_path / "x.jsonl") == 29
         assert other.import_(tmp_path / "x.jsonl") == 29  # again changes nothing
         own = {(fp.digest, str(e)) for fp, e in full.entries()}
@@ -179,7 +179,10 @@ DAMAGES = {
     "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry before any fingerprint"),
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),
     "a wrong kind": (lambda lines: [*lines[:4], edited(lines[4], kind="x"), *lines[5:]], "line 5: kind = 'x'"),
-    "a wrong cut": (lambda lines: [*lines[:4], edited(lines[4], cut={"op": 3}), *lines[5:]], "line 5: cut: op = 3"),
+    "a wrong cut": (
+        lambda lines: [*lines[:4], edited(lines[4], config={"op": 3}), *lines[5:]],
+        "line 5: config: op = 3",
+    ),
     "no workload": (lambda lines: [*lines[:4], edited(lines[4], workload={}), *lines[5:]], "line 5: workload"),
     "an impossible size": (
         lambda lines: [*lines[:2], edited(lines[2], workload={"op": "gemm", "m": 0, "n": 1, "k": 1}), *lines[3:]],
@@ -227,7 +230,7 @@ def test_a_file_that_is_not_there(db, tmp_path):
         ("UPDATE entries SET a0 = a0 + 1 WHERE id = 1", "entry 1: a0"),
         ("UPDATE entries SET shape = '1x2' WHERE id = 1", "entry 1: "),
         ("UPDATE entries SET shape = 'x' WHERE id = 1", "entry 1: shape 'x'"),
-        ("UPDATE entries SET cut = '{}' WHERE id = 1", "entry 1: cut"),
+        ("UPDATE entries SET cut = '{}' WHERE id = 1", "entry 1: config"),
         ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: cut: no JSON"),
         ("UPDATE entries SET kind = 'old' WHERE id = 1", "entry 1: kind = 'old'"),
         ("UPDATE shape_keys SET digest = 'x' WHERE id = 1", "key 1: digest"),

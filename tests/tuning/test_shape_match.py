@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from shapes import CPU, PLAIN, VTA, conv, cut, gemm
+from shapes import CPU, PLAIN, VTA, config, conv, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
@@ -22,7 +22,7 @@ def db(tmp_path):
 
 
 def put(db, workload, cost, tile=16, kind="initial", target=PLAIN, **more):
-    db.add(workload, cut(tile, "gemm" if hasattr(workload, "m") else "conv"), cost, target=target, kind=kind, **more)
+    db.add(workload, config(tile, "gemm" if hasattr(workload, "m") else "conv"), cost, target=target, kind=kind, **more)
 
 
 def test_no_hit_is_none(db):
@@ -37,30 +37,30 @@ def test_the_four_steps_in_their_order(db):
     shape = gemm(128, 128, 128)
     put(db, gemm(32, 32, 32), 1, tile=4, kind="boundary")
     hit = db.match(shape, target=PLAIN)
-    assert (hit.step, hit.entry.cut, hit.estimate) == (4, cut(4), 64)
+    assert (hit.step, hit.entry.config, hit.estimate) == (4, config(4), 64)
     put(db, gemm(64, 64, 64), 100, tile=3)
     hit = db.match(shape, target=PLAIN)
-    assert (hit.step, hit.entry.cut, hit.estimate) == (3, cut(3), 800)
+    assert (hit.step, hit.entry.config, hit.estimate) == (3, config(3), 800)
     put(db, shape, 900, tile=2, kind="boundary")
     hit = db.match(shape, target=PLAIN)
-    assert (hit.step, hit.entry.cut, hit.estimate) == (2, cut(2), 900)
+    assert (hit.step, hit.entry.config, hit.estimate) == (2, config(2), 900)
     put(db, shape, 1000, tile=1)
     hit = db.match(shape, target=PLAIN)
-    assert (hit.step, hit.entry.cut, hit.estimate) == (1, cut(1), 1000)
+    assert (hit.step, hit.entry.config, hit.estimate) == (1, config(1), 1000)
     assert hit.entry.workload == shape and hit.entry.kind == "initial"
 
 
 def test_several_hits_in_a_step_take_the_lowest_estimate(db):
     for m, cost, tile in ((16, 50, 1), (32, 70, 2), (64, 160, 3)):
         put(db, gemm(m, 64, 64), cost, tile)
-    assert db.match(gemm(64, 128, 64), target=PLAIN).entry.cut == cut(2)  # 400, 280, 320
+    assert db.match(gemm(64, 128, 64), target=PLAIN).entry.config == config(2)  # 400, 280, 320
     assert [hit.estimate for hit in db.matches(gemm(64, 128, 64), target=PLAIN)] == [280, 320, 400]
 
 
 def test_of_equal_estimates_the_larger_shape(db):
     put(db, gemm(16, 64, 64), 50, tile=1)
     put(db, gemm(32, 64, 64), 100, tile=2)
-    assert db.match(gemm(64, 64, 64), target=PLAIN).entry.cut == cut(2)
+    assert db.match(gemm(64, 64, 64), target=PLAIN).entry.config == config(2)
 
 
 def test_order_estimate_ranks_all_steps(db):
@@ -70,7 +70,7 @@ def test_order_estimate_ranks_all_steps(db):
     put(db, gemm(16, 16, 16), 10, tile=3, kind="boundary")
     assert db.match(shape, target=PLAIN).step == 1
     hit = db.match(shape, target=PLAIN, order="estimate")
-    assert (hit.step, hit.entry.cut, hit.estimate) == (4, cut(3), 640)
+    assert (hit.step, hit.entry.config, hit.estimate) == (4, config(3), 640)
     ranked = db.matches(shape, target=PLAIN, order="estimate")
     assert [(hit.step, hit.estimate) for hit in ranked] == [(4, 640), (3, 800), (1, 1000)]
     with pytest.raises(DatabaseError, match="order = 'best', accepted: 'steps', 'estimate'"):
@@ -134,11 +134,11 @@ def test_what_a_convolution_must_have_in_common(db, other):
 
 def test_epilogue_and_packed_weights_are_part_of_the_key(db):
     put(db, gemm(64, 64, 64), 100, epilogue="relu")
-    put(db, gemm(64, 64, 64), 90, ahead=True)
+    put(db, gemm(64, 64, 64), 90, prepacked=True)
     assert db.match(gemm(64, 64, 64), target=PLAIN) is None
     assert db.match(gemm(64, 64, 64), target=PLAIN, epilogue="relu").entry.cost == 100
-    assert db.match(gemm(64, 64, 64), target=PLAIN, ahead=True).entry.cost == 90
-    assert db.match(gemm(64, 64, 64), target=PLAIN, epilogue="relu", ahead=True) is None
+    assert db.match(gemm(64, 64, 64), target=PLAIN, prepacked=True).entry.cost == 90
+    assert db.match(gemm(64, 64, 64), target=PLAIN, epilogue="relu", prepacked=True) is None
 
 
 def test_a_depthwise_convolution_is_none_of_other_channels(db):
@@ -183,7 +183,7 @@ def test_nearest_entries_are_those_of_the_least_ratio(db):
     for m, tile in ((10, 1), (60, 2), (65, 3), (200, 4)):
         put(db, gemm(m, 64, 64), 100, tile)
     found = db.nearest(gemm(63, 64, 64), target=PLAIN, limit=3)
-    assert [entry.cut for entry in found] == [cut(3), cut(2), cut(4)]
+    assert [entry.config for entry in found] == [config(3), config(2), config(4)]
     assert db.nearest(gemm(63, 64, 64), target=VTA) == []
 
 
@@ -198,7 +198,7 @@ def test_matching_agrees_with_a_walk_over_all_entries(db):
     entries = {}
     for _ in range(500):
         kind, workload = rng.choice(("initial", "boundary")), shape()
-        entries[kind, workload] = Entry(workload=workload, cut=cut(), cost=rng.randint(1, 10**6), kind=kind)
+        entries[kind, workload] = Entry(workload=workload, config=config(), cost=rng.randint(1, 10**6), kind=kind)
     db.add_many(entries.values(), target=PLAIN)
     steps = set()
     for _ in range(300):
@@ -245,7 +245,8 @@ def test_a_warm_match_among_100000_entries_takes_less_than_50_milliseconds(db):
     rows = {gemm(rng.randint(1, 10**6), side(alike), side(alike)) for alike in (True,) * 84_000 + (False,) * 21_000}
     kinds = ("initial", "boundary")
     db.add_many(
-        (Entry(workload=w, cut=cut(), cost=rng.randint(1, 10**9), kind=rng.choice(kinds)) for w in rows), target=PLAIN
+        (Entry(workload=w, config=config(), cost=rng.randint(1, 10**9), kind=rng.choice(kinds)) for w in rows),
+        target=PLAIN,
     )
     assert len(rows) >= 100_000
     shapes = [gemm(720720, 4096, 4096), gemm(999983, 4096, 4096), gemm(4096, 4096, 4096), gemm(2520, 5040, 5040)]

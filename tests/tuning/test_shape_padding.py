@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from shapes import CPU, PLAIN, VTA, conv, cut, gemm
+from shapes import CPU, PLAIN, VTA, config, conv, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
@@ -38,7 +38,7 @@ def test_the_database_estimates_by_the_formula(tmp_path):
     with ShapeDatabase(tmp_path / "x.db") as db:
         for number in range(40):
             known = {axis: rng.randint(1, 60) for axis in units}
-            db.add(gemm(**known, trans_a=number % 2 == 0), cut(), 1 + number, target=VTA)
+            db.add(gemm(**known, trans_a=number % 2 == 0), config(), 1 + number, target=VTA)
             wanted = {axis: extent * rng.randint(1, 3) for axis, extent in known.items()}
             hits = db.matches(gemm(**wanted, trans_a=number % 2 == 0), target=VTA, order="estimate", limit=100)
             for hit in hits:

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from kills import check_writers, finish_generation, kill_adders, kill_generation
 from postgres_server import server
-from shapes import CPU, PLAIN, VTA, conv, cut, gemm
+from shapes import CPU, PLAIN, VTA, config, conv, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
@@ -42,7 +42,7 @@ def test_steps_ties_and_estimates_are_those_of_sqlite(url):
             entries = [
                 Entry(
                     workload=gemm(*(rng.choice(sizes) for _ in range(3))),
-                    cut=cut(rng.randint(1, 9)),
+                    config=config(rng.randint(1, 9)),
                     cost=rng.randint(1, 10**6),
                     kind=rng.choice(("initial", "boundary")),
                 )
@@ -65,8 +65,8 @@ def test_steps_ties_and_estimates_are_those_of_sqlite(url):
 
 def test_export_and_import_between_both(url, tmp_path):
     with ShapeDatabase(url) as db, ShapeDatabase("sqlite://") as sqlite:
-        db.add(gemm(64, 64, 64), cut(), 100, target=PLAIN)
-        db.add(conv(14, 32, 32), cut(op="conv"), 1.5e-6, target=CPU, kind="boundary", epilogue="relu")
+        db.add(gemm(64, 64, 64), config(), 100, target=PLAIN)
+        db.add(conv(14, 32, 32), config(op="conv"), 1.5e-6, target=CPU, kind="boundary", epilogue="relu")
         assert db.export(tmp_path / "x.jsonl") == 2 and sqlite.import_(tmp_path / "x.jsonl") == 2
         assert sorted(map(str, sqlite.entries())) == sorted(map(str, db.entries()))
         assert db.import_(tmp_path / "x.jsonl") == 2 and db.check().entries == 2

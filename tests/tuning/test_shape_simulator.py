@@ -78,13 +78,13 @@ def test_generation_and_match_on_machines_of_several_levels(count, op):
         report = db.generate(target=hardware, shapes=[shape], **settings)
         assert report.initial == 1 and db.check().ok
         hit = db.match(shape, target=hardware)
-        assert hit.step == 1 and hit.entry.energy_pj > 0 and hit.entry.cost == cycles(shape, hit.entry.cut, hardware)
-        assert [blocks.level for blocks in hit.entry.cut.levels] == [level.name for level in hardware.levels]
+        assert hit.step == 1 and hit.entry.energy_pj > 0 and hit.entry.cost == cycles(shape, hit.entry.config, hardware)
+        assert [blocks.level for blocks in hit.entry.config.levels] == [level.name for level in hardware.levels]
         larger = gemm(128, 512, 128) if op == "gemm" else conv(56, 32, 64)
         hit = db.match(larger, target=hardware)
         assert hit.step == 3 and hit.entry.workload == shape
         assert hit.estimate == pytest.approx(4 * hit.entry.cost, rel=0.05)  # points of the image may be padded
-        assert cycles(larger, hit.entry.cut, hardware) is not None
+        assert cycles(larger, hit.entry.config, hardware) is not None
 
 
 def test_estimates_of_held_out_multiples_are_within_five_percent():
@@ -98,9 +98,9 @@ def test_estimates_of_held_out_multiples_are_within_five_percent():
 
 def test_the_simulator_measures_without_executing():
     shape, measurer = gemm(64, 64, 64), SimulatorMeasurer()
-    cut = candidates(shape, VTA, limit=1).cuts[0]
+    config = candidates(shape, VTA, limit=1).configs[0]
     wrong = gemm(64, 64, 64, dtype="float32")
-    jobs = [Job(workload=workload, cut=cut, hardware=VTA) for workload in (shape, wrong)]
+    jobs = [Job(workload=workload, config=config, hardware=VTA) for workload in (shape, wrong)]
     good, failed = measurer.measure(jobs)
     assert good.cost > 64**3 / 256 and good.energy_pj > 0 and good.spread == 0 and good.reason is None
     assert failed.cost is None and "vta" in failed.reason and "accepted" in failed.reason
@@ -111,26 +111,26 @@ def test_candidates_keep_the_limits_of_the_levels():
     for count in (2, 3, 4):
         hardware, shape = levels(count), gemm(96, 128, 200)
         found = candidates(shape, hardware, limit=30)
-        for cut in found.cuts[1:]:
-            assert all(keeps(cut, shape, hardware) for keeps in LIMITS.values())
+        for config in found.configs[1:]:
+            assert all(keeps(config, shape, hardware) for keeps in LIMITS.values())
 
 
 def test_what_each_limit_refuses():
     hardware, shape = Hardware.load("dla3"), gemm(512, 512, 512)
-    from tvm_tiling.decide.configs.config import Blocks, Cut
+    from tvm_tiling.decide.configs.config import Blocks, Config
 
-    def cut(*blocks):
+    def config(*blocks):
         named = [
             Blocks(level=level.name, left=(m, k), right=(k, n), result=(m, n))
             for level, (m, n, k) in zip(hardware.levels, blocks, strict=True)
         ]
-        return Cut.of("gemm", "levels", {}, named)
+        return Config.of("gemm", "levels", {}, named)
 
-    good = cut((256, 256, 512), (128, 128, 512), (32, 32, 32))
+    good = config((256, 256, 512), (128, 128, 512), (32, 32, 32))
     assert all(keeps(good, shape, hardware) for keeps in (capacity, alignment, nesting, queue_depth))
-    assert not capacity(cut((512, 512, 512), (512, 512, 512), (512, 32, 512)), shape, hardware)
-    assert not alignment(cut((256, 256, 512), (128, 128, 512), (24, 32, 32)), shape, hardware)
-    assert not nesting(cut((256, 256, 512), (96, 128, 512), (32, 32, 32)), shape, hardware)
+    assert not capacity(config((512, 512, 512), (512, 512, 512), (512, 32, 512)), shape, hardware)
+    assert not alignment(config((256, 256, 512), (128, 128, 512), (24, 32, 32)), shape, hardware)
+    assert not nesting(config((256, 256, 512), (96, 128, 512), (32, 32, 32)), shape, hardware)
     text = "\n".join([hardware.to_toml().replace('name = "dla3"', ""), "[queues]\ndepth = 4\n"])
     shallow = from_toml(Hardware, text, "shallow")
     assert not queue_depth(good, shape, shallow)

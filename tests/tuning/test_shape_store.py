@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import sqlalchemy as sa
-from shapes import CPU, PLAIN, cut, gemm
+from shapes import CPU, PLAIN, config, gemm
 
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
@@ -20,7 +20,7 @@ from tvm_tiling.tuning.shapes.trials import TrialLog
 
 def made(path):
     with ShapeDatabase(path) as db:
-        db.add(gemm(64, 64, 64), cut(), 100, target=PLAIN)
+        db.add(gemm(64, 64, 64), config(), 100, target=PLAIN)
     return path
 
 
@@ -48,7 +48,7 @@ def test_an_empty_file_becomes_a_database(tmp_path):
 
 def test_in_memory():
     with ShapeDatabase("sqlite://") as db:
-        db.add(gemm(64, 64, 64), cut(), 100, target=PLAIN)
+        db.add(gemm(64, 64, 64), config(), 100, target=PLAIN)
         assert db.match(gemm(64, 64, 128), target=PLAIN).estimate == 200
 
 
@@ -199,7 +199,7 @@ def test_schema_1_is_brought_up(tmp_path):
 def test_schema_3_is_brought_up(tmp_path, tuned):
     """Its trials were in a table that the first search had made, or nowhere."""
     shape, path = gemm(64, 64, 64), made(tmp_path / "x.db")
-    trial = Measured(job=Job(workload=shape, cut=cut(), hardware=PLAIN), cost=100.0)
+    trial = Measured(job=Job(workload=shape, config=config(), hardware=PLAIN), cost=100.0)
     with ShapeDatabase(path) as db, TrialLog(db) as log:
         log.add(trial)
     with sqlite3.connect(path) as connection:
@@ -208,10 +208,10 @@ def test_schema_3_is_brought_up(tmp_path, tuned):
         connection.execute("UPDATE tvm_tiling_about SET schema = 3")
     connection.close()
     with ShapeDatabase(path) as db, TrialLog(db) as log:
-        assert log.past(shape, PLAIN) == ({cut(): 100.0} if tuned else {})
+        assert log.past(shape, PLAIN) == ({config(): 100.0} if tuned else {})
         log.add(trial)
     with ShapeDatabase(path) as db:
-        assert TrialLog(db).past(shape, PLAIN) == {cut(): 100.0} and db.check().ok
+        assert TrialLog(db).past(shape, PLAIN) == {config(): 100.0} and db.check().ok
     with sqlite3.connect(path) as connection:
         indices = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
     connection.close()
@@ -220,19 +220,19 @@ def test_schema_3_is_brought_up(tmp_path, tuned):
 
 def test_damaged_trials_are_found(tmp_path):
     path = made(tmp_path / "x.db")
-    good = Measured(job=Job(workload=gemm(64, 64, 64), cut=cut(), hardware=PLAIN), reason="it did not run")
+    good = Measured(job=Job(workload=gemm(64, 64, 64), config=config(), hardware=PLAIN), reason="it did not run")
     with ShapeDatabase(path) as db, TrialLog(db) as log:
         log.add(good)
         log.add(good)
         log.flush()
         assert db.check().ok
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE trials SET cut = 'no cut' WHERE id = 1")
+        connection.execute("UPDATE trials SET cut = 'no configuration' WHERE id = 1")
         connection.execute("UPDATE trials SET cost = -1 WHERE id = 2")
     connection.close()
     with ShapeDatabase(path) as db:
         first, second = db.check().problems
-    assert first.startswith("trial 1: cut") and second.startswith("trial 2: cost = -1.0, accepted")
+    assert first.startswith("trial 1: config") and second.startswith("trial 2: cost = -1.0, accepted")
 
 
 def test_every_older_schema_has_a_migration():
@@ -247,10 +247,10 @@ def test_a_writer_that_another_one_holds_up(tmp_path, monkeypatch):
     holder.execute("BEGIN IMMEDIATE")
     with ShapeDatabase(path) as db:
         with pytest.raises(DatabaseError, match="held by another process"):
-            db.add(gemm(8, 8, 8), cut(), 1, target=PLAIN)
+            db.add(gemm(8, 8, 8), config(), 1, target=PLAIN)
         assert db.match(gemm(64, 64, 64), target=PLAIN)  # readers wait for nobody
         holder.execute("ROLLBACK")
-        db.add(gemm(8, 8, 8), cut(), 1, target=PLAIN)
+        db.add(gemm(8, 8, 8), config(), 1, target=PLAIN)
         assert db.check().entries == 2
     holder.close()
 
@@ -262,7 +262,7 @@ def test_a_process_that_is_forked_has_connections_of_its_own(tmp_path):
         child = os.fork()
         if not child:
             try:
-                db.add(gemm(32, 32, 32), cut(), 5, target=PLAIN)
+                db.add(gemm(32, 32, 32), config(), 5, target=PLAIN)
                 os._exit(0)
             except BaseException:
                 os._exit(1)

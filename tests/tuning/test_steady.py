@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shapes import CPU, cut, gemm
+from shapes import CPU, config, gemm
 
 from tvm_tiling.tuning.measuring.incumbents import TrialFailed
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
@@ -12,7 +12,7 @@ from tvm_tiling.tuning.measuring.steady import SteadyMeasurer
 
 
 def job(tile=16, m=64):
-    return Job(workload=gemm(m, 64, 64, dtype="float32"), cut=cut(tile), hardware=CPU)
+    return Job(workload=gemm(m, 64, 64, dtype="float32"), config=config(tile), hardware=CPU)
 
 
 class Local:
@@ -53,7 +53,7 @@ def test_the_least_of_the_rounds_counts(later, least):
     assert local.released == [job()] and local.later == []
 
 
-def test_cuts_of_a_shape_keep_their_ratios():
+def test_configs_of_a_shape_keep_their_ratios():
     slow, fast, wrong = job(8), job(16), job(32)
     local = Local({slow: 8, fast: 4, wrong: None}, (3, 2))
     assert costs(local, slow, fast, wrong) == [4, 2, None]

@@ -54,9 +54,9 @@ class Told:
             if self.until is not None and len(self.jobs) >= self.until:
                 raise KeyboardInterrupt
             self.jobs.append(job)
-            cost = neighbourhood(job.workload, HARDWARE, ahead=job.ahead).predicted(job.cut)
+            cost = neighbourhood(job.workload, HARDWARE, prepacked=job.prepacked).predicted(job.config)
             if job.workload.n == self.slow:
-                cost *= 3 - zlib.crc32(str(job.cut).encode()) % 1000 / 800
+                cost *= 3 - zlib.crc32(str(job.config).encode()) % 1000 / 800
             yield Measured(job=job, cost=cost)
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class Told:
 
 def test_equal_operators_are_one_task_and_the_longest_comes_first():
     tasks = tasks_of(network(), HARDWARE, {})
-    assert {(task.workload.n, task.calls, task.ahead) for task in tasks} == {
+    assert {(task.workload.n, task.calls, task.prepacked) for task in tasks} == {
         (768, 1, True),
         (24, 1, True),
         (96, 2, True),
@@ -74,13 +74,13 @@ def test_equal_operators_are_one_task_and_the_longest_comes_first():
 
 
 class Asked:
-    """A source of cuts that knows none, and remembers what it was asked for."""
+    """A source of configurations that knows none, and remembers what it was asked for."""
 
     def __init__(self) -> None:
         self.subjects: set = set()
 
-    def cut_for(self, workload, hardware, ahead=False, epilogue=""):
-        self.subjects.add((workload, ahead, said(epilogue)))
+    def config_for(self, workload, hardware, prepacked=False, epilogue=""):
+        self.subjects.add((workload, prepacked, said(epilogue)))
 
 
 def columns():
@@ -101,8 +101,10 @@ def columns():
 @pytest.mark.parametrize("model", [network, columns])
 def test_tasks_are_what_compile_asks_for(model):
     asked = Asked()
-    decided(load_model(model()).module, HARDWARE, Options(cuts=asked))
-    assert {(task.workload, task.ahead, task.epilogue) for task in tasks_of(model(), HARDWARE, {})} == asked.subjects
+    decided(load_model(model()).module, HARDWARE, Options(configs=asked))
+    assert {
+        (task.workload, task.prepacked, task.epilogue) for task in tasks_of(model(), HARDWARE, {})
+    } == asked.subjects
 
 
 def test_an_operator_is_tuned_as_it_is_asked_for():
@@ -110,11 +112,11 @@ def test_an_operator_is_tuned_as_it_is_asked_for():
     k = te.reduce_axis((0, 96))
     c = te.compute((64, 1), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k))
     asked = Asked()
-    tt.tiling_schedule(c, cuts=asked)
+    tt.tiling_schedule(c, configs=asked)
     for op in (c, tt.GemmWorkload(m=64, n=1, k=96)):
         told = Told()
         report = tune(op, trials=2, runner=told, progress=False)
-        assert {(job.workload, job.ahead, job.epilogue) for job in told.jobs} == asked.subjects
+        assert {(job.workload, job.prepacked, job.epilogue) for job in told.jobs} == asked.subjects
         assert asked.subjects == {(report.workload, False, "")}
 
 
@@ -152,7 +154,7 @@ def test_what_was_found_is_what_compile_takes(tmp_path):
     mod = network()
     report = tune(mod, database=url, trials=40, runner=Told(slow=768), progress=False)
     best = {task.report.workload.n: task.report.best for task in report.tasks}
-    assert best[768] != neighbourhood(report.tasks[0].report.workload, HARDWARE, ahead=True).start
+    assert best[768] != neighbourhood(report.tasks[0].report.workload, HARDWARE, prepacked=True).start
     x = np.random.default_rng(1).uniform(-1, 1, (64, 96)).astype("float32")
     with tt.ShapeDatabase(url) as database:
         tuned = tt.compile(mod, database=database, cache=False)

@@ -3,7 +3,7 @@ its own because processes that build kernels for a CPU need the reference implem
 
 from __future__ import annotations
 
-from ..decide.configs.record import Cut
+from ..decide.configs.record import Config
 from ..hardware.description import Hardware
 from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
@@ -13,8 +13,8 @@ from .record.function import record
 
 
 def workload_program(
-    workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, cut: Cut | None = None, epilogue: str = ""
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, config: Config | None = None, epilogue: str = ""
 ) -> Program:
-    """The program of `tiling_schedule` for a product or a convolution, cut as `cut` says where one is given.
+    """The program of `tiling_schedule` for a product or a convolution, cut as `config` says where one is given.
     UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
-    return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, cut=cut).mod, hardware)
+    return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, config=config).mod, hardware)

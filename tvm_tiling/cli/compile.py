@@ -43,20 +43,20 @@ def command(
     cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
     as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
 ) -> None:
-    """Compile a model to one file that runs without it and without a compiler. Nothing is tried out: every cut comes
-    from formulas, or from --database where that knows better."""
+    """Compile a model to one file that runs without it and without a compiler. Nothing is tried out: every
+    configuration comes from formulas, or from --database where that knows better."""
     from ..model.compile import compile_model
     from ..model.report import mebibytes
 
     refuse_unwritable(output)
     sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
-    with working(f"compiling {model}"), _shapes(database) as cuts:
+    with working(f"compiling {model}"), _shapes(database) as configs:
         executable = compile_model(
             model,
             target=target,
             params=params or None,
-            database=cuts,
+            database=configs,
             calibration=[arrays_of(file) for file in calibration] or None,
             winograd=winograd,
             cache=cache,

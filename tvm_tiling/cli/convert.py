@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
+from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError, WorkloadError
-from ..atomic_file import refuse_unwritable, whole_file
 from .model_options import SHAPE, OpenSizes
 from .output import print_json, working
 from .table import print_table
@@ -44,7 +44,7 @@ def command(
         raise ModelFormatError(f"{model} is not a Relay model; {ACCEPTED}")
     with working(f"converting {model}"):
         found = read_relay(content, shapes=shapes, batch=batch or None, params=params or None, where=model)
-    with whole_file(output) as file:
+    with atomic_file(output) as file:
         file.write(tvm.ir.save_json(found.imported.module).encode())
     release = None if found.release is None else ".".join(map(str, found.release))
     rows = [(name, became, count) for name, each in sorted(found.mapped.items()) for became, count in each.items()]

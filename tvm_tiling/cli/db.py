@@ -28,7 +28,7 @@ command = typer.Typer(no_args_is_help=True)
 URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 HARDWARE = typer.Option("", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU.")
-AHEAD = typer.Option(False, "--ahead", help="Weights are prepacked, as those of a model are.")
+PREPACKED = typer.Option(False, "--ahead", help="Weights are prepacked, as those of a model are.")
 
 
 @command.command("list", epilog=examples("tvm-tiling db list shapes.db"))
@@ -69,7 +69,7 @@ def show(
     else:
         print_table(
             ("machine", "kind", "shape", "cost", "cut"),
-            [(machine.machine, e.kind, _shape(e), _cost(e.cost, machine), e.cut) for machine, e in found],
+            [(machine.machine, e.kind, _shape(e), _cost(e.cost, machine), e.config) for machine, e in found],
         )
 
 
@@ -80,16 +80,16 @@ def match(
     hardware: str = HARDWARE,
     order: str = typer.Option("steps", "--order", help="steps, or estimate: the lowest estimate of all steps."),
     epilogue: str = typer.Option("", "--epilogue", help="What is fused behind, as entries name it."),
-    ahead: bool = AHEAD,
+    prepacked: bool = PREPACKED,
     as_json: bool = JSON,
 ) -> None:
-    """Find the entry that serves a shape: the step that found it, its cut and the estimated cost."""
+    """Find the entry that serves a shape: the step that found it, its configuration and the estimated cost."""
     from .operator_text import parse_product
 
     workload, machine = parse_product(" ".join(operator)), _machine(hardware)
     own = fingerprint_of(machine)
     with _opened(url) as db:
-        hit = db.match(workload, target=machine, order=order, epilogue=epilogue, ahead=ahead)
+        hit = db.match(workload, target=machine, order=order, epilogue=epilogue, prepacked=prepacked)
         held = [] if hit else db.holdings()
     if hit is None and held and own.digest not in {h.fingerprint.digest for h in held}:
         raise DatabaseError(
@@ -104,7 +104,7 @@ def match(
         print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}\n")
         print_table(
             ("kind", "shape", "cost", "cut"),
-            [(hit.entry.kind, _shape(hit.entry), _cost(hit.entry.cost, own), hit.entry.cut)],
+            [(hit.entry.kind, _shape(hit.entry), _cost(hit.entry.cost, own), hit.entry.config)],
         )
 
 
@@ -130,7 +130,7 @@ def generate(
     ),
     threshold: float = typer.Option(THRESHOLD, "--threshold", help="Most of the roofline's least cost; 0: any."),
     candidates: int = typer.Option(MOST, "--candidates", help="Cuts of each shape that are measured."),
-    ahead: bool = AHEAD,
+    prepacked: bool = PREPACKED,
     as_json: bool = JSON,
 ) -> None:
     """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended."""
@@ -153,7 +153,7 @@ def generate(
             tolerance=tolerance,
             threshold=threshold or None,
             candidates=candidates,
-            ahead=ahead,
+            prepacked=prepacked,
             progress=bar,
         )
     if as_json:
@@ -226,15 +226,15 @@ def _record(entry: Entry) -> dict[str, Any]:
         "kind": entry.kind,
         "workload": entry.workload.to_dict(),
         "epilogue": entry.epilogue,
-        "ahead": entry.ahead,
-        "cut": entry.cut.to_dict(),
+        "ahead": entry.prepacked,
+        "cut": entry.config.to_dict(),
         "cost": entry.cost,
         "energy_pj": entry.energy_pj,
     }
 
 
 def _shape(entry: Entry) -> str:
-    more = [*(["packed"] if entry.ahead else []), *([entry.epilogue] if entry.epilogue else [])]
+    more = [*(["packed"] if entry.prepacked else []), *([entry.epilogue] if entry.epilogue else [])]
     return " ".join([shape_text(entry.workload), *more])
 
 

@@ -32,7 +32,7 @@ def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        print_table(("", "check", "found", "remedy"), [(c.status, c.name, c.found, c.remedy) for c in checks])
+        print_table(("", "check", "found", "remedy"), [(c.status, c.name, c.found, c.hint) for c in checks])
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(1)
 

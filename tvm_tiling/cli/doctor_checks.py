@@ -28,7 +28,7 @@ class Check:
     name: str
     status: str
     found: str
-    remedy: str = ""
+    hint: str = ""
 
 
 DISTRIBUTION = "tvm-tiling"
@@ -97,8 +97,8 @@ def own_requirements() -> list[Asked] | None:
 def check_packages(asked: list[Asked] | None, installed: Callable[[str], str | None]) -> Iterator[Check]:
     """Everything required, then what the extras bring. `installed` gives a version, None where there is none."""
     if asked is None:
-        told = "run from source, not installed: versions are not checked"
-        yield Check(DISTRIBUTION, "warn", told, "pip install --editable .")
+        hover = "run from source, not installed: versions are not checked"
+        yield Check(DISTRIBUTION, "warn", hover, "pip install --editable .")
         return
     yield from (_required(each, installed(each.name)) for each in asked if not each.extra)
     by_extra = {(each.extra, each.name): each for each in asked}
@@ -108,24 +108,24 @@ def check_packages(asked: list[Asked] | None, installed: Callable[[str], str | N
 
 
 def _required(asked: Asked, found: str | None) -> Check:
-    name, remedy = asked.name, f"pip install '{asked.name}{asked.versions}'"
+    name, hint = asked.name, f"pip install '{asked.name}{asked.versions}'"
     if found is None:
         why = PARTS.get(name, "nothing works")
-        return Check(name, "warn" if name in PARTS else "fail", f"missing: {why}", remedy)
+        return Check(name, "warn" if name in PARTS else "fail", f"missing: {why}", hint)
     if asked.versions.contains(found, prereleases=True):
         return Check(name, "ok", found)
     if name in WRONG:
-        return Check(name, "fail", f"{found}, not {str(asked.versions).lstrip('=')}: {WRONG[name]}", remedy)
-    return Check(name, "warn", f"{found}, accepted: {asked.versions}", remedy)
+        return Check(name, "fail", f"{found}, not {str(asked.versions).lstrip('=')}: {WRONG[name]}", hint)
+    return Check(name, "warn", f"{found}, accepted: {asked.versions}", hint)
 
 
 def _optional(asked: Asked, without: str, found: str | None) -> Check:
-    remedy = f"pip install '{DISTRIBUTION}[{asked.extra}]'"
+    hint = f"pip install '{DISTRIBUTION}[{asked.extra}]'"
     if found is None:
-        return Check(asked.name, "ok", f"not installed, optional: {without}", remedy)
+        return Check(asked.name, "ok", f"not installed, optional: {without}", hint)
     if asked.versions.contains(found, prereleases=True):
         return Check(asked.name, "ok", found)
-    return Check(asked.name, "warn", f"{found}, accepted: {asked.versions}", remedy)
+    return Check(asked.name, "warn", f"{found}, accepted: {asked.versions}", hint)
 
 
 PROBE_SECONDS = 120

@@ -9,10 +9,10 @@ from typing import Any
 import typer
 
 from ..accel.program.file import is_program
+from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
 from ..plain_text import plain_json
-from ..atomic_file import refuse_unwritable
 from .bench_model import timed_model
 from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened, presets
 from .operator_text import OPERATORS

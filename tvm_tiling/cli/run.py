@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from ..atomic_file import refuse_unwritable, whole_file
+from ..atomic_file import atomic_file, refuse_unwritable
 from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
 from .output import print_json
 from .table import print_table
@@ -38,7 +38,7 @@ def command(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)
     )
     if output:
-        with whole_file(output) as file:
+        with atomic_file(output) as file:
             np.savez(file, **outputs)
     rows = [
         {

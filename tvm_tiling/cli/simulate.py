@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from ..accel.timing.simulate import simulate
+from ..atomic_file import refuse_unwritable
 from ..report.page import write_page
 from ..report.simulation_page import simulation_page
-from ..atomic_file import refuse_unwritable
 from .model_options import presets
 from .output import print_json, working
 from .simulated import print_simulated, subject_of

@@ -11,10 +11,10 @@ import typer
 from typer.core import TyperCommand
 
 from ..accel.report.sweep import SweepPoint, sweep, sweep_table
+from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.simulation_page import sweep_page
-from ..atomic_file import refuse_unwritable
 from .model_options import presets
 from .output import print_json
 from .simulated import subject_of

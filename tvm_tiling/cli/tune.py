@@ -1,4 +1,4 @@
-"""`tvm-tiling tune`: search for measured cuts of an operator or a model, and keep them in a database."""
+"""`tvm-tiling tune`: search for measured configurations of an operator or a model, and keep them in a database."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ def command(
     target: str = typer.Option(
         "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
     ),
-    ahead: bool = typer.Option(False, "--ahead", help="An operator's weights are prepacked, as those of a model are."),
+    prepacked: bool = typer.Option(
+        False, "--ahead", help="An operator's weights are prepacked, as those of a model are."
+    ),
     anew: bool = typer.Option(False, "--anew", help="Measure again what earlier calls measured."),
     unseeded: bool = typer.Option(
-        False, "--unseeded", help="Begin without the cuts of entries that match or are near."
+        False, "--unseeded", help="Begin without the configurations of entries that match or are near."
     ),
     batch: str = BATCH,
     dim: list[str] = DIM,
@@ -65,7 +67,7 @@ def command(
         database=database,
         trials=trials,
         runner=runner,
-        ahead=ahead,
+        prepacked=prepacked,
         resume=not anew,
         seeded=not unseeded,
         **options,

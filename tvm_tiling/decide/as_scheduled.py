@@ -30,15 +30,16 @@ def as_scheduled(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> G
 
 
 def asked_for(
-    workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool
 ) -> tuple[GemmWorkload | ConvWorkload, bool]:
-    """The operator that a schedule decides, or asks a source of cuts for, and whether that takes its weights packed.
+    """The operator that a schedule decides, or asks a source of configurations for, and whether that takes its weights
+    packed.
 
     A CPU's kernels store rows, so the operands of a product with one column change places; and weights that are one
     column are read as they are.
     """
     if hardware.cpu is not None and workload.encoding == PREPACKED:
-        workload, ahead = replace(workload, encoding=PLAIN), True
+        workload, prepacked = replace(workload, encoding=PLAIN), True
     if hardware.cpu is None or not isinstance(workload, GemmWorkload) or workload.n > 1:
-        return as_scheduled(workload, hardware), ahead
+        return as_scheduled(workload, hardware), prepacked
     return (workload if workload.m == 1 else workload.exchanged()), False

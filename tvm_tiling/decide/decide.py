@@ -66,10 +66,10 @@ def decide(
         acc_factor=acc_factor,
         outer_preset=outer_preset,
         inner_preset=inner_preset,
-        ahead=weights == "packed",
+        prepacked=weights == "packed",
     )
     if isinstance(workload, RnnWorkload):
         return decided(workload, machine, options, Surroundings())
-    asked, ahead = asked_for(workload, machine, options.ahead)
-    around = Surroundings(ahead=ahead, exchanged=machine.cpu is not None and asked.n != workload.n)
+    asked, prepacked = asked_for(workload, machine, options.prepacked)
+    around = Surroundings(prepacked=prepacked, exchanged=machine.cpu is not None and asked.n != workload.n)
     return decided(asked, machine, options, around)

@@ -13,15 +13,15 @@ from typing import TypeAlias
 from ..errors import HardwareError
 from ..hardware.description import ENGINES, Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
-from .conv.cpu_conv import decide_conv_on_cpu
+from .configs.conv_configs import DirectConfigs, ProductConfigs, conv_forms
+from .configs.depthwise_configs import DepthwiseConfigs
+from .configs.fold_configs import WFoldConfigs, WinogradConfigs
+from .configs.gemm_configs import BlockedConfigs, StreamConfigs
+from .configs.level_configs import LevelsConfigs
+from .configs.rule import ConfigRule, Tiling
+from .configs.wfold_configs import WFoldMachineConfigs
 from .conv.conv_tiling import ConvTiling
-from .configs.conv_configs import DirectCuts, ProductCuts, conv_forms
-from .configs.depthwise_configs import DepthwiseCuts
-from .configs.fold_configs import WFoldCuts, WinogradCuts
-from .configs.gemm_configs import BlockedCuts, StreamCuts
-from .configs.level_configs import LevelsCuts
-from .configs.rule import CutRule, Tiling
-from .configs.wfold_configs import WFoldMachineCuts
+from .conv.cpu_conv import decide_conv_on_cpu
 from .fold.wfold import decide_wfold, product_as_convolution
 from .gemm.cpu_gemm import decide_on_cpu
 from .levels.level_gemm import LevelsTiling, decide_levels, has_levels
@@ -35,7 +35,7 @@ from .tiling import GemmTiling, Reason
 Operator: TypeAlias = GemmWorkload | ConvWorkload
 Workload: TypeAlias = Operator | RnnWorkload
 Decided: TypeAlias = GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RnnTiling | RnnCpuTiling
-Rules: TypeAlias = Mapping[str, Callable[[], CutRule]]
+Rules: TypeAlias = Mapping[str, Callable[[], ConfigRule]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,19 +121,19 @@ def _rules_on_cpu(workload: Operator, hardware: Hardware, around: Surroundings) 
     if isinstance(workload, GemmWorkload):
         product = workload
 
-        def blocked() -> CutRule:
-            return BlockedCuts(product, cpu, around)
+        def blocked() -> ConfigRule:
+            return BlockedConfigs(product, cpu, around)
 
-        return {**dict.fromkeys(BlockedCuts.forms, blocked), "stream": lambda: StreamCuts(product, cpu, around)}
+        return {**dict.fromkeys(BlockedConfigs.forms, blocked), "stream": lambda: StreamConfigs(product, cpu, around)}
     forms = conv_forms(workload, hardware, cpu, around)
     return {
-        "direct": lambda: DirectCuts(forms, "direct"),
-        "stride_fold": lambda: DirectCuts(forms, "stride_fold"),
-        "gemm": lambda: ProductCuts(forms, around, few_rows=False),
-        "gemm_stream": lambda: ProductCuts(forms, around, few_rows=True),
-        "depthwise": lambda: DepthwiseCuts(forms),
-        "winograd": lambda: WinogradCuts(forms),
-        "wfold": lambda: WFoldCuts(forms),
+        "direct": lambda: DirectConfigs(forms, "direct"),
+        "stride_fold": lambda: DirectConfigs(forms, "stride_fold"),
+        "gemm": lambda: ProductConfigs(forms, around, few_rows=False),
+        "gemm_stream": lambda: ProductConfigs(forms, around, few_rows=True),
+        "depthwise": lambda: DepthwiseConfigs(forms),
+        "winograd": lambda: WinogradConfigs(forms),
+        "wfold": lambda: WFoldConfigs(forms),
     }
 
 
@@ -230,14 +230,14 @@ KINDS: list[MachineKind] = [
         takes=_folds,
         options={GemmWorkload: ("form", "mode"), ConvWorkload: ("form", "mode")},
         decide=_decide_wfold,
-        rules=lambda workload, hardware, around: {"wfold": lambda: WFoldMachineCuts(workload, hardware)},
+        rules=lambda workload, hardware, around: {"wfold": lambda: WFoldMachineConfigs(workload, hardware)},
     ),
     MachineKind(
         name="levels",
         takes=lambda workload, hardware: has_levels(hardware) and isinstance(workload, Operator),
         options={GemmWorkload: (), ConvWorkload: ()},
         decide=_decide_levels,
-        rules=lambda workload, hardware, around: {"levels": lambda: LevelsCuts(workload, hardware, around.behind)},
+        rules=lambda workload, hardware, around: {"levels": lambda: LevelsConfigs(workload, hardware, around.behind)},
     ),
     MachineKind(
         name="near-tile",

@@ -1,4 +1,5 @@
-"""The decision of an operator where it stands: a cut's that is given, or known to a source that is asked, or made."""
+"""The decision of an operator where it stands: a configuration's that is given, or known to a source that is asked, or
+made."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ def tiling_for(
     around: Surroundings,
     epilogue: str = "",
 ) -> Decision:
-    """The decision that is given, or that of a cut that is given or known, else of the formulas. `epilogue` names what
-    is fused behind."""
+    """The decision that is given, or that of a configuration that is given or known, else of the formulas. `epilogue`
+    names what is fused behind."""
     if options.decision is not None:
         return written_again(options.decision, workload, hardware, options, around)
     return known_tiling(workload, hardware, options, around, epilogue) or decided(workload, hardware, options, around)
@@ -36,20 +37,22 @@ def known_tiling(
     around: Surroundings,
     epilogue: str = "",
 ) -> Tiling | None:
-    """The decision of a cut that is given or known; None where there is none, or one that this operator cannot have.
-    `epilogue` names what is fused behind.
+    """The decision of a configuration that is given or known; None where there is none, or one that this operator
+    cannot have. `epilogue` names what is fused behind.
 
     What is given and cannot be is an error, as tiling_of has it; of what is known, a warning says so.
     """
-    known = options.known_cut(workload, hardware, epilogue)
+    known = options.known_config(workload, hardware, epilogue)
     if known is None:
         return None
-    cut, why = known
+    config, why = known
     try:
-        tiling = tiling_of(cut, workload, hardware, around, why=why)
+        tiling = tiling_of(config, workload, hardware, around, why=why)
         return kind_of(workload, hardware).complete(tiling, workload, hardware, around)
-    except TilingError as error:  # this machine, operator or version does not admit the cut; others are no such thing
-        if options.cut is not None:
+    except (
+        TilingError
+    ) as error:  # this machine, operator or version does not admit the configuration; others are no such thing
+        if options.config is not None:
             raise
-        warnings.warn(f"a known cut does not apply, formulas decide: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"a known configuration does not apply, formulas decide: {error}", RuntimeWarning, stacklevel=2)
         return None

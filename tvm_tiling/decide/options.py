@@ -8,37 +8,37 @@ from typing import Protocol
 from ..errors import HardwareError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
+from .configs.record import Config
 from .conv.winograd import TOLERANCE
-from .configs.record import Cut
 from .fold.wfold import Mode
 from .gemm.best import Prefer
 from .tiling import Decision
 
-GIVEN = "as the cut that was given says"
+GIVEN = "as the configuration that was given says"
 KNOWN = "from the database"
 
 
-class CutSource(Protocol):
+class ConfigSource(Protocol):
     """Whoever knows cuts that were measured: a database of shapes, or anything else that answers."""
 
-    def cut_for(
-        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
-    ) -> Cut | None:
-        """The cut to take for a workload, None where none is known; `ahead`: its weights arrive packed; `epilogue`: the
-        name of what is fused behind (epilogue.py)."""
+    def config_for(
+        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
+    ) -> Config | None:
+        """The configuration to take for a workload, None where none is known; `prepacked`: its weights arrive packed;
+        `epilogue`: the name of what is fused behind (epilogue.py)."""
 
 
 @dataclass(frozen=True)
-class OneCut:
-    """A source that knows one cut, whatever it is asked."""
+class OneConfig:
+    """A source that knows one configuration, whatever it is asked."""
 
-    cut: Cut
+    config: Config
 
-    def cut_for(
-        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
-    ) -> Cut:
-        """That cut."""
-        return self.cut
+    def config_for(
+        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
+    ) -> Config:
+        """That configuration."""
+        return self.config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,10 @@ class Options:
 
     `mode` is the decision's, on accelerators; `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to a
     matrix engine with buffers (gemm/partition.py). `form` and `microkernel` force a kernel and its register tile,
-    `ahead` says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form may
-    be taken. `cut` is taken instead of a decision; `cuts` are asked for one, and where they know none, or one that this
-    operator cannot have, formulas decide. `decision` is written as it is, if it is one of this operator (recorded.py).
+    `prepacked` says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form
+    may be taken. `config` is taken instead of a decision; `configs` are asked for one, and where they know none, or one
+    that this operator cannot have, formulas decide. `decision` is written as it is, if it is one of this operator
+    (recorded.py).
     """
 
     form: str | None = None
@@ -59,30 +60,31 @@ class Options:
     acc_factor: float = 0.5
     outer_preset: str | int | None = None
     inner_preset: str | int | None = None
-    ahead: bool = False
+    prepacked: bool = False
     winograd: bool = True
     tolerance: float = TOLERANCE
-    cut: Cut | None = None
-    cuts: CutSource | None = None
+    config: Config | None = None
+    configs: ConfigSource | None = None
     decision: Decision | None = None
 
     def __post_init__(self) -> None:
-        given = "a decision" if self.decision is not None else "a cut" if self.cut is not None else ""
+        given = "a decision" if self.decision is not None else "a configuration" if self.config is not None else ""
         if given and (self.form, self.microkernel, self.mode) != (None, None, "best"):
             raise HardwareError(
                 f"form = {self.form!r}, microkernel = {self.microkernel!r} and mode = {self.mode!r} beside {given}; "
                 f"accepted: {given} alone, which settles them, or none"
             )
-        if self.decision is not None and self.cut is not None:
-            raise HardwareError("a decision and a cut; accepted: one of them")
+        if self.decision is not None and self.config is not None:
+            raise HardwareError("a decision and a configuration; accepted: one of them")
 
-    def known_cut(
+    def known_config(
         self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, epilogue: str = ""
-    ) -> tuple[Cut, str] | None:
-        """The cut for an operator, given or known, and why it is taken; None where a decision is to be made."""
-        if self.cut is not None:
-            return self.cut, GIVEN
-        if self.cuts is None or (self.form, self.microkernel, self.mode) != (None, None, "best"):
+    ) -> tuple[Config, str] | None:
+        """The configuration for an operator, given or known, and why it is taken; None where a decision is to be
+        made."""
+        if self.config is not None:
+            return self.config, GIVEN
+        if self.configs is None or (self.form, self.microkernel, self.mode) != (None, None, "best"):
             return None
-        found = self.cuts.cut_for(workload, hardware, self.ahead, epilogue)
+        found = self.configs.config_for(workload, hardware, self.prepacked, epilogue)
         return None if found is None else (found, KNOWN)

@@ -17,9 +17,9 @@ from ..errors import DatabaseError, HardwareError, TilingError
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..workload import ConvWorkload, GemmWorkload
+from .configs.config import config_of, tiling_of
 from .conv.conv_blocks import ConvPartition
 from .conv.conv_tiling import ConvTiling
-from .configs.config import cut_of, tiling_of
 from .kinds import Decided, decided, kind_of
 from .levels.level_gemm import LevelsTiling
 from .options import Options
@@ -71,8 +71,8 @@ def written_again(
     if kind.rules is None:
         made = decided(workload, hardware, options, around)
     else:
-        cut = cut_of(decision, workload, hardware, around)
-        made = kind.complete(tiling_of(cut, workload, hardware, around), workload, hardware, around)
+        config = config_of(decision, workload, hardware, around)
+        made = kind.complete(tiling_of(config, workload, hardware, around), workload, hardware, around)
     if type(decision) is not type(made):
         raise HardwareError(
             f"decision: a {type(decision).__name__}; accepted for a {workload.op} on {hardware.name}: a "

@@ -10,16 +10,16 @@ from .conv.winograd import TOLERANCE
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What the place of an operator settles, and neither a decision nor a cut.
+    """What the place of an operator settles, and neither a decision nor a configuration.
 
-    `ahead`: weights arrive packed. Of a product on a CPU `plain_a` and `plain_b`: the operand can be read in place;
+    `prepacked`: weights arrive packed. Of a product on a CPU `plain_a` and `plain_b`: the operand can be read in place;
     `accumulates`: sums may wait in the output; `exchanged`: A is the source's second operand. Of a convolution on a CPU
     `source`: how its operands lie, None for dense ones in the workload's layout; `winograd` and `tolerance` as in
     decide_conv_on_cpu. On an accelerator `vector`: the vector engine computes what is fused behind, or changes the type
     of the sums; where it has levels `behind`: bytes per result that the innermost one holds for what is fused behind.
     """
 
-    ahead: bool = False
+    prepacked: bool = False
     plain_a: bool = True
     plain_b: bool = True
     accumulates: bool = True
@@ -33,4 +33,4 @@ class Surroundings:
     @property
     def packing(self) -> str:
         """When weights are packed."""
-        return "ahead" if self.ahead else "run"
+        return "ahead" if self.prepacked else "run"

@@ -81,7 +81,7 @@ class Decision:
 
 
 def _plain(value: Any) -> Any:
-    """A field's value for JSON: a decision or a cut within a decision as a dictionary, several as a list."""
+    """A field's value for JSON: a decision or a configuration within a decision as a dictionary, several as a list."""
     if isinstance(value, tuple) and value and all(is_dataclass(item) for item in value):
         return [_plain(item) for item in value]
     if isinstance(value, Decision):
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ProductChunks:
-    """Pieces of a cut, in elements, and how they take turns.
+    """Pieces of a configuration, in elements, and how they take turns.
 
     The loops over m, n and k go in steps of `step_m`, `step_n` and `depth`, those within a step of m and n by tiles of
     `tile_m` x `tile_n`. An instruction of the matrix engine multiplies `sync_m` x `sync_n` x `depth`: a tile, or where
@@ -166,7 +166,7 @@ class GemmTiling(Decision):
     predicted_seconds: float | None = None
 
     sections: ClassVar[Sections] = (
-        ("cut", ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "outer_order", "inner_order")),
+        ("tiling", ("partition_m", "partition_n", "partition_k", "tile_m", "tile_n", "outer_order", "inner_order")),
         ("split-K", ("split_k", "need_acc_buffer", "acc_bytes")),
         (
             "CPU",

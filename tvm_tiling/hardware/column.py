@@ -26,8 +26,8 @@ class Column:
     int32, which wraps round. Once, behind the tree, a sum is dequantised to 16 bits with F fraction bits by SCALE with
     2^(F - Fw - Fv): round to nearest, halves to even, saturating at -2^15 and 2^15 - 1. The tail computes in that
     format: sigmoid and tanh by tables of 2^16 entries, entry q being round(f(q / 2^F) * 2^F), halves to even, saturated
-    (sigmoid lies in 0 .. 2^F, tanh in -2^F .. 2^F, so F = 15 cuts 1.0 to 1 - 2^-15); products of two numbers in int32,
-    shifted back by F with halves upwards (SHIFT) and saturated to 16 bits.
+    (sigmoid lies in 0 .. 2^F, tanh in -2^F .. 2^F, so F = 15 configurations 1.0 to 1 - 2^-15); products of two numbers
+    in int32, shifted back by F with halves upwards (SHIFT) and saturated to 16 bits.
     """
 
     multipliers: int

@@ -89,7 +89,7 @@ class DotInstruction:
         found = self.forms.get(bits or cpu.vector_bits) if self.arch in ("", cpu.arch) else None
         return found if found and any(set(needed) <= set(cpu.features) for needed in found.needs) else None
 
-    def serves(self, a: str, b: str, acc: str) -> bool:
+    def supports(self, a: str, b: str, acc: str) -> bool:
         """Whether it multiplies operands of those types, converted where needed, and sums as exactly as in `acc`."""
         if is_integer(acc) or is_integer(self.acc):
             exact = acc == self.acc
@@ -177,7 +177,7 @@ def fastest(
 ) -> DotInstruction | None:
     """The instruction of the most multiply-adds a vector that a CPU has for those types, None if it has none.
     `emitted`: of those that kernels use; `in_place`: of those that read operands where they lie."""
-    found = [row for row in DOT_INSTRUCTIONS if row.serves(a, b, acc) and row.form(cpu) is not None]
+    found = [row for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
     found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place]
     return max(found, key=lambda row: row.speed / row.acc_bytes, default=None)
 

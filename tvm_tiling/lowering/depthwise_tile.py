@@ -59,7 +59,7 @@ class _Lanes:
         depth = Tile(place.depth, 1, walked=True)
 
         def plane(z: Index, uses: list[tuple[int, Index]]) -> None:
-            visit(self.shape.h, place.rows, lambda y, served: emit(z, uses[0][1], y, served))
+            visit(self.shape.h, place.rows, lambda y, supported: emit(z, uses[0][1], y, supported))
 
         visit(self.shape.d, depth, plane)
 
@@ -96,7 +96,7 @@ class ChannelLanes(_Lanes):
         acc = dict(zip(slots, self.zeros(len(slots)), strict=True))
 
         def line(z: Index, kd: Index, y: Index, rows: list[tuple[int, Index]]) -> None:
-            def point(x: Index, served: list[tuple[int, Index]]) -> None:
+            def point(x: Index, supported: list[tuple[int, Index]]) -> None:
                 for v, width in enumerate(widths):
                     first = channel + v * self.lanes
                     loaded = register(self.lanes, self.kind)
@@ -105,7 +105,7 @@ class ChannelLanes(_Lanes):
                         T.buffer_store(loaded, element, [lane])
                     value = loaded[T.ramp(0, 1, width) if width > 1 else 0]
                     for i, kh in rows:
-                        for k, kw in served:
+                        for k, kw in supported:
                             weight = weights.read(packed, base, first, each, (kd, kh, kw), width)
                             self.add(acc[i, k, v], value * weight, width)
 

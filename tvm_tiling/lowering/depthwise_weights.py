@@ -11,8 +11,8 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.shape import ConvShape
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.conv.shape import ConvShape
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
 from .named_blocks import named

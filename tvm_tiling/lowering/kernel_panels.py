@@ -13,13 +13,13 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.conv.shape import ConvShape
 from ..decide.conv.conv_tiling import ConvTiling
+from ..decide.conv.shape import ConvShape
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram
 from .dot import packed_b
-from .named_blocks import named
 from .loops import by_edge
+from .named_blocks import named
 from .panels import PanelLayout, pack_panel_group, pack_starts
 
 Expr: TypeAlias = tirx.Expr

@@ -39,13 +39,13 @@ def _loop(loop: tirx.For) -> tirx.Stmt:
         alloc_buffers=block.alloc_buffers,
     )
     result: tirx.Stmt = s_tir.SBlockRealize([value for _, value in kept], inner.predicate, start)
-    walks, step = [], loop.body
+    inner_loops, step = [], loop.body
     while isinstance(step, tirx.For):
-        walks.append(step)
+        inner_loops.append(step)
         step = step.body
-    for walk in reversed(walks):
-        if _uses(read, walk.loop_var):
-            result = tirx.For(walk.loop_var, walk.min, walk.extent, walk.kind, result)
+    for inner_loop in reversed(inner_loops):
+        if _uses(read, inner_loop.loop_var):
+            result = tirx.For(inner_loop.loop_var, inner_loop.min, inner_loop.extent, inner_loop.kind, result)
     return result
 
 

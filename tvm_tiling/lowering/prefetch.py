@@ -24,7 +24,7 @@ from tvm.target.codegen import llvm_lookup_intrinsic_id
 
 Index: TypeAlias = tirx.Expr | int
 
-AHEAD = 65536  # bytes; 4 KB to 128 KB were tried
+PREPACKED = 65536  # bytes; 4 KB to 128 KB were tried
 LEAST_ROWS = 16  # rows of a product that all use the weights
 LINE = 64  # bytes; on machines of longer lines half of the requests are in vain
 
@@ -32,7 +32,7 @@ LINE = 64  # bytes; on machines of longer lines half of the requests are in vain
 def prefetch(buffer: tirx.Var, start: Index, elements: int) -> None:
     """Ask for what lies AHEAD of the `elements` from `start` on, to come to the second cache."""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
-    for line in range(AHEAD, AHEAD + elements * size, LINE):
+    for line in range(PREPACKED, PREPACKED + elements * size, LINE):
         ask(buffer, [start + line // size], cache=2)
 
 

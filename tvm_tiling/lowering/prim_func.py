@@ -45,7 +45,7 @@ def packed_memory(shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
     return tvm.runtime.tensor(np.zeros(size, np.uint8))._create_view(shape, dtype)
 
 
-class PackedNest(Protocol):
+class PackedEmitter(Protocol):
     """A loop nest that takes its weights packed, or packs them itself where `packed` is None."""
 
     @property
@@ -77,12 +77,12 @@ def write_packed(
     program: GemmProgram | ConvProgram,
     tiling: GemmTiling | ConvTiling,
     weights: tirx.Var,
-    nest: PackedNest,
+    emitter: PackedEmitter,
     engine: DotInstruction,
 ) -> ScheduledOperator:
     """The operator with `weights`, one of its parameters, as the instruction takes them packed; and the packing."""
     dtype = engine.alone if isinstance(tiling, ConvTiling) and tiling.form == "depthwise" else engine.operand
-    shape = nest.packed_shape
+    shape = emitter.packed_shape
 
     def argument() -> tirx.Var:
         return T.arg(f"{weights.name}_packed", T.Buffer(shape, dtype))
@@ -96,13 +96,13 @@ def write_packed(
                 T.arg(parameter.name, parameter)
         assert packed is not None
         with T.sblock("root"), linked(engine):
-            nest.emit(packed.view(-1))
+            emitter.emit(packed.view(-1))
 
     def pack() -> None:
         T.arg(weights.name, weights)
         packed = argument()
         with T.sblock("root"):
-            nest.pack_whole(packed.view(-1))
+            emitter.pack_whole(packed.view(-1))
 
     name = program.name
     packing = write_function(f"{name}_pack", None, pack)

@@ -96,12 +96,12 @@ def visit(axis: Axis, tile: Tile, emit: Visit) -> None:
             emit(at + tap * axis.dilation, [(0, tap)])
         return
     for offset in range(axis.reach(tile.count)):
-        uses = served(axis, tile, offset)
+        uses = supported(axis, tile, offset)
         if uses and tile.covers(axis, offset):
             emit(at + offset, uses)
 
 
-def served(axis: Axis, tile: Tile, offset: int) -> list[tuple[int, Index]]:
+def supported(axis: Axis, tile: Tile, offset: int) -> list[tuple[int, Index]]:
     """(point of the tile, tap) that read the input `offset` behind that of tap 0 at the first point."""
     taps = [(p, offset - p * axis.stride) for p in range(tile.count)]
     reach = axis.taps * axis.dilation

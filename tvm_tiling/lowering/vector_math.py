@@ -109,13 +109,13 @@ def nested_functions(expr: Expr) -> list[Call]:
     found: list[Call] = []
 
     def note(call: Call) -> None:
-        if not _is_served(call):
+        if not _is_supported(call):
             return
         for argument in call.args:
             tvm_ffi.structural_walk(argument, (Call, add))
 
     def add(call: Call) -> None:
-        if _is_served(call) and not any(tvm_ffi.structural_equal(call, other) for other in found):
+        if _is_supported(call) and not any(tvm_ffi.structural_equal(call, other) for other in found):
             found.append(call)
 
     tvm_ffi.structural_walk(expr, (Call, note))
@@ -125,11 +125,11 @@ def nested_functions(expr: Expr) -> list[Call]:
 def holds_function(expr: Expr) -> bool:
     """Whether `expr` calls a function served here."""
     found: list[Call] = []
-    tvm_ffi.structural_walk(expr, (Call, lambda call: found.append(call) if _is_served(call) else None))
+    tvm_ffi.structural_walk(expr, (Call, lambda call: found.append(call) if _is_supported(call) else None))
     return bool(found)
 
 
-def _is_served(call: Call) -> bool:
+def _is_supported(call: Call) -> bool:
     return getattr(call.op, "name", "") in _FUNCTIONS and str(call.ty) in ("float32", "float16")
 
 

@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 from ..errors import WorkloadError
 from ..workload import LAYOUTS, ConvWorkload
 from .access import Access, Index, address, linear_strides, loads, simplified, strip_cast, substitute, variables
-from .conv_input import Channels, ConvInput, Walk, by_channel_and_row, conv_input
+from .conv_input import AxisAccess, Channels, ConvInput, by_channel_and_row, conv_input
 from .evaluate import evaluate
 from .function import SumOfProducts, refuse, sum_of_products
 from .image_axis import ImageAxis
@@ -61,7 +61,7 @@ def conv_of(found: SumOfProducts) -> ConvProgram:
         raise refuse(name, "a reduction axis is missing from one operand")
     kernels, taps = _kernel_taps(name, kernels, found)
     source = conv_input(found, expr, kernels, taps)
-    if set(taps) - {walk.tap for walk in source.walks}:
+    if set(taps) - {axis_access.tap for axis_access in source.axis_accesses}:
         raise refuse(name, "the kernels are zero under a condition that is not one on a tap")
     images, rows = _image_axes(name, source)
     return _program(found, source, kernels, images, rows)
@@ -110,20 +110,30 @@ def _kernel_taps(name: str, kernels: tirx.Expr, found: SumOfProducts) -> tuple[t
     return inside, taps
 
 
-def _image_axes(name: str, source: ConvInput) -> tuple[list[Walk], list[tuple[Walk | None, ImageAxis]]]:
+def _image_axes(name: str, source: ConvInput) -> tuple[list[AxisAccess], list[tuple[AxisAccess | None, ImageAxis]]]:
     """The axes that count images, and those of depth, rows and columns."""
-    axes = [walk.axis(transposed=False) for walk in source.walks]
+    axes = [axis_access.axis(transposed=False) for axis_access in source.axis_accesses]
     if any(isinstance(axis, str) for axis in axes):
-        spread = [walk.axis(transposed=True) for walk in source.walks]
-        for walk, axis, other in zip(source.walks, axes, spread, strict=True):
+        spread = [axis_access.axis(transposed=True) for axis_access in source.axis_accesses]
+        for axis_access, axis, other in zip(source.axis_accesses, axes, spread, strict=True):
             if isinstance(other, str):
                 why = axis if isinstance(axis, str) else other
-                raise refuse(name, f"along {source.load.source.name}'s axis {walk.dim} {why}")
+                raise refuse(name, f"along {source.load.source.name}'s axis {axis_access.dim} {why}")
         axes = spread
-    known = [(walk, axis) for walk, axis in zip(source.walks, axes, strict=True) if isinstance(axis, ImageAxis)]
-    plain = [walk for walk, axis in known if walk.tap is None and not walk.padded and axis.is_plain]
+    known = [
+        (axis_access, axis)
+        for axis_access, axis in zip(source.axis_accesses, axes, strict=True)
+        if isinstance(axis, ImageAxis)
+    ]
+    plain = [
+        axis_access
+        for axis_access, axis in known
+        if axis_access.tap is None and not axis_access.padded and axis.is_plain
+    ]
     images = plain[: max(1, len(known) - 3)]
-    rows: list[tuple[Walk | None, ImageAxis]] = [(walk, axis) for walk, axis in known if walk not in images]
+    rows: list[tuple[AxisAccess | None, ImageAxis]] = [
+        (axis_access, axis) for axis_access, axis in known if axis_access not in images
+    ]
     if len(rows) > 3:
         raise refuse(name, f"its kernels have {len(rows)} dimensions, at most three are served")
     return images, [(None, ImageAxis(1, 1, 1))] * (3 - len(rows)) + rows
@@ -133,11 +143,11 @@ def _program(
     found: SumOfProducts,
     source: ConvInput,
     kernels: tirx.Expr,
-    images: list[Walk],
-    rows: list[tuple[Walk | None, ImageAxis]],
+    images: list[AxisAccess],
+    rows: list[tuple[AxisAccess | None, ImageAxis]],
 ) -> ConvProgram:
     name, extents, channels = found.name, found.extents, source.channels
-    counted = tuple(walk.row for walk in images)
+    counted = tuple(axis_access.row for axis_access in images)
     x = _input(name, source, images, rows, counted, extents)
     w = _kernels(name, kernels, rows, channels, extents)
     if x.dtype != w.dtype and {x.dtype, w.dtype} != {"int8", "uint8"}:
@@ -145,7 +155,7 @@ def _program(
         x = _input(name, source, images, rows, counted, extents, converted=True)
         w = _kernels(name, kernels, rows, channels, extents, converted=True)
     out, indices, value = write_back(name, found.block, found.epilogue)
-    of_rows = tuple((walk.row,) if walk is not None else () for walk, _ in rows)
+    of_rows = tuple((axis_access.row,) if axis_access is not None else () for axis_access, _ in rows)
     placed = {*counted, *channels.out, *(v for axis in of_rows for v in axis)}
     rest = tuple(v for v in found.spatial if v not in placed)
     if any(extents[v] > 1 for v in rest):
@@ -173,15 +183,17 @@ def _program(
         channel_run=_run(x.expr, x.axes[4], x.extents[4]) if isinstance(x.expr, TensorLoad) else 1,
         out_strides=linear_strides(stored, out_axes, out_extents),
         out_run=_run(stored, out_axes[4], out_extents[4]),
-        has_taps=windowed or any(walk.tap is not None for walk in source.walks) or not channels.batched,
+        has_taps=windowed
+        or any(axis_access.tap is not None for axis_access in source.axis_accesses)
+        or not channels.batched,
     )
 
 
 def _input(
     name: str,
     source: ConvInput,
-    images: list[Walk],
-    rows: list[tuple[Walk | None, ImageAxis]],
+    images: list[AxisAccess],
+    rows: list[tuple[AxisAccess | None, ImageAxis]],
     counted: tuple[tirx.Var, ...],
     extents: dict[tirx.Var, int],
     *,
@@ -189,9 +201,15 @@ def _input(
 ) -> Access:
     """The input by (n, d, h, w, c), before it is converted to another type or after."""
     d, h, w, c = (tirx.Var(axis, "int32") for axis in "dhwc")
-    walks = [(walk, ImageAxis(extents[v], extents[v], 1), v) for walk, v in zip(images, counted, strict=True)]
-    walks += [(walk, axis, v) for (walk, axis), v in zip(rows, (d, h, w), strict=True) if walk is not None]
-    expr = by_channel_and_row(name, source, walks, c)
+    axis_accesses = [
+        (axis_access, ImageAxis(extents[v], extents[v], 1), v) for axis_access, v in zip(images, counted, strict=True)
+    ]
+    axis_accesses += [
+        (axis_access, axis, v)
+        for (axis_access, axis), v in zip(rows, (d, h, w), strict=True)
+        if axis_access is not None
+    ]
+    expr = by_channel_and_row(name, source, axis_accesses, c)
     axes = (counted, (d,), (h,), (w,), (c,))
     sizes = (tuple(extents[v] for v in counted), *((axis.size,) for _, axis in rows), (source.channels.ci,))
     access = _access(expr if converted else strip_cast(expr), axes, sizes)
@@ -203,7 +221,7 @@ def _input(
 def _kernels(
     name: str,
     expr: tirx.Expr,
-    rows: list[tuple[Walk | None, ImageAxis]],
+    rows: list[tuple[AxisAccess | None, ImageAxis]],
     channels: Channels,
     extents: dict[tirx.Var, int],
     *,
@@ -212,9 +230,9 @@ def _kernels(
     """The kernels by (co, kd, kh, kw, c), before they are converted to another type or after."""
     taps = tuple(tirx.Var(f"k{axis}", "int32") for axis in "dhw")
     mapping = {
-        walk.tap: axis.tap_first + axis.tap_step * tap
-        for (walk, axis), tap in zip(rows, taps, strict=True)
-        if walk is not None and walk.tap is not None
+        axis_access.tap: axis.tap_first + axis.tap_step * tap
+        for (axis_access, axis), tap in zip(rows, taps, strict=True)
+        if axis_access is not None and axis_access.tap is not None
     }
     axes = (channels.out, *((tap,) for tap in taps), channels.summed)
     sizes = (
@@ -299,7 +317,7 @@ def _workload(
 def _layout(source: ConvInput) -> str:
     """The workload's name for the order of the input's dimensions; NCHW for those it has no name for."""
     rank = len(source.load.indices)
-    walked = [walk.dim for walk in source.walks]
+    walked = [axis_access.dim for axis_access in source.axis_accesses]
     held = source.channels.dims or tuple(d for d in range(rank) if d not in walked)
     if held and min(held) > max(walked, default=-1):
         return "NHWC"

@@ -19,7 +19,7 @@ from .padding import without_padding
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class AxisAccess:
     """An axis of the image as the source walks over it: an output row and perhaps a tap."""
 
     row: tirx.Var
@@ -81,7 +81,7 @@ class ConvInput:
 
     expr: tirx.Expr  # inside the image
     load: TensorLoad  # the load in `expr` that walks over most axes
-    walks: tuple[Walk, ...]  # by dimension of the input
+    axis_accesses: tuple[AxisAccess, ...]  # by dimension of the input
     channels: Channels
 
 
@@ -96,10 +96,10 @@ def conv_input(
     rows = [v for v in found.spatial if v not in out]
     load = _main_load(name, inside, extents)
     walked = _walked(name, load, conditions, set(rows), set(found.reduce), extents)
-    walks = [_walk(found, load, dim, held, conditions, taps) for dim, held in walked.items()]
-    tapped = {w.tap for w in walks}
+    axis_accesses = [_axis_access_of(found, load, dim, held, conditions, taps) for dim, held in walked.items()]
+    tapped = {w.tap for w in axis_accesses}
     channels = _channels(name, inside, load, [v for v in found.reduce if v not in tapped], out, extents)
-    return ConvInput(inside, load, tuple(walks), channels)
+    return ConvInput(inside, load, tuple(axis_accesses), channels)
 
 
 def _main_load(name: str, expr: tirx.Expr, extents: dict[tirx.Var, int]) -> TensorLoad:
@@ -134,14 +134,14 @@ def _walked(
     return walked
 
 
-def _walk(
+def _axis_access_of(
     found: SumOfProducts,
     load: TensorLoad,
     dim: int,
     held: set[tirx.Var],
     conditions: Sequence[tirx.Expr],
     taps: dict[tirx.Var, np.ndarray],
-) -> Walk:
+) -> AxisAccess:
     row = next(v for v in held if v in found.spatial)
     tap = next((v for v in held if v in found.reduce), None)
     points = found.extents[row]
@@ -158,7 +158,7 @@ def _walk(
     read = np.ones(shape, bool)
     for h in known:
         read &= np.broadcast_to(h, shape)
-    return Walk(
+    return AxisAccess(
         row=row,
         tap=tap,
         dim=dim,
@@ -232,10 +232,12 @@ def _groups(
 
 
 def by_channel_and_row(
-    name: str, source: ConvInput, rows: Sequence[tuple[Walk, ImageAxis, tirx.Var]], c: tirx.Var
+    name: str, source: ConvInput, rows: Sequence[tuple[AxisAccess, ImageAxis, tirx.Var]], c: tirx.Var
 ) -> tirx.Expr:
     """The input's element over new variables: those of `rows` count the image's rows, `c` all its channels."""
-    walkers = {v: n for n, (walk, _, _) in enumerate(rows) for v in (walk.row, walk.tap) if v is not None}
+    walkers = {
+        v: n for n, (axis_access, _, _) in enumerate(rows) for v in (axis_access.row, axis_access.tap) if v is not None
+    }
     at_channel = source.channels.at(c)
 
     def moved(index: tirx.Expr) -> tirx.Expr | None:
@@ -243,9 +245,9 @@ def by_channel_and_row(
         held = variables(index, walkers)
         if not held:
             return substitute(index, at_channel)
-        walk, axis, row = rows[walkers[next(iter(held))]]
-        value = evaluate(index, walk.values(axis.points))
-        apart = None if value is None else np.unique((value - walk.index[: axis.points])[walk.read])
+        axis_access, axis, row = rows[walkers[next(iter(held))]]
+        value = evaluate(index, axis_access.values(axis.points))
+        apart = None if value is None else np.unique((value - axis_access.index[: axis.points])[axis_access.read])
         if apart is None or len(apart) > 1:
             return None
         # Where no row is read at all any will do.

@@ -35,7 +35,7 @@ from .memory_files import MemoryFiles
 
 T = TypeVar("T")
 OTHER_FOLDER = "another folder by TMPDIR"
-ROOM = 64 << 20  # bytes, some ten times what the machine code of the largest networks takes
+SPACE = 64 << 20  # bytes, some ten times what the machine code of the largest networks takes
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
         for v, f in left.functions.items()
         if isinstance(f, tirx.PrimFunc)
     }
-    _require_room(Path(tempfile.gettempdir()))
+    _require_space(Path(tempfile.gettempdir()))
     with temporary_folder() as folder, MemoryFiles(folder) as files:
         try:
             objects = _objects(functions, target, workers, files)
@@ -100,14 +100,14 @@ class Kernels:
         return built
 
 
-def _require_room(folder: Path) -> None:
+def _require_space(folder: Path) -> None:
     """OSError where machine code may find no room: said at once and not behind a minute of compilation."""
     free, (largest, _) = shutil.disk_usage(folder).free, resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest != resource.RLIM_INFINITY:
         free = min(free, largest)
-    if free < ROOM:
+    if free < SPACE:
         raise OSError(
-            f"{folder} has room for {free >> 20} MiB; accepted: {ROOM >> 20} MiB for what is compiled "
+            f"{folder} has room for {free >> 20} MiB; accepted: {SPACE >> 20} MiB for what is compiled "
             f"there, or {OTHER_FOLDER}"
         )
 

@@ -21,15 +21,15 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ..atomic_file import atomic_file
 from ..errors import ModelFormatError
 from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..schedule import Options
-from ..atomic_file import whole_file
 from .cache_folder import ASKED, SUFFIX, CacheFolder
 from .executable import Executable
-from .known_configs import KnownCuts
+from .known_configs import KnownConfigs
 from .load import load
 from .open_sizes import Setting
 
@@ -55,8 +55,8 @@ class CompileCache:
         known = {
             "fingerprint": hardware.fingerprint(),
             "mcpu": hardware.cpu.mcpu if hardware.cpu else "",
-            "options": asdict(replace(options, cuts=None)),
-            "database": options.cuts is not None,
+            "options": asdict(replace(options, configs=None)),
+            "database": options.configs is not None,
             "versions": {name: _version(name) for name in PACKAGES},
             "sources": _sources(),
         }
@@ -84,20 +84,21 @@ class CompileCache:
         found.from_cache = True
         return found
 
-    def key_with(self, key: str, cuts: KnownCuts, hardware: Hardware) -> str:
-        """The key of what `key` and the cuts of a database make: other cuts make another executable.
+    def key_with(self, key: str, configs: KnownConfigs, hardware: Hardware) -> str:
+        """The key of what `key` and the configurations of a database make: other configurations make another
+        executable.
 
         What was asked for when such a model was compiled is kept beside it.
         """
-        asked = sorted({*self._asked(key), *cuts.asked})
-        return hashlib.sha256(f"{key} {cuts.digest(asked, hardware)}".encode()).hexdigest()
+        asked = sorted({*self._asked(key), *configs.asked})
+        return hashlib.sha256(f"{key} {configs.digest(asked, hardware)}".encode()).hexdigest()
 
-    def put_asked(self, key: str, cuts: KnownCuts) -> None:
+    def put_asked(self, key: str, configs: KnownConfigs) -> None:
         """Keep which workloads a compilation asked for; where that is not possible, do without."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with whole_file(self.folder / f"{key}{ASKED}") as file:
-                file.write(json.dumps(sorted({*self._asked(key), *cuts.asked})).encode())
+            with atomic_file(self.folder / f"{key}{ASKED}") as file:
+                file.write(json.dumps(sorted({*self._asked(key), *configs.asked})).encode())
 
     def _asked(self, key: str) -> list[str]:
         try:
@@ -114,7 +115,7 @@ class CompileCache:
             path = self.folder / f"{key}{SUFFIX}"
             executable.save(path)
             self._place.used(path)
-            self._place.make_room()
+            self._place.make_space()
 
 
 def model_digest(

@@ -79,7 +79,7 @@ class CacheFolder:
         with contextlib.suppress(OSError):
             os.utime(path, ns=(moment, moment))
 
-    def make_room(self) -> None:
+    def make_space(self) -> None:
         """Remove abandoned partial files, then what was used least recently, until the rest is within the limit."""
         self._remove_partial()
         files = sorted(self._files().items(), key=lambda item: item[1].st_mtime_ns)

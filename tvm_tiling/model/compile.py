@@ -22,7 +22,7 @@ from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Kernels, build
 from .cache import CompileCache, model_digest
 from .executable import Executable
-from .known_configs import KnownCuts, known_cuts
+from .known_configs import KnownConfigs, known_configs
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
 from .passes.constants import Collection
@@ -64,9 +64,9 @@ def compile_model(
     `calibration`: inputs of a float32 model, by whose ranges it is quantised to int8 for an accelerator that multiplies
     nothing else: each an array, a tuple of arrays in graph order, or arrays by name.
 
-    `database`: a ShapeDatabase, whose measured cuts are taken where it knows an operator; formulas decide the others.
-    `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled models, or
-    put it there.
+    `database`: a ShapeDatabase, whose measured configurations are taken where it knows an operator; formulas decide the
+    others. `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled
+    models, or put it there.
 
     `limits`: how large tensors, computed constants, work and graphs may be that the model asks for (see Limits); left
     out, the defaults with what the environment variable TVM_TILING_LIMITS changes. LimitError names what to raise.
@@ -79,15 +79,15 @@ def compile_model(
     what is not a size.
     """
     hardware = hardware_of(target)
-    cuts = known_cuts(database)
+    configs = known_configs(database)
     if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
-        return compile_operator(model, hardware, cuts)
+        return compile_operator(model, hardware, configs)
     if hardware.cpu is not None and calibration is not None:
         raise HardwareError(
             f"calibration: {hardware.name} is a CPU, which models are not quantised for; accepted: None"
         )
     settings = settings_of(batch, dims)
-    options = Options(winograd=winograd, tolerance=tolerance, cuts=cuts)
+    options = Options(winograd=winograd, tolerance=tolerance, configs=configs)
     if hardware.cpu is None:
         from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
@@ -128,7 +128,7 @@ def compile_imported(
     start = time.perf_counter()
     if not cache:
         return _built(load(), hardware, options, start, kernels)
-    known = options.cuts if isinstance(options.cuts, KnownCuts) else None
+    known = options.configs if isinstance(options.configs, KnownConfigs) else None
     store = CompileCache()
     imported = list(load()) if digest is None else []
     key = store.key(imported if digest is None else digest, hardware, options)

@@ -1,5 +1,5 @@
-"""Cuts that a database knows, asked for while a model is compiled, and remembered: what was taken is part of what a
-compiled model is kept by."""
+"""Configurations that a database knows, asked for while a model is compiled, and remembered: what was taken is part of
+what a compiled model is kept by."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..decide.configs.config import Cut
+from ..decide.configs.config import Config
 from ..errors import DatabaseError
 from ..hardware.description import Hardware
-from ..schedule import CutSource
+from ..schedule import ConfigSource
 from ..workload import ConvWorkload, GemmWorkload
 
 WORKLOADS: Mapping[str, type[GemmWorkload | ConvWorkload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
 
 
-class KnownCuts:
-    """A source of cuts that remembers its answers, so that each workload has the same one throughout."""
+class KnownConfigs:
+    """A source of configurations that remembers its answers, so that each workload has the same one throughout."""
 
-    def __init__(self, source: CutSource) -> None:
+    def __init__(self, source: ConfigSource) -> None:
         self._source = source
-        self._answers: dict[tuple[str, str], Cut | None] = {}
+        self._answers: dict[tuple[str, str], Config | None] = {}
 
-    def cut_for(
-        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
-    ) -> Cut | None:
+    def config_for(
+        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
+    ) -> Config | None:
         """The source's answer to the first such question."""
-        question = {**workload.to_dict(), "ahead": ahead, "epilogue": epilogue}
+        question = {**workload.to_dict(), "prepacked": prepacked, "epilogue": epilogue}
         asked = json.dumps(question, sort_keys=True), hardware.fingerprint()
         if asked not in self._answers:
-            self._answers[asked] = self._source.cut_for(workload, hardware, ahead, epilogue)
+            self._answers[asked] = self._source.config_for(workload, hardware, prepacked, epilogue)
         return self._answers[asked]
 
     @property
@@ -41,37 +41,39 @@ class KnownCuts:
 
     def digest(self, workloads: Iterable[str], hardware: Hardware) -> str:
         """64 hexadecimal digits of the answers for `workloads`, as `asked` gives them."""
-        answers = {asked: self.cut_for(workload, hardware, **place) for asked, workload, place in map(_read, workloads)}
-        told = {asked: None if cut is None else cut.to_dict() for asked, cut in answers.items()}
+        answers = {
+            asked: self.config_for(workload, hardware, **place) for asked, workload, place in map(_read, workloads)
+        }
+        told = {asked: None if config is None else config.to_dict() for asked, config in answers.items()}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 class Asked:
-    """A source of cuts that knows none, and remembers the `workloads` that it was asked for, each once."""
+    """A source of configurations that knows none, and remembers the `workloads` that it was asked for, each once."""
 
     def __init__(self) -> None:
         self.workloads: dict[GemmWorkload | ConvWorkload, None] = {}
 
-    def cut_for(
-        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, ahead: bool = False, epilogue: str = ""
+    def config_for(
+        self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> None:
         """None; `workload` is remembered."""
         self.workloads.setdefault(workload)
 
 
-def known_cuts(database: Any) -> KnownCuts | None:
-    """`database` as compile() takes it; DatabaseError for what knows no cuts."""
+def known_configs(database: Any) -> KnownConfigs | None:
+    """`database` as compile() takes it; DatabaseError for an object without config_for."""
     if database is None:
         return None
-    if not callable(getattr(database, "cut_for", None)):
+    if not callable(getattr(database, "config_for", None)):
         raise DatabaseError(
-            f"database = {database!r}, accepted: a ShapeDatabase, what else has cut_for(workload, hardware, ahead, "
-            "epilogue), or None"
+            f"database = {database!r}, accepted: a ShapeDatabase, an object with config_for(workload, hardware, "
+            "prepacked, epilogue), or None"
         )
-    return KnownCuts(database)
+    return KnownConfigs(database)
 
 
 def _read(asked: str) -> tuple[str, GemmWorkload | ConvWorkload, dict[str, Any]]:
     record = json.loads(asked)
-    place = {name: record.pop(name) for name in ("ahead", "epilogue") if name in record}
+    place = {name: record.pop(name) for name in ("prepacked", "epilogue") if name in record}
     return asked, WORKLOADS[record.pop("op")](**record), place

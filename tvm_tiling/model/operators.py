@@ -25,7 +25,7 @@ from ..match import ConvProgram, epilogue_of
 from ..match.recurrent import recurrence_of
 from ..runtime.threads import set_pool
 from ..schedule import Options, llvm_target, schedule_for_weights
-from ..schedules.fallback import decide_other
+from ..schedules.fallback import decide_fallback
 from ..schedules.rnn import schedule_recurrence
 from ..workload import ConvWorkload, GemmWorkload
 from .build import build_functions
@@ -38,8 +38,8 @@ class Operator:
     """One PrimFunc of a model: what it computes, how often it is called, and the decision that was made for it.
 
     `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 where
-    none are counted. `workload` is that of a convolution or a product, and `ahead` whether its weights are packed when
-    the model is compiled, `epilogue` the name of what is fused behind.
+    none are counted. `workload` is that of a convolution or a product, and `prepacked` whether its weights are packed
+    when the model is compiled, `epilogue` the name of what is fused behind.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Operator:
     flops: int = 0
     tiling: GemmTiling | ConvTiling | AttentionTiling | RecurrenceTiling | None = None
     workload: GemmWorkload | ConvWorkload | None = None
-    ahead: bool = False
+    prepacked: bool = False
     epilogue: str = ""
 
 
@@ -130,20 +130,20 @@ def _schedule(
 
     recurrence = recurrence_of(func)
     if recurrence is not None and hardware.cpu is not None:
-        ahead = known(func.params[list(recurrence.inputs).index("weights")])
-        scheduled = schedule_recurrence(recurrence, name, hardware.cpu, ahead=ahead)
+        prepacked = known(func.params[list(recurrence.inputs).index("weights")])
+        scheduled = schedule_recurrence(recurrence, name, hardware.cpu, prepacked=prepacked)
         assert isinstance(scheduled.tiling, RecurrenceTiling)
         flops = recurrence.flops
         operator = Operator(name=name, kind="recurrence", calls=len(calls), flops=flops, tiling=scheduled.tiling)
-        return scheduled.main, operator, scheduled if ahead else None, place if ahead else None
-    served = attempted(schedule_for_weights, func, name, hardware, options, known)
-    if isinstance(served, UnsupportedOperator):
-        main, tiling = decide_other(func, name, hardware)
+        return scheduled.main, operator, scheduled if prepacked else None, place if prepacked else None
+    supported = attempted(schedule_for_weights, func, name, hardware, options, known)
+    if isinstance(supported, UnsupportedOperator):
+        main, tiling = decide_fallback(func, name, hardware)
         if tiling is None:
             return main, Operator(name=name, kind="other", calls=len(calls)), None, None
         flops = tiling.shape.flops
         return main, Operator(name=name, kind="attention", calls=len(calls), flops=flops, tiling=tiling), None, None
-    scheduled, program = served
+    scheduled, program = supported
     assert isinstance(scheduled.tiling, GemmTiling | ConvTiling)
     operator = Operator(
         name=name,
@@ -152,7 +152,7 @@ def _schedule(
         flops=program.workload.flops,
         tiling=scheduled.tiling,
         workload=program.workload,
-        ahead=scheduled.pack is not None,
+        prepacked=scheduled.pack is not None,
         epilogue=epilogue_of(program),
     )
     if scheduled.pack is None:

@@ -97,7 +97,7 @@ def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRM
     from tvm import tirx
 
     from ..schedule import schedule_operator
-    from ..schedules.fallback import schedule_other
+    from ..schedules.fallback import schedule_fallback
     from .passes.fuse import fused_operators
     from .passes.legalise import legalised
 
@@ -106,10 +106,10 @@ def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRM
     for variable, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
-        served = attempted(schedule_operator, func, variable.name_hint, hardware, options)
-        if isinstance(served, UnsupportedOperator):
-            main = schedule_other(func, variable.name_hint, hardware)
+        supported = attempted(schedule_operator, func, variable.name_hint, hardware, options)
+        if isinstance(supported, UnsupportedOperator):
+            main = schedule_fallback(func, variable.name_hint, hardware)
         else:
-            main = served.main
+            main = supported.main
         updated.update_func(variable, main.without_attr("global_symbol"))
     return updated

@@ -21,11 +21,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError
 from ..plain_text import plain_json
 from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
-from ..atomic_file import refuse_unwritable, whole_file
 from .passes.constants import aligned
 
 FORMAT = "tvm-tiling-executable"
@@ -58,7 +58,7 @@ def write(
     sums = {name: zlib.crc32(held.data) for name, held in blocks.items()}
     known = {"format": FORMAT, "version": VERSION, "libraries": digests, "checksums": sums, **description}
     known["digest"] = _digest(known)
-    with whole_file(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
+    with atomic_file(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
         _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
         for number, library in enumerate(libraries):
             _add(archive, _library_name(number, library.kind), memoryview(library.content))

@@ -59,8 +59,8 @@ def backend(
     others = {str(v.device) for v in wanted if isinstance(v, torch.Tensor) and v.device.type != "cpu"}
     if others:
         return _left(graph, f"it is on device {sorted(others)[0]!r}; expected 'cpu'", fallback)
-    served = _Graph(graph, examples, fallback)
-    return served if served.is_open else served.fixed(examples)
+    supported = _Graph(graph, examples, fallback)
+    return supported if supported.is_open else supported.fixed(examples)
 
 
 def _left(graph: torch.fx.GraphModule, why: str, fallback: bool) -> Callable[..., Any]:

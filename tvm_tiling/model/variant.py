@@ -14,9 +14,9 @@ from tvm.runtime.vm import VirtualMachine
 
 from ..measure import interquartile_range
 from ..refusal import refused
+from ..runtime.array_io import Inputs, Span, as_arrays, spans
 from ..runtime.arrays import numpy_type
 from ..runtime.gate import entrance
-from ..runtime.array_io import Inputs, Span, handed_over, spans
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
 from ..runtime.threads import own_core, set_pool
@@ -173,8 +173,8 @@ entrance(Variant, "functions")
 
 def _outputs(result: Any, held: Sequence[Span]) -> Any:
     if isinstance(result, tvm.runtime.Tensor):
-        return handed_over((result,), held)[0]
-    outputs = tuple(handed_over(result, held))
+        return as_arrays((result,), held)[0]
+    outputs = tuple(as_arrays(result, held))
     return outputs[0] if len(outputs) == 1 else outputs
 
 

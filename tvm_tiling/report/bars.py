@@ -17,7 +17,7 @@ class Bar(NamedTuple):
     parts: Sequence[tuple[int, float]]
     value: str
     start: float = 0.0
-    told: str = ""
+    hover: str = ""
 
 
 def bars(title: str, series: Sequence[str], rows: Sequence[Bar], whole: float | None = None) -> Html:
@@ -46,5 +46,5 @@ def _bar(bar: Bar, series: Sequence[str], end: float) -> Html:
         tag("span", gap, *parts, class_="track"),
         tag("span", bar.value, class_="value"),
         class_="bar",
-        title=bar.told or None,
+        title=bar.hover or None,
     )

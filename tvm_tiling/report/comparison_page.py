@@ -66,8 +66,8 @@ def _ratios(rows: Sequence[Row]) -> Html | None:
     series = []
     for group in groups:
         own = [(place, row, best) for place, (row, best) in enumerate(found, start=1) if row["group"] == group]
-        told = [f"{row['case']}: {best[1]:.2f} beside {best[0]}" for _, row, best in own]
-        series.append(Series(group, [(float(place), best[1]) for place, _, best in own], told=told))
+        hover = [f"{row['case']}: {best[1]:.2f} beside {best[0]}" for _, row, best in own]
+        series.append(Series(group, [(float(place), best[1]) for place, _, best in own], hover=hover))
     level = Series("as fast", [(1.0, 1.0), (float(len(found)), 1.0)], line=True, dots=False, dashed=True)
     drawn = plot(
         "Every case, the worst first",
@@ -117,11 +117,11 @@ def _roofline(peak: Mapping[str, Any], rows: Sequence[Row], dtype: str) -> Html 
     series = []
     for name in ("ours", *peer_columns(rows)):
         entries = [(row, row["ours"] if name == "ours" else row["peers"].get(name, {})) for row in rows]
-        served = [(row, entry["gops"]) for row, entry in entries if entry.get("gops")]
-        points = [(row["flops"] / row["bytes"], gops * 1e9) for row, gops in served]
-        told = [f"{row['case']}: {name}, {gops:.0f}" for row, gops in served]
+        supported = [(row, entry["gops"]) for row, entry in entries if entry.get("gops")]
+        points = [(row["flops"] / row["bytes"], gops * 1e9) for row, gops in supported]
+        hover = [f"{row['case']}: {name}, {gops:.0f}" for row, gops in supported]
         if points:
-            series.append(Series(name, points, told=told))
+            series.append(Series(name, points, hover=hover))
     roofs = roofs_of(peak, arithmetic, min(intensities) / 2, max(intensities) * 2)
     x, y = Axis("operations per byte, each byte moved once", log=True), Axis("operations per second", log=True)
     return plot(f"Roofline, {dtype}", x, y, [*series, *roofs])
@@ -139,7 +139,7 @@ def _speeds(rows: Sequence[Row]) -> Html | None:
                 row["case"].removeprefix(f"{group} ") if name == "ours" else "",
                 [(place, _gops(row, name))],
                 f"{_gops(row, name):.0f}" if _gops(row, name) else "–",
-                told=f"{row['case']}: {name}",
+                hover=f"{row['case']}: {name}",
             )
             for row in own
             for place, name in enumerate(names)
@@ -174,10 +174,10 @@ def _cases(rows: Sequence[Row]) -> Html:
 
 def _peer(entry: Mapping[str, Any]) -> Cell:
     """A peer's speed, and what is said when it is pointed at."""
-    told = [entry["note"], entry["reason"]]
+    hover = [entry["note"], entry["reason"]]
     if entry["ratio"] is not None:
-        told.append(f"ratio {entry['ratio']:.3f}, spread {entry['spread']:.3f}, {entry['samples']} pairs")
-    return Cell(speed(dict(entry)), told="; ".join(part for part in told if part))
+        hover.append(f"ratio {entry['ratio']:.3f}, spread {entry['spread']:.3f}, {entry['samples']} pairs")
+    return Cell(speed(dict(entry)), hover="; ".join(part for part in hover if part))
 
 
 def _number(value: float | None) -> str:

@@ -81,7 +81,7 @@ def _where(timed: TimedModel) -> Html:
     ]
     shown, rest = operators[:MOST_BARS], operators[MOST_BARS:]
     by_operator = [
-        Bar(_label(o), [(kinds.index(o.kind), _time(o))], _share(_time(o), total), told=_told(o)) for o in shown
+        Bar(_label(o), [(kinds.index(o.kind), _time(o))], _share(_time(o), total), hover=_told(o)) for o in shown
     ]
     if rest:
         spent = [(kinds.index(kind), sum(_time(o) for o in rest if o.kind == kind)) for kind in kinds]
@@ -121,7 +121,9 @@ def _predicted(timed: TimedModel) -> Html | None:
         Series(
             kind,
             [(p, m) for o, p, m in pairs if o.kind == kind],
-            told=[f"{_label(o)}: {seconds(p)} predicted, {seconds(m)} measured" for o, p, m in pairs if o.kind == kind],
+            hover=[
+                f"{_label(o)}: {seconds(p)} predicted, {seconds(m)} measured" for o, p, m in pairs if o.kind == kind
+            ],
         )
         for kind in kinds
     ]
@@ -153,15 +155,15 @@ def _roofline(timed: TimedModel) -> Html | None:
         workload = workload_of(o)
         if workload is not None and o.measured_seconds:
             speed = o.flops / o.measured_seconds
-            told = f"{_label(o)}: {scaled(speed, 'op/s')}"
-            spots.setdefault(o.form or o.kind, []).append((workload.flops / workload.bytes, speed, told))
+            hover = f"{_label(o)}: {scaled(speed, 'op/s')}"
+            spots.setdefault(o.form or o.kind, []).append((workload.flops / workload.bytes, speed, hover))
     if timed.peak is None or not spots:
         return None
     intensities = [x for points in spots.values() for x, _, _ in points]
     roofs = roofs_of(timed.peak, timed.peak["gflops"], min(intensities) / 2, max(intensities) * 2)
     series = [
         *(
-            Series(form, [(x, y) for x, y, _ in points], told=[t for _, _, t in points])
+            Series(form, [(x, y) for x, y, _ in points], hover=[t for _, _, t in points])
             for form, points in spots.items()
         ),
         *roofs,

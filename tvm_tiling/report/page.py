@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ..atomic_file import whole_file
+from ..atomic_file import atomic_file
 from .markup import Child, Html, join, tag
 
 
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
 
     content: str | int | float
     kind: str = ""
-    told: str = ""
+    hover: str = ""
 
 
 def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequence[Section]) -> str:
@@ -60,7 +60,7 @@ def page(title: str, notes: Sequence[str], tiles: Sequence[Tile], sections: Sequ
 
 def write_page(path: str | os.PathLike[str], text: str) -> None:
     """Put a page at `path`, whole or not at all; OSError says why it cannot be written."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode())
 
 
@@ -87,7 +87,7 @@ _FIGURE = re.compile(r"^(–|[-+±]?[\d.,\u202f]+(e[-+]?\d+)?( ?[%×]| ?[A-Za-z�
 
 def _cell(cell: Cell, heading: str, right: bool) -> Html:
     kinds = [cell.kind, "n" if right else "why" if heading == "why" else ""]
-    return tag("td", cell.content, class_=" ".join(filter(None, kinds)) or None, title=cell.told or None)
+    return tag("td", cell.content, class_=" ".join(filter(None, kinds)) or None, title=cell.hover or None)
 
 
 def folded(summary: Child, body: Html) -> Html:

@@ -34,7 +34,7 @@ class Series(NamedTuple):
     line: bool = False
     dots: bool = True
     dashed: bool = False
-    told: Sequence[str] = ()
+    hover: Sequence[str] = ()
 
 
 def plot(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Html | None:
@@ -135,8 +135,8 @@ def _series(series: Series, place: int, across: _Scale, up: _Scale) -> list[Html
         parts.append(tag("polyline", class_=kind, points=" ".join(f"{x},{y}" for x, y in at)))
     if series.dots:
         for number, (x, y) in enumerate(at):
-            told = tag("title", series.told[number]) if series.told else None
-            parts.append(tag("circle", told, class_=f"dot {color}", cx=x, cy=y, r=4))
+            hover = tag("title", series.hover[number]) if series.hover else None
+            parts.append(tag("circle", hover, class_=f"dot {color}", cx=x, cy=y, r=4))
     return parts
 
 

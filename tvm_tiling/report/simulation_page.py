@@ -91,13 +91,13 @@ def _engines(report: SimReport) -> Html:
         parts = [(0, float(engine.busy))]
         parts += [(place, float(engine.stalls[cause])) for place, cause in enumerate(causes, start=1)]
         share = engine.busy / report.cycles if report.cycles else 0.0
-        rows.append(Bar(name, parts, f"{percent(share)} busy", told=f"idle {count(engine.idle)} cycles"))
+        rows.append(Bar(name, parts, f"{percent(share)} busy", hover=f"idle {count(engine.idle)} cycles"))
     return bars("Cycles of each engine; what is left blank is idle", series, rows, whole=float(report.cycles))
 
 
 def _limits(report: SimReport) -> Html:
     bounds = [
-        Bar("lower bound", [(0, float(report.lower_bound))], count(report.lower_bound), told=f"of {report.bound}"),
+        Bar("lower bound", [(0, float(report.lower_bound))], count(report.lower_bound), hover=f"of {report.bound}"),
         Bar("taken", [(0, float(report.cycles))], count(report.cycles)),
         Bar("all in series", [(0, float(report.upper_bound))], count(report.upper_bound)),
     ]
@@ -106,12 +106,12 @@ def _limits(report: SimReport) -> Html:
         for name, spent in report.energy.items()
         if spent
     ]
-    told = text(
+    hover = text(
         f"The busiest part is {report.bound}: it takes {count(report.lower_bound)} cycles at least.",
         f"With nothing at the same time it would be {count(report.upper_bound)}.",
     )
     beside = join([bars("Cycles", ["cycles"], bounds), bars("Energy", ["energy"], energy) if energy else None])
-    return join([told, side_by_side(_roofline(report), tag("div", beside))])
+    return join([hover, side_by_side(_roofline(report), tag("div", beside))])
 
 
 def _roofline(report: SimReport) -> Html | None:
@@ -124,8 +124,8 @@ def _roofline(report: SimReport) -> Html | None:
     ridge = peak / slope
     xs = sorted({min(intensity, ridge) / 8, ridge, max(intensity, ridge) * 8})
     roof = Series("roof", [(x, min(peak, x * slope)) for x in xs], line=True, dots=False)
-    told = f"{intensity:.3g} multiply-accumulates per byte, {reached:.3g} per cycle"
-    spots = [roof, Series("program", [(intensity, reached)], told=[told])]
+    hover = f"{intensity:.3g} multiply-accumulates per byte, {reached:.3g} per cycle"
+    spots = [roof, Series("program", [(intensity, reached)], hover=[hover])]
     return plot("Roofline", Axis("multiply-accumulates per byte moved", log=True), Axis("per cycle", log=True), spots)
 
 
@@ -156,7 +156,7 @@ def _operators(report: SimReport) -> Html:
         sorted(regions, key=lambda region: region.start - region.end)[:MOST_BARS], key=lambda region: region.start
     )
     rows = [
-        Bar(r.name, [(0, float(r.end - r.start))], count(r.end - r.start), float(r.start), told=r.workload)
+        Bar(r.name, [(0, float(r.end - r.start))], count(r.end - r.start), float(r.start), hover=r.workload)
         for r in shown
     ]
     more = f", the longest {len(shown)} of {len(regions)}" if len(shown) < len(regions) else ""
@@ -199,13 +199,13 @@ def sweep_page(points: list[SweepPoint], subject: str, hardware: Hardware, field
 
 
 def _plot(points: list[SweepPoint], field: str, name: str, unit: str) -> Html | None:
-    served = [(point.value, float(getattr(point.report, name))) for point in points if point.report is not None]
-    values = [value for value, _ in served]
+    supported = [(point.value, float(getattr(point.report, name))) for point in points if point.report is not None]
+    values = [value for value, _ in supported]
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         wide = bool(values) and min(values) > 0 and max(values) >= WIDE * min(values)
         axis, places = Axis(field, log=wide), [float(value) for value in values]
     else:
         axis, places = Axis(field, names=[str(value) for value in values]), [float(n) for n in range(len(values))]
-    spots = [(place, y) for place, (_, y) in zip(places, served, strict=True)]
-    told = [f"{value}: {y:.6g}" for value, y in served]
-    return plot(unit, axis, Axis(unit, from_zero=True), [Series(unit, spots, line=True, told=told)])
+    spots = [(place, y) for place, (_, y) in zip(places, supported, strict=True)]
+    hover = [f"{value}: {y:.6g}" for value, y in supported]
+    return plot(unit, axis, Axis(unit, from_zero=True), [Series(unit, spots, line=True, hover=hover)])

@@ -77,7 +77,7 @@ def shades(start: np.ndarray, end: np.ndarray, cycles: int) -> Iterator[tuple[fl
     whole = np.where(last > 0, before[begun] + np.clip(edges - start[begun], 0, (end - start)[begun]), 0.0)
     share = np.diff(whole) / np.diff(edges)
     level = np.ceil(share * SHADES - 1e-9).astype(int)
-    cuts = np.flatnonzero(np.diff(level)) + 1
-    for first, behind in zip([0, *cuts.tolist()], [*cuts.tolist(), len(level)], strict=True):
+    configs = np.flatnonzero(np.diff(level)) + 1
+    for first, behind in zip([0, *configs.tolist()], [*configs.tolist(), len(level)], strict=True):
         if level[first] > 0:
             yield first / len(level), behind / len(level), level[first] / SHADES

@@ -46,7 +46,7 @@ def spans(tensors: Sequence[tvm.runtime.Tensor]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def handed_over(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> list[np.ndarray]:
+def as_arrays(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> list[np.ndarray]:
     """The outputs as arrays, each with memory of its own: one that lies in a span of `held`, or in an output before it,
     is copied."""
     arrays, taken = [], list(held)

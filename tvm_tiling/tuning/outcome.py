@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.configs.config import Cut
+from ..decide.configs.config import Config
 from ..workload import ConvWorkload, GemmWorkload
 
 MICRO = 1e6
@@ -16,10 +16,10 @@ MICRO = 1e6
 class TuneReport:
     """The search of one operator.
 
-    Costs are in `unit`: "s", or "cycles" on an accelerator; `cost_before` is that of the formulas' own cut and
-    `cost_after` of `best`, None where nothing could be measured; `least` is what the operator costs at least. `trials`
-    are those of this session, `earlier` those that the database had of earlier ones. `failures` counts their reasons.
-    `stopped` is why it ended, `seconds` its time by phase.
+    Costs are in `unit`: "s", or "cycles" on an accelerator; `cost_before` is that of the formulas' own configuration
+    and `cost_after` of `best`, None where nothing could be measured; `least` is what the operator costs at least.
+    `trials` are those of this session, `earlier` those that the database had of earlier ones. `failures` counts their
+    reasons. `stopped` is why it ended, `seconds` its time by phase.
     """
 
     workload: GemmWorkload | ConvWorkload
@@ -28,7 +28,7 @@ class TuneReport:
     trials: int
     earlier: int
     failures: tuple[tuple[str, int], ...]
-    best: Cut | None
+    best: Config | None
     cost_before: float | None
     cost_after: float | None
     least: float
@@ -44,7 +44,7 @@ class TuneReport:
 
     @property
     def roofline(self) -> float | None:
-        """Least cost over the best cut's."""
+        """Least cost over the best configuration's."""
         return None if self.cost_after is None else self.least / self.cost_after
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,8 +69,8 @@ class TuneReport:
         rows = [
             ("trials", f"{self.trials}" + (f", {self.earlier} more in earlier sessions" if self.earlier else "")),
             ("ended", self.stopped),
-            ("formulas' cut", cost_text(self.cost_before, self.unit)),
-            ("best cut", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
+            ("formulas' configuration", cost_text(self.cost_before, self.unit)),
+            ("best configuration", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
             ("", str(self.best) if self.best is not None else "none"),
             *(("failed", f"{count} times: {reason}") for reason, count in self.failures),
             ("seconds", ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in self.seconds)),
@@ -99,17 +99,17 @@ class ModelTuneReport:
 
     @property
     def trials(self) -> int:
-        """Cuts measured in this session."""
+        """Configurations measured in this session."""
         return sum(task.report.trials for task in self.tasks)
 
     @property
     def cost_before(self) -> float:
-        """Of the operators that were measured, with the formulas' cuts."""
+        """Of the operators that were measured, with the formulas' configurations."""
         return sum(task.calls * (task.report.cost_before or 0.0) for task in self.tasks)
 
     @property
     def cost_after(self) -> float:
-        """With their best cuts."""
+        """With their best configurations."""
         return sum(task.calls * (task.report.cost_after or 0.0) for task in self.tasks)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..decide.configs.config import Cut
+from ..decide.configs.config import Config
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .least_cost import least_cost
@@ -22,9 +22,9 @@ SEEDS = 4  # cuts of matched entries, and as many of near ones
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to search. `model` is asked what to try next, None for the formulas' predictions; `seeded`: measure the cuts
-    of entries that match or are near first; `resume`: go on from what earlier sessions measured. `seed` is that of the
-    exploration."""
+    """How to search. `model` is asked what to try next, None for the formulas' predictions; `seeded`: measure the
+    configurations of entries that match or are near first; `resume`: go on from what earlier sessions measured. `seed`
+    is that of the exploration."""
 
     rules: SearchRules
     model: CostModel | None = None
@@ -57,16 +57,16 @@ class Tuning:
         measurer: Measurer,
         log: TrialLog,
         settings: Settings,
-        ahead: bool = False,
+        prepacked: bool = False,
         epilogue: str = "",
     ) -> None:
-        """`ahead`: weights are packed before the time that counts; `epilogue` names what is fused behind."""
+        """`prepacked`: weights are packed before the time that counts; `epilogue` names what is fused behind."""
         start = time.monotonic()
-        self.workload, self.hardware, self.ahead, self.epilogue = workload, hardware, ahead, epilogue
+        self.workload, self.hardware, self.prepacked, self.epilogue = workload, hardware, prepacked, epilogue
         self.unit = "s" if hardware.cpu is not None else "cycles"
         self.least = least_cost(workload, hardware)
         self._measurer, self._log, self._space = measurer, log, space
-        past = log.past(workload, hardware, ahead=ahead, epilogue=epilogue) if settings.resume else {}
+        past = log.past(workload, hardware, prepacked=prepacked, epilogue=epilogue) if settings.resume else {}
         seeds = self._known() if settings.seeded else []
         # A CPU's clock is not what its description says at every moment, so its least cost ends no search.
         least = 0.0 if hardware.cpu is not None else self.least
@@ -83,15 +83,26 @@ class Tuning:
         self._seconds = {"deciding": time.monotonic() - start, "building and measuring": 0.0}
         self.trials = 0
 
-    def _known(self) -> list[Cut]:
-        """Cuts of matched entries and of near ones that this machine can do for this shape."""
+    def _known(self) -> list[Config]:
+        """Configurations of matched entries and of near ones that this machine can do for this shape."""
         database, workload, hardware = self._log.database, self.workload, self.hardware
-        known: list[Cut] = []
-        for epilogue in dict.fromkeys((self.epilogue, "")):  # behind other steps a cut is likely to be as good
-            asked: dict[str, Any] = {"target": hardware, "ahead": self.ahead, "epilogue": epilogue, "limit": SEEDS}
-            known += [hit.entry.cut for hit in database.matches(workload, order="estimate", **asked)]
-            known += [entry.cut for entry in database.nearest(workload, **asked)]
-        return [cut for cut in dict.fromkeys(known) if tiling_if_possible(cut, workload, hardware, ahead=self.ahead)]
+        known: list[Config] = []
+        for epilogue in dict.fromkeys(
+            (self.epilogue, "")
+        ):  # behind other steps a configuration is likely to be as good
+            asked: dict[str, Any] = {
+                "target": hardware,
+                "prepacked": self.prepacked,
+                "epilogue": epilogue,
+                "limit": SEEDS,
+            }
+            known += [hit.entry.config for hit in database.matches(workload, order="estimate", **asked)]
+            known += [entry.config for entry in database.nearest(workload, **asked)]
+        return [
+            config
+            for config in dict.fromkeys(known)
+            if tiling_if_possible(config, workload, hardware, prepacked=self.prepacked)
+        ]
 
     @property
     def stopped(self) -> str:
@@ -121,17 +132,23 @@ class Tuning:
     def step(self, count: int, progress: Callable[[Progress], None] | None = None) -> int:
         """Measure up to `count` cuts more; how many it were. Results are kept as they come, whatever ends the step."""
         start = time.monotonic()
-        cuts = self._search.propose(count)
-        again, self._again = self._again if cuts else [], []
+        configs = self._search.propose(count)
+        again, self._again = self._again if configs else [], []
         jobs = [
-            Job(workload=self.workload, cut=cut, hardware=self.hardware, ahead=self.ahead, epilogue=self.epilogue)
-            for cut in (*again, *cuts)
+            Job(
+                workload=self.workload,
+                config=config,
+                hardware=self.hardware,
+                prepacked=self.prepacked,
+                epilogue=self.epilogue,
+            )
+            for config in (*again, *configs)
         ]
         self._seconds["deciding"] += time.monotonic() - start
         learned: list[Measured] = []
         try:
             for measured in self._measured(jobs):
-                if measured.job.cut in again:
+                if measured.job.config in again:
                     self._note_again(measured)
                     continue
                 learned.append(measured)
@@ -155,14 +172,14 @@ class Tuning:
         self.trials += 1
         if measured.reason is not None:
             self._failures[measured.reason] = self._failures.get(measured.reason, 0) + 1
-        elif measured.job.cut == self._space.start:
+        elif measured.job.config == self._space.start:
             self._before = measured.cost
 
     def _note_again(self, measured: Measured) -> None:
         self._search.again(measured)
         if measured.cost is not None:
             self._log.keep(measured)
-            if measured.job.cut == self._space.start:
+            if measured.job.config == self._space.start:
                 self._before = measured.cost
 
     def _progress(self, learned: Sequence[Measured]) -> Progress:

@@ -32,7 +32,7 @@ class Task:
 
     name: str
     workload: GemmWorkload | ConvWorkload
-    ahead: bool
+    prepacked: bool
     epilogue: str
     calls: int
 
@@ -55,7 +55,7 @@ def tasks_of(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> list
 
 
 def _key(task: Task) -> tuple[GemmWorkload | ConvWorkload, bool, str]:
-    return task.workload, task.ahead, task.epilogue
+    return task.workload, task.prepacked, task.epilogue
 
 
 def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
@@ -69,9 +69,11 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
     for imported in _imported(model, options):
         for operator in decided(imported.module, hardware):
             if operator.workload is not None and operator.tiling is not None:
-                workload, ahead = asked_for(operator.workload, hardware, operator.ahead)
+                workload, prepacked = asked_for(operator.workload, hardware, operator.prepacked)
                 behind = said(operator.epilogue)
-                task = Task(name=operator.name, workload=workload, ahead=ahead, epilogue=behind, calls=operator.calls)
+                task = Task(
+                    name=operator.name, workload=workload, prepacked=prepacked, epilogue=behind, calls=operator.calls
+                )
                 yield task, operator.tiling.predicted_seconds or 0.0
 
 
@@ -82,7 +84,7 @@ def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) 
 
     imported = single(list(_imported(with_pairs(model), options)), hardware)
     for operator in accelerated_operators(imported, hardware, options.get("calibration")):
-        task = Task(name=operator.name, workload=operator.workload, ahead=False, epilogue="", calls=operator.calls)
+        task = Task(name=operator.name, workload=operator.workload, prepacked=False, epilogue="", calls=operator.calls)
         yield task, float(operator.workload.macs)
 
 
@@ -105,16 +107,16 @@ def tune_tasks(
     settings: Settings,
     progress: Callable[[Progress], None] | None = None,
 ) -> ModelTuneReport:
-    """Measure the cuts of `tasks`, settings.rules.trials of them in all.
+    """Measure the configurations of `tasks`, settings.rules.trials of them in all.
 
-    Every task's own cut first: what it takes times its calls is its weight. Then, batch by batch, the task whose
-    luckiest cut that is left would save the model most, given predictions, what they were off by, and the roofline; a
-    task that has had trials without a gain counts less. Ctrl-C ends it, with everything kept.
+    Every task's own configuration first: what it takes times its calls is its weight. Then, batch by batch, the task
+    whose luckiest cut that is left would save the model most, given predictions, what they were off by, and the
+    roofline; a task that has had trials without a gain counts less. Ctrl-C ends it, with everything kept.
     """
     start = time.monotonic()
     searches = []
     for task in tasks:
-        space = neighbourhood(task.workload, hardware, ahead=task.ahead)
+        space = neighbourhood(task.workload, hardware, prepacked=task.prepacked)
         search = Tuning(
             task.workload,
             hardware,
@@ -122,7 +124,7 @@ def tune_tasks(
             measurer=measurer,
             log=log,
             settings=settings,
-            ahead=task.ahead,
+            prepacked=task.prepacked,
             epilogue=task.epilogue,
         )
         searches.append((task, search))

@@ -1,4 +1,4 @@
-"""tune(): from an operator or a model to measured cuts in a database."""
+"""tune(): from an operator or a model to measured configurations in a database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WorkloadError
 from ..hardware.description import Hardware
+from ..old_names import old_arguments
 from ..target import Target, hardware_of
 from .measuring.runner import LOCAL, Runner
 from .measuring.template import BUILDING, TIMING, Template
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .shapes.database import ShapeDatabase
 
 
+@old_arguments(ahead="prepacked")
 def tune(
     model_or_op: Any,
     target: Target = "llvm",
@@ -28,26 +30,26 @@ def tune(
     trials: int = 64,
     runner: Runner = LOCAL,
     cost_model: CostModel | TilingCostModel | None = None,
-    ahead: bool = False,
+    prepacked: bool = False,
     seeded: bool = True,
     resume: bool = True,
     seed: int = 0,
     progress: Callable[[Progress], None] | bool = True,
     **model_options: Any,
 ) -> TuneReport | ModelTuneReport:
-    """Search for cuts near the formulas' that are measured to be faster, and keep them.
+    """Search for configurations near the formulas' that are measured to be faster, and keep them.
 
     model_or_op: a GemmWorkload or ConvWorkload; an operator as tiling_schedule takes it; or a model as compile takes
     it, with `model_options` as that function's (`batch`, `dims`, `shapes`, `example_inputs`, `params`, `calibration`,
     `limits`).
-    `target` is "llvm" (this CPU), an accelerator, whose cuts are simulated, or a Hardware. `database`: a ShapeDatabase
-    or its URL, where results go and seeds come from; without one they are only in the report.
+    `target` is "llvm" (this CPU), an accelerator, whose configurations are simulated, or a Hardware. `database`: a
+    ShapeDatabase or its URL, where results go and seeds come from; without one they are only in the report.
 
     `trials`: cuts measured at most, of one operator or of all of a model, those of earlier sessions with the same
     database included unless `resume` is False. `runner`: "local", "rpc://host:port/key" for the workers of a TVM
     tracker, or a Measurer. `cost_model` says what to try next and learns from every trial: a TilingCostModel, or a
     CostModel as Formulas is one; left out, one that knows the formulas and the database's newest trials on this
-    machine. `ahead`: weights are packed before the time that counts; those of a model always are. `seeded`: cuts of
+    machine. `prepacked`: weights are packed before the time that counts; those of a model always are. `seeded`: cuts of
     entries that match or are near are measured first. `progress`: a function told of every trial, or whether to show a
     bar on a terminal.
 
@@ -68,7 +70,7 @@ def tune(
             runner=runner,
             template=template,
             cost_model=cost_model,
-            ahead=ahead,
+            prepacked=prepacked,
             seeded=seeded,
             resume=resume,
             seed=seed,

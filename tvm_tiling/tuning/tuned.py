@@ -46,7 +46,7 @@ def tuned(
     runner: Runner,
     template: Template | None,
     cost_model: CostModel | TilingCostModel | None,
-    ahead: bool,
+    prepacked: bool,
     seeded: bool,
     resume: bool,
     seed: int,
@@ -54,7 +54,7 @@ def tuned(
     model_options: Mapping[str, Any],
 ) -> TuneReport | ModelTuneReport:
     """The search that tune() says, with its arguments; local processes are forks of `template`."""
-    operator = _operator(model_or_op, hardware, ahead)
+    operator = _operator(model_or_op, hardware, prepacked)
     if operator is not None and model_options:
         raise WorkloadError(f"{', '.join(model_options)}: of a model; the operator given has none")
 
@@ -67,8 +67,8 @@ def tuned(
             tasks = tasks_of(model_or_op, hardware, model_options)
             with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
                 return tune_tasks(tasks, hardware, measurer, at_once, log, settings(), show)
-        workload, ahead, epilogue = operator
-        space = neighbourhood(workload, hardware, ahead=ahead)
+        workload, prepacked, epilogue = operator
+        space = neighbourhood(workload, hardware, prepacked=prepacked)
         with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
             search = Tuning(
                 workload,
@@ -77,7 +77,7 @@ def tuned(
                 measurer=measurer,
                 log=log,
                 settings=settings(),
-                ahead=ahead,
+                prepacked=prepacked,
                 epilogue=epilogue,
             )
             return run(search, at_once, show)
@@ -114,7 +114,7 @@ def _opened(database: ShapeDatabase | str | None) -> Iterator[ShapeDatabase]:
 
 
 def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, hardware: Hardware) -> CostModel:
-    """What says which cuts to try next; it is taught while the runner's processes start."""
+    """What says which configurations to try next; it is taught while the runner's processes start."""
     if given is None:
         model = LearnedCosts()
         model.remember(past_trials(database, hardware, LEARNED_FROM), hardware)
@@ -125,11 +125,11 @@ def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, h
     return learned
 
 
-def _operator(op: Any, hardware: Hardware, ahead: bool) -> tuple[Workload, bool, str] | None:
+def _operator(op: Any, hardware: Hardware, prepacked: bool) -> tuple[Workload, bool, str] | None:
     """What a schedule of an operator asks for: the workload, whether its weights are prepacked, and what is fused
     behind that can be measured by its name; None for what is a model."""
     if isinstance(op, GemmWorkload | ConvWorkload):
-        return *asked_for(op, hardware, ahead), NONE
+        return *asked_for(op, hardware, prepacked), NONE
     if isinstance(op, str | bytes):
         return None
     from ..match import epilogue_of, match, prim_func_of
@@ -143,9 +143,9 @@ def _operator(op: Any, hardware: Hardware, ahead: bool) -> tuple[Workload, bool,
             raise WorkloadError(f"a module of {len(functions)} operators; accepted: one, or a Relax model")
         op = next(iter(functions.values()))
     program = match(prim_func_of(op), may_swap=False, keep_taps=True)
-    # What an accelerator asks for has no epilogue: its cuts are of the sums alone.
+    # What an accelerator asks for has no epilogue: its configurations are of the sums alone.
     behind = said(epilogue_of(program)) if hardware.cpu is not None else NONE
-    return *asked_for(program.workload, hardware, ahead), behind
+    return *asked_for(program.workload, hardware, prepacked), behind
 
 
 LOCAL_AT_ONCE = 8

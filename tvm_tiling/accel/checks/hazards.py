@@ -19,7 +19,7 @@ from ..program.disassembler import instruction_name, instruction_text
 from ..program.isa import OPERANDS
 from ..program.program import Program
 from ..program.work import work
-from ..timing.cost import check_room
+from ..timing.cost import check_capacity
 from .access import footprints, spans, under
 from .bounds import check_bounds
 from .dependences import dependences
@@ -32,7 +32,7 @@ def check(program: Program) -> None:
     that are too large, else SimulationError. What no data could mend is found here; reads of bytes that were never
     written are found when the program runs."""
     check_bounds(program)
-    check_room(work(program), Machine(program.hardware))
+    check_capacity(work(program), Machine(program.hardware))
     check_hazards(program)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...decide.fold.fold_loops import Layer, Walk
+from ...decide.fold.fold_nest import FoldNest, Layer
 from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.w_fold import WFold
@@ -19,19 +19,19 @@ from .row import Batch, Cycles
 
 
 def _cycles(batch: Batch, machine: Machine) -> Cycles:
-    distinct, which = fold_walks(batch, machine)
-    return np.array([_slowest(walk, leaves) for walk, leaves in distinct], dtype=np.int64)[which], 0
+    distinct, which = fold_nests(batch, machine)
+    return np.array([_slowest(nest, leaves) for nest, leaves in distinct], dtype=np.int64)[which], 0
 
 
 def _traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows of weights and inputs that the engine reads; the sums are read and written once."""
-    distinct, which = fold_walks(batch, machine)
-    weights = np.array([walk.weight_rows * walk.pci for walk, _ in distinct], dtype=np.int64)
-    reads = np.array([walk.reads * walk.unit.row_bytes for walk, _ in distinct], dtype=np.int64)
+    distinct, which = fold_nests(batch, machine)
+    weights = np.array([nest.weight_rows * nest.pci for nest, _ in distinct], dtype=np.int64)
+    reads = np.array([nest.reads * nest.unit.row_bytes for nest, _ in distinct], dtype=np.int64)
     return weights[which], reads[which], 2 * batch.m * batch.n * batch.result
 
 
-def fold_walks(batch: Batch, machine: Machine) -> tuple[list[tuple[Walk, bool]], np.ndarray]:
+def fold_nests(batch: Batch, machine: Machine) -> tuple[list[tuple[FoldNest, bool]], np.ndarray]:
     """The distinct walks of the engine, each with whether its results leave; and the one of each instruction."""
     unit = machine.hardware.w_fold
     assert unit is not None
@@ -45,12 +45,12 @@ def fold_walks(batch: Batch, machine: Machine) -> tuple[list[tuple[Walk, bool]],
         axis=1,
     )
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    return [_walk(unit, *row) for row in distinct.tolist()], which.reshape(-1)
+    return [_nest(unit, *row) for row in distinct.tolist()], which.reshape(-1)
 
 
-def _walk(
+def _nest(
     unit: WFold, co: int, ho: int, wo: int, kh: int, kw: int, ci: int, d_s: int, pci: int, pco: int, block: int
-) -> tuple[Walk, bool]:
+) -> tuple[FoldNest, bool]:
     d_out = unit.output_element_bytes or d_s
     layer = Layer(
         groups=1, rows=ho, wo=wo, w=wo + kw - 1, ci_bytes=ci * d_s, co=co, taps_high=kh, kw=kw, d_s=d_s, d_out=d_out
@@ -62,13 +62,13 @@ def _walk(
                 f"w_fold: a WCONV with {name} = {value} bytes; accepted: 0, {', '.join(map(str, possible))}"
             )
     choices = [pci] if pci else [g for g in unit.granularities if g % d_s == 0 and unit.row_bytes // g <= layer.w]
-    walks = [Walk(layer, unit, g, pco or unit.row_bytes, block or -(-co // unit.sub_units)) for g in choices]
-    return min(walks, key=lambda walk: (_slowest(walk, pco > 0), -walk.pci)), pco > 0
+    nests = [FoldNest(layer, unit, g, pco or unit.row_bytes, block or -(-co // unit.sub_units)) for g in choices]
+    return min(nests, key=lambda nest: (_slowest(nest, pco > 0), -nest.pci)), pco > 0
 
 
-def _slowest(walk: Walk, leaves: bool) -> int:
+def _slowest(nest: FoldNest, leaves: bool) -> int:
     """Cycles of the slowest of the multipliers and the ports; that of results only if they leave."""
-    return max(cycles for port, cycles in walk.port_cycles.items() if leaves or port != "write-out")
+    return max(cycles for port, cycles in nest.port_cycles.items() if leaves or port != "write-out")
 
 
 WCONV = summing(5, "WCONV", "w_fold", _cycles, _traffic, block=True)

@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...atomic_file import atomic_file
 from ...errors import HardwareError, ProgramError
 from ...hardware.description import Hardware
 from ...hardware.file import from_dict
 from ...plain_text import plain_json
-from ...atomic_file import whole_file
 from .isa import INSTRUCTION
 from .tables import STORAGE, Memory, ProgramTables, Region, Tensor
 
@@ -56,7 +56,7 @@ def save(program: ProgramTables, path: str | os.PathLike[str]) -> None:
     checksum = zlib.crc32(struct.pack("<Q", len(text)))
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(_START.pack(MAGIC, VERSION, checksum, len(text)))
         file.writelines(parts)
 

@@ -14,8 +14,8 @@ from tvm.ir import TensorLoad
 
 from ...match.evaluate import conditional
 from ..instructions.table import Opcode
-from .instances import Coupled, Instances, conjuncts, room_of
-from .rows import Rows, Walk, grouped
+from .instances import Coupled, Instances, conjuncts, margin_of
+from .rows import Rows, StridedAccess, grouped
 
 PADDED, OTHERS = (1, 2), (0, 3)  # the loops of a copy that may have a border, and the others
 
@@ -34,10 +34,10 @@ def inside_of(found: Instances, condition: tirx.Expr) -> tuple[np.ndarray, np.nd
     low, high = np.zeros_like(found.extents), found.extents.copy()
     some = np.ones(len(found), dtype=bool)
     for part in conjuncts(condition):
-        room = room_of(part)
-        if room is None:
+        space = margin_of(part)
+        if space is None:
             raise Coupled
-        start, steps = found.affine(room)  # the condition says that this is above 0
+        start, steps = found.affine(space)  # the condition says that this is above 0
         bounded = [number for number, step in enumerate(steps) if step]
         if not bounded:
             some &= start > 0
@@ -54,8 +54,8 @@ def record_bordered_load(
     found: Instances,
     rows: Rows,
     queue: str,
-    source: Walk,
-    target: Walk,
+    source: StridedAccess,
+    target: StridedAccess,
     box: tuple[np.ndarray, np.ndarray],
     border: float,
     copies: tuple[int, int] | None = None,
@@ -97,6 +97,6 @@ def those(found: Instances, kept: np.ndarray) -> Instances:
     return part
 
 
-def walks_of(walk: Walk, kept: np.ndarray) -> Walk:
+def accesses_of(access: StridedAccess, kept: np.ndarray) -> StridedAccess:
     """A walk of those instances only."""
-    return replace(walk, start=walk.start[kept])
+    return replace(access, start=access.start[kept])

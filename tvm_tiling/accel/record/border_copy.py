@@ -9,11 +9,11 @@ from tvm import tirx
 
 from ...hardware.vector_functions import Function
 from ..instructions.table import Opcode
-from .border import bordered_load, inside_of, those, walks_of
+from .border import accesses_of, bordered_load, inside_of, those
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, constant, record_fill
 from .instances import Coupled, Instances
-from .rows import Rows, Walk, grouped, walk
+from .rows import Rows, StridedAccess, access, grouped
 
 
 def is_bordered_copy(found: Instances) -> bool:
@@ -28,8 +28,8 @@ def record_bordered_copy(found: Instances, places: Places, rows: Rows, queue: st
     condition, element, outside = bordered_load(store.value) or (None, None, None)
     assert condition is not None and element is not None
     border = constant(outside)
-    source = walk(found, places, element.source, element.indices)
-    target = walk(found, places, store.buffer, store.indices)
+    source = access(found, places, element.source, element.indices)
+    target = access(found, places, store.buffer, store.indices)
     if border is None or EXTERNAL in (source.memory, target.memory) or source.kind != target.kind:
         raise found.nest.refuse(
             f"block {found.leaf.name!r} computes {store.value}; accepted where it depends on a condition: a copy on "
@@ -39,14 +39,14 @@ def record_bordered_copy(found: Instances, places: Places, rows: Rows, queue: st
     record_fill(found, rows, queue, target, border)
     if some.any():
         part = replace(those(found, some), extents=(high - low)[some])
-        moved = [_moved(walks_of(w, some), low[some]) for w in (source, target)]
+        moved = [_moved(accesses_of(w, some), low[some]) for w in (source, target)]
         loops = grouped(part, moved, COPY_LOOPS)
         if loops is None:
             raise Coupled
         rows.add(part, Opcode.ALU, queue, loops, number=1, a=moved[0], c=moved[1], function=Function.COPY)
 
 
-def _moved(operand: Walk, low: np.ndarray) -> Walk:
+def _moved(operand: StridedAccess, low: np.ndarray) -> StridedAccess:
     """The operand from the box's first point on."""
     steps = np.array(operand.steps, dtype=np.int64) * operand.kind.bytes
     return replace(operand, start=operand.start + (low * steps).sum(axis=1))

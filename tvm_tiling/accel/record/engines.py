@@ -11,10 +11,10 @@ from tvm.ir import TensorLoad
 from ...match.access import multiplied, strip_cast
 from ..instructions.table import Opcode
 from ..program.isa import Flag
-from .border import bordered_load, inside_of, record_bordered_load, those, walks_of
+from .border import accesses_of, bordered_load, inside_of, record_bordered_load, those
 from .buffers import EXTERNAL, Places
 from .instances import Coupled, Instances
-from .rows import Rows, Walk, grouped, walk
+from .rows import Rows, StridedAccess, access, grouped
 
 COPY_LOOPS = 4  # of LOAD, STORE, FILL and ALU
 
@@ -24,7 +24,7 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     if not isinstance(store, tirx.BufferStore) or leaf.block.init is not None:
         raise nest.refuse(f"block {leaf.name!r} is to load or store; accepted: one copy of an element")
-    target = walk(found, places, store.buffer, store.indices)
+    target = access(found, places, store.buffer, store.indices)
     if constant(store.value) is not None:
         record_fill(found, rows, queue, target, constant(store.value) or 0.0)
         return
@@ -32,7 +32,7 @@ def record_copy(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     element = store.value if within is None else within[1]
     if not isinstance(element, TensorLoad):
         raise nest.refuse(f"block {leaf.name!r} is to load or store and computes {store.value}; accepted: a plain copy")
-    source = walk(found, places, element.source, element.indices)
+    source = access(found, places, element.source, element.indices)
     if source.kind != target.kind:
         raise nest.refuse(f"block {leaf.name!r} copies {source.kind.name} to {target.kind.name}; accepted: equal types")
     if (source.memory == EXTERNAL) == (target.memory == EXTERNAL):
@@ -52,8 +52,8 @@ def _record_bordered(
     found: Instances,
     rows: Rows,
     queue: str,
-    source: Walk,
-    target: Walk,
+    source: StridedAccess,
+    target: StridedAccess,
     within: tuple[tirx.Expr, TensorLoad, tirx.Expr],
 ) -> None:
     """A load within a border: instances that lie outside are filled, the others loaded."""
@@ -67,11 +67,11 @@ def _record_bordered(
     some, low, high = inside_of(found, condition)
     if not some.all():
         nothing = ~some
-        record_fill(those(found, nothing), rows, queue, walks_of(target, nothing), border)
+        record_fill(those(found, nothing), rows, queue, accesses_of(target, nothing), border)
     if some.any():
         box = low[some], high[some]
         record_bordered_load(
-            those(found, some), rows, queue, walks_of(source, some), walks_of(target, some), box, border
+            those(found, some), rows, queue, accesses_of(source, some), accesses_of(target, some), box, border
         )
 
 
@@ -82,18 +82,18 @@ def records_start(found: Instances, places: Places, rows: Rows, queue: str) -> b
     value = constant(store.value)
     if value is None:
         return False
-    record_fill(found, rows, queue, walk(found, places, store.buffer, store.indices), value)
+    record_fill(found, rows, queue, access(found, places, store.buffer, store.indices), value)
     return True
 
 
-def record_fill(found: Instances, rows: Rows, queue: str, target: Walk, value: float) -> None:
+def record_fill(found: Instances, rows: Rows, queue: str, target: StridedAccess, value: float) -> None:
     """Every element of `target` becomes `value`."""
     loops = _copy_loops(found, (target,))
     rows.add(found, Opcode.FILL, queue, loops, number=0, c=target, immediate=(value, 0.0))
 
 
-def _copy_loops(found: Instances, walks: Sequence[Walk]) -> list[list[int]]:
-    loops = grouped(found, walks, COPY_LOOPS)
+def _copy_loops(found: Instances, accesses: Sequence[StridedAccess]) -> list[list[int]]:
+    loops = grouped(found, accesses, COPY_LOOPS)
     if loops is None:
         raise Coupled
     return loops
@@ -126,24 +126,24 @@ def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> 
     rows.add(found, Opcode.GEMM, queue, loops, a=left, b=right, c=target, flags=flags)
 
 
-def operands_of_product(found: Instances, places: Places) -> tuple[Walk, Walk, Walk]:
+def operands_of_product(found: Instances, places: Places) -> tuple[StridedAccess, StridedAccess, StridedAccess]:
     """The two factors of a sum of products and the sum, all on the chip."""
     nest, leaf, store = found.nest, found.leaf, found.leaf.block.body
     assert isinstance(store, tirx.BufferStore)
-    target = walk(found, places, store.buffer, store.indices)
+    target = access(found, places, store.buffer, store.indices)
     left, right = _factors(found, store)
-    walks = [walk(found, places, load.source, load.indices) for load in (left, right)]
-    for operand, load in zip((*walks, target), (left.source, right.source, store.buffer), strict=True):
+    accesses = [access(found, places, load.source, load.indices) for load in (left, right)]
+    for operand, load in zip((*accesses, target), (left.source, right.source, store.buffer), strict=True):
         if operand.memory == EXTERNAL:
             raise nest.refuse(
                 f"block {leaf.name!r}: its engine uses {load.name} in external memory; accepted: buffers on the "
                 "chip (cache_read, cache_write)"
             )
-    if walks[0].kind != walks[1].kind:
+    if accesses[0].kind != accesses[1].kind:
         raise nest.refuse(
-            f"block {leaf.name!r} multiplies {walks[0].kind.name} by {walks[1].kind.name}; accepted: equal types"
+            f"block {leaf.name!r} multiplies {accesses[0].kind.name} by {accesses[1].kind.name}; accepted: equal types"
         )
-    return walks[0], walks[1], target
+    return accesses[0], accesses[1], target
 
 
 def _factors(found: Instances, store: tirx.BufferStore) -> tuple[TensorLoad, TensorLoad]:
@@ -172,7 +172,7 @@ def _of_floats(expr: tirx.Expr) -> tirx.Expr:
     return expr
 
 
-def _product_loops(found: Instances, a: Walk, b: Walk, c: Walk) -> list[list[int]] | None:
+def _product_loops(found: Instances, a: StridedAccess, b: StridedAccess, c: StridedAccess) -> list[list[int]] | None:
     """The inner loops as m, n0, n1, k0, k1, k2; None where they do not fit."""
     kinds: dict[str, list[list[int]]] = {"m": [], "n": [], "k": []}
     for group in grouped(found, (a, b, c), len(found.inner)) or []:

@@ -15,7 +15,7 @@ from ..program.isa import LOOPS, Flag
 from .buffers import Places
 from .engines import operands_of_product, starts_sum
 from .instances import Instances
-from .rows import Rows, Walk
+from .rows import Rows, StridedAccess
 
 LOOP_NAMES = "output channels, rows, columns, kernel rows, kernel columns, channels"
 
@@ -51,7 +51,7 @@ def record_fold(found: Instances, places: Places, rows: Rows, queue: str) -> Non
     )
 
 
-def _is_convolution(a: Walk, b: Walk, c: Walk) -> bool:
+def _is_convolution(a: StridedAccess, b: StridedAccess, c: StridedAccess) -> bool:
     """Whether kernels stand still over points, the image over output channels and the sums over what is summed."""
     return not any((*a.steps[1:3], b.steps[0], *c.steps[3:]))
 

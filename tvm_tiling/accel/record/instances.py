@@ -70,15 +70,15 @@ class Instances:
             self._restrict(part)
 
     def _restrict(self, condition: tirx.Expr) -> None:
-        room = room_of(condition)
+        space = margin_of(condition)
         own = {loop.variable for loop in self.inner}
-        if room is None or not variables(condition) & own:
+        if space is None or not variables(condition) & own:
             holds = evaluate(condition, self.values) if not variables(condition) & own else None
             if holds is None:
                 raise Coupled
             self.only(np.broadcast_to(holds, len(self)).astype(bool))
             return
-        start, steps = self._affine(room)  # the condition says that this is above 0
+        start, steps = self._affine(space)  # the condition says that this is above 0
         bounded = [number for number, step in enumerate(steps) if step]
         if not bounded:  # the instruction's loops in it go round once
             self.only(start > 0)
@@ -148,7 +148,7 @@ def conjuncts(condition: tirx.Expr) -> Iterator[tirx.Expr]:
         yield condition
 
 
-def room_of(condition: tirx.Expr) -> tirx.Expr | None:
+def margin_of(condition: tirx.Expr) -> tirx.Expr | None:
     """What has to be above 0 for a comparison to hold; None where it is another condition."""
     if isinstance(condition, tirx.LT):
         return condition.b - condition.a

@@ -20,11 +20,11 @@ from tvm.ir import TensorLoad
 
 from ...hardware.machine import Machine
 from ..instructions.table import Opcode
-from .border import bordered_load, inside_of, record_bordered_load, those, walks_of
+from .border import accesses_of, bordered_load, inside_of, record_bordered_load, those
 from .buffers import EXTERNAL, Place, Places
 from .engines import COPY_LOOPS, constant, record_fill
 from .instances import Coupled, Instances
-from .rows import Rows, Walk, grouped, walk
+from .rows import Rows, StridedAccess, access, grouped
 
 
 def level_of(machine: Machine, memory: str) -> str | None:
@@ -63,18 +63,21 @@ def record_level_copy(found: Instances, places: Places, rows: Rows, queue: str) 
             f"block {leaf.name!r} makes {target.copies} copies of {source.copies}; accepted: vsim.copies that is a "
             "multiple of that of the level above"
         )
-    walks = (walk(found, places, element.source, element.indices), walk(found, places, store.buffer, store.indices))
-    if walks[0].kind != walks[1].kind:
+    accesses = (
+        access(found, places, element.source, element.indices),
+        access(found, places, store.buffer, store.indices),
+    )
+    if accesses[0].kind != accesses[1].kind:
         raise nest.refuse(
-            f"block {leaf.name!r} copies {walks[0].kind.name} to {walks[1].kind.name}; accepted: equal types"
+            f"block {leaf.name!r} copies {accesses[0].kind.name} to {accesses[1].kind.name}; accepted: equal types"
         )
     copy = _LevelCopy(rows, queue, source, target, into=steps > 0)
     if within is not None:
-        copy.bordered(found, walks, within)
+        copy.bordered(found, accesses, within)
     else:
         whole = np.zeros_like(found.extents), found.extents
-        copy.plain(found, walks)
-        copy.halo(found, walks, whole)
+        copy.plain(found, accesses)
+        copy.halo(found, accesses, whole)
 
 
 class _LevelCopy:
@@ -89,34 +92,34 @@ class _LevelCopy:
         self.kept = (kept, source.elements, again * target.elements)
         self.again = (again, 0, target.elements)
 
-    def plain(self, found: Instances, walks: Sequence[Walk]) -> None:
+    def plain(self, found: Instances, accesses: Sequence[StridedAccess]) -> None:
         """All that the instances copy, once for each copy of the level above."""
         lead = [loop for loop in (self.kept, self.again) if loop[0] > 1]
-        groups = grouped(found, walks, COPY_LOOPS - len(lead))
+        groups = grouped(found, accesses, COPY_LOOPS - len(lead))
         if groups is not None:
-            self._add(found, walks, groups, lead)
+            self._add(found, accesses, groups, lead)
             return
-        groups = grouped(found, walks, COPY_LOOPS - 1)
+        groups = grouped(found, accesses, COPY_LOOPS - 1)
         if groups is None or self.kept[0] == 1:
             raise Coupled
         count, step_a, step_c = self.kept
         for copy in range(count):
             moved = [
                 replace(own, start=own.start + copy * step * own.kind.bytes)
-                for own, step in zip(walks, (step_a, step_c), strict=True)
+                for own, step in zip(accesses, (step_a, step_c), strict=True)
             ]
             self._add(found, moved, groups, [self.again])
 
     def _add(
         self,
         found: Instances,
-        walks: Sequence[Walk],
+        accesses: Sequence[StridedAccess],
         groups: Sequence[Sequence[int]],
         lead: Sequence[tuple[int, int, int]],
     ) -> None:
         empty: list[list[int]] = [[] for _ in lead]
         loops = [*empty, *groups]
-        self.rows.add(found, self.op, self.queue, loops, number=self.number, a=walks[0], c=walks[1])
+        self.rows.add(found, self.op, self.queue, loops, number=self.number, a=accesses[0], c=accesses[1])
         self.number += 1
         table = self.rows.tables[-1]
         for place, (count, step_a, step_c) in enumerate(lead):
@@ -124,28 +127,28 @@ class _LevelCopy:
             table["a_stride"][:, place], table["c_stride"][:, place] = np.int32(step_a), np.int32(step_c)
 
     def bordered(
-        self, found: Instances, walks: Sequence[Walk], within: tuple[tirx.Expr, TensorLoad, tirx.Expr]
+        self, found: Instances, accesses: Sequence[StridedAccess], within: tuple[tirx.Expr, TensorLoad, tirx.Expr]
     ) -> None:
         """What lies inside an image from outside the chip, and around it a border of one number."""
         condition, _, outside = within
         border = constant(outside)
-        if border is None or walks[0].memory != EXTERNAL:
+        if border is None or accesses[0].memory != EXTERNAL:
             raise found.nest.refuse(
                 f"block {found.leaf.name!r} copies where {condition} and else takes {outside}; accepted: loads from "
                 "external memory within a border of one number"
             )
         some, low, high = inside_of(found, condition)
         if not some.all():
-            record_fill(those(found, ~some), self.rows, self.queue, walks_of(walks[1], ~some), border)
+            record_fill(those(found, ~some), self.rows, self.queue, accesses_of(accesses[1], ~some), border)
         if some.any():
-            part, own = those(found, some), [walks_of(operand, some) for operand in walks]
+            part, own = those(found, some), [accesses_of(operand, some) for operand in accesses]
             box = low[some], high[some]
             copies = None if self.again[0] == 1 else (self.again[0], self.again[2])
             record_bordered_load(part, self.rows, self.queue, own[0], own[1], box, border, copies)
             self.number = 1
             self.halo(part, own, box)
 
-    def halo(self, found: Instances, walks: Sequence[Walk], box: tuple[np.ndarray, np.ndarray]) -> None:
+    def halo(self, found: Instances, accesses: Sequence[StridedAccess], box: tuple[np.ndarray, np.ndarray]) -> None:
         """What parts have in common with the part before them, of what lies in the box."""
         for first, last, place in self._shared(found):
             low, high = box[0].copy(), box[1].copy()
@@ -156,13 +159,13 @@ class _LevelCopy:
             if not some.any():
                 continue
             part = replace(those(found, some), extents=(high - low)[some])
-            steps = [np.array(own.steps, dtype=np.int64) * own.kind.bytes for own in walks]
+            steps = [np.array(own.steps, dtype=np.int64) * own.kind.bytes for own in accesses]
             moved = [
                 replace(own, start=(own.start + (low * step).sum(axis=1))[some])
-                for own, step in zip(walks, steps, strict=True)
+                for own, step in zip(accesses, steps, strict=True)
             ]
             # Behind the piece, the elements of a part at the place of the first part that they would have in it.
-            behind = (place - first * walks[1].steps[loop]) * walks[1].kind.bytes
+            behind = (place - first * accesses[1].steps[loop]) * accesses[1].kind.bytes
             moved[1] = replace(moved[1], start=moved[1].start + behind)
             self.plain(part, moved)
 

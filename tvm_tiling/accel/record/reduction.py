@@ -10,11 +10,11 @@ from ...hardware.machine import Machine
 from ...hardware.vector_functions import Function
 from ...match.reduction import reduction_of
 from ..instructions.table import Opcode
-from .border import those, walks_of
+from .border import accesses_of, those
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, begins, record_fill
 from .instances import Coupled, Instances
-from .rows import Rows, grouped, walk
+from .rows import Rows, access, grouped
 
 
 def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
@@ -26,8 +26,8 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
             f"block {leaf.name!r} reduces otherwise than by +, max or min of a buffer's elements from a number on; "
             "accepted: those"
         )
-    source = walk(found, places, reduction.element.source, reduction.element.indices)
-    target = walk(found, places, store.buffer, store.indices)
+    source = access(found, places, reduction.element.source, reduction.element.indices)
+    target = access(found, places, store.buffer, store.indices)
     if EXTERNAL in (source.memory, target.memory):
         raise nest.refuse(
             f"block {leaf.name!r}: the vector engine reduces to or from external memory; accepted: buffers on the chip"
@@ -49,7 +49,7 @@ def record_reduction(found: Instances, places: Places, rows: Rows, queue: str, m
         once = those(found, starts)
         once = replace(once, extents=once.extents.copy())
         once.extents[:, reduced] = 1
-        record_fill(once, rows, queue, walks_of(target, starts), reduction.start)
+        record_fill(once, rows, queue, accesses_of(target, starts), reduction.start)
     # Where an instruction's loops do not reduce, its second operand is the result so far.
     second = target if source.kind == target.kind else None
     rows.add(

@@ -16,7 +16,7 @@ from .nest import PLACES
 
 
 @dataclass(frozen=True)
-class Walk:
+class StridedAccess:
     """An operand of all instances: where its first element lies (bytes), and elements per step of each inner loop."""
 
     memory: str
@@ -25,7 +25,7 @@ class Walk:
     kind: ElementType
 
 
-def walk(found: Instances, places: Places, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> Walk:
+def access(found: Instances, places: Places, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> StridedAccess:
     """The operand buffer[indices] of a block, the indices over its own axes; Coupled where they are not affine."""
     place = places[buffer]
     # As one expression, in which what is divided for one index and for the next comes together again.
@@ -37,7 +37,9 @@ def walk(found: Instances, places: Places, buffer: tirx.Buffer, indices: Sequenc
         else:
             element = element + index * tirx.const(stride, str(index.ty))
     first, steps = found.affine(element)
-    return Walk(place.memory, place.start(found.values) + (first + fixed) * place.kind.bytes, steps, place.kind)
+    return StridedAccess(
+        place.memory, place.start(found.values) + (first + fixed) * place.kind.bytes, steps, place.kind
+    )
 
 
 @dataclass
@@ -57,9 +59,9 @@ class Rows:
         loops: Sequence[Sequence[int]],
         *,
         number: int = 0,
-        a: Walk | None = None,
-        b: Walk | None = None,
-        c: Walk,
+        a: StridedAccess | None = None,
+        b: StridedAccess | None = None,
+        c: StridedAccess,
         **columns: object,
     ) -> None:
         """One instruction for each instance, the `number`th of its block. `loops` are the inner loops that make each
@@ -94,7 +96,9 @@ class Rows:
         return np.concatenate(self.tables)[order]
 
 
-def grouped(found: Instances, walks: Sequence[Walk], most: int, alone: Container[int] = ()) -> list[list[int]] | None:
+def grouped(
+    found: Instances, accesses: Sequence[StridedAccess], most: int, alone: Container[int] = ()
+) -> list[list[int]] | None:
     """The inner loops put together into at most `most` loops, outermost first; None where they are more. Loops of one
     turn are left out. Neighbours become one loop where every operand goes on where the inner one ends, but not those
     that are to stay `alone`, which are never left out either."""
@@ -105,13 +109,15 @@ def grouped(found: Instances, walks: Sequence[Walk], most: int, alone: Container
             continue
         if (found.extents[:, loop] == 1).all():
             continue
-        if groups and groups[-1][-1] not in alone and _continues(found, walks, groups[-1][-1], loop):
+        if groups and groups[-1][-1] not in alone and _continues(found, accesses, groups[-1][-1], loop):
             groups[-1].append(loop)
         else:
             groups.append([loop])
     return groups if len(groups) <= most else None
 
 
-def _continues(found: Instances, walks: Sequence[Walk], outer: int, inner: int) -> bool:
+def _continues(found: Instances, accesses: Sequence[StridedAccess], outer: int, inner: int) -> bool:
     extent = found.extents[:, inner]
-    return bool((extent == extent[0]).all()) and all(w.steps[outer] == w.steps[inner] * int(extent[0]) for w in walks)
+    return bool((extent == extent[0]).all()) and all(
+        w.steps[outer] == w.steps[inner] * int(extent[0]) for w in accesses
+    )

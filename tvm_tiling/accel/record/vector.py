@@ -23,10 +23,10 @@ from ..program.tables import STORAGE
 from .buffers import EXTERNAL, Places
 from .engines import COPY_LOOPS, constant
 from .instances import Coupled, Instances
-from .rows import Rows, Walk, grouped, walk
+from .rows import Rows, StridedAccess, access, grouped
 
-Operand: TypeAlias = Walk | float
-Target: TypeAlias = Walk | ElementType  # a place, or any scratch space of a type
+Operand: TypeAlias = StridedAccess | float
+Target: TypeAlias = StridedAccess | ElementType  # a place, or any scratch space of a type
 
 _BINARY = {
     tirx.Add: Function.ADD,
@@ -46,7 +46,7 @@ class VectorBlock:
     def __init__(self, found: Instances, places: Places, rows: Rows, queue: str, machine: Machine) -> None:
         self.found, self.places, self.rows, self.queue, self.machine = found, places, rows, queue, machine
         self.number = 0
-        self.scratch: dict[tuple[int, ElementType], Walk] = {}
+        self.scratch: dict[tuple[int, ElementType], StridedAccess] = {}
         self.loans: dict[int, tuple[int, ElementType]] = {}
         self.lent: set[tuple[int, ElementType]] = set()
         store = found.leaf.block.body
@@ -55,7 +55,7 @@ class VectorBlock:
                 f"block {found.leaf.name!r} is no element-wise one; accepted: one store without init"
             )
         self.store = store
-        self.target = self.walk(TensorLoadOf(store))
+        self.target = self.access(TensorLoadOf(store))
         self.size = int(np.prod([loop.most for loop in found.inner], dtype=np.int64))
 
     def record(self) -> None:
@@ -63,8 +63,8 @@ class VectorBlock:
 
     # ---- operands -------------------------------------------------------------------------------------------------
 
-    def walk(self, load: TensorLoad | TensorLoadOf) -> Walk:
-        found = walk(self.found, self.places, load.source, load.indices)
+    def access(self, load: TensorLoad | TensorLoadOf) -> StridedAccess:
+        found = access(self.found, self.places, load.source, load.indices)
         if found.memory == EXTERNAL:
             raise self.found.nest.refuse(
                 f"block {self.found.leaf.name!r}: the vector engine uses {load.source.name} in external memory; "
@@ -72,7 +72,7 @@ class VectorBlock:
             )
         return found
 
-    def temporary(self, kind: ElementType) -> Walk:
+    def temporary(self, kind: ElementType) -> StridedAccess:
         """Scratch space for a result of that type, not lent to another one now."""
         number = next(i for i in range(len(self.lent) + 1) if (i, kind) not in self.lent)
         key = (number, kind)
@@ -84,7 +84,7 @@ class VectorBlock:
             what = f"scratch space of block {self.found.leaf.name!r}"
             address = self.places.reserve(self.target.memory, size * kind.bytes, what)
             start = np.full(len(self.found), address, dtype=np.int64)
-            self.scratch[key] = Walk(self.target.memory, start, tuple(reversed(steps)), kind)
+            self.scratch[key] = StridedAccess(self.target.memory, start, tuple(reversed(steps)), kind)
         self.lent.add(key)
         self.loans[id(self.scratch[key])] = key
         return self.scratch[key]
@@ -93,15 +93,15 @@ class VectorBlock:
         for operand in operands:
             self.lent.discard(self.loans.get(id(operand), (-1, ElementType.INT8)))
 
-    def landing(self, target: Target, *operands: Operand) -> Walk:
+    def landing(self, target: Target, *operands: Operand) -> StridedAccess:
         """Where a result made of `operands`, which nobody asks for again, goes: to `target`, or where that is any
         scratch space of a type, in the place of an operand there. An instruction reads all before it writes."""
         self.release(*operands)
-        if isinstance(target, Walk):
+        if isinstance(target, StridedAccess):
             return target
         for operand in operands:
             key = self.loans.get(id(operand))
-            if isinstance(operand, Walk) and key is not None and operand.kind is target:
+            if isinstance(operand, StridedAccess) and key is not None and operand.kind is target:
                 self.lent.add(key)
                 return operand
         return self.temporary(target)
@@ -109,13 +109,18 @@ class VectorBlock:
     # ---- instructions ---------------------------------------------------------------------------------------------
 
     def alu(
-        self, function: VectorFunction, target: Walk, a: Walk, b: Operand | None = None, second: float = 0.0
+        self,
+        function: VectorFunction,
+        target: StridedAccess,
+        a: StridedAccess,
+        b: Operand | None = None,
+        second: float = 0.0,
     ) -> None:
         """target = function(a, b); a number b is the immediate."""
         if not self.has(function):
             raise self.refuse_function(function)
-        walks = [target, a, *([b] if isinstance(b, Walk) else [])]
-        for operand in walks:
+        accesses = [target, a, *([b] if isinstance(b, StridedAccess) else [])]
+        for operand in accesses:
             self.refuse_type(operand)
         immediate = (b if isinstance(b, float) else 0.0, second)
         flags = int(Flag.IMMEDIATE) if isinstance(b, float) else 0
@@ -123,10 +128,10 @@ class VectorBlock:
             self.found,
             Opcode.ALU,
             self.queue,
-            self.loops(walks),
+            self.loops(accesses),
             number=self.number,
             a=a,
-            b=b if isinstance(b, Walk) else None,
+            b=b if isinstance(b, StridedAccess) else None,
             c=target,
             function=function,
             flags=flags,
@@ -134,13 +139,13 @@ class VectorBlock:
         )
         self.number += 1
 
-    def fill(self, target: Walk, value: float) -> None:
+    def fill(self, target: StridedAccess, value: float) -> None:
         loops = self.loops([target])
         self.rows.add(self.found, Opcode.FILL, self.queue, loops, number=self.number, c=target, immediate=(value, 0.0))
         self.number += 1
 
-    def loops(self, walks: Sequence[Walk]) -> list[list[int]]:
-        loops = grouped(self.found, walks, COPY_LOOPS)
+    def loops(self, accesses: Sequence[StridedAccess]) -> list[list[int]]:
+        loops = grouped(self.found, accesses, COPY_LOOPS)
         if loops is None:
             raise Coupled
         return loops
@@ -148,7 +153,7 @@ class VectorBlock:
     def has(self, function: VectorFunction) -> bool:
         return function.name in self.machine.vector.functions
 
-    def refuse_type(self, operand: Walk) -> None:
+    def refuse_type(self, operand: StridedAccess) -> None:
         known = self.machine.vector.dtypes
         if known and operand.kind.name.lower() not in known:
             raise self.found.nest.refuse(
@@ -171,7 +176,7 @@ class VectorBlock:
         if value is not None:
             return value
         if isinstance(expr, TensorLoad):
-            return self.walk(expr)
+            return self.access(expr)
         return self.into(expr, self.kind(expr))
 
     def kind(self, expr: tirx.Expr) -> ElementType:
@@ -183,7 +188,7 @@ class VectorBlock:
     def refuse(self, expr: tirx.Expr, why: str) -> Exception:
         return self.found.nest.refuse(f"block {self.found.leaf.name!r}: {expr} {why}")
 
-    def into(self, expr: tirx.Expr, target: Target) -> Walk:
+    def into(self, expr: tirx.Expr, target: Target) -> StridedAccess:
         """Put the value of an expression into `target`, converted to its type, and give where it is then."""
         value = constant(expr)
         if value is not None:
@@ -193,7 +198,7 @@ class VectorBlock:
         if isinstance(expr, tirx.Cast):
             return self.cast(expr, target)
         if isinstance(expr, TensorLoad):
-            return self.apply(Function.COPY, self.walk(expr), target)
+            return self.apply(Function.COPY, self.access(expr), target)
         if (bounds := _clipped(expr)) is not None and self.has(Function.CLIP):
             return self.unary(Function.CLIP, bounds[0], target, bounds[1], bounds[2])
         if type(expr) in _BINARY:
@@ -210,36 +215,36 @@ class VectorBlock:
         raise self.refuse(expr, f"is a {type(expr).__name__}; accepted: arithmetic, min, max, shifts and functions")
 
     def apply(
-        self, function: VectorFunction, a: Walk, target: Target, b: Operand | None = None, second: float = 0.0
-    ) -> Walk:
+        self, function: VectorFunction, a: StridedAccess, target: Target, b: Operand | None = None, second: float = 0.0
+    ) -> StridedAccess:
         """One instruction, whose result goes to `target`."""
         place = self.landing(target, a, *([] if b is None else [b]))
         self.alu(function, place, a, b, second)
         return place
 
-    def cast(self, expr: tirx.Cast, target: Target) -> Walk:
+    def cast(self, expr: tirx.Cast, target: Target) -> StridedAccess:
         # An instruction converts what it computes: a cast costs one of its own only where there is nothing to compute,
         # and where it is not the last step of all.
         inner = expr.value
-        kind = target.kind if isinstance(target, Walk) else target
+        kind = target.kind if isinstance(target, StridedAccess) else target
         if isinstance(inner, TensorLoad):
-            return self.apply(Function.COPY, self.walk(inner), target)
+            return self.apply(Function.COPY, self.access(inner), target)
         if self.kind(expr) is kind and not isinstance(inner, tirx.Cast):
             return self.into(inner, target)
         value = self.operand(inner)
-        assert isinstance(value, Walk)
+        assert isinstance(value, StridedAccess)
         return self.apply(Function.COPY, value, target)
 
     def unary(
         self, function: VectorFunction, expr: tirx.Expr, target: Target, first: float = 0.0, second: float = 0.0
-    ) -> Walk:
+    ) -> StridedAccess:
         value = self.operand(expr)
-        if not isinstance(value, Walk):
+        if not isinstance(value, StridedAccess):
             raise self.refuse(expr, "is a constant; accepted: fold it first")
         with_numbers = function.operands == 2 or bool(function.immediates)
         return self.apply(function, value, target, float(first) if with_numbers else None, second)
 
-    def binary(self, expr: tirx.Expr, target: Target) -> Walk:
+    def binary(self, expr: tirx.Expr, target: Target) -> StridedAccess:
         function = _BINARY[type(expr)]
         left, right = expr.a, expr.b
         if constant(left) is not None and function in _EITHER_WAY:
@@ -250,21 +255,21 @@ class VectorBlock:
         if function is Function.SUB and not self.has(Function.SUB) and value is not None:
             function, value = Function.ADD, -value
         a = self.operand(left)
-        if not isinstance(a, Walk):  # a number over or minus something
+        if not isinstance(a, StridedAccess):  # a number over or minus something
             number, a = a, self.temporary(self.kind(expr))
             self.fill(a, number)
         b = value if value is not None else self.operand(right)
-        if function is Function.SUB and not self.has(Function.SUB) and isinstance(b, Walk):
+        if function is Function.SUB and not self.has(Function.SUB) and isinstance(b, StridedAccess):
             function, b = Function.ADD, self.apply(Function.MUL, b, self.kind(expr), -1.0)
         return self.apply(function, a, target, b)
 
-    def floor_division(self, expr: tirx.FloorDiv, target: Target) -> Walk:
+    def floor_division(self, expr: tirx.FloorDiv, target: Target) -> StridedAccess:
         by = constant(expr.b)
         if by is None or by < 1 or int(by) & (int(by) - 1):
             raise self.refuse(expr, "divides by other than a power of two; accepted: shifts")
         return self.shifted(expr.a, int(by).bit_length() - 1, target)
 
-    def call(self, expr: Call, target: Target) -> Walk:
+    def call(self, expr: Call, target: Target) -> StridedAccess:
         name = str(getattr(expr.op, "name", "")).rpartition(".")[2]
         # A function of one float is TVM's intrinsic of the same name.
         calls = [row.name for row in Function if row.operands == 1 and INTEGERS not in row.types]
@@ -275,7 +280,7 @@ class VectorBlock:
         known = ", ".join(sorted((*calls, *_ROUNDING)))
         raise self.refuse(expr, f"calls {name}; accepted: {known}")
 
-    def shifted(self, expr: tirx.Expr, bits: int, target: Target) -> Walk:
+    def shifted(self, expr: tirx.Expr, bits: int, target: Target) -> StridedAccess:
         """floor(expr / 2^bits); the instruction rounds, so half of the divisor is taken off first, or not added."""
         half = float(1 << (bits - 1)) if bits else 0.0
         if not bits:
@@ -283,7 +288,7 @@ class VectorBlock:
         if isinstance(expr, tirx.Add) and constant(expr.b) == half:
             return self.unary(Function.SHIFT, expr.a, target, bits)
         value = self.operand(expr)
-        assert isinstance(value, Walk)
+        assert isinstance(value, StridedAccess)
         return self.apply(Function.SHIFT, self.apply(Function.ADD, value, value.kind, -half), target, float(bits))
 
 

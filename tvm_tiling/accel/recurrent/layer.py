@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...decide.rnn.column import LayerCut
+from ...decide.rnn.column import LayerConfig
 from ...errors import HardwareError
 from ...hardware.vector_functions import Function, VectorFunction
 from ...workload import RnnWorkload
@@ -35,7 +35,7 @@ class FixedPoint:
         return self.fraction if self.weights is None else self.weights
 
 
-class Room:
+class Allocator:
     """Bytes of memories, given out one behind the other."""
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class Room:
     def check(self, build: ProgramBuilder) -> None:
         """HardwareError where a memory of the machine is smaller than what was taken of it."""
         for memory, used in self.used.items():
-            room = build.machine.capacity(memory)
-            if room is not None and used > room:
+            capacity = build.machine.capacity(memory)
+            if capacity is not None and used > capacity:
                 raise HardwareError(
-                    f"{build.machine.hardware.name}: memory {memory!r} of {room} bytes; accepted: at least {used}, for "
-                    "the weights and vectors of all sequences that are under way"
+                    f"{build.machine.hardware.name}: memory {memory!r} of {capacity} bytes; accepted: at least {used}, "
+                    "for the weights and vectors of all sequences that are under way"
                 )
 
 
@@ -68,9 +68,9 @@ class Layer:
         self,
         build: ProgramBuilder,
         workload: RnnWorkload,
-        cut: LayerCut,
+        config: LayerConfig,
         numbers: FixedPoint,
-        room: Room,
+        allocator: Allocator,
         weights: At,
         x: Sequence[At],
         h: At,
@@ -79,7 +79,7 @@ class Layer:
         by_rows: bool = False,
         engine: int = 0,
     ) -> None:
-        self.build, self.workload, self.cut, self.numbers = build, workload, cut, numbers
+        self.build, self.workload, self.config, self.numbers = build, workload, config, numbers
         self.inputs, self.h, self.weights, self.bias, self.by_rows = tuple(x), h, weights, bias, by_rows
         self.hidden, self.places = workload.hidden_size, row_places(workload)
         self.rows = len(self.places) * self.hidden
@@ -87,11 +87,11 @@ class Layer:
         self.engine = engines[engine % len(engines)]
         self.turn = 0
         self.ends: Sequence[At] = ()
-        self.all_sums = [room.take("acc", self.rows, WIDE) for _ in self.inputs]
-        self.gates = room.take("acc", self.rows, DTYPE)
-        self.wide, self.other = (room.take("acc", self.hidden, WIDE) for _ in range(2))
-        self.kept, self.short = (room.take("acc", self.hidden, DTYPE) for _ in range(2))
-        self.reset_h = room.take("a", self.hidden, DTYPE)
+        self.all_sums = [allocator.take("acc", self.rows, WIDE) for _ in self.inputs]
+        self.gates = allocator.take("acc", self.rows, DTYPE)
+        self.wide, self.other = (allocator.take("acc", self.hidden, WIDE) for _ in range(2))
+        self.kept, self.short = (allocator.take("acc", self.hidden, DTYPE) for _ in range(2))
+        self.reset_h = allocator.take("a", self.hidden, DTYPE)
 
     @property
     def x(self) -> At:
@@ -135,16 +135,16 @@ class Layer:
             b=At(source.memory, source.address, (0, 0, 0, 0, 0, 1), DTYPE),
             c=At("acc", self.sums.address + 4 * row, (1,), WIDE),
             accumulate=accumulate,
-            immediate=(self.cut.ep, self.cut.vp),
+            immediate=(self.config.ep, self.config.vp),
         )
 
     def products(self) -> None:
         """Columns of x, then those of h; or whole rows."""
         if self.by_rows:
-            self.product(0, self.cut.input_size + self.hidden, self.x, False)
+            self.product(0, self.config.input_size + self.hidden, self.x, False)
         else:
-            self.product(0, self.cut.input_size, self.x, False)
-            self.product(self.cut.input_size, self.hidden, self.h, True)
+            self.product(0, self.config.input_size, self.x, False)
+            self.product(self.config.input_size, self.hidden, self.h, True)
         self.add_bias(0, self.rows)
 
     def add_bias(self, row: int, rows: int) -> None:
@@ -218,13 +218,13 @@ class Layer:
 
     def _gru_of_state(self) -> None:
         """n = tanh(x part + product of r * h), which waits for r."""
-        self.product(0, self.cut.input_size, self.x, False)
-        self.product(self.cut.input_size, self.hidden, self.h, True, 0, 2 * self.hidden)
+        self.product(0, self.config.input_size, self.x, False)
+        self.product(self.config.input_size, self.hidden, self.h, True, 0, 2 * self.hidden)
         self.add_bias(0, 2 * self.hidden)
         r, _ = (self.fixed(name, Function.SIGMOID) for name in "rz")
         self.alu(Function.COPY, self.h, self.short)
         self.times(r, self.short, self.reset_h)
-        self.product(self.cut.input_size, self.hidden, self.reset_h, True, 2 * self.hidden, self.hidden)
+        self.product(self.config.input_size, self.hidden, self.reset_h, True, 2 * self.hidden, self.hidden)
         self.add_bias(2 * self.hidden, self.hidden)
         self.alu(Function.COPY, self.fixed("n"), self.short)
         self._blend()

@@ -21,7 +21,7 @@ from ..instructions.table import Opcode
 from ..program.builder import At, ProgramBuilder
 from ..program.program import Program
 from ..program.tables import Tensor
-from .layer import DTYPE, WIDE, FixedPoint, Layer, Room
+from .layer import DTYPE, WIDE, Allocator, FixedPoint, Layer
 from .weights import row_places
 
 VERSIONS = 2  # of inputs and sums of a sequence
@@ -64,20 +64,20 @@ def step_program(
             f"rnn: a step of {workload.layers} layers in both directions, each of which needs the whole of the one "
             "below; accepted: simulate, which has them one behind the other, or one layer"
         )
-    build, room = ProgramBuilder(hardware), Room()
+    build, allocator = ProgramBuilder(hardware), Allocator()
     x = build.tensor("x", DTYPE, (workload.input_size,), role="input", operand="a")
     y = build.tensor("y", DTYPE, (workload.hidden_size,), role="output", operand="out")
     layers: list[Layer] = []
-    for cut in tiling.layers:
-        rows, columns = len(row_places(workload)) * workload.hidden_size, cut.input_size + workload.hidden_size
-        held = room.take("b", columns * rows, DTYPE)
+    for config in tiling.layers:
+        rows, columns = len(row_places(workload)) * workload.hidden_size, config.input_size + workload.hidden_size
+        held = allocator.take("b", columns * rows, DTYPE)
         # Of the first layer x and h are behind each other, as a product of whole rows reads them.
-        source = layers[-1].h if layers else room.take("a", columns, DTYPE)
-        h = room.take("a", workload.hidden_size, DTYPE) if layers else _behind(source, cut.input_size)
+        source = layers[-1].h if layers else allocator.take("a", columns, DTYPE)
+        h = allocator.take("a", workload.hidden_size, DTYPE) if layers else _behind(source, config.input_size)
         mine = by_rows and not layers
-        bias = room.take("acc", rows, WIDE) if biased else None
-        layers.append(Layer(build, workload, cut, numbers, room, held, [source], h, bias=bias, by_rows=mine))
-    room.check(build)
+        bias = allocator.take("acc", rows, WIDE) if biased else None
+        layers.append(Layer(build, workload, config, numbers, allocator, held, [source], h, bias=bias, by_rows=mine))
+    allocator.check(build)
     _Sequence(build, layers, [0], lambda _: x.address, lambda _: y.address).step(0)
     return build.build()
 
@@ -121,7 +121,7 @@ class _Sequence:
     def step(self, number: int) -> None:
         first, last, place = self.layers[0], self.layers[-1], self.places[number]
         far = At("external", self.read(place), (1,), DTYPE)
-        self.build.append(Opcode.LOAD, "load_a", (first.cut.input_size,), a=far, c=first.x)
+        self.build.append(Opcode.LOAD, "load_a", (first.config.input_size,), a=far, c=first.x)
         for layer in self.layers:
             layer.step()
         far = At("external", self.write(place), (1,), DTYPE)
@@ -135,7 +135,7 @@ class _Whole:
         self, workload: RnnWorkload, tiling: RnnTiling, hardware: Hardware, numbers: FixedPoint, given: Given
     ) -> None:
         self.workload, self.tiling, self.numbers, self.given = workload, tiling, numbers, given
-        self.build, self.room = ProgramBuilder(hardware), Room()
+        self.build, self.allocator = ProgramBuilder(hardware), Allocator()
         self.build.region(workload.cell, str(workload), "")
         self.rows = len(row_places(workload)) * workload.hidden_size
         self.column = hardware.column
@@ -174,7 +174,7 @@ class _Whole:
                 self._silence(target, wide)
                 self._run([self._of_way(held, layer, row, way, source, target) for row, way in ways])
                 source = target
-        self.room.check(self.build)
+        self.allocator.check(self.build)
         return self.build.build()
 
     # ---- what lies where --------------------------------------------------------------------------------------------
@@ -201,18 +201,24 @@ class _Whole:
         else:
             value = values[name].astype(dtype).reshape(shape)
             tensor = self.build.constant(self.given.prefix + name, value, operand="b")
-        held = self.room.take(memory, elements, dtype)
+        held = self.allocator.take(memory, elements, dtype)
         far = At("external", tensor.address, (1,), dtype)
         self.build.append(Opcode.LOAD, "load_b", (elements,), a=far, c=held)
         return held
 
     def _layer(self, held: tuple[At, At | None], layer: int, engine: int, below: Layer | None = None) -> Layer:
-        cut, hidden = self.tiling.layers[layer], self.workload.hidden_size
+        config, hidden = self.tiling.layers[layer], self.workload.hidden_size
         # The input of a layer above is h of the one below, which is written when that one's step ends.
-        x = [self.room.take("a", cut.input_size, DTYPE) for _ in range(VERSIONS)] if below is None else [below.h] * 2
-        h = self.room.take("a", hidden, DTYPE)
+        x = (
+            [self.allocator.take("a", config.input_size, DTYPE) for _ in range(VERSIONS)]
+            if below is None
+            else [below.h] * 2
+        )
+        h = self.allocator.take("a", hidden, DTYPE)
         weights, bias = held
-        return Layer(self.build, self.workload, cut, self.numbers, self.room, weights, x, h, bias=bias, engine=engine)
+        return Layer(
+            self.build, self.workload, config, self.numbers, self.allocator, weights, x, h, bias=bias, engine=engine
+        )
 
     # ---- sequences --------------------------------------------------------------------------------------------------
 
@@ -236,7 +242,7 @@ class _Whole:
     def _sequence(
         self, layers: list[Layer], row: int, x: int, y: int, wide: int, at: int, backwards: bool, state: int = 0
     ) -> _Sequence:
-        batch, inputs, hidden = self.workload.batch, layers[0].cut.input_size, self.workload.hidden_size
+        batch, inputs, hidden = self.workload.batch, layers[0].config.input_size, self.workload.hidden_size
         for number, layer in enumerate(layers):
             place = 2 * ((state + number) * batch + row) * hidden
             layer.start([At("external", start + place, (1,), DTYPE) for start in self.starts])
@@ -255,7 +261,7 @@ class _Whole:
         steps, batch = self.workload.steps, self.workload.batch
         if all(length == steps for length in self.lengths):
             return
-        zeros = self.room.take("acc", wide, DTYPE)
+        zeros = self.allocator.take("acc", wide, DTYPE)
         self.build.append(Opcode.FILL, "vector", (wide,), c=zeros, immediate=(0.0,))
         for row, length in enumerate(self.lengths):
             for step in range(length, steps):

@@ -97,9 +97,9 @@ def _from_step_to_step(program: Program, versions: int) -> list[tuple[int, int, 
     steps = np.tile(rows, versions + 1)
     products = rows[rows["op"] == Opcode.COLMV]
     doubled = np.unique(np.concatenate([products["b_memory"], products["c_memory"]]))
-    room = -(-max(program.memories[number].bytes for number in doubled.tolist()) // ALIGNMENT) * ALIGNMENT
+    allocator = -(-max(program.memories[number].bytes for number in doubled.tolist()) // ALIGNMENT) * ALIGNMENT
     used = uses(steps)
-    shift = np.repeat(np.arange(versions + 1) % versions, count) * room
+    shift = np.repeat(np.arange(versions + 1) % versions, count) * allocator
     for operand in OPERANDS:
         here = used.of(operand) & np.isin(steps[f"{operand}_memory"], doubled)
         steps[operand][here] += shift[here]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...atomic_file import atomic_file
 from ...hardware.vector_functions import Function
-from ...atomic_file import whole_file
 from ..instructions.table import Opcode
 from ..program.program import Program
 from ..timing.timing import Timing
@@ -29,7 +29,7 @@ def save_trace(program: Program, timing: Timing, path: str | os.PathLike[str]) -
 
 def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> None:
     """Write the events of a timeline to a file, whole or not at all."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b'{"displayTimeUnit": "ms", "otherData": {"unit": "1 us is 1 cycle"}, "traceEvents": [\n')
         for number, event in enumerate(events):
             file.write(((",\n" if number else "") + json.dumps(event, ensure_ascii=False)).encode())

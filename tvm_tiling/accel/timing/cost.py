@@ -28,7 +28,7 @@ def costs(work: Work, machine: Machine) -> Costs:
     count = len(work.program)
     busy = np.zeros(count, dtype=np.int64)
     latency = np.zeros(count, dtype=np.int64)
-    check_room(work, machine)
+    check_capacity(work, machine)
     for batch in work.batches:
         _check_unit(batch, machine)
         if batch.row.cycles is not None:
@@ -50,17 +50,17 @@ def costs(work: Work, machine: Machine) -> Costs:
 
 def capacity(machine: Machine, name: str) -> int | None:
     """Bytes of a memory, of all instances of its level together; None without limit."""
-    room = machine.capacity(name)
-    return None if room is None else room * instances(machine, name)
+    space = machine.capacity(name)
+    return None if space is None else space * instances(machine, name)
 
 
-def check_room(work: Work, machine: Machine) -> None:
+def check_capacity(work: Work, machine: Machine) -> None:
     """HardwareError, naming memory and bytes, where a program takes more than the machine has."""
     for name, reach in work.peak.items():
-        room = capacity(machine, name)
-        if room is not None and reach > room:
+        space = capacity(machine, name)
+        if space is not None and reach > space:
             raise HardwareError(
-                f"{machine.hardware.name}: the program takes {reach} bytes of memory {name!r}, which has {room}; "
+                f"{machine.hardware.name}: the program takes {reach} bytes of memory {name!r}, which has {space}; "
                 "accepted: a machine with as many, or a program made for this one"
             )
     for level in machine.hardware.levels:

@@ -1,5 +1,5 @@
-"""What a cut on a CPU does as a blocked product of pixels by channels: where cores, tiles and lanes are left idle, what
-passes between cores, and how much is done for each multiply-add.
+"""What a configuration on a CPU does as a blocked product of pixels by channels: where cores, tiles and lanes are left
+idle, what passes between cores, and how much is done for each multiply-add.
 
 These are the effects that the formulas leave out or know only roughly, put so that they mean the same for products,
 direct convolutions and Winograd's form: what one operator teaches then serves the others.
@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 
 from ...workload import ConvWorkload, GemmWorkload
-from ..conv.cpu_conv import as_product
 from ..conv.conv_tiling import ConvTiling
+from ..conv.cpu_conv import as_product
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, GemmTiling
 
@@ -195,23 +195,23 @@ def _folded(w: ConvWorkload, t: ConvTiling) -> BlockedProduct | None:
 
 
 def _winograd(w: ConvWorkload, t: ConvTiling) -> BlockedProduct:
-    cut = t.winograd
-    assert cut is not None
-    points = cut.points**2
-    shares = (1, cut.threads_tiles, cut.threads_channels, 1)
-    packed = cut.pack_w == "run"
+    config = t.winograd
+    assert config is not None
+    points = config.points**2
+    shares = (1, config.threads_tiles, config.threads_channels, 1)
+    packed = config.pack_w == "run"
     return BlockedProduct(
-        m=w.n * ceil_div(w.ho, cut.m) * ceil_div(w.wo, cut.m),
+        m=w.n * ceil_div(w.ho, config.m) * ceil_div(w.wo, config.m),
         n=w.co,
         k=w.ci,
         batch=1,
         macs=w.macs,
-        rows=cut.rows,
-        vectors=cut.vectors,
-        lanes=cut.lanes,
+        rows=config.rows,
+        vectors=config.vectors,
+        lanes=config.lanes,
         shares=shares,
         blocks=1,
-        columns=cut.block_channels,
+        columns=config.block_channels,
         tiles_outside=True,
         packed=packed,
         handed_on=_from_others(points * w.ci * w.co, shares[1]) if packed else 0,

@@ -1,4 +1,5 @@
-"""Cuts of a direct convolution on a CPU, stride-folded or not, and of one that is a matrix product (pages 01 and 05).
+"""Configurations of a direct convolution on a CPU, stride-folded or not, and of one that is a matrix product (pages 01
+and 05).
 
     microkernel              rows, columns and vectors of output channels of the register tile
     threads                  shares of the rows of tiles, and of the output channels
@@ -8,8 +9,8 @@
     inner_order              "mn": tiles of pixels outside panels of channels
     merge_taps, copy_input   the taps of a row of the kernel are one run; the input is copied first
 
-How far apart positions of the input lie follows from the shape. A product's cut is as configs/gemm_configs.py says, with the way A
-is read as one of its choices ("kernel").
+How far apart positions of the input lie follows from the shape. A product's cut is as configs/gemm_configs.py says,
+with the way A is read as one of its choices ("kernel").
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from collections.abc import Iterator, Mapping
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu, Hardware
 from ...workload import ConvWorkload
-from ..conv.conv_cost import ConvCut
-from ..conv.cpu_conv import ConvForms, Source, as_product
+from ..conv.conv_cost import ConvConfig
 from ..conv.conv_tiling import ConvTiling
+from ..conv.cpu_conv import ConvAlgorithms, Source, as_product
 from ..gemm.traffic import ceil_div
 from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling
-from .gemm_configs import BlockedCuts, StreamCuts
-from .record import Blocks, Cut, Value
+from .gemm_configs import BlockedConfigs, StreamConfigs
+from .record import Blocks, Config, Value
 from .rule import changed, fewer, halves_and_doubles, integer, integers, one_of, order, refuse_registers
 
 
-def conv_forms(workload: ConvWorkload, hardware: Hardware, cpu: Cpu, around: Surroundings) -> ConvForms:
+def conv_forms(workload: ConvWorkload, hardware: Hardware, cpu: Cpu, around: Surroundings) -> ConvAlgorithms:
     """The forms of a convolution as its surroundings have them."""
     source = around.source or Source.of(workload)
-    return ConvForms(workload, hardware, cpu, around.packing, source, around.winograd, around.tolerance)
+    return ConvAlgorithms(workload, hardware, cpu, around.packing, source, around.winograd, around.tolerance)
 
 
-class DirectCuts:
-    """Cuts of form "direct" or "stride_fold"; UnsupportedOperator where the workload does not admit it."""
+class DirectConfigs:
+    """Configurations of form "direct" or "stride_fold"; UnsupportedOperator where the workload does not admit it."""
 
-    def __init__(self, convolution: ConvForms, form: str) -> None:
+    def __init__(self, convolution: ConvAlgorithms, form: str) -> None:
         self.forms, self.name = (form,), form
         self.all, self.cpu = convolution, convolution.cpu
         self.shares, self.choice = convolution.direct_choice(form)
@@ -48,7 +49,7 @@ class DirectCuts:
         self.panels = ceil_div(s.co, self.lanes)  # at most
         self.mergeable = s.w.taps > 1 and s.w.dilation == 1
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         t = tiling
         assert isinstance(t, ConvTiling) and t.tile_rows and t.tile_columns and t.vectors and t.keep_rows
@@ -64,7 +65,7 @@ class DirectCuts:
             "merge_taps": bool(t.merge_taps),
             "copy_input": bool(t.copy_input),
         }
-        return Cut.of("conv", self.name, choices, self._levels(t))
+        return Config.of("conv", self.name, choices, self._levels(t))
 
     def _levels(self, t: ConvTiling) -> tuple[Blocks, ...]:
         s = self.shape
@@ -86,56 +87,56 @@ class DirectCuts:
             level("L1", tile, (min(t.block_taps, taps), t.block_run, panel), panel),
         )
 
-    def tiling_of(self, cut: Cut) -> ConvTiling:
-        """The decision that a cut stands for here."""
-        candidate = self._candidate(cut)
+    def tiling_of(self, config: Config) -> ConvTiling:
+        """The decision that a configuration stands for here."""
+        candidate = self._candidate(config)
         return self.all.direct_tiling(self.name, self.choice, candidate, self.shares * self.model.cycles(candidate))
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted seconds."""
-        return self.all.seconds(self.shares * self.model.cycles(self._candidate(cut)))
+        return self.all.seconds(self.shares * self.model.cycles(self._candidate(config)))
 
-    def parts(self, cut: Cut) -> Mapping[str, float]:
+    def parts(self, config: Config) -> Mapping[str, float]:
         """What the predicted cycles are spent on."""
-        return self.model.parts(self._candidate(cut))
+        return self.model.parts(self._candidate(config))
 
-    def decided(self) -> Cut | None:
+    def decided(self) -> Config | None:
         """None: it is the one of least cost."""
         return None
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """Every candidate of the decision."""
-        for candidate in self.choice.cuts():
-            yield self.cut_of(self.all.direct_tiling(self.name, self.choice, candidate, 1.0))
+        for candidate in self.choice.configs():
+            yield self.config_of(self.all.direct_tiling(self.name, self.choice, candidate, 1.0))
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Blocks of half and twice the size, narrower tiles, the other order, the input copied or not, taps of a row
         merged or not."""
         s = self.shape
-        rows, wide, vectors = integers(cut, "microkernel", 3)
+        rows, wide, vectors = integers(config, "microkernel", 3)
         for narrower in range(max(1, wide - 2), wide):
-            yield changed(cut, microkernel=(rows, narrower, vectors))
-        panel, merged = vectors * self.lanes, bool(cut.choice("merge_taps"))
+            yield changed(config, microkernel=(rows, narrower, vectors))
+        panel, merged = vectors * self.lanes, bool(config.choice("merge_taps"))
         taps, run = self._summed(merged)
-        for band in halves_and_doubles(integer(cut, "band"), rows, ceil_div(s.h.points, rows) * rows):
-            yield changed(cut, band=band)
-        for columns in halves_and_doubles(integer(cut, "columns"), panel, ceil_div(s.co, panel) * panel):
-            yield changed(cut, columns=columns)
-        yield changed(cut, inner_order="nm" if order(cut) == "mn" else "mn")
-        yield changed(cut, copy_input=not cut.choice("copy_input"))
+        for band in halves_and_doubles(integer(config, "band"), rows, ceil_div(s.h.points, rows) * rows):
+            yield changed(config, band=band)
+        for columns in halves_and_doubles(integer(config, "columns"), panel, ceil_div(s.co, panel) * panel):
+            yield changed(config, columns=columns)
+        yield changed(config, inner_order="nm" if order(config) == "mn" else "mn")
+        yield changed(config, copy_input=not config.choice("copy_input"))
         if self.mergeable:
             other, longer = self._summed(not merged)
-            yield changed(cut, merge_taps=not merged, block_taps=other, block_run=longer)
+            yield changed(config, merge_taps=not merged, block_taps=other, block_run=longer)
         if not self.choice.whole_sums:
-            for some in halves_and_doubles(integer(cut, "block_taps"), 1, taps):
-                yield changed(cut, block_taps=some, block_run=run)
-            if integer(cut, "block_taps") == 1:
-                for part in halves_and_doubles(integer(cut, "block_run"), self.choice.engine.group, run):
-                    yield changed(cut, block_run=part)
+            for some in halves_and_doubles(integer(config, "block_taps"), 1, taps):
+                yield changed(config, block_taps=some, block_run=run)
+            if integer(config, "block_taps") == 1:
+                for part in halves_and_doubles(integer(config, "block_run"), self.choice.engine.group, run):
+                    yield changed(config, block_run=part)
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Whether a band leaves room in the second cache, and a block of the weights does."""
-        c = self._candidate(cut)
+        c = self._candidate(config)
         depth = c.block_taps * ceil_div(c.block_run, self.choice.engine.group) * self.model.word
         return self.model.band_bytes(c) <= self.model.core.l2 and depth * c.block_channels <= self.model.core.l2
 
@@ -145,21 +146,21 @@ class DirectCuts:
         taps = max(1, s.d.taps * s.h.taps * (1 if merged else s.w.taps))
         return taps, s.ci * (s.w.taps if merged else 1)
 
-    def _candidate(self, cut: Cut) -> ConvCut:
-        """The cut clipped to the shape, and fitted to how the input lies."""
+    def _candidate(self, config: Config) -> ConvConfig:
+        """The configuration clipped to the shape, and fitted to how the input lies."""
         s, choice = self.shape, self.choice
-        rows, columns, vectors = integers(cut, "microkernel", 3)
+        rows, columns, vectors = integers(config, "microkernel", 3)
         refuse_registers(
             (rows * columns + 1) * vectors + 1, choice.cpu.vector_registers, f"{rows} x {columns} x {vectors}"
         )
         rows, columns, vectors = min(rows, s.h.points), min(columns, s.w.points), min(vectors, self.panels)
         panel = vectors * self.lanes
-        merged = bool(one_of(cut, "merge_taps", (True, False))) and self.mergeable
-        wanted = bool(one_of(cut, "copy_input", (True, False)))
+        merged = bool(one_of(config, "merge_taps", (True, False))) and self.mergeable
+        wanted = bool(one_of(config, "copy_input", (True, False)))
         sources = dict(choice.sources(rows, columns, merged))
         copies = wanted or False not in sources
         taps, run = self._summed(merged)
-        block_taps, block_run = min(taps, integer(cut, "block_taps")), min(run, integer(cut, "block_run"))
+        block_taps, block_run = min(taps, integer(config, "block_taps")), min(run, integer(config, "block_run"))
         group = choice.engine.group
         block_run = min(run, ceil_div(block_run, group) * group)
         if choice.whole_sums:
@@ -167,10 +168,10 @@ class DirectCuts:
         elif block_run < run:
             block_taps = 1
         units = s.planes * ceil_div(s.h.points, rows)
-        tr, tn = fewer(integers(cut, "threads", 2), (units, ceil_div(s.co, panel)), self.cpu.cores)
-        band = min(ceil_div(integer(cut, "band"), rows), ceil_div(s.h.points, rows)) * rows
-        block = min(max(1, integer(cut, "columns") // panel), ceil_div(s.co, panel)) * panel
-        return ConvCut(
+        tr, tn = fewer(integers(config, "threads", 2), (units, ceil_div(s.co, panel)), self.cpu.cores)
+        band = min(ceil_div(integer(config, "band"), rows), ceil_div(s.h.points, rows)) * rows
+        block = min(max(1, integer(config, "columns") // panel), ceil_div(s.co, panel)) * panel
+        return ConvConfig(
             (tr, tn),
             rows,
             columns,
@@ -179,17 +180,18 @@ class DirectCuts:
             block_taps,
             block_run,
             block,
-            order(cut) == "mn",
+            order(config) == "mn",
             merged,
             copies,
             sources[copies],
         )
 
 
-class ProductCuts:
-    """Cuts of a pointwise convolution as the matrix product that it is: blocked ones, or those for few rows."""
+class ProductConfigs:
+    """Configurations of a pointwise convolution as the matrix product that it is: blocked ones, or those for few
+    rows."""
 
-    def __init__(self, convolution: ConvForms, around: Surroundings, *, few_rows: bool) -> None:
+    def __init__(self, convolution: ConvAlgorithms, around: Surroundings, *, few_rows: bool) -> None:
         w = convolution.w
         product = as_product(w)
         if product is None or not convolution.source.matrix:
@@ -197,54 +199,56 @@ class ProductCuts:
                 "form = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
         # With channels last the kernels are the right operand, and may be packed ahead; else they are the left one.
-        inner = Surroundings(ahead=around.ahead and w.layout == "NHWC", accumulates=convolution.source.accumulates)
-        kind = StreamCuts if few_rows else BlockedCuts
+        inner = Surroundings(
+            prepacked=around.prepacked and w.layout == "NHWC", accumulates=convolution.source.accumulates
+        )
+        kind = StreamConfigs if few_rows else BlockedConfigs
         self.name = "gemm_stream" if few_rows else "gemm"
         self.forms, self.all, self.product = (self.name,), convolution, product
-        self.rule: BlockedCuts | StreamCuts = kind(product, convolution.cpu, inner)
+        self.rule: BlockedConfigs | StreamConfigs = kind(product, convolution.cpu, inner)
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         assert isinstance(tiling, ConvTiling) and tiling.product is not None
-        return self._outer(self.rule.cut_of(tiling.product))
+        return self._outer(self.rule.config_of(tiling.product))
 
-    def tiling_of(self, cut: Cut) -> ConvTiling:
-        """The decision that a cut stands for here."""
-        tiling = self.rule.tiling_of(product_cut(cut))
+    def tiling_of(self, config: Config) -> ConvTiling:
+        """The decision that a configuration stands for here."""
+        tiling = self.rule.tiling_of(product_config(config))
         assert isinstance(tiling, GemmTiling)
         return self.all.product_tiling(self.product, tiling)
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted seconds."""
-        return self.rule.cost(product_cut(cut))
+        return self.rule.cost(product_config(config))
 
-    def parts(self, cut: Cut) -> Mapping[str, float]:
+    def parts(self, config: Config) -> Mapping[str, float]:
         """What the product's predicted cycles are spent on."""
-        return self.rule.parts(product_cut(cut))
+        return self.rule.parts(product_config(config))
 
-    def decided(self) -> Cut | None:
+    def decided(self) -> Config | None:
         """None: it is the one of least cost."""
         return None
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """Every candidate of the decision."""
         return map(self._outer, self.rule.candidates())
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """What is near the product's cut."""
-        return map(self._outer, self.rule.near(product_cut(cut)))
+        return map(self._outer, self.rule.near(product_config(config)))
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Whether the product's blocks stay in their caches."""
-        return self.rule.fits(product_cut(cut))
+        return self.rule.fits(product_config(config))
 
-    def _outer(self, cut: Cut) -> Cut:
-        return Cut.of("conv", self.name, {**dict(cut.choices), "kernel": cut.form}, cut.levels)
+    def _outer(self, config: Config) -> Config:
+        return Config.of("conv", self.name, {**dict(config.choices), "kernel": config.form}, config.levels)
 
 
-def product_cut(cut: Cut) -> Cut:
+def product_config(config: Config) -> Config:
     """The product's cut within that of a convolution of form "gemm"."""
-    choices = dict(cut.choices)
-    kernel = one_of(cut, "kernel", ("stream",) if cut.form == "gemm_stream" else BlockedCuts.forms)
+    choices = dict(config.choices)
+    kernel = one_of(config, "kernel", ("stream",) if config.form == "gemm_stream" else BlockedConfigs.forms)
     del choices["kernel"]
-    return Cut.of("gemm", str(kernel), choices, cut.levels)
+    return Config.of("gemm", str(kernel), choices, config.levels)

@@ -1,4 +1,4 @@
-"""Cuts of a depthwise convolution on a CPU.
+"""Configurations of a depthwise convolution on a CPU.
 
 microkernel                rows, columns and vectors of the register tile
 threads                    shares of the tiles of rows, and of the panels of channels
@@ -12,24 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...errors import HardwareError
-from ..conv.cpu_conv import ConvForms
-from ..conv.depthwise import TILES_APART, UNROLLED, WIDEST_KERNEL, DepthwiseChoice, DepthwiseCut, apart
 from ..conv.conv_tiling import ConvTiling
+from ..conv.cpu_conv import ConvAlgorithms
+from ..conv.depthwise import TILES_APART, UNROLLED, WIDEST_KERNEL, DepthwiseChoice, DepthwiseConfig, apart
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision
-from .record import Blocks, Cut, Value
+from .record import Blocks, Config, Value
 from .rule import Undivided, changed, fewer, halves_and_doubles, integer, integers, one_of, refuse_registers
 
 # Sums of a walked tile of one point, in vectors of channels.
 WALKED_VECTORS = 8
 
 
-class DepthwiseCuts(Undivided):
-    """Cuts of one convolution; UnsupportedOperator where it has not a group for each channel."""
+class DepthwiseConfigs(Undivided):
+    """Configurations of one convolution; UnsupportedOperator where it has not a group for each channel."""
 
     forms, name = ("depthwise",), "depthwise"
 
-    def __init__(self, convolution: ConvForms) -> None:
+    def __init__(self, convolution: ConvAlgorithms) -> None:
         source = convolution.source
         self.all, self.cpu = convolution, convolution.cpu
         self.choice = DepthwiseChoice(
@@ -38,7 +38,7 @@ class DepthwiseCuts(Undivided):
         self.shape, self.lanes = self.choice.shape, self.choice.lanes
         self.along = "channels" if self.choice.by_channel else "columns"
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         t, s = tiling, self.shape
         assert isinstance(t, ConvTiling) and t.tile_rows and t.tile_columns and t.vectors and t.columns
@@ -58,7 +58,7 @@ class DepthwiseCuts(Undivided):
             left = (s.h.reach(rows), s.w.reach(columns), many)
             return Blocks(level=name, left=left, right=(taps, 1, many), result=(rows, columns, many))
 
-        return Cut.of(
+        return Config.of(
             "conv",
             "depthwise",
             choices,
@@ -69,57 +69,57 @@ class DepthwiseCuts(Undivided):
             ),
         )
 
-    def tiling_of(self, cut: Cut) -> ConvTiling:
-        """The decision that a cut stands for here."""
-        candidate = self._candidate(cut)
+    def tiling_of(self, config: Config) -> ConvTiling:
+        """The decision that a configuration stands for here."""
+        candidate = self._candidate(config)
         return self.choice.tiling(candidate, self.choice.cycles(candidate))
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted seconds."""
-        return self.all.seconds(self.choice.cycles(self._candidate(cut)))
+        return self.all.seconds(self.choice.cycles(self._candidate(config)))
 
-    def decided(self) -> Cut | None:
+    def decided(self) -> Config | None:
         """None: it is the one of least cost."""
         return None
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """Every candidate of the decision."""
-        for candidate in self.choice.cuts():
-            yield self.cut_of(self.choice.tiling(candidate, 1.0))
+        for candidate in self.choice.configs():
+            yield self.config_of(self.choice.tiling(candidate, 1.0))
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Tiles and blocks of half and twice the size."""
         s = self.shape
-        rows, columns, vectors = integers(cut, "microkernel", 3)
+        rows, columns, vectors = integers(config, "microkernel", 3)
         if self.choice.by_channel:
             panel = vectors * self.lanes
-            for channels in halves_and_doubles(integer(cut, "channels"), panel, ceil_div(s.groups, panel) * panel):
-                yield changed(cut, channels=channels)
-            if not cut.choice("walk_columns"):
+            for channels in halves_and_doubles(integer(config, "channels"), panel, ceil_div(s.groups, panel) * panel):
+                yield changed(config, channels=channels)
+            if not config.choice("walk_columns"):
                 for other in (columns - 1, columns + 1, *halves_and_doubles(columns, 1, s.w.points)):
                     if 0 < other <= s.w.points:
-                        yield changed(cut, microkernel=(1, other, vectors))
-        elif not cut.choice("walk_rows"):
+                        yield changed(config, microkernel=(1, other, vectors))
+        elif not config.choice("walk_rows"):
             for other in halves_and_doubles(rows, 1, s.h.points):
-                yield changed(cut, microkernel=(other, columns, vectors))
+                yield changed(config, microkernel=(other, columns, vectors))
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Whether what lies under a column of tiles stays in the first cache."""
-        _, columns, _ = integers(cut, "microkernel", 3)
-        under = self.choice.under(columns, integer(cut, "channels"))
+        _, columns, _ = integers(config, "microkernel", 3)
+        under = self.choice.under(columns, integer(config, "channels"))
         return not self.choice.by_channel or under <= self.choice.core.l1
 
-    def _candidate(self, cut: Cut) -> DepthwiseCut:
-        """The cut clipped to the shape."""
+    def _candidate(self, config: Config) -> DepthwiseConfig:
+        """The configuration clipped to the shape."""
         s, choice = self.shape, self.choice
-        if one_of(cut, "lanes_along", ("channels", "columns")) != self.along:
+        if one_of(config, "lanes_along", ("channels", "columns")) != self.along:
             raise HardwareError(
-                f"cut: lanes_along = {cut.choice('lanes_along')!r}, here neighbouring channels are "
+                f"config: lanes_along = {config.choice('lanes_along')!r}, here neighbouring channels are "
                 f"{'adjacent' if choice.by_channel else 'not adjacent'}; accepted: {self.along!r}"
             )
-        rows, columns, vectors = integers(cut, "microkernel", 3)
-        walk_rows = bool(one_of(cut, "walk_rows", (True, False)))
-        walk_columns = bool(one_of(cut, "walk_columns", (True, False)))
+        rows, columns, vectors = integers(config, "microkernel", 3)
+        walk_rows = bool(one_of(config, "walk_rows", (True, False)))
+        walk_columns = bool(one_of(config, "walk_columns", (True, False)))
         if choice.by_channel:
             rows, walk_rows = 1, True
             columns, vectors, walk_columns = self._wide(columns, vectors, walk_columns)
@@ -129,10 +129,10 @@ class DepthwiseCuts(Undivided):
         panel = vectors * self.lanes
         channels = self.lanes
         if choice.by_channel:
-            channels = min(max(1, integer(cut, "channels") // panel), ceil_div(s.groups, panel)) * panel
+            channels = min(max(1, integer(config, "channels") // panel), ceil_div(s.groups, panel)) * panel
         most = (choice.units(s, rows, columns), choice.panels(vectors))
-        tr, tn = fewer(integers(cut, "threads", 2), most, self.cpu.cores)
-        return DepthwiseCut((tr, tn), rows, columns, vectors, channels, walk_rows, walk_columns)
+        tr, tn = fewer(integers(config, "threads", 2), most, self.cpu.cores)
+        return DepthwiseConfig((tr, tn), rows, columns, vectors, channels, walk_rows, walk_columns)
 
     def _wide(self, columns: int, vectors: int, walked: bool) -> tuple[int, int, bool]:
         """(columns, vectors, columns walked) of a tile of one row whose lanes are channels."""
@@ -150,7 +150,7 @@ class DepthwiseCuts(Undivided):
         s = self.shape
         if s.w.taps > WIDEST_KERNEL or apart(s.w, self.lanes) > TILES_APART:
             raise HardwareError(
-                f"cut: form = 'depthwise' with lanes along columns unrolls {s.w.taps} taps of a row and the border; "
+                f"config: form = 'depthwise' with lanes along columns unrolls {s.w.taps} taps of a row and the border; "
                 f"accepted: at most {WIDEST_KERNEL} taps and borders of some vectors"
             )
         vectors = min(vectors, 2, ceil_div(s.w.points, self.lanes))

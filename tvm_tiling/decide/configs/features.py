@@ -1,4 +1,4 @@
-"""What a cost model is told of a cut: numbers by name, the same names for every cut of a form.
+"""What a cost model is told of a configuration: numbers by name, the same names for every configuration of a form.
 
 Sizes are logarithms to base 2, so that doubling any of them is one step; shares and utilisation are as they are.
 """
@@ -12,28 +12,30 @@ from ..conv.conv_tiling import ConvTiling
 from ..gemm.traffic import ceil_div
 from ..tiling import GemmTiling
 from .blocked_configs import blocked_product
-from .record import Blocks, Cut
-from .rule import CutRule, Tiling
+from .record import Blocks, Config
+from .rule import ConfigRule, Tiling
 
 # Values of choices that are words, one number each.
 WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
 
 
-def features_of(workload: GemmWorkload | ConvWorkload, cut: Cut, rule: CutRule, predicted: float) -> dict[str, float]:
-    """The features of a cut: its form, the formulas' prediction, what it is spent on, and utilisation, sizes of the
-    shape, of tiles and of blocks at every level, the traffic into each level, shares of padding, and what it does as a
-    blocked product."""
-    tiling, parts = rule.tiling_of(cut), rule.parts(cut)
+def features_of(
+    workload: GemmWorkload | ConvWorkload, config: Config, rule: ConfigRule, predicted: float
+) -> dict[str, float]:
+    """The features of a configuration: its form, the formulas' prediction, what it is spent on, and utilisation, sizes
+    of the shape, of tiles and of blocks at every level, the traffic into each level, shares of padding, and what it
+    does as a blocked product."""
+    tiling, parts = rule.tiling_of(config), rule.parts(config)
     whole = sum(parts.values())
     found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
-    found[f"form.{cut.form}"] = 1.0
+    found[f"form.{config.form}"] = 1.0
     found.update({f"shape.{name}": _log(size) for name, size in _extents(workload).items()})
-    for name, value in cut.choices:
+    for name, value in config.choices:
         sizes = value if isinstance(value, tuple) else (value,)
         for place, size in enumerate(sizes):
             label = f"choice.{name}" if len(sizes) == 1 else f"choice.{name}.{place}"
             found[label] = float(WORDS.index(size)) if size in WORDS else _number(size)
-    for blocks in cut.levels:
+    for blocks in config.levels:
         found.update(_level(workload, blocks))
     found.update({f"part.{name}": cycles / whole for name, cycles in parts.items()})
     found["padding"] = _padding(workload, tiling)

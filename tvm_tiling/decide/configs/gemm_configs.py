@@ -1,4 +1,4 @@
-"""Cuts of a matrix product on a CPU (pages 01 and 03).
+"""Configurations of a matrix product on a CPU (pages 01 and 03).
 
     form         normal (a tile's rows of A in place), inline (some of them copied), pack (all), stream (few rows)
     microkernel  rows and vectors of the register tile
@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping
 from ...errors import DatabaseError, HardwareError
 from ...hardware.description import Cpu
 from ...workload import GemmWorkload
-from ..gemm.choice import ProductChoice, StreamCut, power_of_two
-from ..gemm.gemm_cost import CpuCut
+from ..gemm.choice import ProductChoice, StreamConfig, power_of_two
+from ..gemm.gemm_cost import CpuConfig
 from ..gemm.traffic import ceil_div
 from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling
-from .record import Blocks, Cut, Value
+from .record import Blocks, Config, Value
 from .rule import (
     Undivided,
     changed,
@@ -43,7 +43,7 @@ STREAM_SUMS = 24
 STREAM_LEFT = 32
 
 
-class BlockedCuts:
+class BlockedConfigs:
     """The blocked forms of one product."""
 
     forms, name = ("normal", "inline", "pack"), ""
@@ -55,7 +55,7 @@ class BlockedCuts:
         )
         self.model, self.lanes = self.choice.model, self.choice.lanes
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision in register tiles settles."""
         assert isinstance(tiling, GemmTiling) and tiling.mr and tiling.nr and tiling.keep is not None
         shares = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
@@ -76,85 +76,87 @@ class BlockedCuts:
             Blocks(level="L2", left=(m, depth), right=(depth, columns), result=(m, columns)),
             Blocks(level="L1", left=(tiling.mr, depth), right=(depth, tiling.nr), result=(tiling.mr, tiling.nr)),
         )
-        return Cut.of("gemm", form, choices, levels)
+        return Config.of("gemm", form, choices, levels)
 
-    def tiling_of(self, cut: Cut) -> GemmTiling:
-        """The decision that a cut stands for here."""
-        candidate = self._candidate(cut)
+    def tiling_of(self, config: Config) -> GemmTiling:
+        """The decision that a configuration stands for here."""
+        candidate = self._candidate(config)
         return self.choice.tiling(candidate, self.model.cycles(candidate), None)
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted seconds."""
-        return self.choice.seconds(self.model.cycles(self._candidate(cut)))
+        return self.choice.seconds(self.model.cycles(self._candidate(config)))
 
-    def parts(self, cut: Cut) -> Mapping[str, float]:
+    def parts(self, config: Config) -> Mapping[str, float]:
         """What the predicted cycles are spent on."""
-        return self.model.parts(self._candidate(cut))
+        return self.model.parts(self._candidate(config))
 
-    def decided(self) -> Cut | None:
+    def decided(self) -> Config | None:
         """None: it is the one of least cost."""
         return None
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """Every candidate of the decision."""
-        for candidate in self.choice.cuts(None, None, whole_k=not self.around.accumulates):
-            yield self._cut(candidate)
+        for candidate in self.choice.configs(None, None, whole_k=not self.around.accumulates):
+            yield self._config(candidate)
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Blocks of half and twice the size, lower tiles, the other order, B packed or not."""
         group = self.choice.engine.group
-        rows, vectors = integers(cut, "microkernel", 2)
+        rows, vectors = integers(config, "microkernel", 2)
         for lower in range(max(1, rows - 2), rows):
-            yield changed(cut, microkernel=(lower, vectors))
-        for depth in halves_and_doubles(integer(cut, "depth"), group, self.w.k):
-            yield changed(cut, depth=depth)
+            yield changed(config, microkernel=(lower, vectors))
+        for depth in halves_and_doubles(integer(config, "depth"), group, self.w.k):
+            yield changed(config, depth=depth)
         panel = vectors * self.lanes
-        for columns in halves_and_doubles(integer(cut, "columns"), panel, ceil_div(self.w.n, panel) * panel):
-            yield changed(cut, columns=columns)
-        yield changed(cut, inner_order="nm" if order(cut) == "mn" else "mn")
-        if not self.around.ahead:
-            yield changed(cut, pack_b="none" if cut.choice("pack_b") == "pack" else "pack")
+        for columns in halves_and_doubles(integer(config, "columns"), panel, ceil_div(self.w.n, panel) * panel):
+            yield changed(config, columns=columns)
+        yield changed(config, inner_order="nm" if order(config) == "mn" else "mn")
+        if not self.around.prepacked:
+            yield changed(config, pack_b="none" if config.choice("pack_b") == "pack" else "pack")
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Whether a tile of A stays in the first cache, and a block of B in the second."""
-        rows, _ = integers(cut, "microkernel", 2)
-        depth = ceil_div(integer(cut, "depth"), self.choice.engine.group) * self.model.word
-        return depth * rows <= self.model.l1 and depth * integer(cut, "columns") <= self.model.l2
+        rows, _ = integers(config, "microkernel", 2)
+        depth = ceil_div(integer(config, "depth"), self.choice.engine.group) * self.model.word
+        return depth * rows <= self.model.l1 and depth * integer(config, "columns") <= self.model.l2
 
-    def _cut(self, candidate: CpuCut) -> Cut:
-        return self.cut_of(self.choice.tiling(candidate, 1.0, None))
+    def _config(self, candidate: CpuConfig) -> Config:
+        return self.config_of(self.choice.tiling(candidate, 1.0, None))
 
-    def _candidate(self, cut: Cut) -> CpuCut:
-        """The cut clipped to the shape, and fitted to what the surroundings admit."""
+    def _candidate(self, config: Config) -> CpuConfig:
+        """The configuration clipped to the shape, and fitted to what the surroundings admit."""
         w, choice = self.w, self.choice
-        if cut.form not in self.forms:
-            raise DatabaseError(f"cut: form = {cut.form!r} of a product; accepted: {', '.join(self.forms)}, stream")
-        rows, vectors = integers(cut, "microkernel", 2)
+        if config.form not in self.forms:
+            raise DatabaseError(
+                f"config: form = {config.form!r} of a product; accepted: {', '.join(self.forms)}, stream"
+            )
+        rows, vectors = integers(config, "microkernel", 2)
         refuse_registers((rows + 1) * vectors + 1, self.cpu.vector_registers, f"{rows} x {vectors}")
         rows, vectors = min(rows, w.m), min(vectors, ceil_div(w.n, self.lanes))
         panel = vectors * self.lanes
-        keep = rows if cut.form == "normal" else min(rows, choice.keep_rows) if cut.form == "inline" else 0
+        keep = rows if config.form == "normal" else min(rows, choice.keep_rows) if config.form == "inline" else 0
         if not choice.plain_a:
             keep = 0
         group = choice.engine.group
-        depth = min(w.k, ceil_div(integer(cut, "depth"), group) * group)
-        shares = integers(cut, "threads", 4)
+        depth = min(w.k, ceil_div(integer(config, "depth"), group) * group)
+        shares = integers(config, "threads", 4)
         most = (w.batch, ceil_div(w.m, rows), ceil_div(w.n, panel), ceil_div(w.k, depth))
         tb, tm, tn, tk = fewer(shares, most, self.cpu.cores)
         if not self.around.accumulates and tk == 1:
             depth = w.k
-        packing = str(one_of(cut, "pack_b", PACKING))
-        if self.around.ahead:
+        packing = str(one_of(config, "pack_b", PACKING))
+        if self.around.prepacked:
             packing = "ahead"
         elif packing == "ahead" or not choice.plain_b or (packing == "none" and w.trans_b):
             packing = "pack"
-        columns = max(1, integer(cut, "columns") // panel) * panel
+        columns = max(1, integer(config, "columns") // panel) * panel
         columns = min(columns, ceil_div(ceil_div(w.n, panel), tn) * panel)
-        rows_outside = order(cut) == "mn" or keep < rows
-        return CpuCut((tb, tm, tn, tk), rows, vectors, depth, columns, rows_outside, keep, packing)
+        rows_outside = order(config) == "mn" or keep < rows
+        return CpuConfig((tb, tm, tn, tk), rows, vectors, depth, columns, rows_outside, keep, packing)
 
 
-class StreamCuts(Undivided):
+class StreamConfigs(Undivided):
     """The few-row form of one product."""
 
     forms, name = ("stream",), "stream"
@@ -165,7 +167,7 @@ class StreamCuts(Undivided):
             workload, cpu, packing=around.packing, plain_a=around.plain_a, plain_b=around.plain_b, form="stream"
         )
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision for few rows settles."""
         assert isinstance(tiling, GemmTiling) and tiling.nr
         w, columns = self.w, tiling.partition_n
@@ -178,53 +180,55 @@ class StreamCuts(Undivided):
             Blocks(level="core", left=(w.m, w.k), right=(w.k, ceil_div(w.n, tiling.threads_n or 1)), result=(w.m, w.n)),
             Blocks(level="L2", left=(w.m, w.k), right=(tiling.partition_k, columns), result=(w.m, columns)),
         )
-        return Cut.of("gemm", "stream", choices, levels)
+        return Config.of("gemm", "stream", choices, levels)
 
-    def tiling_of(self, cut: Cut) -> GemmTiling:
-        """The decision that a cut stands for here."""
-        candidate = self._candidate(cut)
+    def tiling_of(self, config: Config) -> GemmTiling:
+        """The decision that a configuration stands for here."""
+        candidate = self._candidate(config)
         return self.choice.stream_tiling(candidate, self.choice.stream_cycles(candidate))
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted seconds."""
-        return self.choice.seconds(self.choice.stream_cycles(self._candidate(cut)))
+        return self.choice.seconds(self.choice.stream_cycles(self._candidate(config)))
 
-    def decided(self) -> Cut | None:
+    def decided(self) -> Config | None:
         """None: it is the one of least cost."""
         return None
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """Every candidate of the decision, none where the form is not possible."""
         if not self.choice.no_stream:
-            for candidate in self.choice.stream_cuts():
-                yield self.cut_of(self.choice.stream_tiling(candidate, 1.0))
+            for candidate in self.choice.stream_configs():
+                yield self.config_of(self.choice.stream_tiling(candidate, 1.0))
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Half and twice as much side by side, and as many columns."""
         most = self.w.n if self.w.trans_b else self.w.k
-        for side in halves_and_doubles(integer(cut, "side"), 1, most):
-            yield changed(cut, side=side)
+        for side in halves_and_doubles(integer(config, "side"), 1, most):
+            yield changed(config, side=side)
         if not self.w.trans_b:
-            for columns in halves_and_doubles(integer(cut, "columns"), self.choice.lanes, self.choice.stream_share(1)):
-                yield changed(cut, columns=columns)
+            for columns in halves_and_doubles(
+                integer(config, "columns"), self.choice.lanes, self.choice.stream_share(1)
+            ):
+                yield changed(config, columns=columns)
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Whether the sums that wait stay in the second cache."""
-        return self.w.m * integer(cut, "columns") * self.choice.model.word <= self.choice.model.l2
+        return self.w.m * integer(config, "columns") * self.choice.model.word <= self.choice.model.l2
 
-    def _candidate(self, cut: Cut) -> StreamCut:
+    def _candidate(self, config: Config) -> StreamConfig:
         w, choice = self.w, self.choice
         if choice.no_stream:
             raise HardwareError(
-                f"cut: form = 'stream' serves at most {choice.most_stream_rows} rows with B read in place, but "
+                f"config: form = 'stream' serves at most {choice.most_stream_rows} rows with B read in place, but "
                 f"{choice.no_stream}; accepted: a blocked form"
             )
-        side = integer(cut, "side")
+        side = integer(config, "side")
         if w.trans_b:
             side = power_of_two(min(side, choice.lanes, max(1, STREAM_SUMS // w.m), w.n))
         else:
             side = min(side, w.k, STREAM_LEFT // w.m)
         most = (w.batch, ceil_div(w.n, choice.lanes))
-        tb, tn = fewer(integers(cut, "threads", 2), most, self.cpu.cores)
-        columns = max(1, integer(cut, "columns") // choice.lanes) * choice.lanes
-        return StreamCut(tb, tn, side, min(columns, choice.stream_share(tn)))
+        tb, tn = fewer(integers(config, "threads", 2), most, self.cpu.cores)
+        columns = max(1, integer(config, "columns") // choice.lanes) * choice.lanes
+        return StreamConfig(tb, tn, side, min(columns, choice.stream_share(tn)))

@@ -1,4 +1,4 @@
-"""Cuts of products and convolutions on machines with several storage levels (page 02): form "levels".
+"""Configurations of products and convolutions on machines with several storage levels (page 02): form "levels".
 
 rows, columns        of the blocks of every level from the outermost to the one where K is split, that included;
                      where it is split nowhere, those of one product are the last. Of a convolution output channels,
@@ -25,83 +25,86 @@ from ..levels.level_model import Blocks, LevelProduct, round_up, spreads
 from ..levels.level_time import Choice, times
 from ..tiling import Decision
 from .record import Blocks as LevelBlocks
-from .record import Cut, Value
+from .record import Config, Value
 from .rule import Undivided, changed, halves_and_doubles, integer, integers
 
 
-class LevelsCuts(Undivided):
-    """Cuts of one workload; `behind` as in decide_levels."""
+class LevelsConfigs(Undivided):
+    """Configurations of one workload; `behind` as in decide_levels."""
 
     forms, name = ("levels",), ""
 
     def __init__(self, workload: GemmWorkload | ConvWorkload, hardware: Hardware, behind: int) -> None:
         self.w, self.hardware, self.behind = workload, hardware, behind
-        self.p: LevelProduct = replace(level_product(workload, hardware), d_behind=behind)
+        self.p: LevelProduct = replace(level_product(workload, hardware), d_epilogue=behind)
         self.count = len(hardware.levels)
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         t = tiling
         assert isinstance(t, LevelsTiling)
-        count = next((i for i, cut in enumerate(t.levels) if cut.name == t.split_level), self.count)
+        count = next((i for i, config in enumerate(t.levels) if config.name == t.split_level), self.count)
         p = self._product(t.points, t.groups)
         choices: dict[str, Value] = {
-            "rows": (*(cut.left[0] for cut in t.levels[:count]), t.tile_m),
-            "columns": (*(cut.right[1] // t.points for cut in t.levels[:count]), t.tile_n // t.points),
-            "orders": " ".join((*(cut.order for cut in t.levels[:count]), t.tile_order)),
+            "rows": (*(config.left[0] for config in t.levels[:count]), t.tile_m),
+            "columns": (*(config.right[1] // t.points for config in t.levels[:count]), t.tile_n // t.points),
+            "orders": " ".join((*(config.order for config in t.levels[:count]), t.tile_order)),
             "depth": t.tile_k // p.summed if t.split_k else 0,
-            "across_m": tuple(cut.across_m for cut in t.levels),
-            "across_n": tuple(cut.across_n for cut in t.levels),
+            "across_m": tuple(config.across_m for config in t.levels),
+            "across_n": tuple(config.across_n for config in t.levels),
             "sums": t.sum_slots,
         }
         if self.w.op == "conv":
             choices |= {"points": t.points, "groups": t.groups}
-        levels = (LevelBlocks(level=cut.name, left=cut.left, right=cut.right, result=cut.result) for cut in t.levels)
-        return Cut.of(self.w.op, "levels", choices, levels)
+        levels = (
+            LevelBlocks(level=config.name, left=config.left, right=config.right, result=config.result)
+            for config in t.levels
+        )
+        return Config.of(self.w.op, "levels", choices, levels)
 
-    def decided(self) -> Cut:
+    def decided(self) -> Config:
         """The decision's."""
-        return self.cut_of(decide_levels(self.w, self.hardware, behind=self.behind))
+        return self.config_of(decide_levels(self.w, self.hardware, behind=self.behind))
 
-    def tiling_of(self, cut: Cut) -> LevelsTiling:
-        """The decision that a cut stands for here."""
-        return levels_tiling(*self._choice(cut))
+    def tiling_of(self, config: Config) -> LevelsTiling:
+        """The decision that a configuration stands for here."""
+        return levels_tiling(*self._choice(config))
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted cycles, a little for each instruction on top."""
         batch = self.w.batch if isinstance(self.w, GemmWorkload) else 1
-        return batch * self._choice(cut)[1].times.cost
+        return batch * self._choice(config)[1].times.cost
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """The decision's cut: others are compared in a search of their own, which keeps none of them."""
         yield self.decided()
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Blocks of half and twice the size at each level, steps of K likewise, other orders, one block of sums or two,
         another spread over the instances."""
-        p = self._product_of(cut)
-        split = len(str(cut.choice("orders")).split())
-        across = {name: integers(cut, name, self.count) for name in ("across_m", "across_n")}
+        p = self._product_of(config)
+        split = len(str(config.choice("orders")).split())
+        across = {name: integers(config, name, self.count) for name in ("across_m", "across_n")}
         for name, whole, unit, over in (
             ("rows", p.m, p.units[0], across["across_m"]),
             ("columns", p.n, p.units[1], across["across_n"]),
         ):
-            sizes = integers(cut, name, split)
+            sizes = integers(config, name, split)
             for place, size in enumerate(sizes):
                 inner = sizes[place + 1] if place + 1 < split else unit * over[-1]
                 for other in halves_and_doubles(size, inner, round_up(whole, inner)):
-                    yield changed(cut, **{name: (*sizes[:place], other, *sizes[place + 1 :])})
-        depth = integer(cut, "depth", 0)
+                    yield changed(config, **{name: (*sizes[:place], other, *sizes[place + 1 :])})
+        depth = integer(config, "depth", 0)
         for steps in halves_and_doubles(depth, p.units[2], p.k) if depth else ():
-            yield changed(cut, depth=steps)
-        orders = str(cut.choice("orders")).split()
+            yield changed(config, depth=steps)
+        orders = str(config.choice("orders")).split()
         for place, own in enumerate(orders):
-            yield changed(cut, orders=" ".join((*orders[:place], own[::-1], *orders[place + 1 :])))
-        yield changed(cut, sums=3 - min(2, integer(cut, "sums")))
+            yield changed(config, orders=" ".join((*orders[:place], own[::-1], *orders[place + 1 :])))
+        yield changed(config, sums=3 - min(2, integer(config, "sums")))
         for across_m, across_n in spreads(p):
-            yield changed(cut, across_m=across_m, across_n=across_n)
+            yield changed(config, across_m=across_m, across_n=across_n)
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Always: what does not fit its level is refused."""
         return True
 
@@ -112,44 +115,44 @@ class LevelsCuts(Undivided):
         together = next(count for count in range(min(groups, self.w.groups), 0, -1) if self.w.groups % count == 0)
         return strip_product(self.p, self.w, together, ceil_div(self.w.wo, min(points, self.w.wo)))
 
-    def _product_of(self, cut: Cut) -> LevelProduct:
-        return self._product(integer(cut, "points"), integer(cut, "groups")) if self.w.op == "conv" else self.p
+    def _product_of(self, config: Config) -> LevelProduct:
+        return self._product(integer(config, "points"), integer(config, "groups")) if self.w.op == "conv" else self.p
 
-    def _choice(self, cut: Cut) -> tuple[LevelProduct, Choice]:
-        """The product and its cut, clipped to the shape. HardwareError where a level has no room for it."""
-        p, blocks = self._clipped(cut)
+    def _choice(self, config: Config) -> tuple[LevelProduct, Choice]:
+        """The product and its configuration, clipped to the shape. HardwareError where a level has no room for it."""
+        p, blocks = self._clipped(config)
         found = times(p, blocks)
         if found is None:
             raise HardwareError(
-                f"cut: blocks of {blocks.rows} rows and {blocks.columns} columns do not fit the levels of "
+                f"config: blocks of {blocks.rows} rows and {blocks.columns} columns do not fit the levels of "
                 f"{self.hardware.name}; accepted: smaller ones"
             )
         return p, Choice(blocks, found)
 
-    def _clipped(self, cut: Cut) -> tuple[LevelProduct, Blocks]:
-        p = self._product_of(cut)
-        orders = str(cut.choice("orders")).split()
+    def _clipped(self, config: Config) -> tuple[LevelProduct, Blocks]:
+        p = self._product_of(config)
+        orders = str(config.choice("orders")).split()
         if not 0 < len(orders) <= self.count + 1 or set(orders) - {"mn", "nm"}:
             raise DatabaseError(
-                f"cut: orders = {cut.choice('orders')!r}, accepted: 'mn' or 'nm' for each of at most {self.count + 1} "
-                "levels"
+                f"config: orders = {config.choice('orders')!r}, accepted: 'mn' or 'nm' for each of at most "
+                f"{self.count + 1} levels"
             )
-        across_m, across_n = (integers(cut, name, self.count) for name in ("across_m", "across_n"))
+        across_m, across_n = (integers(config, name, self.count) for name in ("across_m", "across_n"))
         if (across_m, across_n) not in set(spreads(p)):
             raise HardwareError(
-                f"cut: across_m = {across_m} and across_n = {across_n} are no spread over the instances of "
+                f"config: across_m = {across_m} and across_n = {across_n} are no spread over the instances of "
                 f"{self.hardware.name}; accepted: products of each level's instances"
             )
-        depth = integer(cut, "depth", 0)
+        depth = integer(config, "depth", 0)
         if bool(depth) != (len(orders) <= self.count):
             raise DatabaseError(
-                f"cut: depth = {depth} with {len(orders)} orders on {self.count} levels; accepted: 0 with an order for "
-                "each level and one more, or steps with fewer"
+                f"config: depth = {depth} with {len(orders)} orders on {self.count} levels; accepted: 0 with an order "
+                "for each level and one more, or steps with fewer"
             )
-        rows = _nested(integers(cut, "rows", len(orders)), p.m, p.units[0] * across_m[-1])
-        columns = _nested(integers(cut, "columns", len(orders)), p.n, p.units[1] * across_n[-1])
+        rows = _nested(integers(config, "rows", len(orders)), p.m, p.units[0] * across_m[-1])
+        columns = _nested(integers(config, "columns", len(orders)), p.n, p.units[1] * across_n[-1])
         step = min(round_up(depth, p.units[2]), round_up(p.k, p.units[2])) if depth else p.k
-        sums = min(2, integer(cut, "sums"))
+        sums = min(2, integer(config, "sums"))
         return p, Blocks(rows, columns, tuple(orders), step, across_m, across_n, sums)
 
 

@@ -1,4 +1,4 @@
-"""The cuts around a decision: what a search may change, by name, and in which order it had best try.
+"""The configurations around a decision: what a search may change, by name, and in which order it had best try.
 
 All candidates that the decision itself compares are in it, of every form that the workload admits, and of those that
 are predicted best also what is near: blocks of half and twice the size, the other order of two loops, packing or not.
@@ -14,36 +14,38 @@ from types import MappingProxyType
 
 from ...errors import DatabaseError, HardwareError, TilingError
 from ...hardware.description import Hardware
+from ...old_names import old_arguments
 from ...workload import ConvWorkload, GemmWorkload
 from ..surroundings import Surroundings
 from .config import Tiling, rules_for
 from .features import features_of
-from .record import Cut, Value
-from .rule import CutRule
+from .record import Config, Value
+from .rule import ConfigRule
 
 FORM = "form"
-# Cuts of each rule whose neighbours are looked at.
+# Configurations of each rule whose neighbours are looked at.
 MOST_WITH_NEIGHBOURS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Cuts of one workload on one machine.
+    """Configurations of one workload on one machine.
 
     `start` is the decision's cut. `options` are named choices and their values, the decision's value first, then by the
-    predicted cost of the best cut that has it: "form", and the choices of each form, with the form's name in front
-    where several forms have choices of their own ("direct.band").
+    predicted cost of the best configuration that has it: "form", and the choices of each form, with the form's name in
+    front where several forms have choices of their own ("direct.band").
     """
 
     workload: GemmWorkload | ConvWorkload
     hardware: Hardware
-    start: Cut
+    start: Config
     options: Mapping[str, tuple[Value, ...]]
-    _rules: Mapping[str, CutRule] = field(repr=False)
-    _priced: Mapping[Cut, float] = field(repr=False)  # in order of cost
+    _rules: Mapping[str, ConfigRule] = field(repr=False)
+    _priced: Mapping[Config, float] = field(repr=False)  # in order of cost
 
-    def cut(self, choices: Mapping[str, Value]) -> Cut | None:
-        """The cut of these choices; what is left out is as in `start`, or the best cut of another form.
+    def config(self, choices: Mapping[str, Value]) -> Config | None:
+        """The configuration of these choices; what is left out is as in `start`, or the best configuration of another
+        form.
 
         None where the combination is impossible, or its blocks do not stay where they are made for. DatabaseError for a
         form that is none.
@@ -54,84 +56,85 @@ class Space:
         rule = self._rules[str(form)]
         own = dict(self._best(str(form)).choices)
         own.update({name: choices[_full(rule, name)] for name in own if _full(rule, name) in choices})
-        return self._settled(Cut.of(self.start.op, str(form), own))
+        return self._settled(Config.of(self.start.op, str(form), own))
 
-    def choices(self, cut: Cut) -> dict[str, Value]:
+    def choices(self, config: Config) -> dict[str, Value]:
         """The choices of a cut by their names in `options`."""
-        rule = self._rules[cut.form]
-        return {FORM: cut.form, **{_full(rule, name): value for name, value in cut.choices}}
+        rule = self._rules[config.form]
+        return {FORM: config.form, **{_full(rule, name): value for name, value in config.choices}}
 
-    def cuts(self, limit: int | None = None) -> Iterator[Cut]:
+    def configs(self, limit: int | None = None) -> Iterator[Config]:
         """The candidates and what is near, in order of predicted cost; `limit` of them at most."""
         return islice(self._priced, limit)
 
     def __len__(self) -> int:
         return len(self._priced)
 
-    def __contains__(self, cut: object) -> bool:
-        return cut in self._priced
+    def __contains__(self, config: object) -> bool:
+        return config in self._priced
 
-    def predicted(self, cut: Cut) -> float:
+    def predicted(self, config: Config) -> float:
         """The predicted cost: seconds on a CPU, cycles on an accelerator."""
-        known = self._priced.get(cut)
-        return self._rules[cut.form].cost(cut) if known is None else known
+        known = self._priced.get(config)
+        return self._rules[config.form].cost(config) if known is None else known
 
-    def tiling(self, cut: Cut) -> Tiling:
-        """The decision that a cut stands for."""
-        return self._rules[cut.form].tiling_of(cut)
+    def tiling(self, config: Config) -> Tiling:
+        """The decision that a configuration stands for."""
+        return self._rules[config.form].tiling_of(config)
 
-    def features(self, cut: Cut) -> dict[str, float]:
-        """What a cost model is told of a cut; see configs/features.py."""
-        return features_of(self.workload, cut, self._rules[cut.form], self.predicted(cut))
+    def features(self, config: Config) -> dict[str, float]:
+        """What a cost model is told of a configuration; see configs/features.py."""
+        return features_of(self.workload, config, self._rules[config.form], self.predicted(config))
 
-    def _best(self, form: str) -> Cut:
+    def _best(self, form: str) -> Config:
         if form == self.start.form:
             return self.start
-        return next(cut for cut in self._priced if cut.form == form)
+        return next(config for config in self._priced if config.form == form)
 
-    def _settled(self, cut: Cut) -> Cut | None:
-        rule = self._rules[cut.form]
-        found = settled(rule, cut)
+    def _settled(self, config: Config) -> Config | None:
+        rule = self._rules[config.form]
+        found = settled(rule, config)
         return found if found in self._priced or (found is not None and rule.fits(found)) else None
 
 
+@old_arguments(ahead="prepacked")
 def neighbourhood(
     workload: GemmWorkload | ConvWorkload,
     hardware: Hardware,
     *,
-    ahead: bool = False,
+    prepacked: bool = False,
     around: Surroundings | None = None,
 ) -> Space:
-    """The cuts around the decision for a workload on `hardware`; `ahead`: weights arrive packed. `around` says more of
-    the operator's place and then also that.
+    """The configurations around the decision for a workload on `hardware`; `prepacked`: weights arrive packed. `around`
+    says more of the operator's place and then also that.
 
     HardwareError where the machine has no unit for it or nothing fits, UnsupportedOperator for what no form serves.
     """
-    around = around or Surroundings(ahead=ahead)
+    around = around or Surroundings(prepacked=prepacked)
     rules = rules_for(workload, hardware, around)
-    compared: dict[Cut, float] = {}
-    further: dict[Cut, float] = {}
-    by_form: dict[str, CutRule] = {}
+    compared: dict[Config, float] = {}
+    further: dict[Config, float] = {}
+    by_form: dict[str, ConfigRule] = {}
     for rule in rules:
-        candidates: dict[Cut, float] = {}
+        candidates: dict[Config, float] = {}
         for candidate in rule.candidates():
-            cut = settled(rule, candidate)  # some leave a core without work
-            if cut is not None and cut not in candidates:
-                candidates[cut] = rule.cost(cut)
+            config = settled(rule, candidate)  # some leave a core without work
+            if config is not None and config not in candidates:
+                candidates[config] = rule.cost(config)
         near = _near(rule, candidates)
-        by_form.update((cut.form, rule) for cut in (*candidates, *near))
+        by_form.update((config.form, rule) for config in (*candidates, *near))
         compared.update(candidates)
         further.update(near)
     if not compared:
-        raise HardwareError(f"hardware {hardware.name!r}: no cut of the {type(workload).__name__} fits")
-    decided = [cut for rule in rules if (cut := rule.decided()) is not None and cut in compared]
-    start = min(decided or compared, key=lambda cut: compared[cut])
+        raise HardwareError(f"hardware {hardware.name!r}: no configuration of the {type(workload).__name__} fits")
+    decided = [config for rule in rules if (config := rule.decided()) is not None and config in compared]
+    start = min(decided or compared, key=lambda config: compared[config])
     ranked = dict(sorted((compared | further).items(), key=lambda item: (item[1], item[0] != start)))
     options: dict[str, dict[Value, None]] = {FORM: {}}
-    for cut in (start, *ranked):
-        rule = by_form[cut.form]
-        options[FORM].setdefault(cut.form)
-        for name, value in cut.choices:
+    for config in (start, *ranked):
+        rule = by_form[config.form]
+        options[FORM].setdefault(config.form)
+        for name, value in config.choices:
             options.setdefault(_full(rule, name), {}).setdefault(value)
     return Space(
         workload=workload,
@@ -143,18 +146,18 @@ def neighbourhood(
     )
 
 
-def settled(rule: CutRule, cut: Cut) -> Cut | None:
-    """The cut as the shape has it, blocks clipped; None where it is impossible."""
+def settled(rule: ConfigRule, config: Config) -> Config | None:
+    """The configuration as the shape has it, blocks clipped; None where it is impossible."""
     try:
-        return rule.cut_of(rule.tiling_of(cut))
+        return rule.config_of(rule.tiling_of(config))
     except TilingError:
         return None
 
 
-def _near(rule: CutRule, candidates: Mapping[Cut, float]) -> dict[Cut, float]:
+def _near(rule: ConfigRule, candidates: Mapping[Config, float]) -> dict[Config, float]:
     """What is near the best, of the candidates and of what was found near them, with its costs."""
-    costs: dict[Cut, float] = {}
-    queue = [(cost, number, cut) for number, (cut, cost) in enumerate(candidates.items())]
+    costs: dict[Config, float] = {}
+    queue = [(cost, number, config) for number, (config, cost) in enumerate(candidates.items())]
     heapq.heapify(queue)
     for _ in range(MOST_WITH_NEIGHBOURS):
         if not queue:
@@ -168,5 +171,5 @@ def _near(rule: CutRule, candidates: Mapping[Cut, float]) -> dict[Cut, float]:
     return costs
 
 
-def _full(rule: CutRule, name: str) -> str:
+def _full(rule: ConfigRule, name: str) -> str:
     return f"{rule.name}.{name}" if rule.name else name

@@ -1,4 +1,4 @@
-"""Cuts of products and convolutions on page 01's machine, whose one form is "matrix".
+"""Configurations of products and convolutions on page 01's machine, whose one form is "matrix".
 
 The choices of a product are what page 01 decides: partition_m, partition_n and partition_k, which lie in the buffers at
 once (partition_k = 0: all of k, which is not split), outer_order and inner_order. Those of a convolution are the blocks
@@ -21,10 +21,10 @@ from ..conv.block_time import BlockTimes, Columns, ConvFacts
 from ..conv.blocks import blocks_at, candidates, conv_blocks
 from ..conv.conv_blocks import ConvBlocks, ConvPartition
 from ..gemm.partition import decide_partition, partition_tiling
-from ..gemm.traffic import Cut as Partition
+from ..gemm.traffic import Config as Partition
 from ..gemm.traffic import Product, ceil_div, product_on
 from ..tiling import Decision, GemmTiling, Reason
-from .record import Blocks, Cut, Value
+from .record import Blocks, Config, Value
 from .rule import Undivided, changed, halves_and_doubles, integer, order
 
 # Pieces of a block that the schedule makes at most, so that engines overlap: what waits at the start and the end.
@@ -34,8 +34,8 @@ MOST_CANDIDATES = 64  # of a convolution, those of the least estimated cycles
 WHY = ("partition_m", "partition_n", "partition_k", "outer_order", "split_k", "load_a", "load_b")
 
 
-class PartitionCuts(Undivided):
-    """Cuts of one product."""
+class PartitionConfigs(Undivided):
+    """Configurations of one product."""
 
     forms, name = ("matrix",), ""
 
@@ -44,7 +44,7 @@ class PartitionCuts(Undivided):
         self.p: Product = product_on(workload, hardware)
         self.fill = hardware.near_tile.fill if hardware.near_tile else 0
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         assert isinstance(tiling, GemmTiling)
         p, t = self.p, tiling
@@ -69,21 +69,21 @@ class PartitionCuts(Undivided):
                 result=(min(t.tile_m, p.m), min(t.tile_n, p.n)),
             ),
         )
-        return Cut.of("gemm", "matrix", choices, levels)
+        return Config.of("gemm", "matrix", choices, levels)
 
-    def decided(self) -> Cut:
+    def decided(self) -> Config:
         """The decision's."""
-        return self.cut_of(decide_partition(self.w, self.hardware))
+        return self.config_of(decide_partition(self.w, self.hardware))
 
-    def tiling_of(self, cut: Cut) -> GemmTiling:
-        """The decision that a cut stands for here."""
-        found = self._partition(cut)
-        return partition_tiling(self.p, found, self.hardware, "best", order(cut), False)
+    def tiling_of(self, config: Config) -> GemmTiling:
+        """The decision that a configuration stands for here."""
+        found = self._partition(config)
+        return partition_tiling(self.p, found, self.hardware, "best", order(config), False)
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted cycles: what takes longest of multipliers and loads, each block in whole cycles, and what waits for
         the first pieces and the last."""
-        p, c = self.p, self._partition(cut)
+        p, c = self.p, self._partition(config)
         load_a = p.block_bytes_a(c.partition_m, c.partition_k) / p.bw_a
         load_b = p.block_bytes_b(c.partition_n, c.partition_k) / p.bw_b
         blocks = ceil_div(p.m, c.partition_m) * ceil_div(p.n, c.partition_n) * ceil_div(p.k, c.partition_k)
@@ -95,7 +95,7 @@ class PartitionCuts(Undivided):
         )
         return self.w.batch * (busy + EACH * blocks) + (load_a + load_b + product) / PIECES
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """The decision's cut, and the largest partitions with the loops in either order."""
         start = self.decided()
         yield start
@@ -104,41 +104,41 @@ class PartitionCuts(Undivided):
             for outer in ("mn", "nm"):
                 yield changed(start, partition_m=rows, partition_n=columns, partition_k=0, outer_order=outer)
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Partitions of half and twice the size, K split or not, the other orders of the loops."""
         p = self.p
-        depth = integer(cut, "partition_k", 0)
-        for rows in halves_and_doubles(integer(cut, "partition_m"), p.block_m, p.m):
-            yield changed(cut, partition_m=rows)
-        for columns in halves_and_doubles(integer(cut, "partition_n"), p.block_n, p.n):
-            yield changed(cut, partition_n=columns)
+        depth = integer(config, "partition_k", 0)
+        for rows in halves_and_doubles(integer(config, "partition_m"), p.block_m, p.m):
+            yield changed(config, partition_m=rows)
+        for columns in halves_and_doubles(integer(config, "partition_n"), p.block_n, p.n):
+            yield changed(config, partition_n=columns)
         for other in halves_and_doubles(depth or p.k, 1, p.k):
-            yield changed(cut, partition_k=other if other < p.k else 0)
+            yield changed(config, partition_k=other if other < p.k else 0)
         if depth:
-            yield changed(cut, partition_k=0)
+            yield changed(config, partition_k=0)
         for name in ("outer_order", "inner_order"):
-            yield changed(cut, **{name: "nm" if order(cut, name) == "mn" else "mn"})
+            yield changed(config, **{name: "nm" if order(config, name) == "mn" else "mn"})
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Always: what does not fit the buffers is refused."""
         return True
 
-    def _partition(self, cut: Cut) -> Partition:
-        """The cut clipped to the shape. HardwareError where its blocks do not fit the buffers."""
+    def _partition(self, config: Config) -> Partition:
+        """The configuration clipped to the shape. HardwareError where its blocks do not fit the buffers."""
         p = self.p
-        rows = _whole(integer(cut, "partition_m"), p.m, p.block_m)
-        columns = _whole(integer(cut, "partition_n"), p.n, p.block_n)
-        depth = min(integer(cut, "partition_k", 0) or p.k, p.k)
-        outer = order(cut, "outer_order")
+        rows = _whole(integer(config, "partition_m"), p.m, p.block_m)
+        columns = _whole(integer(config, "partition_n"), p.n, p.block_n)
+        depth = min(integer(config, "partition_k", 0) or p.k, p.k)
+        outer = order(config, "outer_order")
         if not p.feasible(rows, columns, depth):
             raise HardwareError(
-                f"cut: blocks of {rows} x {depth} and {depth} x {columns} elements do not fit the buffers of "
+                f"config: blocks of {rows} x {depth} and {depth} x {columns} elements do not fit the buffers of "
                 f"{self.hardware.name}; accepted: buf_a = {p.buf_a} bytes, buf_b = {p.buf_b} bytes, and where K is "
                 f"split acc_max = {p.acc_max} bytes of sums"
             )
         load_a, load_b = p.load_counts(rows, columns, depth, outer)
         split = depth < p.k
-        why = dict.fromkeys(WHY, "as the cut has it")
+        why = dict.fromkeys(WHY, "as the configuration has it")
         acc_bytes = rows * columns * p.d_acc if split else 0
         return Partition(rows, columns, depth, outer, split, acc_bytes, load_a, load_b, why)
 
@@ -148,32 +148,32 @@ def _whole(partition: int, size: int, block: int) -> int:
     return size if partition >= size else max(1, partition // block) * block
 
 
-class ConvPartitionCuts(Undivided):
-    """Cuts of one convolution."""
+class ConvPartitionConfigs(Undivided):
+    """Configurations of one convolution."""
 
     forms, name = ("matrix",), ""
 
     def __init__(self, workload: ConvWorkload, hardware: Hardware) -> None:
         self.w, self.hardware = workload, hardware
         self.facts = ConvFacts(workload, hardware)
-        self._known: dict[Cut, ConvBlocks] = {}
+        self._known: dict[Config, ConvBlocks] = {}
 
     @functools.cached_property
     def product(self) -> GemmTiling:
-        """The decision of page 01's product, with what the cut does not change."""
+        """The decision of page 01's product, with what the configuration does not change."""
         return decide_partition(self.w, self.hardware)
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         if isinstance(tiling, ConvPartition):
-            return self._cut(tiling.blocks)
+            return self._config(tiling.blocks)
         return self.decided()
 
-    def decided(self) -> Cut:
+    def decided(self) -> Config:
         """The decision's."""
-        return self._cut(conv_blocks(self.w, self.hardware))
+        return self._config(conv_blocks(self.w, self.hardware))
 
-    def _cut(self, b: ConvBlocks) -> Cut:
+    def _config(self, b: ConvBlocks) -> Config:
         w, high, wide = self.w, self.facts.high, self.facts.wide
         choices: dict[str, Value] = {
             "order": b.order,
@@ -198,11 +198,11 @@ class ConvPartitionCuts(Undivided):
             )
 
         levels = (level("buffers", b.step_m, b.rows), level("engine", b.tile_m, b.tile_rows))
-        return Cut.of("conv", "matrix", choices, levels)
+        return Config.of("conv", "matrix", choices, levels)
 
-    def tiling_of(self, cut: Cut) -> ConvPartition:
-        """The decision that a cut stands for here."""
-        b = self._blocks(cut)
+    def tiling_of(self, config: Config) -> ConvPartition:
+        """The decision that a configuration stands for here."""
+        b = self._blocks(config)
         own = {name: value for name, value in vars(self.product).items() if name != "reasons"}
         depth = b.channels * self.facts.taps
         own |= {
@@ -217,24 +217,24 @@ class ConvPartitionCuts(Undivided):
             "load_b": ceil_div(b.bytes_b, self.facts.product.bytes_b * self.w.groups),
             "utilisation": min(1.0, self.w.macs / self.facts.unit.macs(self.facts.product.d_a) / b.cycles),
         }
-        return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as the cut has it"),))
+        return ConvPartition(blocks=b, **own, reasons=(Reason("blocks", b.size, "as the configuration has it"),))
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Estimated cycles."""
-        return self._blocks(cut).cycles
+        return self._blocks(config).cycles
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """The decision's cut, and those of the least estimated cycles."""
         yield self.decided()
         times = BlockTimes(self.facts, candidates(self.facts))
         fits = np.flatnonzero(times.fits)
         for place in fits[np.argsort(times.cycles[fits], kind="stable")][:MOST_CANDIDATES].tolist():
             blocks = blocks_at(times, place)
-            cut = self._cut(blocks)
-            self._known.setdefault(cut, blocks)
-            yield cut
+            config = self._config(blocks)
+            self._known.setdefault(config, blocks)
+            yield config
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Blocks and tiles of half and twice the size, the other order."""
         w, facts = self.w, self.facts
         most = {
@@ -247,42 +247,42 @@ class ConvPartitionCuts(Undivided):
         }
         for name, limit in most.items():
             unit = facts.unit.block_m if name in ("step_m", "tile_m") else 1
-            for size in halves_and_doubles(integer(cut, name), unit, limit):
-                yield changed(cut, **{name: size})
-        yield changed(cut, order="nm" if order(cut, "order") == "mn" else "mn")
+            for size in halves_and_doubles(integer(config, name), unit, limit):
+                yield changed(config, **{name: size})
+        yield changed(config, order="nm" if order(config, "order") == "mn" else "mn")
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Always: what does not fit the buffers is refused."""
         return True
 
-    def _blocks(self, cut: Cut) -> ConvBlocks:
-        if cut not in self._known:
-            self._known[cut] = self._clipped(cut)
-        return self._known[cut]
+    def _blocks(self, config: Config) -> ConvBlocks:
+        if config not in self._known:
+            self._known[config] = self._clipped(config)
+        return self._known[config]
 
-    def _clipped(self, cut: Cut) -> ConvBlocks:
-        """The blocks of a cut, clipped to the shape. HardwareError where they do not fit the buffers."""
+    def _clipped(self, config: Config) -> ConvBlocks:
+        """The blocks of a configuration, clipped to the shape. HardwareError where they do not fit the buffers."""
         w, facts = self.w, self.facts
-        groups = next(g for g in range(min(w.groups, integer(cut, "groups")), 0, -1) if w.groups % g == 0)
+        groups = next(g for g in range(min(w.groups, integer(config, "groups")), 0, -1) if w.groups % g == 0)
         grouped = w.groups > 1
-        step = facts.co if grouped else _whole(integer(cut, "step_m"), facts.co, facts.unit.block_m)
-        rows = min(integer(cut, "rows"), w.ho)
-        outside = int(grouped or order(cut, "order") == "mn")
+        step = facts.co if grouped else _whole(integer(config, "step_m"), facts.co, facts.unit.block_m)
+        rows = min(integer(config, "rows"), w.ho)
+        outside = int(grouped or order(config, "order") == "mn")
         columns = (
             outside,
             groups,
             step,
-            _tile(integer(cut, "tile_m"), step, facts.co),
+            _tile(integer(config, "tile_m"), step, facts.co),
             rows,
-            _tile(integer(cut, "tile_rows"), rows, w.ho),
-            min(integer(cut, "columns"), w.wo),
-            facts.ci if grouped else min(integer(cut, "channels"), facts.ci),
+            _tile(integer(config, "tile_rows"), rows, w.ho),
+            min(integer(config, "columns"), w.wo),
+            facts.ci if grouped else min(integer(config, "channels"), facts.ci),
         )
         times = BlockTimes(facts, Columns(*(np.array([value]) for value in columns)))
         if not times.fits[0]:
             raise HardwareError(
-                f"cut: blocks of {step} output channels, {rows} x {columns[6]} points and {columns[7]} channels do not "
-                f"fit the buffers of {self.hardware.name}; accepted: near_tile.buf_a = {facts.unit.buf_a} and "
+                f"config: blocks of {step} output channels, {rows} x {columns[6]} points and {columns[7]} channels do "
+                f"not fit the buffers of {self.hardware.name}; accepted: near_tile.buf_a = {facts.unit.buf_a} and "
                 f"near_tile.buf_b = {facts.unit.buf_b} bytes, and room for the sums"
             )
         return blocks_at(times, 0)
@@ -294,8 +294,10 @@ def _tile(tile: int, block: int, whole: int) -> int:
     return tile if block >= whole else next(size for size in range(tile, 0, -1) if block % size == 0)
 
 
-def partition_rule(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> PartitionCuts | ConvPartitionCuts:
+def partition_rule(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware
+) -> PartitionConfigs | ConvPartitionConfigs:
     """The rule of a workload on page 01's machine."""
     if isinstance(workload, ConvWorkload):
-        return ConvPartitionCuts(workload, hardware)
-    return PartitionCuts(workload, hardware)
+        return ConvPartitionConfigs(workload, hardware)
+    return PartitionConfigs(workload, hardware)

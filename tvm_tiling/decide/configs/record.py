@@ -35,14 +35,14 @@ class Blocks:
     def from_dict(cls, record: Mapping[str, Any]) -> Blocks:
         """What `to_dict` wrote; DatabaseError for anything else."""
         if not isinstance(record, Mapping) or set(record) != {"level", *_EXTENTS}:
-            raise DatabaseError(f"cut: blocks {record!r}, accepted: a table of level, {', '.join(_EXTENTS)}")
+            raise DatabaseError(f"config: blocks {record!r}, accepted: a table of level, {', '.join(_EXTENTS)}")
         if not isinstance(record["level"], str):
-            raise DatabaseError(f"cut: level = {record['level']!r}, accepted: a string")
+            raise DatabaseError(f"config: level = {record['level']!r}, accepted: a string")
         return cls(level=record["level"], **{name: _extents(name, record[name]) for name in _EXTENTS})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class Config:
     """How an operator is cut. `form` is a kernel: on a CPU "normal", "inline", "pack" or "stream" of a product, a form
     of conv/cpu_conv.py FORMS of a convolution; on an accelerator "matrix", "levels" or "wfold".
 
@@ -56,16 +56,19 @@ class Cut:
     levels: tuple[Blocks, ...] = field(default=(), compare=False)
 
     @classmethod
-    def of(cls, op: str, form: str, choices: Mapping[str, Value], levels: Iterable[Blocks] = ()) -> Cut:
-        """A cut of the choices in any order."""
+    def of(cls, op: str, form: str, choices: Mapping[str, Value], levels: Iterable[Blocks] = ()) -> Config:
+        """A configuration of the choices in any order."""
         return cls(op=op, form=form, choices=tuple(sorted(choices.items())), levels=tuple(levels))
 
     def choice(self, name: str) -> Value:
-        """The value of one choice; DatabaseError, naming those there are, if the cut has none of this name."""
+        """The value of one choice; DatabaseError, naming those there are, if the configuration has none of this
+        name."""
         for own, value in self.choices:
             if own == name:
                 return value
-        raise DatabaseError(f"cut: form {self.form!r} without {name!r}; it has {', '.join(n for n, _ in self.choices)}")
+        raise DatabaseError(
+            f"config: form {self.form!r} without {name!r}; it has {', '.join(n for n, _ in self.choices)}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -77,20 +80,20 @@ class Cut:
         }
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Cut:
+    def from_dict(cls, record: Mapping[str, Any]) -> Config:
         """What `to_dict` wrote, read back; DatabaseError, naming the field, for anything else."""
         if not isinstance(record, Mapping) or set(record) - {"op", "form", "choices", "levels"}:
-            raise DatabaseError(f"cut: {record!r}, accepted: a table of op, form, choices and levels")
+            raise DatabaseError(f"config: {record!r}, accepted: a table of op, form, choices and levels")
         op, form, choices = record.get("op"), record.get("form"), record.get("choices")
         if op not in OPERATORS:
-            raise DatabaseError(f"cut: op = {op!r}, accepted: {', '.join(map(repr, OPERATORS))}")
+            raise DatabaseError(f"config: op = {op!r}, accepted: {', '.join(map(repr, OPERATORS))}")
         if not isinstance(form, str) or not form:
-            raise DatabaseError(f"cut: form = {form!r}, accepted: the name of a kernel")
+            raise DatabaseError(f"config: form = {form!r}, accepted: the name of a kernel")
         if not isinstance(choices, Mapping):
-            raise DatabaseError(f"cut: choices = {choices!r}, accepted: a table of names and values")
+            raise DatabaseError(f"config: choices = {choices!r}, accepted: a table of names and values")
         levels = record.get("levels", ())
         if not isinstance(levels, list | tuple):
-            raise DatabaseError(f"cut: levels = {levels!r}, accepted: a list of blocks")
+            raise DatabaseError(f"config: levels = {levels!r}, accepted: a list of blocks")
         values = {_name(name): _value(name, value) for name, value in choices.items()}
         return cls.of(op, form, values, (Blocks.from_dict(blocks) for blocks in levels))
 
@@ -104,7 +107,7 @@ def _text(value: Value) -> str:
 
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise DatabaseError(f"cut: a choice named {name!r}, accepted: a name")
+        raise DatabaseError(f"config: a choice named {name!r}, accepted: a name")
     return name
 
 
@@ -113,10 +116,10 @@ def _value(name: str, value: object) -> Value:
         return value
     if isinstance(value, list | tuple):
         return _extents(name, value)
-    raise DatabaseError(f"cut: {name} = {value!r}, accepted: a whole number, a text, yes or no, or whole numbers")
+    raise DatabaseError(f"config: {name} = {value!r}, accepted: a whole number, a text, yes or no, or whole numbers")
 
 
 def _extents(name: str, value: object) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or any(type(extent) is not int for extent in value):
-        raise DatabaseError(f"cut: {name} = {value!r}, accepted: whole numbers")
+        raise DatabaseError(f"config: {name} = {value!r}, accepted: whole numbers")
     return tuple(value)

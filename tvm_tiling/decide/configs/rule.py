@@ -1,4 +1,5 @@
-"""What every kind of kernel tells of its cuts: what is left to choose, what a cut stands for, what it costs."""
+"""What every kind of kernel tells of its configurations: what is left to choose, what a configuration stands for, what
+it costs."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from ...errors import DatabaseError, HardwareError
 from ..conv.conv_tiling import ConvTiling
 from ..levels.level_gemm import LevelsTiling
 from ..tiling import Decision, GemmTiling, Reason
-from .record import Cut, Value
+from .record import Config, Value
 
 Tiling: TypeAlias = GemmTiling | ConvTiling | LevelsTiling
 _Decision = TypeVar("_Decision", bound=Decision)
 
 
-class CutRule(Protocol):
-    """The cuts of one operator on one machine, of one form or of forms that have their choices in common.
+class ConfigRule(Protocol):
+    """The configurations of one operator on one machine, of one form or of forms that have their choices in common.
 
     `cost` is in seconds on a CPU, in cycles on an accelerator.
     """
@@ -30,67 +31,67 @@ class CutRule(Protocol):
     def name(self) -> str:
         """What its choices are called by among those of other rules; empty where they need no other name."""
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
 
-    def tiling_of(self, cut: Cut) -> Tiling:
-        """The decision that a cut stands for here: blocks are clipped to the shape, loop counts follow from it.
-        HardwareError where the machine cannot."""
+    def tiling_of(self, config: Config) -> Tiling:
+        """The decision that a configuration stands for here: blocks are clipped to the shape, loop counts follow from
+        it. HardwareError where the machine cannot."""
 
-    def decided(self) -> Cut | None:
+    def decided(self) -> Config | None:
         """The decision's cut, None where it is the one of least cost."""
 
-    def candidates(self) -> Iterator[Cut]:
-        """The cuts that the decision compares."""
+    def candidates(self) -> Iterator[Config]:
+        """The configurations that the decision compares."""
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
-        """Cuts that differ in one choice; not all of them are possible."""
+    def near(self, config: Config) -> Iterator[Config]:
+        """Configurations that differ in one choice; not all of them are possible."""
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Whether blocks stay in the levels that they are made for, where no machine forces them to."""
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """The predicted cost."""
 
-    def parts(self, cut: Cut) -> Mapping[str, float]:
+    def parts(self, config: Config) -> Mapping[str, float]:
         """What the predicted cost is spent on, in any unit; empty where that is not told apart."""
 
 
 class Undivided:
     """A rule whose costs are not told apart."""
 
-    def parts(self, cut: Cut) -> Mapping[str, float]:
+    def parts(self, config: Config) -> Mapping[str, float]:
         """Nothing."""
         return {}
 
 
-def integer(cut: Cut, name: str, least: int = 1) -> int:
+def integer(config: Config, name: str, least: int = 1) -> int:
     """A choice that is a whole number; DatabaseError if it is not, or below `least`."""
-    value = cut.choice(name)
+    value = config.choice(name)
     if type(value) is not int or value < least:
-        raise DatabaseError(f"cut: {name} = {value!r}, accepted: a whole number of at least {least}")
+        raise DatabaseError(f"config: {name} = {value!r}, accepted: a whole number of at least {least}")
     return value
 
 
-def integers(cut: Cut, name: str, count: int) -> tuple[int, ...]:
+def integers(config: Config, name: str, count: int) -> tuple[int, ...]:
     """A choice that is `count` whole numbers of at least 1; DatabaseError if it is not."""
-    value = cut.choice(name)
+    value = config.choice(name)
     if not isinstance(value, tuple) or len(value) != count or min(value) < 1:
-        raise DatabaseError(f"cut: {name} = {value!r}, accepted: {count} whole numbers of at least 1")
+        raise DatabaseError(f"config: {name} = {value!r}, accepted: {count} whole numbers of at least 1")
     return value
 
 
-def one_of(cut: Cut, name: str, accepted: tuple[Value, ...]) -> Value:
+def one_of(config: Config, name: str, accepted: tuple[Value, ...]) -> Value:
     """A choice of few values; DatabaseError if it is none of them."""
-    value = cut.choice(name)
+    value = config.choice(name)
     if value not in accepted or type(value) is not type(accepted[0]):
-        raise DatabaseError(f"cut: {name} = {value!r}, accepted: {', '.join(map(repr, accepted))}")
+        raise DatabaseError(f"config: {name} = {value!r}, accepted: {', '.join(map(repr, accepted))}")
     return value
 
 
-def order(cut: Cut, name: str = "inner_order") -> str:
+def order(config: Config, name: str = "inner_order") -> str:
     """A choice that is an order of two loops."""
-    return str(one_of(cut, name, ("mn", "nm")))
+    return str(one_of(config, name, ("mn", "nm")))
 
 
 def fewer(shares: tuple[int, ...], most: tuple[int, ...], cores: int) -> tuple[int, ...]:
@@ -100,7 +101,7 @@ def fewer(shares: tuple[int, ...], most: tuple[int, ...], cores: int) -> tuple[i
         wanted *= count
     if wanted > cores:
         raise HardwareError(
-            f"cut: shares {shares} need {wanted} cores, this CPU has {cores}; accepted: at most {cores}"
+            f"config: shares {shares} need {wanted} cores, this CPU has {cores}; accepted: at most {cores}"
         )
     return tuple(min(own, limit) for own, limit in zip(shares, most, strict=True))
 
@@ -109,7 +110,7 @@ def refuse_registers(needed: int, there_are: int, tile: str) -> None:
     """HardwareError for a register tile that does not fit."""
     if needed > there_are:
         raise HardwareError(
-            f"cut: microkernel {tile} needs {needed} vector registers, this CPU has {there_are}; accepted: fewer"
+            f"config: microkernel {tile} needs {needed} vector registers, this CPU has {there_are}; accepted: fewer"
         )
 
 
@@ -119,14 +120,14 @@ def halves_and_doubles(value: int, unit: int, most: int) -> list[int]:
     return [size for size in dict.fromkeys(min(size, most) for size in found) if size != value and size > 0]
 
 
-def changed(cut: Cut, **choices: Value) -> Cut:
-    """The cut with some choices replaced."""
-    return Cut.of(cut.op, cut.form, {**dict(cut.choices), **choices})
+def changed(config: Config, **choices: Value) -> Config:
+    """The configuration with some choices replaced."""
+    return Config.of(config.op, config.form, {**dict(config.choices), **choices})
 
 
-def because(tiling: _Decision, cut: Cut, why: str) -> _Decision:
-    """The decision with `why` as the reason for its form, and for the cut as a whole."""
+def because(tiling: _Decision, config: Config, why: str) -> _Decision:
+    """The decision with `why` as the reason for its form, and for the configuration as a whole."""
     kept = tuple(Reason(r.field, r.value, why) if r.field == "form" else r for r in tiling.reasons)
     if all(r.field != "form" for r in kept):
-        kept = (Reason("form", cut.form, why), *kept)
-    return replace(tiling, reasons=(*kept, Reason("cut", str(cut), why)))
+        kept = (Reason("form", config.form, why), *kept)
+    return replace(tiling, reasons=(*kept, Reason("config", str(config), why)))

@@ -1,4 +1,4 @@
-"""Cuts of convolutions, and of products as convolutions of one tap, on page 05's machine: form "wfold".
+"""Configurations of convolutions, and of products as convolutions of one tap, on page 05's machine: form "wfold".
 
 pci, pco    bytes of a block of input channels, and of a piece of output channels
 co_block    output channels that share one pass over the input
@@ -12,16 +12,16 @@ from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.conv_tiling import ConvTiling
-from ..fold.fold_loops import Walk
+from ..fold.fold_nest import FoldNest
 from ..fold.wfold import decide_wfold, granularities_of, layer_of, product_as_convolution, stride_fold_of, wfold_tiling
 from ..gemm.traffic import ceil_div, refuse_types
 from ..tiling import Decision
-from .record import Blocks, Cut, Value
+from .record import Blocks, Config, Value
 from .rule import Undivided, changed, halves_and_doubles, integer
 
 
-class WFoldMachineCuts(Undivided):
-    """Cuts of one workload."""
+class WFoldMachineConfigs(Undivided):
+    """Configurations of one workload."""
 
     forms, name = ("wfold",), ""
 
@@ -38,7 +38,7 @@ class WFoldMachineCuts(Undivided):
         self.incoming = granularities_of(unit, self.layer.w, self.layer.d_s)
         self.leaving = granularities_of(unit, self.layer.wo, self.layer.d_out)
 
-    def cut_of(self, tiling: Decision) -> Cut:
+    def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
         assert isinstance(tiling, ConvTiling) and tiling.pci and tiling.pco and tiling.co_block and tiling.ws
         layer, unit = self.layer, self.unit
@@ -51,37 +51,37 @@ class WFoldMachineCuts(Undivided):
             right=(layer.taps_high * layer.kw, channels, outputs),
             result=(1, points, outputs),
         )
-        return Cut.of(self.op, "wfold", choices, (block,))
+        return Config.of(self.op, "wfold", choices, (block,))
 
-    def decided(self) -> Cut:
+    def decided(self) -> Config:
         """The decision's."""
-        return self.cut_of(decide_wfold(self.w, self.hardware))
+        return self.config_of(decide_wfold(self.w, self.hardware))
 
-    def tiling_of(self, cut: Cut) -> ConvTiling:
-        """The decision that a cut stands for here."""
-        return wfold_tiling(self.fold, self._walk(cut), self.unit)
+    def tiling_of(self, config: Config) -> ConvTiling:
+        """The decision that a configuration stands for here."""
+        return wfold_tiling(self.fold, self._nest(config), self.unit)
 
-    def cost(self, cut: Cut) -> float:
+    def cost(self, config: Config) -> float:
         """Predicted cycles in steady state."""
-        return float(self.w.n * self._walk(cut).cycles)
+        return float(self.w.n * self._nest(config).cycles)
 
-    def candidates(self) -> Iterator[Cut]:
+    def candidates(self) -> Iterator[Config]:
         """Every granularity with every number of output channels that the second buffer has room for."""
         unit = self.unit
         rows, most = ceil_div(self.layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows)
         for pci in self.incoming:
             for pco in self.leaving:
                 for co_rows in range(1, min(rows, most) + 1):
-                    yield self._cut(pci, pco, co_rows)
+                    yield self._config(pci, pco, co_rows)
 
-    def near(self, cut: Cut) -> Iterator[Cut]:
+    def near(self, config: Config) -> Iterator[Config]:
         """Blocks of half and twice the output channels."""
         for block in halves_and_doubles(
-            integer(cut, "co_block"), self.unit.sub_units, self._most * self.unit.sub_units
+            integer(config, "co_block"), self.unit.sub_units, self._most * self.unit.sub_units
         ):
-            yield changed(cut, co_block=block)
+            yield changed(config, co_block=block)
 
-    def fits(self, cut: Cut) -> bool:
+    def fits(self, config: Config) -> bool:
         """Always: what the second buffer has no room for is refused."""
         return True
 
@@ -89,23 +89,23 @@ class WFoldMachineCuts(Undivided):
     def _most(self) -> int:
         return max(self.unit.co_block_factor, self.unit.second_buffer_rows)
 
-    def _cut(self, pci: int, pco: int, co_rows: int) -> Cut:
-        return self.cut_of(wfold_tiling(self.fold, Walk(self.layer, self.unit, pci, pco, co_rows), self.unit))
+    def _config(self, pci: int, pco: int, co_rows: int) -> Config:
+        return self.config_of(wfold_tiling(self.fold, FoldNest(self.layer, self.unit, pci, pco, co_rows), self.unit))
 
-    def _walk(self, cut: Cut) -> Walk:
-        """The cut clipped to the shape. HardwareError where a row or a buffer has no room for it."""
-        pci, pco = integer(cut, "pci"), integer(cut, "pco")
+    def _nest(self, config: Config) -> FoldNest:
+        """The configuration clipped to the shape. HardwareError where a row or a buffer has no room for it."""
+        pci, pco = integer(config, "pci"), integer(config, "pco")
         for name, value, accepted in (("pci", pci, self.incoming), ("pco", pco, self.leaving)):
             if value not in accepted:
                 raise HardwareError(
-                    f"cut: {name} = {value} bytes on {self.hardware.name} for a row of this width; accepted: "
+                    f"config: {name} = {value} bytes on {self.hardware.name} for a row of this width; accepted: "
                     f"{', '.join(map(str, accepted)) or 'none'}"
                 )
         sub_units = self.unit.sub_units
-        co_rows = ceil_div(min(integer(cut, "co_block"), self.layer.co), sub_units)
+        co_rows = ceil_div(min(integer(config, "co_block"), self.layer.co), sub_units)
         if co_rows > self._most:
             raise HardwareError(
-                f"cut: co_block = {cut.choice('co_block')} output channels are {co_rows} rows of weights for each "
-                f"sub-unit of {self.hardware.name}; accepted: at most {self._most * sub_units}"
+                f"config: co_block = {config.choice('co_block')} output channels are {co_rows} rows of weights for "
+                f"each sub-unit of {self.hardware.name}; accepted: at most {self._most * sub_units}"
             )
-        return Walk(self.layer, self.unit, pci, pco, co_rows)
+        return FoldNest(self.layer, self.unit, pci, pco, co_rows)

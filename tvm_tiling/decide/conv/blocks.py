@@ -4,10 +4,10 @@ Page 01 cuts a convolution as a product whose columns are a run of output points
 of rows and columns with its halo, and what is loaded comes in pieces that take turns, so that loads and products
 overlap. There are not many ways: each dimension is cut into a few equal pieces, either operand stays while the other
 passes by, or channels are cut too and the sums stay. conv/block_time.py estimates the time of all of them at once,
-conv/instruction_times.py finds the cycles of one exactly, in some microseconds an instruction. So those of least estimate are walked
-through, as many as a fixed number of instructions allows: many of a small convolution, in which beginnings and ends
-count, few of a large one, in which estimates are close. The fastest is taken; of those that are as good, the one that
-reads fewest bytes.
+conv/instruction_times.py finds the cycles of one exactly, in some microseconds an instruction. So those of least
+estimate are walked through, as many as a fixed number of instructions allows: many of a small convolution, in which
+beginnings and ends count, few of a large one, in which estimates are close. The fastest is taken; of those that are as
+good, the one that reads fewest bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...workload import ConvWorkload
 from ..gemm.traffic import ceil_div
 from .block_time import BlockTimes, Columns, ConvFacts
 from .conv_blocks import ConvBlocks
-from .instruction_times import walked_cycles
+from .instruction_times import queued_cycles
 
-CUTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
-FEW_CUTS = (1, 2, 4, 8)  # of channels, columns and groups
+CONFIGS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # pieces of a dimension
+FEW_CONFIGS = (1, 2, 4, 8)  # of channels, columns and groups
 TILES = (1, 2, 4)  # pieces of a block
 LEVEL = 0.002  # cycles that differ by less, relatively, are as good
 DOUBT = 0.2  # by how much, relatively, an estimate may be behind the least one to be looked into
@@ -63,7 +63,7 @@ def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlo
         if steps > MOST_STEPS or times.cycles[place] > least * (1 + DOUBT):
             break
         blocks = blocks_at(times, place)
-        cycles = walked_cycles(facts, blocks, limit=best * (1 + LEVEL))
+        cycles = queued_cycles(facts, blocks, limit=best * (1 + LEVEL))
         if cycles < math.inf:
             walked.append(replace(blocks, cycles=float(cycles)))
             best = min(best, cycles)
@@ -78,13 +78,15 @@ def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlo
 def candidates(facts: ConvFacts) -> Columns:
     """Every way of cutting that is tried, as columns; many do not fit."""
     conv = facts.conv
-    groups = [g for g in (cuts(conv.groups, 1, CUTS)) if conv.groups % g == 0]
+    groups = [g for g in (configs(conv.groups, 1, CONFIGS)) if conv.groups % g == 0]
     grouped = conv.groups > 1
     whole = [(facts.co, tile) for tile in _tiles(facts.co, facts.co)]
-    blocks_m = [(step, tile) for step in cuts(facts.co, facts.unit.block_m, CUTS) for tile in _tiles(step, facts.co)]
-    rows = [(r, tile) for r in cuts(conv.ho, 1, CUTS) for tile in _tiles(r, conv.ho)]
-    channels = [facts.ci] if grouped else cuts(facts.ci, 1, (*FEW_CUTS, 16, 32))
-    columns = cuts(conv.wo, 1, FEW_CUTS)
+    blocks_m = [
+        (step, tile) for step in configs(facts.co, facts.unit.block_m, CONFIGS) for tile in _tiles(step, facts.co)
+    ]
+    rows = [(r, tile) for r in configs(conv.ho, 1, CONFIGS) for tile in _tiles(r, conv.ho)]
+    channels = [facts.ci] if grouped else configs(facts.ci, 1, (*FEW_CONFIGS, 16, 32))
+    columns = configs(conv.wo, 1, FEW_CONFIGS)
     m, r = np.array(whole if grouped else blocks_m), np.array(rows)
     choices = ((1,) if grouped else (1, 0), groups, np.arange(len(m)), np.arange(len(r)), columns, channels)
     order, g, of_m, of_r, w, c = (grid.ravel() for grid in np.meshgrid(*choices, indexing="ij"))
@@ -121,7 +123,7 @@ def blocks_at(times: BlockTimes, place: int) -> ConvBlocks:
     )
 
 
-def cuts(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
+def configs(size: int, block: int, pieces: tuple[int, ...]) -> list[int]:
     """Sizes that cut a dimension into a few equal pieces of whole blocks, the largest first; single blocks too."""
     found = [min(size, ceil_div(ceil_div(size, count), block) * block) for count in (*pieces, size)]
     return list(dict.fromkeys(found))

@@ -1,4 +1,5 @@
-"""What a cut of a direct convolution costs on a CPU core: the prediction that ranks the candidates of conv/direct.py.
+"""What a configuration of a direct convolution costs on a CPU core: the prediction that ranks the candidates of
+conv/direct.py.
 
 The microkernel is that of a matrix product, so its step, the bandwidth of each level and the ends of a tile are taken
 from gemm/gemm_cost.py. What differs: pixels are read through the input's own geometry, a band of rows may be copied
@@ -20,7 +21,7 @@ from .shape import ConvShape
 
 
 @dataclass(frozen=True)
-class ConvCut:
+class ConvConfig:
     """A candidate: register tile, blocks, order, shares of the cores, and whether the input is copied."""
 
     threads: tuple[int, int]  # shares of the rows of tiles, of the output channels
@@ -42,9 +43,9 @@ class ConvCut:
 
 
 class ConvModel:
-    """The cost of any cut of one convolution on one CPU.
+    """The cost of any configuration of one convolution on one CPU.
 
-    `input_run`: neighbouring channels that are adjacent in the input; `output_run` likewise. `ahead`: the weights
+    `input_run`: neighbouring channels that are adjacent in the input; `output_run` likewise. `prepacked`: the weights
     arrive packed.
     """
 
@@ -57,10 +58,10 @@ class ConvModel:
         workload: ConvWorkload,
         input_run: int,
         output_run: int,
-        ahead: bool,
+        prepacked: bool,
     ) -> None:
         self.shape, self.cpu, self.engine, self.costs = shape, cpu, engine, cpu.kernel_costs
-        self.input_run, self.output_run, self.ahead = input_run, output_run, ahead
+        self.input_run, self.output_run, self.prepacked = input_run, output_run, prepacked
         s = shape
         k = max(1, s.ci * s.d.taps * s.h.taps * s.w.taps)
         self.core = CpuModel(GemmWorkload(m=s.points, k=k, n=s.co, **workload.type_fields()), cpu, engine)
@@ -89,65 +90,65 @@ class ConvModel:
         )
         return inside / (h.points * h.taps) if h.taps else 1.0
 
-    def columns_inside(self, cut: ConvCut) -> float:
+    def columns_inside(self, config: ConvConfig) -> float:
         """Share of the taps of a row that some pixel of a tile has in the image, in the mean over the row's tiles."""
         w = self.shape.w
-        if cut.merged or self.engine.offset or self.shape.fold > 1 or not w.hides(cut.columns):
+        if config.merged or self.engine.offset or self.shape.fold > 1 or not w.hides(config.columns):
             return 1.0
         inside = tiles = 0
-        for x in range(0, w.points, cut.columns):
-            last = min(x + cut.columns, w.points) - 1
+        for x in range(0, w.points, config.columns):
+            last = min(x + config.columns, w.points) - 1
             first, end = x * w.stride + w.start, last * w.stride + w.start
             inside += sum(end + t * w.dilation >= 0 and first + t * w.dilation < w.size for t in range(w.taps))
             tiles += w.taps
         return inside / tiles
 
-    def collides(self, cut: ConvCut) -> bool:
+    def collides(self, config: ConvConfig) -> bool:
         """Whether the pixels of a register tile evict each other from the first cache."""
         l1 = self.cpu.cache(1)
         if l1 is None:
             return False
-        step = cut.pitch * (1 if cut.copies and self.shape.w.taps == 1 else self.shape.w.stride)
-        return is_bad_leading_dimension(step, max(1, int(self.element)), l1, rows=cut.rows * cut.columns)
+        step = config.pitch * (1 if config.copies and self.shape.w.taps == 1 else self.shape.w.stride)
+        return is_bad_leading_dimension(step, max(1, int(self.element)), l1, rows=config.rows * config.columns)
 
-    def band_bytes(self, cut: ConvCut) -> float:
+    def band_bytes(self, config: ConvConfig) -> float:
         """The input under a band."""
         s = self.shape
-        rows = min(s.h.reach(cut.band), s.h.size) if self.skips(cut.rows) else s.h.reach(cut.band)
-        return s.d.taps * rows * s.w.reach(s.w.points) * cut.pitch * self.element
+        rows = min(s.h.reach(config.band), s.h.size) if self.skips(config.rows) else s.h.reach(config.band)
+        return s.d.taps * rows * s.w.reach(s.w.points) * config.pitch * self.element
 
-    def cycles(self, cut: ConvCut) -> float:
+    def cycles(self, config: ConvConfig) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
-        return sum(self.parts(cut).values())
+        return sum(self.parts(config).values())
 
-    def parts(self, cut: ConvCut) -> dict[str, float]:
+    def parts(self, config: ConvConfig) -> dict[str, float]:
         """What the predicted cycles are spent on."""
-        s, core, nr = self.shape, self.core, cut.vectors * self.lanes
-        tr, tn = cut.threads
-        units = ceil_div(s.h.points, cut.rows)
+        s, core, nr = self.shape, self.core, config.vectors * self.lanes
+        tr, tn = config.threads
+        units = ceil_div(s.h.points, config.rows)
         my_units = ceil_div(s.planes * units, tr)
         panels = ceil_div(s.co, nr)
         my_panels = ceil_div(panels, tn)
-        taps = s.d.taps * s.h.taps * (1 if cut.merged else s.w.taps)
-        run = s.ci * (s.w.taps if cut.merged else 1)
+        taps = s.d.taps * s.h.taps * (1 if config.merged else s.w.taps)
+        run = s.ci * (s.w.taps if config.merged else 1)
         groups = ceil_div(run, self.engine.group)
-        parts = ceil_div(run, cut.block_run)
-        blocks = max(1, ceil_div(taps, 1 if parts > 1 else cut.block_taps)) * parts
-        inside = (self.rows_inside if self.skips(cut.rows) else 1.0) * self.columns_inside(cut)
+        parts = ceil_div(run, config.block_run)
+        blocks = max(1, ceil_div(taps, 1 if parts > 1 else config.block_taps)) * parts
+        inside = (self.rows_inside if self.skips(config.rows) else 1.0) * self.columns_inside(config)
 
         kernel, costs = 0.0, self.costs
-        for tall, many in pieces(s.h.points, cut.rows, units, alone=True):
-            for wide, columns in pieces(s.w.points, cut.columns, ceil_div(s.w.points, cut.columns), alone=True):
+        for tall, many in pieces(s.h.points, config.rows, units, alone=True):
+            for wide, columns in pieces(s.w.points, config.columns, ceil_div(s.w.points, config.columns), alone=True):
                 for width, count in pieces(s.co, nr, my_panels, alone=my_panels == panels):
                     vectors = ceil_div(width, self.lanes)
-                    step = self._step(cut, tall * wide, vectors, taps * groups, blocks)
+                    step = self._step(config, tall * wide, vectors, taps * groups, blocks)
                     around = costs.tile_start + tall * wide * vectors * 2.0 * core.vector_load
                     if self.output_run < self.lanes:
                         around += tall * wide * width * costs.scattered_element / blocks
                     tile = taps * inside * (groups * step + costs.tap_start * parts) + blocks * around
                     kernel += many / units * my_units * columns * count * tile
         share = my_units / (s.planes * units)
-        bands = max(1.0, my_units * cut.rows / cut.band)
+        bands = max(1.0, my_units * config.rows / config.band)
         weights = self.weight_bytes / s.groups * my_panels / panels
         # Weights arrive once for each band unless they stay in the second cache.
         passes = bands if weights > core.l2 / 2 else max(1.0, s.groups * share)
@@ -155,43 +156,43 @@ class ConvModel:
         touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.home
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
-        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, share, bands))
-        packed = 0.0 if self.ahead else self.weight_bytes / cut.cores
+        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(config, share, bands))
+        packed = 0.0 if self.prepacked else self.weight_bytes / config.cores
         found["packing"] = packed / self.word * self.costs.packed_vector + packed / core.cpu.bytes_per_cycle(
             self.weight_bytes
         )
-        found["handed_over"] = core.handed_over(packed) if tr > 1 else 0.0
+        found["handed_over"] = core.line_transfer(packed) if tr > 1 else 0.0
         found["lines"] = blocks * core.shared_lines(s.points * share, s.co * s.groups, tn)
-        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if cut.cores > 1 else 0.0
+        found["start"] = self.cpu.parallel_start * (1 if self.prepacked else 2) if config.cores > 1 else 0.0
         return found
 
-    def _step(self, cut: ConvCut, pixels: int, vectors: int, steps: float, blocks: int) -> float:
+    def _step(self, config: ConvConfig, pixels: int, vectors: int, steps: float, blocks: int) -> float:
         """One step of the microkernel: multiply-adds, or the arrival of weights and pixels."""
         core, s = self.core, self.shape
         compute = core.step(pixels, vectors)
         line = vectors * self.lanes * self.word
         depth = steps / blocks
-        panel = depth * cut.vectors * self.lanes * self.word
-        block = depth * cut.block_channels * self.word
-        if cut.tiles_outside:
+        panel = depth * config.vectors * self.lanes * self.word
+        block = depth * config.block_channels * self.word
+        if config.tiles_outside:
             right = line / core.cpu.bytes_per_cycle(block) if block > core.l1 / 2 else 0.0
         else:
             right = line / core.cpu.bytes_per_cycle(panel) if panel > core.l1 / 2 else 0.0
         # A tile's pixels share most of what they read.
-        patch = s.h.read(cut.rows) * s.w.read(cut.columns) * s.ci * s.d.taps * self.element
+        patch = s.h.read(config.rows) * s.w.read(config.columns) * s.ci * s.d.taps * self.element
         left = 0.0
-        if not cut.tiles_outside or patch > core.l1 * 0.6:
-            left = patch / max(1.0, steps) / core.cpu.bytes_per_cycle(self.band_bytes(cut))
+        if not config.tiles_outside or patch > core.l1 * 0.6:
+            left = patch / max(1.0, steps) / core.cpu.bytes_per_cycle(self.band_bytes(config))
         exposed = 0.0
-        if self.collides(cut):
+        if self.collides(config):
             missed = pixels * core.line / self.cpu.l2_bytes_per_cycle
             left += missed
             exposed += self.costs.exposed_miss * missed
         return max(compute, left + right) + exposed
 
-    def _copy(self, cut: ConvCut, share: float, bands: float) -> float:
+    def _copy(self, config: ConvConfig, share: float, bands: float) -> float:
         """Cycles for copying a core's bands, rows that two of them share included."""
-        if not cut.copies:
+        if not config.copies:
             return 0.0
         s = self.shape
         thin = 1 if s.h.taps == 1 else s.h.stride

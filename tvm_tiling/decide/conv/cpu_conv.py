@@ -22,12 +22,12 @@ from ..fold.cpu_wfold import decide_wfold_cpu
 from ..gemm.cpu_gemm import decide_on_cpu
 from ..gemm.dot_engine import dot_engine
 from ..tiling import GemmTiling, Reason
-from .conv_cost import ConvCut, ConvModel
+from .conv_cost import ConvConfig, ConvModel
+from .conv_reasons import direct_reasons
+from .conv_tiling import Candidate, ConvTiling
 from .depthwise import decide_depthwise
 from .direct import DirectChoice
-from .conv_reasons import direct_reasons
 from .shape import ConvShape, shapes_of
-from .conv_tiling import Candidate, ConvTiling
 from .winograd import TOLERANCE, WinogradTiling, accepted_error, decide_winograd
 
 FORMS = ("direct", "gemm", "depthwise", "winograd", "stride_fold", "wfold")
@@ -69,7 +69,7 @@ def decide_conv_on_cpu(
     winograd: bool = True,
     tolerance: float = TOLERANCE,
 ) -> ConvTiling:
-    """The cheapest form of `workload` on `hardware.cpu` and its cut. Sources: pages 01, 03 and 05.
+    """The cheapest form of `workload` on `hardware.cpu` and its configuration. Sources: pages 01, 03 and 05.
 
     `form` forces one of FORMS. `packing`: "run" (weights are packed while it runs) or "ahead". `winograd=False` leaves
     that form out of the comparison, as does a predicted error above `tolerance` beside the largest output.
@@ -80,7 +80,7 @@ def decide_conv_on_cpu(
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
     if form is not None and form not in FORMS:
         raise HardwareError(f"form = {form!r} is no form of a convolution on a CPU; accepted: {', '.join(FORMS)}")
-    choice = ConvForms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
+    choice = ConvAlgorithms(workload, hardware, cpu, packing, source or Source.of(workload), winograd, tolerance)
     if form is not None:
         return replace(choice.tiling(form), candidates=())
     taken: list[ConvTiling] = []
@@ -100,7 +100,7 @@ def decide_conv_on_cpu(
     return replace(best, candidates=(*priced, *(c for c in candidates if c.predicted_seconds is None)))
 
 
-class ConvForms:
+class ConvAlgorithms:
     """The forms of one convolution on one CPU."""
 
     def __init__(
@@ -119,7 +119,7 @@ class ConvForms:
         self.mhz = cpu.mhz
 
     def tiling(self, form: str) -> ConvTiling:
-        """The cheapest cut of one form; UnsupportedOperator where the workload does not admit it."""
+        """The cheapest configuration of one form; UnsupportedOperator where the workload does not admit it."""
         forms: dict[str, Callable[[], ConvTiling]] = {
             "direct": self.direct,
             "stride_fold": self.stride_fold,
@@ -140,8 +140,8 @@ class ConvForms:
 
     def _direct(self, form: str) -> ConvTiling:
         shares, choice = self.direct_choice(form)
-        cycles, cut = choice.best()
-        return self.direct_tiling(form, choice, cut, shares * cycles)
+        cycles, config = choice.best()
+        return self.direct_tiling(form, choice, config, shares * cycles)
 
     def direct_choice(self, form: str) -> tuple[float, DirectChoice]:
         """The candidates of form "direct" or "stride_fold", and how many times their work is to be done.
@@ -150,7 +150,7 @@ class ConvForms:
         """
         shapes = self._folded() if form == "stride_fold" else shapes_of(self.w)
         largest = max(shapes, key=lambda s: s.macs)
-        ahead, source = self.packing == "ahead", self.source
+        prepacked, source = self.packing == "ahead", self.source
         half = narrow(self.cpu)
         few = 2 * largest.co <= self.cpu.lanes(self.engine.acc_bytes) and self.engine.form(half) is not None
         cpu = half if few else self.cpu
@@ -160,7 +160,7 @@ class ConvForms:
             self.engine,
             input_run=source.channel_run,
             output_run=source.output_run,
-            ahead=ahead,
+            prepacked=prepacked,
             workload=self.w,
         )
         choice = DirectChoice(
@@ -183,7 +183,7 @@ class ConvForms:
             )
         return [shape.folded() for shape in shapes_of(w)]
 
-    def direct_tiling(self, form: str, choice: DirectChoice, cut: ConvCut, cycles: float) -> ConvTiling:
+    def direct_tiling(self, form: str, choice: DirectChoice, config: ConvConfig, cycles: float) -> ConvTiling:
         """The decision that a candidate stands for, with its reasons."""
         shape, model = choice.shape, choice.model
         lanes = self.cpu.lanes(self.engine.acc_bytes)
@@ -193,22 +193,22 @@ class ConvForms:
             utilisation=min(1.0, self.w.macs / per_cycle / cycles),
             stride_fold=shape.fold,
             predicted_seconds=self.seconds(cycles),
-            tile_rows=cut.rows,
-            tile_columns=cut.columns,
-            vectors=cut.vectors,
+            tile_rows=config.rows,
+            tile_columns=config.columns,
+            vectors=config.vectors,
             lanes=model.lanes,
-            keep_rows=cut.band,
-            block_taps=cut.block_taps,
-            block_run=cut.block_run,
-            columns=cut.block_channels,
-            inner_order="mn" if cut.tiles_outside else "nm",
-            merge_taps=cut.merged,
-            pitch=cut.pitch,
-            copy_input=cut.copies,
-            threads_rows=cut.threads[0],
-            threads_columns=cut.threads[1],
+            keep_rows=config.band,
+            block_taps=config.block_taps,
+            block_run=config.block_run,
+            columns=config.block_channels,
+            inner_order="mn" if config.tiles_outside else "nm",
+            merge_taps=config.merged,
+            pitch=config.pitch,
+            copy_input=config.copies,
+            threads_rows=config.threads[0],
+            threads_columns=config.threads[1],
             pack_w=self.packing,
-            reasons=direct_reasons(form, shape, model, cut, adjacent=self.source.pitch is not None),
+            reasons=direct_reasons(form, shape, model, config, adjacent=self.source.pitch is not None),
         )
 
     # ---- the others -------------------------------------------------------------------------------------------------
@@ -222,21 +222,21 @@ class ConvForms:
             )
         # With channels last the kernels are the right operand, and may be packed ahead; else they are the left one.
         last = w.layout == "NHWC"
-        cut = decide_on_cpu(
+        config = decide_on_cpu(
             product,
             self.hardware,
             packing=self.packing if last else "run",
             accumulates_in_output=self.source.accumulates,
         )
-        return self.product_tiling(product, cut)
+        return self.product_tiling(product, config)
 
-    def product_tiling(self, product: GemmWorkload, cut: GemmTiling) -> ConvTiling:
+    def product_tiling(self, product: GemmWorkload, config: GemmTiling) -> ConvTiling:
         """The decision that a product's stands for."""
         return ConvTiling(
             form="gemm",
-            utilisation=cut.utilisation,
-            predicted_seconds=cut.predicted_seconds,
-            product=cut,
+            utilisation=config.utilisation,
+            predicted_seconds=config.predicted_seconds,
+            product=config,
             pack_w=self.packing,
             reasons=(Reason("form", "gemm", f"a product of {product.m} x {product.k} x {product.n}"),),
         )
@@ -247,7 +247,7 @@ class ConvForms:
             self.cpu,
             input_run=self.source.channel_run,
             output_run=self.source.output_run,
-            ahead=self.packing == "ahead",
+            prepacked=self.packing == "ahead",
         )
 
     def wfold(self) -> ConvTiling:
@@ -256,7 +256,7 @@ class ConvForms:
             self.cpu,
             input_run=self.source.channel_run,
             output_run=self.source.output_run,
-            ahead=self.packing == "ahead",
+            prepacked=self.packing == "ahead",
         )
 
     def winograd(self) -> ConvTiling:
@@ -264,32 +264,32 @@ class ConvForms:
             raise UnsupportedOperator("form = 'winograd' is switched off by winograd=False")
         source, w = self.source, self.w
         try:
-            cut = decide_winograd(
+            config = decide_winograd(
                 w,
                 self.cpu,
-                ahead=self.packing == "ahead",
+                prepacked=self.packing == "ahead",
                 tolerance=self.tolerance,
                 adjacent_inputs=source.channel_run > 1 or w.ci == 1,
                 adjacent_outputs=source.output_run > 1 or w.co == 1,
             )
         except TilingError as error:
             raise UnsupportedOperator(str(error)) from None
-        return self.winograd_tiling(cut)
+        return self.winograd_tiling(config)
 
-    def winograd_tiling(self, cut: WinogradTiling) -> ConvTiling:
-        """The decision that a cut of Winograd's form stands for."""
+    def winograd_tiling(self, config: WinogradTiling) -> ConvTiling:
+        """The decision that a configuration of Winograd's form stands for."""
         w = self.w
         per_cycle = self.cpu.lanes(4) * self.cpu.fma_units * self.cpu.cores
         why = (
-            f"F({cut.m}x{cut.m}, {w.kh}x{w.kw}): {cut.points**2} products for {cut.m**2} points of {w.kh * w.kw} taps; "
-            f"predicted error {cut.predicted_error:.1e} of the largest output, accepted "
+            f"F({config.m}x{config.m}, {w.kh}x{w.kw}): {config.points**2} products for {config.m**2} points of "
+            f"{w.kh * w.kw} taps; predicted error {config.predicted_error:.1e} of the largest output, accepted "
             f"{accepted_error(w, self.tolerance):.1e}"
         )
         return ConvTiling(
             form="winograd",
-            utilisation=min(1.0, w.macs / per_cycle / cut.predicted_cycles),
-            predicted_seconds=self.seconds(cut.predicted_cycles),
-            winograd=cut,
+            utilisation=min(1.0, w.macs / per_cycle / config.predicted_cycles),
+            predicted_seconds=self.seconds(config.predicted_cycles),
+            winograd=config,
             pack_w=self.packing,
             reasons=(Reason("form", "winograd", why),),
         )

@@ -19,12 +19,12 @@ from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload, GemmWorkload
-from ..gemm.gemm_cost import CpuModel
 from ..gemm.dot_engine import dot_engine
+from ..gemm.gemm_cost import CpuModel
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
-from .shape import Axis, ConvShape, shapes_of
 from .conv_tiling import ConvTiling
+from .shape import Axis, ConvShape, shapes_of
 
 # Neighbouring channels from which on lanes are channels.
 FEWEST_LANES = 4
@@ -36,7 +36,7 @@ TILES_APART = 12
 
 
 @dataclass(frozen=True)
-class DepthwiseCut:
+class DepthwiseConfig:
     """A candidate."""
 
     threads: tuple[int, int]  # shares of tiles of rows, of panels of channels
@@ -48,27 +48,29 @@ class DepthwiseCut:
     walk_columns: bool = False
 
 
-def decide_depthwise(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> ConvTiling:
-    """The cheapest cut of a convolution with a group for each input channel. Sources: pages 01 and 03.
+def decide_depthwise(
+    workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool
+) -> ConvTiling:
+    """The cheapest configuration of a convolution with a group for each input channel. Sources: pages 01 and 03.
 
-    `input_run` and `output_run` are neighbouring channels that are adjacent; `ahead`: the weights arrive packed.
+    `input_run` and `output_run` are neighbouring channels that are adjacent; `prepacked`: the weights arrive packed.
     UnsupportedOperator for other groups, and for kernels too wide to be unrolled where lanes are columns.
     """
-    choice = DepthwiseChoice(workload, cpu, input_run, output_run, ahead)
-    cycles, cut = choice.best()
-    return choice.tiling(cut, cycles)
+    choice = DepthwiseChoice(workload, cpu, input_run, output_run, prepacked)
+    cycles, config = choice.best()
+    return choice.tiling(config, cycles)
 
 
 class DepthwiseChoice:
     """The candidates of one convolution and their cost."""
 
-    def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, ahead: bool) -> None:
+    def __init__(self, workload: ConvWorkload, cpu: Cpu, input_run: int, output_run: int, prepacked: bool) -> None:
         if workload.groups != workload.ci:
             raise UnsupportedOperator(
                 f"form = 'depthwise' takes a group for each input channel, not {workload.groups} groups of "
                 f"{workload.ci} channels"
             )
-        self.w, self.cpu, self.output_run, self.ahead = workload, cpu, output_run, ahead
+        self.w, self.cpu, self.output_run, self.prepacked = workload, cpu, output_run, prepacked
         self.engine: DotInstruction = dot_engine(workload, cpu)
         self.shapes = shapes_of(workload)
         # Residues of a transposed convolution are cut alike: as the one with the most to do.
@@ -86,17 +88,17 @@ class DepthwiseChoice:
 
     # ---- candidates -------------------------------------------------------------------------------------------------
 
-    def best(self) -> tuple[float, DepthwiseCut]:
+    def best(self) -> tuple[float, DepthwiseConfig]:
         """(cycles, cut) of the cheapest; the first of equals."""
-        cycles, _, cut = min((self.cycles(cut), i, cut) for i, cut in enumerate(self.cuts()))
-        return cycles, cut
+        cycles, _, config = min((self.cycles(config), i, config) for i, config in enumerate(self.configs()))
+        return cycles, config
 
-    def cuts(self) -> Iterator[DepthwiseCut]:
+    def configs(self) -> Iterator[DepthwiseConfig]:
         """Every candidate."""
         for rows, columns, vectors, walks in self.tiles():
             for channels in self.blocks(columns, vectors) if self.by_channel else (self.lanes,):
                 for threads in self.shares(rows, columns, vectors):
-                    yield DepthwiseCut(threads, rows, columns, vectors, channels, *walks)
+                    yield DepthwiseConfig(threads, rows, columns, vectors, channels, *walks)
 
     def tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
         """(rows, columns, vectors, (rows walked, columns walked)) within the registers."""
@@ -167,74 +169,74 @@ class DepthwiseChoice:
 
     # ---- cost -------------------------------------------------------------------------------------------------------
 
-    def cycles(self, cut: DepthwiseCut) -> float:
+    def cycles(self, config: DepthwiseConfig) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
-        total = sum(self.plain(shape, cut) for shape in self.shapes)
-        if not self.ahead:
+        total = sum(self.plain(shape, config) for shape in self.shapes)
+        if not self.prepacked:
             total += self.w.co * self.w.kd * self.w.kh * self.w.kw
-        if cut.threads != (1, 1):
+        if config.threads != (1, 1):
             total += self.cpu.parallel_start * len(self.shapes)
         return total
 
-    def plain(self, shape: ConvShape, cut: DepthwiseCut) -> float:
+    def plain(self, shape: ConvShape, config: DepthwiseConfig) -> float:
         """One plain convolution."""
-        units, panels = self.units(shape, cut.rows, cut.columns), self.panels(cut.vectors)
-        tr, tn = cut.threads
+        units, panels = self.units(shape, config.rows, config.columns), self.panels(config.vectors)
+        tr, tn = config.threads
         share = ceil_div(units, tr) / units * ceil_div(panels, tn) / panels
-        kernel = share * self.kernel(shape, cut)
+        kernel = share * self.kernel(shape, config)
         points = shape.n * shape.d.points * shape.groups
         moved = points * shape.h.points * shape.w.points * shape.co * self.core.word
-        halo = shape.w.reach(cut.columns) / (cut.columns * shape.w.stride) if self.by_channel else 1.0
+        halo = shape.w.reach(config.columns) / (config.columns * shape.w.stride) if self.by_channel else 1.0
         read = shape.n * shape.d.size * shape.h.size * shape.w.size * shape.groups * self.w.a_bytes
         memory = share * (moved + read) / self.home
         near = share * read * (halo - 1.0) / self.cpu.l2_bytes_per_cycle
         return max(kernel, memory) + self.core.costs.depthwise_overlap * (min(kernel, memory) + near)
 
-    def kernel(self, shape: ConvShape, cut: DepthwiseCut) -> float:
+    def kernel(self, shape: ConvShape, config: DepthwiseConfig) -> float:
         """Cycles of all tiles on one core, their operands in the first cache or arriving from the second."""
         s, core = shape, self.core
         if self.by_channel:
-            width, vectors = cut.columns, self.vectors_of(cut)
+            width, vectors = config.columns, self.vectors_of(config)
             many = s.n * s.d.points * ceil_div(s.w.points, width) * ceil_div(s.groups, self.lanes) / vectors * s.co
         else:
-            width, vectors = ceil_div(cut.columns, self.lanes), 1.0
-            many = s.n * s.d.points * ceil_div(s.w.points, cut.columns) * s.groups * s.co
-        many *= ceil_div(s.h.points, cut.rows)
-        tile = cut.rows * width * vectors
+            width, vectors = ceil_div(config.columns, self.lanes), 1.0
+            many = s.n * s.d.points * ceil_div(s.w.points, config.columns) * s.groups * s.co
+        many *= ceil_div(s.h.points, config.rows)
+        tile = config.rows * width * vectors
         # Rows of the input under the tile that lie in the image, and rows of taps.
         inside = rows_inside(s.h)
-        lines = inside * min(s.h.reach(cut.rows), cut.rows * s.h.taps)
-        loads = self.loads(s, cut, width, vectors)
-        step = cut.rows * s.h.taps * inside * width * vectors * s.w.taps * self.fma
+        lines = inside * min(s.h.reach(config.rows), config.rows * s.h.taps)
+        loads = self.loads(s, config, width, vectors)
+        step = config.rows * s.h.taps * inside * width * vectors * s.w.taps * self.fma
         chain = s.h.taps * s.w.taps * self.cpu.fma_latency * inside if tile < self.cpu.fma_latency else 0.0
         arrival = 0.0
-        if self.by_channel and self.under(cut.columns, cut.channels) > core.costs.l1_depthwise * 1.2 * core.l1:
+        if self.by_channel and self.under(config.columns, config.channels) > core.costs.l1_depthwise * 1.2 * core.l1:
             arrival = (
-                lines * s.w.reach(cut.columns) * vectors * self.lanes * self.w.a_bytes / self.cpu.l2_bytes_per_cycle
+                lines * s.w.reach(config.columns) * vectors * self.lanes * self.w.a_bytes / self.cpu.l2_bytes_per_cycle
             )
         stores = tile * 2.0 * core.vector_load
-        ends = core.costs.depthwise_tile_end + lines * core.costs.row_start * (cut.rows == 1)
+        ends = core.costs.depthwise_tile_end + lines * core.costs.row_start * (config.rows == 1)
         if (self.output_run < self.lanes) if self.by_channel else self.w.layout != "NCHW":
             ends += tile * self.lanes * core.costs.scattered_element
         taps = max(step, lines * loads, chain)
         taps = max(taps, arrival) + core.costs.depthwise_overlap * min(taps, arrival)
         return many * (max(s.d.taps * taps, stores) + ends)
 
-    def vectors_of(self, cut: DepthwiseCut) -> float:
+    def vectors_of(self, config: DepthwiseConfig) -> float:
         """Vectors of a panel in the mean."""
         vectors = ceil_div(self.shape.groups, self.lanes)
-        return vectors / ceil_div(vectors, cut.vectors)
+        return vectors / ceil_div(vectors, config.vectors)
 
-    def loads(self, s: ConvShape, cut: DepthwiseCut, width: int, vectors: float) -> float:
+    def loads(self, s: ConvShape, config: DepthwiseConfig, width: int, vectors: float) -> float:
         """Cycles for the loads of one row of the input under a tile."""
         if self.by_channel:
-            fits = (cut.columns + s.w.taps) * cut.vectors < self.cpu.vector_registers
+            fits = (config.columns + s.w.taps) * config.vectors < self.cpu.vector_registers
             weights = s.w.taps if fits else s.w.taps * width
             return (min(s.w.reach(width), width * s.w.taps) + weights) * vectors * self.core.vector_load
         # Vectors that straddle two lines are two loads; with a stride there are permutations besides.
         return width * s.w.taps * self.core.vector_load * (2.0 if s.w.taps > 1 else 1.0)
 
-    def tiling(self, cut: DepthwiseCut, cycles: float) -> ConvTiling:
+    def tiling(self, config: DepthwiseConfig, cycles: float) -> ConvTiling:
         """The decision that a candidate stands for, with its reasons."""
         mhz = self.cpu.mhz
         per_cycle = self.core.lanes * self.cpu.fma_units * self.cpu.cores
@@ -243,32 +245,33 @@ class DepthwiseChoice:
             form="depthwise",
             utilisation=min(1.0, self.w.macs / per_cycle / cycles),
             predicted_seconds=cycles / (mhz * 1e6),
-            tile_rows=cut.rows,
-            tile_columns=cut.columns,
-            vectors=cut.vectors,
+            tile_rows=config.rows,
+            tile_columns=config.columns,
+            vectors=config.vectors,
             lanes=self.lanes,
             lanes_along=along,
-            walk_rows=cut.walk_rows,
-            walk_columns=cut.walk_columns,
-            columns=cut.channels,
+            walk_rows=config.walk_rows,
+            walk_columns=config.walk_columns,
+            columns=config.channels,
             inner_order="nm" if self.by_channel else "mn",
-            threads_rows=cut.threads[0],
-            threads_columns=cut.threads[1],
-            pack_w="ahead" if self.ahead else "run",
-            reasons=self.reasons(cut, along),
+            threads_rows=config.threads[0],
+            threads_columns=config.threads[1],
+            pack_w="ahead" if self.prepacked else "run",
+            reasons=self.reasons(config, along),
         )
 
-    def reasons(self, cut: DepthwiseCut, along: str) -> tuple[Reason, ...]:
+    def reasons(self, config: DepthwiseConfig, along: str) -> tuple[Reason, ...]:
         s = self.shape
-        weights = s.w.taps * cut.vectors
-        tile = cut.columns * cut.vectors if self.by_channel else cut.rows * cut.vectors
+        weights = s.w.taps * config.vectors
+        tile = config.columns * config.vectors if self.by_channel else config.rows * config.vectors
         why = "channels are adjacent" if self.by_channel else "neighbouring channels are not adjacent"
         held = f"{tile} sums beside the weights of a row, {weights}, in {self.cpu.vector_registers} registers"
-        block = f"{self.under(cut.columns, cut.channels):.0f} bytes under a column of tiles, first cache {self.core.l1}"
+        under = self.under(config.columns, config.channels)
+        block = f"{under:.0f} bytes under a column of tiles, L1 holds {self.core.l1}"
         found = [Reason("form", "depthwise", f"{self.w.ci} groups of one channel"), Reason("lanes_along", along, why)]
         found.append(Reason("tile_columns" if self.by_channel else "tile_rows", tile, held))
         if self.by_channel:
-            found.append(Reason("columns", cut.channels, block))
+            found.append(Reason("columns", config.channels, block))
         return tuple(found)
 
 

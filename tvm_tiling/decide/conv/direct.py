@@ -16,7 +16,7 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ..gemm.microkernel import tallest
 from ..gemm.traffic import ceil_div
-from .conv_cost import ConvCut, ConvModel
+from .conv_cost import ConvConfig, ConvModel
 from .shape import ConvShape
 
 # Elements of a tap's channels below which the taps of a row of the kernel become one run.
@@ -24,7 +24,7 @@ SHORT_RUN = 64
 
 
 class DirectChoice:
-    """The candidate cuts of one plain convolution."""
+    """The candidate configurations of one plain convolution."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class DirectChoice:
         self.pitch, self.dense, self.whole_sums = pitch, dense, whole_sums
         self.lanes = model.lanes
 
-    def best(self) -> tuple[float, ConvCut]:
+    def best(self) -> tuple[float, ConvConfig]:
         """(cycles, cut) of the cheapest; the first of equals."""
-        cycles, _, cut = min((self.model.cycles(cut), i, cut) for i, cut in enumerate(self.cuts()))
-        return cycles, cut
+        cycles, _, config = min((self.model.cycles(config), i, config) for i, config in enumerate(self.configs()))
+        return cycles, config
 
-    def cuts(self) -> Iterator[ConvCut]:
+    def configs(self) -> Iterator[ConvConfig]:
         """Every candidate."""
         s = self.shape
         merged = s.w.taps > 1 and s.w.dilation == 1 and s.ci < SHORT_RUN
@@ -62,7 +62,7 @@ class DirectChoice:
                             panels = min(room, ceil_div(s.co, vectors * self.lanes))
                             block = panels * vectors * self.lanes
                             for outside in (True, False):
-                                yield ConvCut(
+                                yield ConvConfig(
                                     threads,
                                     rows,
                                     columns,
@@ -109,7 +109,7 @@ class DirectChoice:
         line = max(1, int(self.model.core.line / self.model.element))
         group = self.engine.group
         pitch = ceil_div(s.ci, group) * group
-        plain = ConvCut((1, 1), rows, columns, 1, 1, 1, 1, 1, True, merged, True, pitch)
+        plain = ConvConfig((1, 1), rows, columns, 1, 1, 1, 1, 1, True, merged, True, pitch)
         yield True, pitch + line if self.model.collides(plain) else pitch
 
     def shares(self, rows: int, vectors: int) -> Iterator[tuple[int, int]]:

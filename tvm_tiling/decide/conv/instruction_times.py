@@ -22,7 +22,7 @@ Piece = tuple[int, int]  # first element and how many
 PieceName = int | tuple[int, int, int]  # of what is loaded
 
 
-def walked_cycles(facts: ConvFacts, blocks: ConvBlocks, limit: float = math.inf) -> float:
+def queued_cycles(facts: ConvFacts, blocks: ConvBlocks, limit: float = math.inf) -> float:
     """Cycles of `blocks`; infinite where they are found to exceed `limit`."""
     machine = facts.machine
     order = QueueOrder(

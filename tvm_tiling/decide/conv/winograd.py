@@ -125,15 +125,15 @@ def decide_winograd(
     cpu: Cpu,
     *,
     m: int | None = None,
-    ahead: bool = False,
+    prepacked: bool = False,
     tolerance: float = TOLERANCE,
     adjacent_inputs: bool = True,
     adjacent_outputs: bool = True,
 ) -> WinogradTiling:
-    """The cheapest cut of all admissible tile sizes, or of `m`, which need not meet the tolerance.
+    """The cheapest configuration of all admissible tile sizes, or of `m`, which need not meet the tolerance.
 
-    `ahead`: the weights arrive transformed. `adjacent_inputs`, `adjacent_outputs`: neighbouring channels are neighbours
-    in memory. WorkloadError where no tile size is admissible.
+    `prepacked`: the weights arrive transformed. `adjacent_inputs`, `adjacent_outputs`: neighbouring channels are
+    neighbours in memory. WorkloadError where no tile size is admissible.
     """
     why = refusal(workload)
     if why:
@@ -147,8 +147,10 @@ def decide_winograd(
         accepted = accepted_error(workload, tolerance)
         raise WorkloadError(f"conv: Winograd's predicted error {least:.1e} exceeds what is accepted, {accepted:.1e}")
     adjacent = (adjacent_inputs, adjacent_outputs)
-    cuts = [cut for size in allowed for cut in WinogradModel(workload, cpu, size, ahead, adjacent).cuts()]
-    return min(cuts, key=lambda cut: cut.predicted_cycles)
+    configs = [
+        config for size in allowed for config in WinogradModel(workload, cpu, size, prepacked, adjacent).configs()
+    ]
+    return min(configs, key=lambda config: config.predicted_cycles)
 
 
 def _sizes(r: int) -> tuple[int, ...]:
@@ -156,12 +158,12 @@ def _sizes(r: int) -> tuple[int, ...]:
 
 
 class WinogradModel:
-    """What the cuts of one convolution with tile size `m` cost on one CPU."""
+    """What the configurations of one convolution with tile size `m` cost on one CPU."""
 
     def __init__(
-        self, workload: ConvWorkload, cpu: Cpu, m: int, ahead: bool, adjacent: tuple[bool, bool] = (True, True)
+        self, workload: ConvWorkload, cpu: Cpu, m: int, prepacked: bool, adjacent: tuple[bool, bool] = (True, True)
     ) -> None:
-        self.w, self.cpu, self.ahead, self.m = workload, cpu, ahead, m
+        self.w, self.cpu, self.prepacked, self.m = workload, cpu, prepacked, m
         self.adjacent_inputs, self.adjacent_outputs = adjacent
         self.transforms: CookToom = cook_toom(m, workload.kh)
         self.a = self.transforms.a
@@ -173,7 +175,7 @@ class WinogradModel:
 
     # ---- candidates -----------------------------------------------------------------------------------------------
 
-    def cuts(self) -> Iterator[WinogradTiling]:
+    def configs(self) -> Iterator[WinogradTiling]:
         """Every register tile and every share of the cores, with blocks that fit the second cache."""
         w = self.w
         for threads_tiles, threads_channels in self._shares():
@@ -186,7 +188,7 @@ class WinogradModel:
                 block_tiles = min(max(1, room // rows), ceil_div(share, rows)) * rows
                 room = int(self.gemm.l2 * self.gemm.costs.l2_transformed_sums) // (self.points * block_tiles * 4)
                 channels = ceil_div(ceil_div(w.co, nr), threads_channels)
-                cut = WinogradTiling(
+                config = WinogradTiling(
                     m=self.m,
                     points=self.a,
                     rows=rows,
@@ -196,10 +198,10 @@ class WinogradModel:
                     block_channels=min(max(1, room // nr), channels) * nr,
                     threads_tiles=threads_tiles,
                     threads_channels=threads_channels,
-                    pack_w="ahead" if self.ahead else "run",
+                    pack_w="ahead" if self.prepacked else "run",
                     predicted_error=predicted_error(w, self.m),
                 )
-                yield replace(cut, predicted_cycles=self.cycles(cut))
+                yield replace(config, predicted_cycles=self.cycles(config))
 
     def _shares(self) -> list[tuple[int, int]]:
         cores = self.cpu.cores
@@ -221,33 +223,33 @@ class WinogradModel:
 
     # ---- cycles ---------------------------------------------------------------------------------------------------
 
-    def cycles(self, cut: WinogradTiling) -> float:
+    def cycles(self, config: WinogradTiling) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
-        return sum(self.parts(cut).values())
+        return sum(self.parts(config).values())
 
-    def parts(self, cut: WinogradTiling) -> dict[str, float]:
+    def parts(self, config: WinogradTiling) -> dict[str, float]:
         """What the predicted cycles are spent on."""
         w = self.w
-        nr = cut.vectors * self.lanes
-        groups = ceil_div(ceil_div(self.tiles, cut.rows), cut.threads_tiles)
-        panels = ceil_div(ceil_div(w.co, nr), cut.threads_channels)
-        tiles = min(self.tiles, groups * cut.rows)
+        nr = config.vectors * self.lanes
+        groups = ceil_div(ceil_div(self.tiles, config.rows), config.threads_tiles)
+        panels = ceil_div(ceil_div(w.co, nr), config.threads_channels)
+        tiles = min(self.tiles, groups * config.rows)
         channels = min(w.co, panels * nr)
         found = {
-            "kernel": self._products(cut, groups, panels),
-            "memory": self._arrival(cut),
+            "kernel": self._products(config, groups, panels),
+            "memory": self._arrival(config),
             "inputs": tiles * ceil_div(w.ci, self.lanes) * self.input_square,
             "outputs": tiles * ceil_div(channels, self.lanes) * self.output_square,
         }
-        cores = cut.threads_tiles * cut.threads_channels
-        written = 0.0 if self.ahead else self.weight_bytes / cores
-        squares = 0.0 if self.ahead else w.ci * ceil_div(w.co, self.lanes) / cores
+        cores = config.threads_tiles * config.threads_channels
+        written = 0.0 if self.prepacked else self.weight_bytes / cores
+        squares = 0.0 if self.prepacked else w.ci * ceil_div(w.co, self.lanes) / cores
         # Lines are fetched before they are written.
         arrival = 2 * written / self.gemm.cpu.bytes_per_cycle(self.weight_bytes)
         found["packing"] = squares * self.weight_square + arrival
-        found["handed_over"] = self.gemm.handed_over(written) if cut.threads_tiles > 1 else 0.0
-        found["lines"] = self.gemm.shared_lines(w.n * w.ho * w.wo / cut.threads_tiles, w.co, cut.threads_channels)
-        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if cores > 1 else 0.0
+        found["handed_over"] = self.gemm.line_transfer(written) if config.threads_tiles > 1 else 0.0
+        found["lines"] = self.gemm.shared_lines(w.n * w.ho * w.wo / config.threads_tiles, w.co, config.threads_channels)
+        found["start"] = self.cpu.parallel_start * (1 if self.prepacked else 2) if cores > 1 else 0.0
         return found
 
     @property
@@ -281,30 +283,30 @@ class WinogradModel:
         r = self.w.kh
         return self._square(self.transforms.weights.operations, r + self.a, self.points)
 
-    def _arrival(self, cut: WinogradTiling) -> float:
+    def _arrival(self, config: WinogradTiling) -> float:
         """Cycles in which a core waits for images that no cache holds: inputs, which shares of the channels all read,
         and twice the outputs, whose lines are fetched before they are written back.
         """
         w, rate = self.w, self.gemm.cpu.bytes_per_cycle(float(self.w.bytes))
         if rate > self.cpu.memory_bytes_per_cycle:
             return 0.0
-        inputs = 4.0 * w.n * w.h * w.w * w.ci / cut.threads_tiles
-        outputs = 4.0 * w.n * w.ho * w.wo * w.co / (cut.threads_tiles * cut.threads_channels)
+        inputs = 4.0 * w.n * w.h * w.w * w.ci / config.threads_tiles
+        outputs = 4.0 * w.n * w.ho * w.wo * w.co / (config.threads_tiles * config.threads_channels)
         return (inputs + 2 * outputs) / rate
 
-    def _products(self, cut: WinogradTiling, groups: int, panels: int) -> float:
+    def _products(self, config: WinogradTiling, groups: int, panels: int) -> float:
         """The register tiles of the slowest core, at every point: `groups` of rows by `panels` of columns."""
-        w, gemm, nr = self.w, self.gemm, cut.vectors * self.lanes
-        block_groups = cut.block_tiles // cut.rows
+        w, gemm, nr = self.w, self.gemm, config.vectors * self.lanes
+        block_groups = config.block_tiles // config.rows
         blocks = ceil_div(groups, block_groups)
-        inputs = 4.0 * self.points * w.ci * cut.block_tiles
-        sums = 4.0 * self.points * cut.block_channels * cut.block_tiles
+        inputs = 4.0 * self.points * w.ci * config.block_tiles
+        sums = 4.0 * self.points * config.block_channels * config.block_tiles
         panel = 4.0 * w.ci * nr
         far = gemm.cpu.bytes_per_cycle(self.weight_bytes + inputs + sums)
         near = gemm.cpu.bytes_per_cycle(panel)
         total = 0.0
-        for rows, tall in pieces(self.tiles, cut.rows, groups, alone=cut.threads_tiles == 1):
-            for columns, wide in pieces(w.co, nr, panels, alone=cut.threads_channels == 1):
+        for rows, tall in pieces(self.tiles, config.rows, groups, alone=config.threads_tiles == 1):
+            for columns, wide in pieces(w.co, nr, panels, alone=config.threads_channels == 1):
                 vectors = ceil_div(columns, self.lanes)
                 compute = gemm.step(rows, vectors)
                 left = 4.0 * rows / gemm.cpu.bytes_per_cycle(inputs)

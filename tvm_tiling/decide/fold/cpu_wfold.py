@@ -15,10 +15,10 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import ConvWorkload
 from ..conv.conv_cost import ConvModel
-from ..conv.shape import shapes_of
 from ..conv.conv_tiling import ConvTiling
-from ..gemm.gemm_cost import overlapped
+from ..conv.shape import shapes_of
 from ..gemm.dot_engine import dot_engine
+from ..gemm.gemm_cost import overlapped
 from ..gemm.traffic import ceil_div
 from ..tiling import Reason
 from .folded_rows import FoldedRows
@@ -28,7 +28,7 @@ MOST_CHANNELS = 16
 
 
 @dataclass(frozen=True)
-class WFoldCut:
+class WFoldConfig:
     """A candidate."""
 
     rows: FoldedRows
@@ -39,19 +39,23 @@ class WFoldCut:
     keep: int
 
 
-def decide_wfold_cpu(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> ConvTiling:
+def decide_wfold_cpu(
+    workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool
+) -> ConvTiling:
     """The cheapest W-folded cut of `workload` on `cpu`. Source: page 05.
 
-    `input_run`, `output_run`: neighbouring channels that are adjacent; `ahead`: weights arrive packed. Of the result
-    `pci` is bytes of a packed block, `ws` points of a vector, `columns` output channels of a register tile and
+    `input_run`, `output_run`: neighbouring channels that are adjacent; `prepacked`: weights arrive packed. Of the
+    result `pci` is bytes of a packed block, `ws` points of a vector, `columns` output channels of a register tile and
     `tile_columns` its points. UnsupportedOperator where no granularity is admissible.
     """
-    model = WFoldModel(workload, cpu, input_run=input_run, output_run=output_run, ahead=ahead)
-    priced = sorted(((model.cycles(cut), i, cut) for i, cut in enumerate(model.cuts())), key=lambda p: p[:2])
+    model = WFoldModel(workload, cpu, input_run=input_run, output_run=output_run, prepacked=prepacked)
+    priced = sorted(
+        ((model.cycles(config), i, config) for i, config in enumerate(model.configs())), key=lambda p: p[:2]
+    )
     cycles, _, best = priced[0]
     others: dict[int, float] = {}
-    for other, _, cut in priced:
-        others.setdefault(cut.rows.ws, other / (cpu.mhz))
+    for other, _, config in priced:
+        others.setdefault(config.rows.ws, other / (cpu.mhz))
     compared = ", ".join(f"ws {ws}: {time:.0f} us" for ws, time in sorted(others.items()))
     return model.tiling(best, cycles, f"the least predicted time: {compared}")
 
@@ -59,8 +63,8 @@ def decide_wfold_cpu(workload: ConvWorkload, cpu: Cpu, *, input_run: int, output
 class WFoldModel:
     """Predicted cycles of any W-folded cut of one convolution."""
 
-    def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, ahead: bool) -> None:
-        self.w, self.cpu, self.ahead, self.output_run = workload, cpu, ahead, output_run
+    def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool) -> None:
+        self.w, self.cpu, self.prepacked, self.output_run = workload, cpu, prepacked, output_run
         self.engine: DotInstruction = dot_engine(workload, cpu)
         self.lanes = cpu.lanes(self.engine.acc_bytes)
         self.admissible = self._admissible()
@@ -70,7 +74,7 @@ class WFoldModel:
             self.engine,
             input_run=input_run,
             output_run=output_run,
-            ahead=ahead,
+            prepacked=prepacked,
             workload=workload,
         )
         self.adjacent = input_run >= workload.ci
@@ -88,7 +92,7 @@ class WFoldModel:
             *(FoldedRows.of(self.w, self.engine.group, self.lanes, ws) for ws in several if ws <= single.w.size),
         ]
 
-    def cuts(self) -> Iterator[WFoldCut]:
+    def configs(self) -> Iterator[WFoldConfig]:
         """Every granularity, with the tiles that the registers allow and each share of the cores."""
         registers, cores = self.cpu.vector_registers, self.cpu.cores
         for rows in self.admissible:
@@ -104,8 +108,8 @@ class WFoldModel:
                     for tr, tn in {(1, 1), *((r, cores // r) for r in range(1, cores + 1) if cores % r == 0)}:
                         if tr <= rows.n * rows.h.points and tn <= panels:
                             keep = self._band(rows, tr)
-                            yield WFoldCut(rows, vectors, channels, (tr, tn), True, keep)
-                            yield WFoldCut(rows, vectors, channels, (tr, tn), False, keep)
+                            yield WFoldConfig(rows, vectors, channels, (tr, tn), True, keep)
+                            yield WFoldConfig(rows, vectors, channels, (tr, tn), False, keep)
                 channels *= 2
 
     def _band(self, rows: FoldedRows, threads: int) -> int:
@@ -115,9 +119,9 @@ class WFoldModel:
         fit = max(1, int(self.core.l2 * 0.4 / row))
         return ceil_div(share, ceil_div(share, fit))
 
-    def tiling(self, cut: WFoldCut, cycles: float, why: str) -> ConvTiling:
+    def tiling(self, config: WFoldConfig, cycles: float, why: str) -> ConvTiling:
         """The decision that a candidate stands for; `why` it has its granularity."""
-        rows, mhz = cut.rows, self.cpu.mhz
+        rows, mhz = config.rows, self.cpu.mhz
         vector_bytes = self.lanes * self.engine.acc_bytes
         per_cycle = self.lanes * self.cpu.fma_units * self.engine.speed * self.cpu.cores
         useful = self.w.co * self.w.ci * self.w.kh * self.w.kw
@@ -130,18 +134,18 @@ class WFoldModel:
             pci=vector_bytes // rows.ws,
             ws=rows.ws,
             bci=rows.bci,
-            aco=ceil_div(self.w.co, cut.channels) * cut.channels,
+            aco=ceil_div(self.w.co, config.channels) * config.channels,
             tile_rows=1,
-            tile_columns=cut.vectors * rows.ws,
+            tile_columns=config.vectors * rows.ws,
             lanes=self.lanes,
-            keep_rows=cut.keep,
-            columns=cut.channels,
-            inner_order="mn" if cut.tiles_outside else "nm",
+            keep_rows=config.keep,
+            columns=config.channels,
+            inner_order="mn" if config.tiles_outside else "nm",
             pitch=rows.pci,
             copy_input=True,
-            threads_rows=cut.threads[0],
-            threads_columns=cut.threads[1],
-            pack_w="ahead" if self.ahead else "run",
+            threads_rows=config.threads[0],
+            threads_columns=config.threads[1],
+            pack_w="ahead" if self.prepacked else "run",
             reasons=(
                 Reason(
                     "form", "wfold", f"{done / useful:.2f} multiply-adds for each of the convolution, in full vectors"
@@ -158,68 +162,71 @@ class WFoldModel:
                 Reason("bci", rows.bci, f"{rows.channels} channels in blocks of {rows.pci}"),
                 Reason(
                     "columns",
-                    cut.channels,
-                    f"{cut.vectors} vectors of points x {cut.channels} output channels, "
+                    config.channels,
+                    f"{config.vectors} vectors of points x {config.channels} output channels, "
                     f"{self.cpu.vector_registers} registers",
                 ),
             ),
         )
 
-    def cycles(self, cut: WFoldCut) -> float:
+    def cycles(self, config: WFoldConfig) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
-        return sum(self.parts(cut).values())
+        return sum(self.parts(config).values())
 
-    def parts(self, cut: WFoldCut) -> dict[str, float]:
+    def parts(self, config: WFoldConfig) -> dict[str, float]:
         """What the predicted cycles are spent on."""
-        rows, core = cut.rows, self.core
-        tr, tn = cut.threads
-        panels = ceil_div(rows.co, cut.channels)
+        rows, core = config.rows, self.core
+        tr, tn = config.threads
+        panels = ceil_div(rows.co, config.channels)
         my_panels, my_rows = ceil_div(panels, tn), ceil_div(rows.n * rows.h.points, tr)
-        full, tail = divmod(rows.w.points, cut.vectors * rows.ws)
+        full, tail = divmod(rows.w.points, config.vectors * rows.ws)
         vector = self.lanes * self.engine.acc_bytes
-        weights = rows.steps * cut.channels * vector  # of a panel
+        weights = rows.steps * config.channels * vector  # of a panel
         row_of_band = rows.bci * rows.columns * rows.pci * self.plain.element
         row = 0.0
-        for points, many in ((cut.vectors * rows.ws, full), (tail, 1)):
+        for points, many in ((config.vectors * rows.ws, full), (tail, 1)):
             if not points or not many:
                 continue
-            row += many * my_panels * self._tile(cut, points, weights, my_panels * weights, row_of_band)
+            row += many * my_panels * self._tile(config, points, weights, my_panels * weights, row_of_band)
         kernel = my_rows * row
         share = my_rows / (rows.n * rows.h.points)
-        bands = ceil_div(my_rows, cut.keep)
+        bands = ceil_div(my_rows, config.keep)
         packed = weights * my_panels
         passes = bands if packed > core.l2 / 2 else 1
         arrival = passes * packed / core.cpu.bytes_per_cycle(weights * panels)
         touched = self.plain.input_bytes * share + self.plain.output_bytes * share * my_panels / panels
         memory = arrival + touched / self.plain.home
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
-        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(cut, my_rows, bands))
-        written = 0.0 if self.ahead else weights * panels / (tr * tn)
+        found.update(weights=self.costs.exposed_weights * arrival, copies=self._copy(config, my_rows, bands))
+        written = 0.0 if self.prepacked else weights * panels / (tr * tn)
         found["packing"] = written / self.plain.element * self.costs.spread_element
-        found["handed_over"] = core.handed_over(written) if tr > 1 else 0.0
+        found["handed_over"] = core.line_transfer(written) if tr > 1 else 0.0
         results = rows.n * rows.h.points * rows.w.points * share
-        found["lines"] = core.shared_lines(results, my_panels * cut.channels, tn)
-        found["start"] = self.cpu.parallel_start * (1 if self.ahead else 2) if tr * tn > 1 else 0.0
+        found["lines"] = core.shared_lines(results, my_panels * config.channels, tn)
+        found["start"] = self.cpu.parallel_start * (1 if self.prepacked else 2) if tr * tn > 1 else 0.0
         return found
 
-    def _tile(self, cut: WFoldCut, points: int, panel: float, weights: float, row_of_band: float) -> float:
+    def _tile(self, config: WFoldConfig, points: int, panel: float, weights: float, row_of_band: float) -> float:
         """One register tile over all taps, and the sums of its lanes."""
-        rows, core = cut.rows, self.core
+        rows, core = config.rows, self.core
         vectors, load = ceil_div(points, rows.ws), core.vector_load
         compute = max(
-            vectors * cut.channels * self.fma,
+            vectors * config.channels * self.fma,
             self.core.latency,
-            (cut.channels + vectors * (self.costs.unaligned_loads if rows.ws > 1 or rows.w.taps > 1 else 1.0)) * load,
+            (config.channels + vectors * (self.costs.unaligned_loads if rows.ws > 1 or rows.w.taps > 1 else 1.0))
+            * load,
         )
-        resident = weights if cut.tiles_outside else panel
-        line = cut.channels * self.lanes * self.engine.acc_bytes
+        resident = weights if config.tiles_outside else panel
+        line = config.channels * self.lanes * self.engine.acc_bytes
         right = line / core.cpu.bytes_per_cycle(resident) if resident > core.l1 / 2 else 0.0
         patch = rows.h.span * row_of_band
         left = 0.0
-        if not cut.tiles_outside and patch > core.l1 / 2:
-            left = vectors * line / cut.channels / rows.w.taps / self.cpu.l2_bytes_per_cycle
+        if not config.tiles_outside and patch > core.l1 / 2:
+            left = vectors * line / config.channels / rows.w.taps / self.cpu.l2_bytes_per_cycle
         steps = rows.steps * max(compute, right + left) + rows.h.taps * rows.w.taps * self.costs.tap_start / 4
-        return steps + self.costs.tile_start + vectors * self._sums(rows, cut.channels) + self._stores(cut, points)
+        return (
+            steps + self.costs.tile_start + vectors * self._sums(rows, config.channels) + self._stores(config, points)
+        )
 
     def _sums(self, rows: FoldedRows, channels: int) -> float:
         """Cycles to add up the lanes of each point of a vector of points, for so many channels."""
@@ -232,16 +239,16 @@ class WFoldModel:
         exchanges = int(left).bit_length() - 1 if self.output_run > 1 else 0
         return cost + left * exchanges * self.costs.shuffle
 
-    def _stores(self, cut: WFoldCut, points: int) -> float:
+    def _stores(self, config: WFoldConfig, points: int) -> float:
         if self.output_run > 1:
-            return points * max(1.0, cut.channels / self.lanes) * self.costs.scattered_element
-        if cut.rows.lanes == 1:
-            return points / cut.rows.ws * cut.channels * self.costs.scattered_element
-        return points * cut.channels * self.costs.scattered_element
+            return points * max(1.0, config.channels / self.lanes) * self.costs.scattered_element
+        if config.rows.lanes == 1:
+            return points / config.rows.ws * config.channels * self.costs.scattered_element
+        return points * config.channels * self.costs.scattered_element
 
-    def _copy(self, cut: WFoldCut, my_rows: int, bands: int) -> float:
+    def _copy(self, config: WFoldConfig, my_rows: int, bands: int) -> float:
         """Cycles to copy a core's bands."""
-        rows = cut.rows
+        rows = config.rows
         high = my_rows * rows.h.stride + bands * max(0, rows.h.span - rows.h.stride)
         if not self.adjacent:
             return high * self.w.w * rows.ci * self.costs.copied_element

@@ -1,8 +1,8 @@
 """W-fold: which granularities and blocks a convolution of few channels takes on page 05's machine.
 
-How the machine works and what a choice costs is told in fold/fold_loops.py. What is left to decide is the granularity PCI of
-input channels, PCO of output channels and how many output channels share one pass over the input. There are a handful
-of each, so mode "best" counts the cycles of all.
+How the machine works and what a choice costs is told in fold/fold_nest.py. What is left to decide is the granularity
+PCI of input channels, PCO of output channels and how many output channels share one pass over the input. There are a
+handful of each, so mode "best" counts the cycles of all.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import Literal
 from ...errors import HardwareError, TilingError, UnsupportedOperator
 from ...hardware.description import Hardware, WFold
 from ...workload import ConvWorkload, GemmWorkload
-from ..conv.stride_fold import StrideFold
 from ..conv.conv_tiling import ConvTiling
+from ..conv.stride_fold import StrideFold
 from ..gemm.traffic import ceil_div, refuse_types
-from .granularity import granularity
+from .fold_nest import FoldNest, Layer
 from .fold_reasons import wfold_reasons
-from .fold_loops import Layer, Walk
+from .granularity import granularity
 
 Mode = Literal["best", "seed"]
 
 
 def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "best") -> ConvTiling:
-    """The cut of a convolution on `hardware.w_fold`. Sizes and counts as :class:`ConvTiling` says; source: page 05.
+    """The configuration of a convolution on `hardware.w_fold`. Sizes and counts as :class:`ConvTiling` says; source:
+    page 05.
 
     mode "seed" takes PCI and PCO by the padding rule and output channels in the machine's usual blocks; mode "best"
     takes the choices of fewest predicted cycles, then fewest input rows, then the largest granularity.
@@ -44,39 +45,39 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
             f"hardware {hardware.name!r}: w_fold.row_bytes = {unit.row_bytes} holds no whole elements of {layer.d_s} "
             f"bytes in, {layer.d_out} bytes out; accepted: a multiple of both"
         )
-    walks = [_best_walk(layer, unit, pci) for pci in granularities_of(unit, layer.w, layer.d_s)]
-    best, literal = min(walks, key=_rank), _seed_walk(layer, unit)
-    walk = best if mode == "best" else literal
-    tiling = wfold_tiling(fold, walk, unit, mode=mode)
-    return wfold_reasons(tiling, fold, walk, walks, other=literal if mode == "best" else best)
+    nests = [_best_nest(layer, unit, pci) for pci in granularities_of(unit, layer.w, layer.d_s)]
+    best, literal = min(nests, key=_rank), _seed_nest(layer, unit)
+    nest = best if mode == "best" else literal
+    tiling = wfold_tiling(fold, nest, unit, mode=mode)
+    return wfold_reasons(tiling, fold, nest, nests, other=literal if mode == "best" else best)
 
 
-def wfold_tiling(fold: StrideFold, walk: Walk, unit: WFold, *, mode: Mode = "best") -> ConvTiling:
+def wfold_tiling(fold: StrideFold, nest: FoldNest, unit: WFold, *, mode: Mode = "best") -> ConvTiling:
     """The decision that a walk stands for, without its reasons."""
-    workload, layer = fold.workload, walk.layer
+    workload, layer = fold.workload, nest.layer
     return ConvTiling(
         form="wfold",
         mode=mode,
         stride_fold=fold.factor,
-        pci=walk.pci,
-        ws=walk.ws,
-        bci=walk.bci,
-        aco=walk.aco_rows * unit.sub_units,
-        co_block=walk.co_rows * unit.sub_units,
-        kmax=walk.kmax,
-        kw_pieces=walk.kw_pieces,
-        pco=walk.pco,
-        wso=walk.wso,
-        pco_whole=layer.co_bytes // walk.pco,
-        pco_remainder=layer.co_bytes % walk.pco,
-        loop_order=_loop_order(workload, walk),
-        block_steps=walk.block_steps,
-        steps=walk.steps,
-        reads=walk.reads,
-        weight_rows=walk.weight_rows,
-        write_rows=walk.write_rows,
-        cycles=walk.cycles,
-        utilisation=workload.macs // workload.n * layer.d_s / (walk.cycles * unit.bytes_per_cycle),
+        pci=nest.pci,
+        ws=nest.ws,
+        bci=nest.bci,
+        aco=nest.aco_rows * unit.sub_units,
+        co_block=nest.co_rows * unit.sub_units,
+        kmax=nest.kmax,
+        kw_pieces=nest.kw_pieces,
+        pco=nest.pco,
+        wso=nest.wso,
+        pco_whole=layer.co_bytes // nest.pco,
+        pco_remainder=layer.co_bytes % nest.pco,
+        loop_order=_loop_order(workload, nest),
+        block_steps=nest.block_steps,
+        steps=nest.steps,
+        reads=nest.reads,
+        weight_rows=nest.weight_rows,
+        write_rows=nest.write_rows,
+        cycles=nest.cycles,
+        utilisation=workload.macs // workload.n * layer.d_s / (nest.cycles * unit.bytes_per_cycle),
     )
 
 
@@ -135,25 +136,25 @@ def granularities_of(unit: WFold, width: int, element: int) -> tuple[int, ...]:
     return tuple(g for g in unit.granularities if g % element == 0 and unit.row_bytes // g <= width)
 
 
-def _rank(walk: Walk) -> tuple[int, int, int, int]:
-    return walk.cycles, walk.reads, -walk.pci, walk.co_rows
+def _rank(nest: FoldNest) -> tuple[int, int, int, int]:
+    return nest.cycles, nest.reads, -nest.pci, nest.co_rows
 
 
-def _best_walk(layer: Layer, unit: WFold, pci: int) -> Walk:
+def _best_nest(layer: Layer, unit: WFold, pci: int) -> FoldNest:
     """The best blocks and pieces of output channels for one PCI."""
     rows, most = ceil_div(layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows)
     leaving = granularities_of(unit, layer.wo, layer.d_out)
-    walks = []
+    nests = []
     # Blocks below the usual size too: one that a row of results holds exactly writes less.
     for co_rows in range(1, min(most, rows) + 1):
-        with_pco = (Walk(layer, unit, pci, pco, co_rows) for pco in leaving)
-        walks.append(min(with_pco, key=lambda walk: (walk.write_rows, -walk.pco)))
-    return min(walks, key=_rank)
+        with_pco = (FoldNest(layer, unit, pci, pco, co_rows) for pco in leaving)
+        nests.append(min(with_pco, key=lambda nest: (nest.write_rows, -nest.pco)))
+    return min(nests, key=_rank)
 
 
-def _seed_walk(layer: Layer, unit: WFold) -> Walk:
+def _seed_nest(layer: Layer, unit: WFold) -> FoldNest:
     """Every choice by the formulas as printed."""
-    return Walk(
+    return FoldNest(
         layer,
         unit,
         pci=granularity(layer.ci_bytes, granularities_of(unit, layer.w, layer.d_s), unit.padding_slack),
@@ -162,7 +163,7 @@ def _seed_walk(layer: Layer, unit: WFold) -> Walk:
     )
 
 
-def _loop_order(workload: ConvWorkload, walk: Walk) -> tuple[str, ...]:
+def _loop_order(workload: ConvWorkload, nest: FoldNest) -> tuple[str, ...]:
     """Inner to outer; loops that every convolution has, then depth, pieces of the kernel and groups where there are."""
     deep = workload.kd > 1 or workload.do > 1
     loops = {
@@ -171,7 +172,7 @@ def _loop_order(workload: ConvWorkload, walk: Walk) -> tuple[str, ...]:
         "kh": True,
         "kd": deep,
         "ci": True,
-        "kw_piece": len(walk.kw_pieces) > 1,
+        "kw_piece": len(nest.kw_pieces) > 1,
         "wo": True,
         "ho": True,
         "do": deep,

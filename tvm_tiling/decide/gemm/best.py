@@ -1,12 +1,12 @@
-"""The fastest cut of a product that fits its buffers (page 01, mode "best").
+"""The fastest configuration of a product that fits its buffers (page 01, mode "best").
 
-How the best cut is found
+How the best configuration is found
 -------------------------
 An exhaustive search would try every partition_m, partition_n, partition_k and both orders of the outer loops. Nearly
 all of that is settled beforehand:
 
 1. An operand that fits its buffer can be kept whole while the other one passes by once. Then nothing is loaded twice,
-   no accumulation buffer is used, and no cut is faster, reads less or is simpler (page 01, case 1).
+   no accumulation buffer is used, and no configuration is faster, reads less or is simpler (page 01, case 1).
 2. Without split-K, load counts only fall as partitions grow. So the largest partitions that fit are the best, and two
    cuts are left: m outside n reads B again, n outside m reads A again.
 3. With split-K, load_a = ceil(n / partition_n) and load_b = ceil(m / partition_m); partition_k is in neither, so
@@ -17,8 +17,8 @@ all of that is settled beforehand:
    (product and ratio of the load counts) are this crossing for real numbers; integers and blocks move it.
 4. The smallest accumulation buffer as fast: a time limit T bounds the counts by T / load_a_cycles and T /
    load_b_cycles, each count bounds its partition from below, and the two smallest partitions are feasible together
-   because the fastest cut is and is nowhere smaller. Their product is the least, and no other pair has it. This is
-   where the seed's repeated halving of the accumulation buffer ends if the steps are small enough.
+   because the fastest configuration is and is nowhere smaller. Their product is the least, and no other pair has it.
+   This is where the seed's repeated halving of the accumulation buffer ends if the steps are small enough.
 
 Equal means equal within `LEVEL`, so that rounding of floating-point cycles decides nothing.
 """
@@ -28,23 +28,23 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from .traffic import Cut, Product, ceil_div, round_down, smallest_partition
+from .traffic import Config, Product, ceil_div, round_down, smallest_partition
 
 LEVEL = 1e-12  # cycles that differ by less, relatively, are equal
 
 Prefer = Literal["utilisation", "traffic"]
 
 
-def best_cut(p: Product, prefer: Prefer, split_order: str) -> Cut | None:
-    """The best cut of a product, None if none fits; the module's text is its derivation."""
+def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
+    """The best configuration of a product, None if none fits; the module's text is its derivation."""
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     unsplit_fits = rows > 0 and columns > 0
     if unsplit_fits and (p.fits_a or p.fits_b):
         return _keep_whole(p, rows, columns)
-    unsplit = _unsplit_cuts(p, rows, columns) if unsplit_fits else []
+    unsplit = _unsplit_configs(p, rows, columns) if unsplit_fits else []
     unsplit_cycles = min((p.cycles(c.load_a, c.load_b) for c in unsplit), default=math.inf)
     if prefer == "utilisation" and unsplit_cycles <= p.floor_cycles * (1 + LEVEL):
-        split_cycles = math.inf  # not worth asking: no cut beats the floor
+        split_cycles = math.inf  # not worth asking: no configuration beats the floor
     else:
         split_cycles = _fastest_split(p)
     fastest = min(unsplit_cycles, split_cycles)
@@ -59,7 +59,7 @@ def best_cut(p: Product, prefer: Prefer, split_order: str) -> Cut | None:
     return min(level, key=lambda c: (p.bytes_read(c.load_a, c.load_b), c.split_k))
 
 
-def _keep_whole(p: Product, rows: int, columns: int) -> Cut:
+def _keep_whole(p: Product, rows: int, columns: int) -> Config:
     """Case 1: one operand stays in its buffer, the other passes by once.
 
     The seed keeps A whole where m < n and B otherwise, which is right only if that one fits: so the rule decides only
@@ -73,7 +73,7 @@ def _keep_whole(p: Product, rows: int, columns: int) -> Cut:
         held = f"only {kept} fits its buffer and is kept whole"
     filled = f"what the buffer of {passing} holds with all of k"
     order = "mn" if keep_a else "nm"
-    return Cut(
+    return Config(
         partition_m=p.m if keep_a else rows,
         partition_n=columns if keep_a else p.n,
         partition_k=p.k,
@@ -94,7 +94,7 @@ def _keep_whole(p: Product, rows: int, columns: int) -> Cut:
     )
 
 
-def _unsplit_cuts(p: Product, rows: int, columns: int) -> list[Cut]:
+def _unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
     """Case 2 without split-K: both orders of the outer loops, the seed's choice (by bandwidth) first."""
     again_a, again_b = ceil_div(p.n, columns), ceil_div(p.m, rows)
     cycles_mn, cycles_nm = p.cycles(1, again_b), p.cycles(again_a, 1)
@@ -104,7 +104,7 @@ def _unsplit_cuts(p: Product, rows: int, columns: int) -> list[Cut]:
         "partition_k": "all of k: K is not split",
         "split_k": "neither operand fits its buffer, but no split cut is faster",
     }
-    m_outside = Cut(
+    m_outside = Config(
         partition_m=rows,
         partition_n=columns,
         partition_k=p.k,
@@ -134,7 +134,7 @@ def _unsplit_cuts(p: Product, rows: int, columns: int) -> list[Cut]:
     return [m_outside, n_outside] if p.bw_a < p.bw_b else [n_outside, m_outside]
 
 
-class _SplitRoom:
+class _SplitCapacity:
     """What a split cut may be: the smallest and largest partitions, and how they share the accumulation buffer."""
 
     def __init__(self, p: Product) -> None:
@@ -157,7 +157,7 @@ class _SplitRoom:
 
 def _fastest_split(p: Product) -> float:
     """Cycles of the fastest split cut, infinite if there is none (derivation: point 3)."""
-    room = _SplitRoom(p)
+    room = _SplitCapacity(p)
     if room.empty:
         return math.inf
     if p.fits_a:  # read once whatever partition_n is: the smallest leaves the most room for partition_m
@@ -186,24 +186,24 @@ def _fastest_split(p: Product) -> float:
     return max(p.gemm_cycles, crossing)
 
 
-def _smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Cut:
+def _smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
     """The split cut with the smallest accumulation buffer that takes at most `limit` cycles (derivation: point 4)."""
-    room = _SplitRoom(p)
+    room = _SplitCapacity(p)
     rows, columns = room.least_m, room.least_n
     if not p.fits_b:
         rows = smallest_partition(p.m, p.block_m, int(limit / p.load_b_cycles))
     if not p.fits_a:
         columns = smallest_partition(p.n, p.block_n, int(limit / p.load_a_cycles))
-    return _split_cut(p, rows, columns, order, unsplit_cycles, "least accumulation buffer")
+    return _split_config(p, rows, columns, order, unsplit_cycles, "least accumulation buffer")
 
 
-def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Cut:
+def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
     """The split cut that reads the fewest bytes in at most `limit` cycles, with the smallest accumulation buffer.
 
     Walks the distinct values of load_a, of which there are at most 2*sqrt(n); for each, the smallest partition_n leaves
     the most room for partition_m, hence the fewest loads of B.
     """
-    room = _SplitRoom(p)
+    room = _SplitCapacity(p)
     fewest: tuple[int, int, int, int] | None = None
     columns, load_a = room.least_n, 1
     if not p.fits_a:
@@ -224,10 +224,10 @@ def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) 
         load_a = ceil_div(p.n, (columns - 1) // p.block_n * p.block_n)
         columns = smallest_partition(p.n, p.block_n, load_a)
     assert fewest is not None  # the fastest split cut is among those walked
-    return _split_cut(p, fewest[2], fewest[3], order, unsplit_cycles, "fewest bytes")
+    return _split_config(p, fewest[2], fewest[3], order, unsplit_cycles, "fewest bytes")
 
 
-def _split_cut(p: Product, rows: int, columns: int, order: str, unsplit_cycles: float, aim: str) -> Cut:
+def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycles: float, aim: str) -> Config:
     depth = p.largest_depth(rows, columns)
     load_a, load_b = p.load_counts(rows, columns, depth, order)
     acc_bytes = rows * columns * p.d_acc
@@ -236,8 +236,8 @@ def _split_cut(p: Product, rows: int, columns: int, order: str, unsplit_cycles: 
     else:
         why_split = f"{p.cycles(load_a, load_b):.0f} cycles against {unsplit_cycles:.0f} without"
         if p.cycles(load_a, load_b) > unsplit_cycles * (1 - LEVEL):
-            why_split += f", and {p.bytes_read(load_a, load_b)} bytes read, the fewest of cuts as fast"
-    return Cut(
+            why_split += f", and {p.bytes_read(load_a, load_b)} bytes read, the fewest of configurations as fast"
+    return Config(
         partition_m=rows,
         partition_n=columns,
         partition_k=depth,

@@ -16,10 +16,10 @@ from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..tiling import GemmTiling
-from .gemm_cost import CpuCut, CpuModel
 from .dot_engine import dot_engine
-from .microkernel import registers_of, rows_in_place, tallest
+from .gemm_cost import CpuConfig, CpuModel
 from .gemm_reasons import blocked_reasons, stream_reasons, with_reasons
+from .microkernel import registers_of, rows_in_place, tallest
 from .traffic import ceil_div
 
 # Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.
@@ -28,7 +28,7 @@ STREAM_ROWS = 4
 STREAM_ROWS_DENSE = 12
 
 
-class StreamCut(NamedTuple):
+class StreamConfig(NamedTuple):
     """A candidate of the few-row form: shares of batch and columns, rows of B (where it lies as [n, k]: columns) that
     are read side by side, columns whose sums wait in the second cache."""
 
@@ -56,7 +56,7 @@ class ProductChoice:
         form: str | None = None,
     ) -> None:
         self.w, self.cpu, self.packing = workload, cpu, packing
-        self.engine: DotInstruction = dot_engine(workload, cpu, form=form, ahead=packing == "ahead")
+        self.engine: DotInstruction = dot_engine(workload, cpu, form=form, prepacked=packing == "ahead")
         self.plain_a, self.plain_b = plain_a and self.engine.in_place, plain_b and self.engine.in_place
         self.model = CpuModel(workload, cpu, self.engine)
         self.lanes = self.model.lanes
@@ -66,7 +66,7 @@ class ProductChoice:
 
     # ---- blocked --------------------------------------------------------------------------------------------------
 
-    def cuts(self, form: str | None, microkernel: tuple[int, int] | None, *, whole_k: bool) -> Iterator[CpuCut]:
+    def configs(self, form: str | None, microkernel: tuple[int, int] | None, *, whole_k: bool) -> Iterator[CpuConfig]:
         """Every candidate cut that meets the limits."""
         pairs = list(self.register_tiles(form)) if microkernel is None else self.forced_tile(microkernel)
         for rows, vectors in pairs:
@@ -140,7 +140,7 @@ class ProductChoice:
 
     def blocks(
         self, rows: int, vectors: int, keep: int, threads: tuple[int, int, int, int], whole_k: bool
-    ) -> Iterator[CpuCut]:
+    ) -> Iterator[CpuConfig]:
         """The blocks for the caches, in both orders, with B packed and, where it can be, in place."""
         w, word, nr = self.w, self.model.word, vectors * self.lanes
         tk = threads[3]
@@ -156,50 +156,50 @@ class ProductChoice:
             for pack_b in packs:
                 if pack_b == "none" and w.trans_b:
                     continue
-                yield CpuCut(threads, rows, vectors, depth, columns, True, keep, pack_b)
+                yield CpuConfig(threads, rows, vectors, depth, columns, True, keep, pack_b)
                 if keep == rows:
-                    yield CpuCut(threads, rows, vectors, depth, columns, False, keep, pack_b)
+                    yield CpuConfig(threads, rows, vectors, depth, columns, False, keep, pack_b)
 
-    def tiling(self, cut: CpuCut, cycles: float, forced: str | None) -> GemmTiling:
-        """The decision that a cut stands for, with its reasons."""
-        w, nr = self.w, cut.vectors * self.lanes
-        tb, tm, tn, tk = cut.threads
+    def tiling(self, config: CpuConfig, cycles: float, forced: str | None) -> GemmTiling:
+        """The decision that a configuration stands for, with its reasons."""
+        w, nr = self.w, config.vectors * self.lanes
+        tb, tm, tn, tk = config.threads
         if forced in ("normal", "nocopy"):
             form = forced
-        elif cut.keep == cut.rows:
+        elif config.keep == config.rows:
             form = "nocopy" if self.model.is_bad(min(w.m, self.cpu.vector_registers)) else "normal"
         else:
-            form = "pack" if cut.keep == 0 else "inline"
+            form = "pack" if config.keep == 0 else "inline"
         columns_per_core = ceil_div(ceil_div(w.n, nr), tn) * nr
-        rows_per_core = ceil_div(ceil_div(w.m, cut.rows), tm) * cut.rows
+        rows_per_core = ceil_div(ceil_div(w.m, config.rows), tm) * config.rows
         tiling = GemmTiling(
             partition_m=min(w.m, rows_per_core),
-            partition_n=min(cut.columns, columns_per_core),
-            partition_k=cut.depth,
-            tile_m=cut.rows,
+            partition_n=min(config.columns, columns_per_core),
+            partition_k=config.depth,
+            tile_m=config.rows,
             tile_n=nr,
             outer_order="nm",
-            inner_order="mn" if cut.rows_outside else "nm",
-            split_k=cut.depth < w.k,
+            inner_order="mn" if config.rows_outside else "nm",
+            split_k=config.depth < w.k,
             need_acc_buffer=tk > 1,
             acc_bytes=tk * w.batch * w.m * w.n * self.engine.acc_bytes if tk > 1 else 0,
-            load_a=ceil_div(columns_per_core, cut.columns),
-            load_b=1 if cut.pack_b != "none" else rows_per_core // cut.rows,
+            load_a=ceil_div(columns_per_core, config.columns),
+            load_b=1 if config.pack_b != "none" else rows_per_core // config.rows,
             utilisation=self.utilisation(cycles),
             form=form,
-            mr=cut.rows,
+            mr=config.rows,
             nr=nr,
             lanes=self.lanes,
-            keep=cut.keep,
+            keep=config.keep,
             threads_batch=tb,
             threads_m=tm,
             threads_n=tn,
             threads_k=tk,
-            pack_a={0: "pack"}.get(cut.keep, "none" if cut.keep == cut.rows else "inline"),
-            pack_b=cut.pack_b,
+            pack_a={0: "pack"}.get(config.keep, "none" if config.keep == config.rows else "inline"),
+            pack_b=config.pack_b,
             predicted_seconds=self.seconds(cycles),
         )
-        bad = self.model.is_bad(cut.rows)
+        bad = self.model.is_bad(config.rows)
         why = blocked_reasons(w, self.cpu, self.engine, tiling, bad=bad, plain_a=self.plain_a, forced=bool(forced))
         return with_reasons(tiling, why)
 
@@ -239,10 +239,10 @@ class ProductChoice:
                     "accepted: 'normal', 'nocopy', 'inline', 'pack'"
                 )
             return None
-        cycles, cut = min((self.stream_cycles(cut), cut) for cut in self.stream_cuts())
-        return cycles, self.stream_tiling(cut, cycles)
+        cycles, config = min((self.stream_cycles(config), config) for config in self.stream_configs())
+        return cycles, self.stream_tiling(config, cycles)
 
-    def stream_cuts(self) -> Iterator[StreamCut]:
+    def stream_configs(self) -> Iterator[StreamConfig]:
         """Every candidate of the few-row form: on one core and on all of them."""
         w, lanes = self.w, self.lanes
         side = power_of_two(min(8, lanes, 24 // w.m, w.n)) if w.trans_b else max(1, min(8, 16 // w.m, w.k))
@@ -250,42 +250,42 @@ class ProductChoice:
         for cores in sorted({1, self.cpu.cores}):
             for tb in self.batch_shares(cores):
                 tn = cores // tb
-                yield StreamCut(tb, tn, side, min(room, self.stream_share(tn)))
+                yield StreamConfig(tb, tn, side, min(room, self.stream_share(tn)))
 
     def stream_share(self, threads: int) -> int:
         """Columns of one core, in whole vectors."""
         return ceil_div(ceil_div(self.w.n, self.lanes), threads) * self.lanes
 
-    def stream_cycles(self, cut: StreamCut) -> float:
+    def stream_cycles(self, config: StreamConfig) -> float:
         """Predicted cycles of the slowest core."""
         along = self.model.stream_along_k if self.w.trans_b else self.model.stream_along_n
-        return along(cut.threads_batch * cut.threads_n, cut.side)
+        return along(config.threads_batch * config.threads_n, config.side)
 
-    def stream_tiling(self, cut: StreamCut, cycles: float) -> GemmTiling:
-        """The decision that a cut of the few-row form stands for, with its reasons."""
+    def stream_tiling(self, config: StreamConfig, cycles: float) -> GemmTiling:
+        """The decision that a configuration of the few-row form stands for, with its reasons."""
         w, lanes = self.w, self.lanes
         tiling = GemmTiling(
             partition_m=w.m,
-            partition_n=cut.columns,
-            partition_k=w.k if w.trans_b else cut.side,
+            partition_n=config.columns,
+            partition_k=w.k if w.trans_b else config.side,
             tile_m=w.m,
-            tile_n=cut.side if w.trans_b else lanes,
+            tile_n=config.side if w.trans_b else lanes,
             outer_order="nm",
             inner_order="nm",
             split_k=False,
             need_acc_buffer=False,
             acc_bytes=0,
-            load_a=ceil_div(self.stream_share(cut.threads_n), cut.columns),
+            load_a=ceil_div(self.stream_share(config.threads_n), config.columns),
             load_b=1,
             utilisation=self.utilisation(cycles),
             form="stream",
             mr=w.m,
-            nr=cut.side if w.trans_b else lanes,
+            nr=config.side if w.trans_b else lanes,
             lanes=lanes,
             keep=w.m,
-            threads_batch=cut.threads_batch,
+            threads_batch=config.threads_batch,
             threads_m=1,
-            threads_n=cut.threads_n,
+            threads_n=config.threads_n,
             threads_k=1,
             pack_a="none",
             pack_b="none",

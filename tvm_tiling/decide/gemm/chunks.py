@@ -1,9 +1,9 @@
 """How much of a product one instruction of an accelerator loads and multiplies (pages 01 and 06).
 
-The cut of page 01 says what lies in the buffers at once. Engines overlap if that comes and goes in smaller pieces: the
-matrix engine starts when the first pieces are there, and a piece whose last use is over makes room for another. Small
-pieces lose to rounding, as every instruction takes whole cycles, and to what each instruction costs. So the pieces are
-those with the least estimated time, of few candidates:
+The configuration of page 01 says what lies in the buffers at once. Engines overlap if that comes and goes in smaller
+pieces: the matrix engine starts when the first pieces are there, and a piece whose last use is over makes room for
+another. Small pieces lose to rounding, as every instruction takes whole cycles, and to what each instruction costs. So
+the pieces are those with the least estimated time, of few candidates:
 
 - K split: steps of partition_k are cut along k, evenly, since pieces take turns in the buffers and a short one would
   leave the next no time to be loaded in. Each piece of A and of B is used once and leaves; partial sums stay. Until the
@@ -12,8 +12,8 @@ those with the least estimated time, of few candidates:
   is multiplied meanwhile hides that; gemm/unsplit.py tells how.
 
 Partitions are evened out where K is not split: as many of them as decided, of nearly equal size, so that none is short
-of work to hide the loads behind. An operand that the cut reads once although its loops would read it again stays as a
-whole.
+of work to hide the loads behind. An operand that the configuration reads once although its loops would read it again
+stays as a whole.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
 from ..tiling import GemmTiling, ProductChunks
 from .traffic import Product, ceil_div
-from .unsplit import unsplit_walk
+from .unsplit import unsplit_nest
 
-MOST_CUTS = 8  # pieces of a partition along k
+MOST_CONFIGS = 8  # pieces of a partition along k
 MOST_VERSIONS = 16
 WORTH = 0.002  # part of the time that more instructions have to win
 EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
@@ -40,26 +40,26 @@ def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> Produc
 
 
 def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
-    walk, sums = unsplit_walk(p, tiling, hardware)
-    (step_m, tile_m), (step_n, tile_n) = (walk.step, walk.tile), (walk.group, walk.piece)
-    if not walk.keeps_a:
+    nest, sums = unsplit_nest(p, tiling, hardware)
+    (step_m, tile_m), (step_n, tile_n) = (nest.step, nest.tile), (nest.group, nest.piece)
+    if not nest.keeps_a:
         (step_m, tile_m), (step_n, tile_n) = (step_n, tile_n), (step_m, tile_m)
     return ProductChunks(
         step_m=step_m,
         step_n=step_n,
-        depth=walk.depth,
+        depth=nest.depth,
         tile_m=tile_m,
         tile_n=tile_n,
         sync_m=tile_m,
         sync_n=tile_n,
-        versions_a=walk.buffers if walk.keeps_a else walk.held,
-        versions_b=walk.held if walk.keeps_a else walk.buffers,
+        versions_a=nest.buffers if nest.keeps_a else nest.held,
+        versions_b=nest.held if nest.keeps_a else nest.buffers,
         whole_a=False,
         whole_b=False,
-        stays="a" if walk.keeps_a else "b",
-        backward=walk.backward,
+        stays="a" if nest.keeps_a else "b",
+        backward=nest.backward,
         sums=sums,
-        versions_sums=walk.sums,
+        versions_sums=nest.sums,
     )
 
 
@@ -74,7 +74,9 @@ def _split(p: Product, tiling: GemmTiling, unit: NearTile) -> ProductChunks:
     steps = ceil_div(p.k, tiling.partition_k)
     buffers = 2 if unit.double_buffer else 1
     best: tuple[float, int, int] | None = None
-    for depth in dict.fromkeys(_depth(p, steps * cuts, tiling.partition_k, unit) for cuts in range(1, MOST_CUTS + 1)):
+    for depth in dict.fromkeys(
+        _depth(p, steps * configs, tiling.partition_k, unit) for configs in range(1, MOST_CONFIGS + 1)
+    ):
         gemm, load_a, load_b = (
             total * depth / p.k / blocks
             for total in (p.gemm_cycles, tiling.load_a * p.load_a_cycles, tiling.load_b * p.load_b_cycles)
@@ -126,9 +128,9 @@ def _versions(room: int, size: int) -> int:
     return max(1, min(MOST_VERSIONS, room // size))
 
 
-def _piece(size: int, whole: int, cuts: int, block: int) -> int:
-    """A piece of a partition of `size` in at most `cuts` pieces. Only at the end of the whole dimension may a piece be
-    shorter: elsewhere pieces divide the partition."""
+def _piece(size: int, whole: int, configs: int, block: int) -> int:
+    """A piece of a partition of `size` in at most `configs` pieces. Only at the end of the whole dimension may a piece
+    be shorter: elsewhere pieces divide the partition."""
     if size >= whole:
-        return min(size, ceil_div(ceil_div(size, cuts), block) * block)
-    return next(size // c for c in range(cuts, 0, -1) if size % c == 0 and (size // c % block == 0 or c == 1))
+        return min(size, ceil_div(ceil_div(size, configs), block) * block)
+    return next(size // c for c in range(configs, 0, -1) if size % c == 0 and (size // c % block == 0 or c == 1))

@@ -30,7 +30,7 @@ def decide_on_cpu(
     plain_b: bool = True,
     accumulates_in_output: bool = True,
 ) -> GemmTiling:
-    """The cheapest cut of `workload` on `hardware.cpu`. Sources: pages 01 and 03.
+    """The cheapest configuration of `workload` on `hardware.cpu`. Sources: pages 01 and 03.
 
     `form` forces a way to read A, `microkernel` = (rows, vectors) the register tile. `packing`: "run" (B, where it is
     packed, is packed while the product runs) or "ahead" (it arrives packed). `plain_a`/`plain_b`: the operand can be
@@ -52,8 +52,8 @@ def decide_on_cpu(
     if form in (None, "stream") and microkernel is None:
         best = choice.best_stream(forced=form == "stream")
     if form != "stream":
-        cuts = choice.cuts(form, microkernel, whole_k=not accumulates_in_output)
-        priced = min(((choice.model.cycles(cut), n, cut) for n, cut in enumerate(cuts)), default=None)
+        configs = choice.configs(form, microkernel, whole_k=not accumulates_in_output)
+        priced = min(((choice.model.cycles(config), n, config) for n, config in enumerate(configs)), default=None)
         if priced is None:
             raise HardwareError(_nothing_fits(choice, form, microkernel))
         if best is None or priced[0] < best[0]:

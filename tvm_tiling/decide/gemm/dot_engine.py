@@ -26,9 +26,9 @@ IN_PLACE_FORMS = ("normal", "nocopy", "inline", "stream")
 
 
 def dot_engine(
-    workload: GemmWorkload | ConvWorkload, cpu: Cpu, *, form: str | None = None, ahead: bool = False
+    workload: GemmWorkload | ConvWorkload, cpu: Cpu, *, form: str | None = None, prepacked: bool = False
 ) -> DotInstruction:
-    """The fastest instruction of `cpu` for the workload's types, B arriving packed where `ahead`; for a `form` that
+    """The fastest instruction of `cpu` for the workload's types, B arriving packed where `prepacked`; for a `form` that
     reads A in place one that can, if any does at full rate. UnsupportedOperator where there is none, or where no kernel
     reads the weights as they are stored."""
     types = workload.types
@@ -42,7 +42,7 @@ def dot_engine(
         if is_integer(types.a) and types.acc != usual and types.a in multiplied():
             raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: {', '.join(multiplied())}")
-    few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not ahead
+    few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not prepacked
     if found.in_place or not (few or form in IN_PLACE_FORMS or _reads_beyond(workload, found)):
         return found
     in_place = fastest(cpu, types.a, types.b, types.acc, in_place=True)

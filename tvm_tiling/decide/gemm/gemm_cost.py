@@ -1,4 +1,5 @@
-"""What a cut of a matrix product costs on a CPU core: the prediction that ranks the candidates of gemm/cpu_gemm.py.
+"""What a configuration of a matrix product costs on a CPU core: the prediction that ranks the candidates of
+gemm/cpu_gemm.py.
 
 Cycles of the slowest core. The microkernel's step is bound by multiply-adds, by their latency where there are too few,
 by loads, or by the cache that an operand comes from; tiles, packing, copies and the first touch of memory are added.
@@ -24,7 +25,7 @@ from .traffic import ceil_div
 
 
 @dataclass(frozen=True)
-class CpuCut:
+class CpuConfig:
     """A candidate: shares of the cores, register tile, blocks, order, and what is packed."""
 
     threads: tuple[int, int, int, int]  # batch, m, n, k
@@ -43,7 +44,7 @@ class CpuCut:
 
 
 class CpuModel:
-    """The cost of any cut of one product on one CPU."""
+    """The cost of any configuration of one product on one CPU."""
 
     def __init__(self, workload: GemmWorkload, cpu: Cpu, engine: DotInstruction) -> None:
         self.w, self.cpu, self.engine, self.costs = workload, cpu, engine, cpu.kernel_costs
@@ -90,7 +91,7 @@ class CpuModel:
             self._steps[key] = max(computing, self.latency, loads)
         return self._steps[key]
 
-    def handed_over(self, written: float) -> float:
+    def line_transfer(self, written: float) -> float:
         """Cycles to write so many bytes to lines that another core has read since they were written last."""
         return written / self.cpu.handed_over_bytes_per_cycle
 
@@ -99,56 +100,56 @@ class CpuModel:
         each: what one has written it gets back from the other before it writes again."""
         if cores == 1 or width * self.w.out_bytes % self.line == 0:
             return 0.0
-        return self.handed_over(rows * self.line)
+        return self.line_transfer(rows * self.line)
 
     @cached_property
     def home_bytes_per_cycle(self) -> float:
         """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last cache."""
         return self.cpu.bytes_per_cycle(float(self.w.bytes))
 
-    def cycles(self, cut: CpuCut) -> float:
+    def cycles(self, config: CpuConfig) -> float:
         """Predicted cycles of the slowest core, start of the threads included."""
-        return sum(self.parts(cut).values())
+        return sum(self.parts(config).values())
 
-    def parts(self, cut: CpuCut) -> dict[str, float]:
+    def parts(self, config: CpuConfig) -> dict[str, float]:
         """What the predicted cycles are spent on."""
         w, word = self.w, self.word
-        tb, tm, tn, tk = cut.threads
-        nr = cut.vectors * self.lanes
-        tiles = ceil_div(ceil_div(w.m, cut.rows), tm)
+        tb, tm, tn, tk = config.threads
+        nr = config.vectors * self.lanes
+        tiles = ceil_div(ceil_div(w.m, config.rows), tm)
         panels = ceil_div(w.n, nr)
         my_panels = ceil_div(panels, tn)
-        k_blocks = ceil_div(w.k, cut.depth)
+        k_blocks = ceil_div(w.k, config.depth)
         my_blocks = ceil_div(k_blocks, tk)
         groups = self.groups / k_blocks * my_blocks
         batches = ceil_div(w.batch, tb)
 
         # The slowest core has whole tiles and panels only, unless it has them all.
         kernel = 0.0
-        for height, tall in pieces(w.m, cut.rows, tiles, alone=tm == 1):
+        for height, tall in pieces(w.m, config.rows, tiles, alone=tm == 1):
             for width, wide in pieces(w.n, nr, my_panels, alone=tn == 1):
-                kernel += tall * wide * self._tile(cut, height, ceil_div(width, self.lanes), groups, my_blocks)
-        column_blocks = ceil_div(my_panels * nr, cut.columns)
-        copies = self._copies(cut, tiles, groups, my_blocks, column_blocks)
-        packing = self._packing(cut, my_panels * nr, groups)
-        b_share = my_panels * nr * w.k / tk * w.b_bytes if self.hides_b(cut) else 0.0
-        touched = tiles * cut.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
+                kernel += tall * wide * self._tile(config, height, ceil_div(width, self.lanes), groups, my_blocks)
+        column_blocks = ceil_div(my_panels * nr, config.columns)
+        copies = self._copies(config, tiles, groups, my_blocks, column_blocks)
+        packing = self._packing(config, my_panels * nr, groups)
+        b_share = my_panels * nr * w.k / tk * w.b_bytes if self.overlaps_b(config) else 0.0
+        touched = tiles * config.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
         # A is read again for every column block, from its home if it is too large for the second cache.
-        a_share = tiles * cut.rows * w.k / tk * w.a_bytes
+        a_share = tiles * config.rows * w.k / tk * w.a_bytes
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
         memory = touched / self.home_bytes_per_cycle
         found = overlapped(kernel, memory, self.costs.exposed_lesser)
         found.update(copies=copies, packing=packing, lines=my_blocks * self.shared_lines(ceil_div(w.m, tm), w.n, tn))
         found = {name: batches * cycles for name, cycles in found.items()}
-        starts = 1 + (tk > 1) + (cut.pack_b == "pack" and tm > 1) if cut.cores > 1 else 0
+        starts = 1 + (tk > 1) + (config.pack_b == "pack" and tm > 1) if config.cores > 1 else 0
         sums = w.m * w.n * tk * word if tk > 1 else 0
         found.update(
-            start=self.cpu.parallel_start * starts, sums=2.0 * sums / cut.cores / self.cpu.bytes_per_cycle(sums)
+            start=self.cpu.parallel_start * starts, sums=2.0 * sums / config.cores / self.cpu.bytes_per_cycle(sums)
         )
         return found
 
-    def _tile(self, cut: CpuCut, rows: int, vectors: int, groups: float, blocks: int) -> float:
+    def _tile(self, config: CpuConfig, rows: int, vectors: int, groups: float, blocks: int) -> float:
         """One register tile over the task's whole share of k."""
         word, b_word = self.word, self.b_word
         compute = self.step(rows, vectors)
@@ -156,8 +157,8 @@ class CpuModel:
         nr = vectors * self.lanes
         block_groups = groups / blocks
         panel = block_groups * nr * b_word
-        block = block_groups * cut.columns * b_word
-        if cut.pack_b == "none":
+        block = block_groups * config.columns * b_word
+        if config.pack_b == "none":
             # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
             # cache, the panel does not stay there from one tile to the next.
             stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))
@@ -167,23 +168,25 @@ class CpuModel:
                 b_bytes += self.costs.page_step
             if row % self.line:
                 b_bytes *= self.costs.straddling_bytes  # vectors that straddle two lines
-                exposed += (self.costs.straddled_stream if cut.rows_outside else self.costs.straddled_panel) * b_bytes
+                exposed += (
+                    self.costs.straddled_stream if config.rows_outside else self.costs.straddled_panel
+                ) * b_bytes
             if self.w.k * self.w.n * self.w.b_bytes > self.l2 * self.costs.l2_share:
                 exposed += self.costs.exposed_pages * compute
             if not stays:
                 exposed += self.costs.exposed_collision * b_bytes
-        elif not cut.rows_outside and panel <= self.l1 / 2:
+        elif not config.rows_outside and panel <= self.l1 / 2:
             b_bytes = 0.0
         else:
-            b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if cut.rows_outside else panel)
+            b_bytes = nr * b_word / self.cpu.bytes_per_cycle(block if config.rows_outside else panel)
         a_tile = rows * block_groups * word
-        if cut.rows_outside and a_tile <= self.l1 * self.costs.l1_share:
+        if config.rows_outside and a_tile <= self.l1 * self.costs.l1_share:
             a_bytes = 0.0
-        elif cut.rows_outside:
+        elif config.rows_outside:
             a_bytes = rows * word / self.cpu.l2_bytes_per_cycle
         else:
             a_bytes = rows * word / self.cpu.bytes_per_cycle(self.w.m * block_groups * word)
-        if cut.keep >= rows and self.is_bad(rows):
+        if config.keep >= rows and self.is_bad(rows):
             missed = rows * self.line / self.cpu.l2_bytes_per_cycle
             a_bytes += missed
             exposed += self.costs.exposed_miss * missed
@@ -191,40 +194,46 @@ class CpuModel:
         around = self.costs.tile_start + rows * vectors * 2.0 * self.vector_load
         return groups * step + blocks * around
 
-    def _copies(self, cut: CpuCut, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
-        copied = max(0, cut.rows - cut.keep)
+    def _copies(self, config: CpuConfig, tiles: int, groups: float, blocks: int, column_blocks: int) -> float:
+        copied = max(0, config.rows - config.keep)
         if not copied:
             return 0.0
         vectors = groups / self.lanes * copied
         return tiles * column_blocks * (vectors * 2.0 + blocks * copied * self.costs.block_start)
 
-    def hides_b(self, cut: CpuCut) -> bool:
+    def overlaps_b(self, config: CpuConfig) -> bool:
         """Whether B arrives behind the multiply-adds: packed ahead, or read in place from a cache."""
         near = self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
-        return cut.pack_b == "ahead" or (cut.pack_b == "none" and near)
+        return config.pack_b == "ahead" or (config.pack_b == "none" and near)
 
-    def _packing(self, cut: CpuCut, columns: int, groups: float) -> float:
+    def _packing(self, config: CpuConfig, columns: int, groups: float) -> float:
         """Cycles for writing this core's share of packed B; every core of a shared product packs its share of all.
 
         From memory B arrives row piece by row piece, as wide as the block, or as the panel where it is not packed.
         """
-        share, handed_over = columns / cut.threads[1], 0.0
+        share, line_transfer = columns / config.threads[1], 0.0
         arrival = share * groups * self.engine.group * self.w.b_bytes / self.home_bytes_per_cycle
-        if self.hides_b(cut):
+        if self.overlaps_b(config):
             return 0.0
-        if cut.pack_b == "none":
-            return arrival * cut.threads[1] * (1 + self.costs.piece_start / (cut.vectors * self.lanes * self.w.b_bytes))
-        if cut.threads[1] > 1:
+        if config.pack_b == "none":
+            return (
+                arrival
+                * config.threads[1]
+                * (1 + self.costs.piece_start / (config.vectors * self.lanes * self.w.b_bytes))
+            )
+        if config.threads[1] > 1:
             # Packed as a whole before the product starts: written to where so much finds room, and read again.
             packed = columns * groups * self.b_word
             arrival += 2.0 * share * groups * self.b_word / self.cpu.bytes_per_cycle(packed)
-            handed_over = self.handed_over(share * groups * self.b_word)
+            line_transfer = self.line_transfer(share * groups * self.b_word)
         vectors, costs = share * groups / self.lanes, self.costs
         each = costs.packed_vector + self.engine.group * costs.packed_group
         if self.w.trans_b:
             each = costs.transposed_vector
         work = vectors * each
-        return handed_over + max(work, arrival * (1 + costs.piece_start / (min(cut.columns, columns) * self.w.b_bytes)))
+        return line_transfer + max(
+            work, arrival * (1 + costs.piece_start / (min(config.columns, columns) * self.w.b_bytes))
+        )
 
     # ---- few rows -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The cut of a product on an accelerator with input buffers and an accumulation buffer (page 01)."""
+"""The configuration of a product on an accelerator with input buffers and an accumulation buffer (page 01)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..tiling import GemmTiling, Reason
-from .best import Prefer, best_cut
+from .best import Prefer, best_config
 from .inner_tile import inner_tile
 from .loop_order import order_named
-from .seed import seed_cut
-from .traffic import Cut, Product, product_on
+from .seed import seed_config
+from .traffic import Config, Product, product_on
 
 Mode = Literal["best", "seed"]
 
@@ -27,18 +27,19 @@ def decide_partition(
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
 ) -> GemmTiling:
-    """The cut of a product, or of a convolution seen as one, on `hardware.near_tile` (page 01).
+    """The configuration of a product, or of a convolution seen as one, on `hardware.near_tile` (page 01).
 
-    mode "best" is feasible and as fast as any cut can be. Among equally fast cuts it takes one without split-K, then
-    the smallest accumulation buffer, then the fewest bytes read, then the flag rule; prefer="traffic" puts the fewest
-    bytes first. mode "seed" is the seed's own rule, whose cut may not fit (`feasible`) and may be slower.
+    mode "best" is feasible and as fast as any configuration can be. Among equally fast cuts it takes one without
+    split-K, then the smallest accumulation buffer, then the fewest bytes read, then the flag rule; prefer="traffic"
+    puts the fewest bytes first. mode "seed" is the seed's own rule, whose configuration may not fit (`feasible`) and
+    may be slower.
 
     `acc_factor` (above 0, below 1) is the step by which mode "seed" shrinks the accumulation buffer; mode "best" finds
     the smallest one directly. `outer_preset` orders the outer loops of a split cut, where the order costs nothing,
     `inner_preset` the inner loops: "mn" (or the seed's flag 1) or "nm" (0).
 
-    HardwareError if no cut fits, the unit is absent or the memory of an operand has no bandwidth; TilingError on an
-    option that is none.
+    HardwareError if no configuration fits, the unit is absent or the memory of an operand has no bandwidth; TilingError
+    on an option that is none.
     """
     if mode not in ("best", "seed"):
         raise TilingError(f"decide: mode = {mode!r}, accepted: 'best', 'seed'")
@@ -50,67 +51,67 @@ def decide_partition(
     inner_order = order_named("inner_preset", inner_preset, "nm")
     product = product_on(workload, hardware)
     if mode == "seed":
-        cut = seed_cut(product, acc_factor, split_order)
+        config = seed_config(product, acc_factor, split_order)
     else:
-        found = best_cut(product, prefer, split_order)
+        found = best_config(product, prefer, split_order)
         if found is None:
             raise HardwareError(_nothing_fits(product, workload, hardware))
-        cut = found
-    return partition_tiling(product, cut, hardware, mode, inner_order, inner_preset is not None)
+        config = found
+    return partition_tiling(product, config, hardware, mode, inner_order, inner_preset is not None)
 
 
 def partition_tiling(
-    p: Product, cut: Cut, hardware: Hardware, mode: str, inner_order: str, inner_is_preset: bool
+    p: Product, config: Config, hardware: Hardware, mode: str, inner_order: str, inner_is_preset: bool
 ) -> GemmTiling:
-    """The decision that a cut of the product stands for, with its inner tiles and reasons."""
+    """The decision that a configuration of the product stands for, with its inner tiles and reasons."""
     unit = hardware.near_tile
     assert unit is not None  # product_on has refused such a machine
     inner = inner_tile(
-        cut.partition_m,
-        cut.partition_n,
+        config.partition_m,
+        config.partition_n,
         block_m=p.block_m,
         block_n=p.block_n,
         sync_granularity=unit.sync_granularity,
         d_s=p.d_a,
     )
-    why = cut.why
-    utilisation = p.utilisation(cut.load_a, cut.load_b)
-    feasible = mode == "best" or p.feasible(cut.partition_m, cut.partition_n, cut.partition_k)
-    bytes_a, bytes_b = cut.load_a * p.bytes_a, cut.load_b * p.bytes_b
-    time_a, time_b = cut.load_a * p.load_a_cycles, cut.load_b * p.load_b_cycles
+    why = config.why
+    utilisation = p.utilisation(config.load_a, config.load_b)
+    feasible = mode == "best" or p.feasible(config.partition_m, config.partition_n, config.partition_k)
+    bytes_a, bytes_b = config.load_a * p.bytes_a, config.load_b * p.bytes_b
+    time_a, time_b = config.load_a * p.load_a_cycles, config.load_b * p.load_b_cycles
     why_inner = "preset" if inner_is_preset else "by column, as sums go"
-    why_acc = "sums of a split K are kept there" if cut.split_k else "K is not split"
+    why_acc = "sums of a split K are kept there" if config.split_k else "K is not split"
     why_utilisation = f"multipliers {p.gemm_cycles:.0f} cycles at peak, loads of A {time_a:.0f}, of B {time_b:.0f}"
     reasons: tuple[Reason, ...] = (
-        Reason("partition_m", cut.partition_m, why["partition_m"]),
-        Reason("partition_n", cut.partition_n, why["partition_n"]),
-        Reason("partition_k", cut.partition_k, why["partition_k"]),
+        Reason("partition_m", config.partition_m, why["partition_m"]),
+        Reason("partition_n", config.partition_n, why["partition_n"]),
+        Reason("partition_k", config.partition_k, why["partition_k"]),
         Reason("tile_m", inner.tile_m, inner.why_m),
         Reason("tile_n", inner.tile_n, inner.why_n),
-        Reason("outer_order", cut.outer_order, why["outer_order"]),
+        Reason("outer_order", config.outer_order, why["outer_order"]),
         Reason("inner_order", inner_order, why_inner),
-        Reason("split_k", cut.split_k, why["split_k"]),
-        Reason("need_acc_buffer", cut.split_k, why_acc),
-        Reason("acc_bytes", cut.acc_bytes, why.get("acc_bytes", "K is not split")),
-        Reason("load_a", cut.load_a, f"{why['load_a']}; {bytes_a} bytes read"),
-        Reason("load_b", cut.load_b, f"{why['load_b']}; {bytes_b} bytes read"),
+        Reason("split_k", config.split_k, why["split_k"]),
+        Reason("need_acc_buffer", config.split_k, why_acc),
+        Reason("acc_bytes", config.acc_bytes, why.get("acc_bytes", "K is not split")),
+        Reason("load_a", config.load_a, f"{why['load_a']}; {bytes_a} bytes read"),
+        Reason("load_b", config.load_b, f"{why['load_b']}; {bytes_b} bytes read"),
         Reason("utilisation", utilisation, why_utilisation),
     )
     if not feasible:
         reasons += (Reason("feasible", False, "a block of the literal cut exceeds its buffer"),)
     return GemmTiling(
-        partition_m=cut.partition_m,
-        partition_n=cut.partition_n,
-        partition_k=cut.partition_k,
+        partition_m=config.partition_m,
+        partition_n=config.partition_n,
+        partition_k=config.partition_k,
         tile_m=inner.tile_m,
         tile_n=inner.tile_n,
-        outer_order=cut.outer_order,
+        outer_order=config.outer_order,
         inner_order=inner_order,
-        split_k=cut.split_k,
-        need_acc_buffer=cut.split_k,
-        acc_bytes=cut.acc_bytes,
-        load_a=cut.load_a,
-        load_b=cut.load_b,
+        split_k=config.split_k,
+        need_acc_buffer=config.split_k,
+        acc_bytes=config.acc_bytes,
+        load_a=config.load_a,
+        load_b=config.load_b,
         utilisation=utilisation,
         mode=mode,
         feasible=feasible,
@@ -122,7 +123,7 @@ def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: H
     """The sentence of the error: which buffer is too small for the smallest block, and what size would do."""
     rows, columns = min(p.m, p.block_m), min(p.n, p.block_n)
     kind = "conv" if isinstance(workload, ConvWorkload) else "gemm"
-    what = f"{kind} of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: no cut fits"
+    what = f"{kind} of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: nothing fits"
     for buffer, size, need in (
         ("buf_a", p.buf_a, p.block_bytes_a(rows, 1)),
         ("buf_b", p.buf_b, p.block_bytes_b(columns, 1)),

@@ -16,11 +16,11 @@ from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from .traffic import Product, ceil_div
 
-WALKED = 4  # partitions: until what one of them takes stays the same, and the last
+SIMULATED = 4  # partitions: until what one of them takes stays the same, and the last
 
 
 @dataclass(frozen=True)
-class Walk:
+class PieceNest:
     """One operand stays a partition at a time while the other passes by.
 
         partitions of the operand that stays, `step` of its elements each
@@ -80,46 +80,46 @@ class ProductEngines:
             cycles = _whole(rows * columns * depth / unit.macs(p.d_a))
         return np.where(cycles > 0, cycles + unit.fill, 0)
 
-    def walked(self, walk: Walk) -> int:
+    def timed_instructions(self, nest: PieceNest) -> int:
         """Instructions that have to be looked at to know the cycles of a walk."""
-        partitions = ceil_div(self.product.m if walk.keeps_a else self.product.n, walk.step)
-        return walk.instructions(self.product) * min(partitions, WALKED) // partitions
+        partitions = ceil_div(self.product.m if nest.keeps_a else self.product.n, nest.step)
+        return nest.instructions(self.product) * min(partitions, SIMULATED) // partitions
 
-    def cycles(self, walk: Walk) -> float:
+    def cycles(self, nest: PieceNest) -> float:
         """Cycles from the first load until the last sums have left."""
         p = self.product
-        kept, passing = (p.m, p.n) if walk.keeps_a else (p.n, p.m)
-        partitions = ceil_div(kept, walk.step)
-        left_out = max(0, partitions - WALKED)
-        kept -= left_out * walk.step
-        times = self._times(walk, kept, passing)
+        kept, passing = (p.m, p.n) if nest.keeps_a else (p.n, p.m)
+        partitions = ceil_div(kept, nest.step)
+        left_out = max(0, partitions - SIMULATED)
+        kept -= left_out * nest.step
+        times = self._times(nest, kept, passing)
         if not left_out:
             return times[-1]
-        each = len(times) // WALKED
-        whole = 4 if walk.backward else 3  # the last whole partition
+        each = len(times) // SIMULATED
+        whole = 4 if nest.backward else 3  # the last whole partition
         return times[-1] + left_out * (times[whole * each - 1] - times[(whole - 1) * each - 1])
 
-    def _times(self, walk: Walk, kept: int, passing: int) -> list[int]:
+    def _times(self, nest: PieceNest, kept: int, passing: int) -> list[int]:
         """When each instruction of the matrix engine is over, its sums gone if they are the last."""
         p = self.product
-        tiles, pieces = _parts(kept, walk.step, walk.tile), _parts(passing, walk.group, walk.piece)
-        if walk.backward:
+        tiles, pieces = _parts(kept, nest.step, nest.tile), _parts(passing, nest.group, nest.piece)
+        if nest.backward:
             tiles = tiles[::-1]
-        depths = _parts(p.k, p.k, walk.depth)[0]
+        depths = _parts(p.k, p.k, nest.depth)[0]
         (o, t), (g, u), s = tiles.shape, pieces.shape, len(depths)
         of_kept = tiles[:, None, :] * depths[:, None]
         of_passing = np.broadcast_to(pieces[:, None, :] * depths[:, None], (o, g, s, u))
         sizes = tiles[:, None, None, :, None], pieces[None, :, None, None, :]
-        work = self.products(*(sizes if walk.keeps_a else sizes[::-1]), depths[:, None, None])
+        work = self.products(*(sizes if nest.keeps_a else sizes[::-1]), depths[:, None, None])
         of_a, of_b = (p.d_a, p.bw_a), (p.d_b, p.bw_b)
-        (size_kept, bw_kept), (size_passing, bw_passing) = (of_a, of_b) if walk.keeps_a else (of_b, of_a)
+        (size_kept, bw_kept), (size_passing, bw_passing) = (of_a, of_b) if nest.keeps_a else (of_b, of_a)
         # Where each load stands in the program, and the instruction that was the last to use what lay in its place.
         turn = s * t + g * s * u
         place_kept = np.arange(o)[:, None] * turn + np.arange(s * t)
         place_passing = np.arange(o)[:, None] * turn + s * t + np.arange(g * s * u)
         last = np.arange(o * g * s * t * u).reshape(o, g, s, t, u)
-        before_kept = _shifted(last[:, -1, :, :, -1].reshape(o, s * t), walk.buffers)
-        before_passing = _shifted(last[:, :, :, -1, :].reshape(o * g * s, u), walk.held)
+        before_kept = _shifted(last[:, -1, :, :, -1].reshape(o, s * t), nest.buffers)
+        before_passing = _shifted(last[:, :, :, -1, :].reshape(o * g * s, u), nest.held)
         place = np.concatenate([place_kept.reshape(-1), place_passing.reshape(-1)])
         order = np.argsort(place)
         cost, before = (
@@ -133,7 +133,7 @@ class ProductEngines:
         needs_kept = np.broadcast_to(place_kept.reshape(o, 1, s, t, 1), last.shape).reshape(-1).tolist()
         needs_passing = np.broadcast_to(place_passing.reshape(o, g, s, 1, u), last.shape).reshape(-1).tolist()
         leave = _whole(sizes[0] * sizes[1] * self.leaving)[:, :, 0].reshape(-1).tolist()
-        return self._run(work.reshape(-1).tolist(), needs_kept, needs_passing, cost, before, queue, leave, walk.sums)
+        return self._run(work.reshape(-1).tolist(), needs_kept, needs_passing, cost, before, queue, leave, nest.sums)
 
     def _run(
         self,

@@ -1,15 +1,18 @@
-"""The seed's own rule for the cut of a product (mode "seed"): claims 1 to 19 of seed 000, taken by the letter.
+"""The seed's own rule for the configuration of a product (mode "seed"): claims 1 to 19 of seed 000, taken by the
+letter.
 
 The letter, with what page 01 mends:
 
 - Case 1 (an operand fits its buffer) keeps A whole where m < n and B otherwise, whether or not that one fits.
-- Case 2 compares the best cut without split-K to the one with it, as if all partitions were real numbers. Paragraphs
+- Case 2 compares the best configuration without split-K to the one with it, as if all partitions were real numbers.
+Paragraphs
   230 and 231 print each other's buffer; paragraphs 191 and 235 print the ratio of the load counts inverted; paragraph
   166 calls its formula (7) a maximum that it does not show. Formula (8) takes the smaller of the two total load times
   and forgets the other operand's single load. The full maximum is used here, which decides alike: wherever the two
   differ, that single load is longer than all reloads, and split-K cannot be faster than it either.
 - Without split-K the order of the loops follows the bandwidths alone; with it, the preset.
-- One accumulator takes d_s bytes, as in the seed: those of an element of A. Whether the cut fits is then asked of the
+- One accumulator takes d_s bytes, as in the seed: those of an element of A. Whether the configuration fits is then
+asked of the
   real machine.
 
 Partitions are rounded down to whole blocks, at least one, and load counts are counted from what results (page 01,
@@ -21,10 +24,10 @@ from __future__ import annotations
 
 import math
 
-from .traffic import Cut, Product, ceil_div
+from .traffic import Config, Product, ceil_div
 
 
-def seed_cut(p: Product, acc_factor: float, split_order: str) -> Cut:
+def seed_config(p: Product, acc_factor: float, split_order: str) -> Config:
     """The literal cut of a product; `acc_factor` is the step by which the accumulation buffer shrinks."""
     row_a, row_b = p.k * p.d_a, p.k * p.d_b
     if p.m * row_a <= p.buf_a or p.n * row_b <= p.buf_b:
@@ -39,11 +42,11 @@ def seed_cut(p: Product, acc_factor: float, split_order: str) -> Cut:
     return _split(p, acc_factor, split_order, unsplit, split)
 
 
-def _one_fits(p: Product) -> Cut:
+def _one_fits(p: Product) -> Config:
     """Case 1, claims 5 to 10."""
     m_outside = p.m < p.n
     compared = f"m = {p.m} {'<' if m_outside else '>='} n = {p.n}"
-    return Cut(
+    return Config(
         partition_m=p.m if m_outside else _partition(p.buf_a / (p.k * p.d_a), p.m, p.block_m),
         partition_n=_partition(p.buf_b / (p.k * p.d_b), p.n, p.block_n) if m_outside else p.n,
         partition_k=p.k,
@@ -64,7 +67,7 @@ def _one_fits(p: Product) -> Cut:
     )
 
 
-def _unsplit(p: Product, unsplit: float, split: float) -> Cut:
+def _unsplit(p: Product, unsplit: float, split: float) -> Config:
     """Case 2 without split-K, claims 11 and 13."""
     m_outside = p.bw_a < p.bw_b
     return _counted(
@@ -84,7 +87,7 @@ def _unsplit(p: Product, unsplit: float, split: float) -> Cut:
     )
 
 
-def _split(p: Product, acc_factor: float, order: str, unsplit: float, split: float) -> Cut:
+def _split(p: Product, acc_factor: float, order: str, unsplit: float, split: float) -> Config:
     """Case 2 with split-K, claims 12 and 14: shrink the accumulation buffer while that costs no time.
 
     Claim 12 prints the first size that is slower; paragraphs 187 and 250 mean the last that is not. No size below one
@@ -147,15 +150,18 @@ def _partition(limit: float, size: int, block: int) -> int:
     return min(size, max(block, int(limit) // block * block))
 
 
-def _counted(p: Product, rows: int, columns: int, depth: int, order: str, acc_bytes: int, why: dict[str, str]) -> Cut:
-    """A cut of case 2 with its load counts; after rounding, one that was meant to split K may leave it whole."""
+def _counted(
+    p: Product, rows: int, columns: int, depth: int, order: str, acc_bytes: int, why: dict[str, str]
+) -> Config:
+    """A configuration of case 2 with its load counts; after rounding, one that was meant to split K may leave it
+    whole."""
     split = depth < p.k
     parts_m, parts_n = ceil_div(p.m, rows), ceil_div(p.n, columns)
     load_a = 1 if order == "mn" and not split else parts_n
     load_b = 1 if order == "nm" and not split else parts_m
     if not split:
         why = {**why, "acc_bytes": "K is not split", "partition_k": "all of k: K is not split"}
-    return Cut(
+    return Config(
         partition_m=rows,
         partition_n=columns,
         partition_k=depth,

@@ -1,4 +1,5 @@
-"""What any cut of a product reads, keeps and takes: the quantities of page 01, evaluated and not yet chosen."""
+"""What any configuration of a product reads, keeps and takes: the quantities of page 01, evaluated and not yet
+chosen."""
 
 from __future__ import annotations
 
@@ -115,17 +116,17 @@ class Product:
 
     @property
     def fits_a(self) -> bool:
-        """All of A fits its buffer and is loaded once, whatever the cut."""
+        """All of A fits its buffer and is loaded once, whatever the configuration."""
         return self.bytes_a <= self.buf_a
 
     @property
     def fits_b(self) -> bool:
-        """All of B fits its buffer and is loaded once, whatever the cut."""
+        """All of B fits its buffer and is loaded once, whatever the configuration."""
         return self.bytes_b <= self.buf_b
 
     @property
     def floor_cycles(self) -> float:
-        """What no cut can beat: the multipliers at peak, and each operand loaded once (4)."""
+        """What no configuration can beat: the multipliers at peak, and each operand loaded once (4)."""
         return max(self.gemm_cycles, self.load_a_cycles, self.load_b_cycles)
 
     def block_bytes_a(self, rows: int, depth: int) -> int:
@@ -175,7 +176,7 @@ class Product:
         return next(d for d in range(depth, 0, -1) if taps % d == 0)
 
     def feasible(self, rows: int, columns: int, depth: int) -> bool:
-        """Whether the blocks of a cut fit the input buffers and, if it splits K, the accumulation buffer."""
+        """Whether the blocks of a configuration fit the input buffers and, if it splits K, the accumulation buffer."""
         return (
             self.block_bytes_a(rows, depth) <= self.buf_a
             and self.block_bytes_b(columns, depth) <= self.buf_b
@@ -183,7 +184,7 @@ class Product:
         )
 
     def load_counts(self, rows: int, columns: int, depth: int, order: str) -> tuple[int, int]:
-        """How often A and B are read by a cut ("Load counts of any cut")."""
+        """How often A and B are read by a configuration ("Load counts of any configuration")."""
         split = depth < self.k
         load_a = 1 if self.fits_a or (order == "mn" and not split) else ceil_div(self.n, columns)
         load_b = 1 if self.fits_b or (order == "nm" and not split) else ceil_div(self.m, rows)
@@ -200,8 +201,8 @@ class Product:
         return load_a * self.bytes_a + load_b * self.bytes_b
 
 
-class Cut(NamedTuple):
-    """One cut of a product and what it costs; `why` holds the reason for each choice by field name."""
+class Config(NamedTuple):
+    """One configuration of a product and what it costs; `why` holds the reason for each choice by field name."""
 
     partition_m: int
     partition_n: int
@@ -222,7 +223,9 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
     """
     tile = hardware.near_tile
     if tile is None:
-        raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit, which the cut of a product needs")
+        raise HardwareError(
+            f"hardware {hardware.name!r}: has no near_tile unit, which the configuration of a product needs"
+        )
     refuse_types(hardware, tile, workload)
     bw_a = _bandwidth(hardware.name, tile, "a", tile.bw_a, workload.memory_a)
     bw_b = _bandwidth(hardware.name, tile, "b", tile.bw_b, workload.memory_b)

@@ -26,10 +26,10 @@ import numpy as np
 from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
 from ..tiling import GemmTiling
-from .product_time import ProductEngines, Walk
+from .product_time import PieceNest, ProductEngines
 from .traffic import Product, ceil_div, round_down
 
-CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into how many parts a partition, a group or k may be cut
+CONFIGS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # into how many parts a partition, a group or k may be cut
 HELD = (2, 3, 4, 6, 8, 12)  # steps of a group that may be in the buffer at once
 HELD_GROUPS = (1, 2, 3, 4, 6, 8)  # whole groups
 MOST_HELD = 64
@@ -43,11 +43,11 @@ EACH, WORTH = 0.05, 2e-7  # cycles, and part of all cycles, that an instruction 
 class Unsplit(NamedTuple):
     """A walk and the memory of its sums."""
 
-    walk: Walk
+    nest: PieceNest
     sums: str
 
 
-def unsplit_walk(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
+def unsplit_nest(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
     """The walk of least time by the partitions of `tiling`."""
     unit = hardware.near_tile
     assert unit is not None  # whoever has a Product has it from such a machine
@@ -57,9 +57,9 @@ def unsplit_walk(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
     guessed: list[tuple[float, int, Unsplit]] = []
     for candidates in (_by_k(sides), _by_tiles(sides)):
         found = list(candidates)
-        estimates = sides.estimates(engines, [candidate.walk for candidate in found]) if found else np.empty(0)
+        estimates = sides.estimates(engines, [candidate.nest for candidate in found]) if found else np.empty(0)
         for place in np.argsort(estimates, kind="stable").tolist()[:TIMED]:
-            cycles = _cost(p, engines, found[place].walk)
+            cycles = _cost(p, engines, found[place].nest)
             if cycles is None:
                 guessed.append((float(estimates[place]), len(guessed), found[place]))
             else:
@@ -69,23 +69,23 @@ def unsplit_walk(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
     return _refined(p, engines, sides, cycles, best) if timed else best
 
 
-def _cost(p: Product, engines: ProductEngines, walk: Walk) -> float | None:
+def _cost(p: Product, engines: ProductEngines, nest: PieceNest) -> float | None:
     """Cycles of a walk and what its instructions have to win besides, None where it takes too long to know."""
-    if engines.walked(walk) > MOST_TIMED:
+    if engines.timed_instructions(nest) > MOST_TIMED:
         return None
-    number = walk.instructions(p)
-    return engines.cycles(walk) * (1 + WORTH * number) + EACH * number
+    number = nest.instructions(p)
+    return engines.cycles(nest) * (1 + WORTH * number) + EACH * number
 
 
 def _refined(p: Product, engines: ProductEngines, sides: _Sides, cycles: float, best: Unsplit) -> Unsplit:
     """The best walk that can be come to by changing one size at a time."""
-    tried = {best.walk}
+    tried = {best.nest}
     for _ in range(ROUNDS):
         before = best
         for other in sides.near(before):
-            if other.walk not in tried:
-                tried.add(other.walk)
-                cost = _cost(p, engines, other.walk)
+            if other.nest not in tried:
+                tried.add(other.nest)
+                cost = _cost(p, engines, other.nest)
                 if cost is not None and cost < cycles:
                     cycles, best = cost, other
         if best is before:
@@ -147,15 +147,15 @@ class _Sides:
             buffers=buffers,
         )
 
-    def partitions(self, cuts: int) -> list[tuple[int, bool]]:
+    def partitions(self, configs: int) -> list[tuple[int, bool]]:
         """Sizes of partitions that can be cut into so many tiles, as many partitions as decided: of nearly equal size,
         or as large as they may be and one that is smaller, the last or the first (backward)."""
-        even = _evened(self.kept, self.partition_kept, self.kept_step * cuts)
-        largest = self.partition_kept // (self.kept_step * cuts) * (self.kept_step * cuts)
+        even = _evened(self.kept, self.partition_kept, self.kept_step * configs)
+        largest = self.partition_kept // (self.kept_step * configs) * (self.kept_step * configs)
         found = {(even, False): None}
         for part in range(1, 4) if self.rounds > 1 else ():
-            size = even + (largest - even) * part // 3 // (self.kept_step * cuts) * (self.kept_step * cuts)
-            if size > even and size % (self.kept_step * cuts) == 0:
+            size = even + (largest - even) * part // 3 // (self.kept_step * configs) * (self.kept_step * configs)
+            if size > even and size % (self.kept_step * configs) == 0:
                 found |= {(size, False): None, (size, True): None}
         return list(found)
 
@@ -165,32 +165,32 @@ class _Sides:
 
     def near(self, found: Unsplit) -> Iterator[Unsplit]:
         """Walks that differ in one size."""
-        walk, p = found.walk, self.p
-        if walk.depth < p.k:
+        nest, p = found.nest, self.p
+        if nest.depth < p.k:
             for group in (
-                *_near(walk.group, self.passing_block),
-                _evened(self.passing, walk.group, self.passing_block),
+                *_near(nest.group, self.passing_block),
+                _evened(self.passing, nest.group, self.passing_block),
             ):
-                yield from self.by_k(walk.step, group, walk.depth, walk.backward)
-            for depth in _near(walk.depth, self.unit.block_k):
-                yield from self.by_k(walk.step, walk.group, depth, walk.backward)
+                yield from self.by_k(nest.step, group, nest.depth, nest.backward)
+            for depth in _near(nest.depth, self.unit.block_k):
+                yield from self.by_k(nest.step, nest.group, depth, nest.backward)
             return
-        for piece in _near(walk.piece, self.passing_block):
-            group = max(1, round(walk.group / piece)) * piece
-            yield from self.by_tiles(walk.step, walk.tile, group, piece, walk.backward)
-        for group in (walk.group - walk.piece, walk.group + walk.piece, walk.group // 2 // walk.piece * walk.piece):
-            yield from self.by_tiles(walk.step, walk.tile, group, walk.piece, walk.backward)
-        for tile in _near(walk.tile, self.kept_block):
-            if walk.step >= self.kept or walk.step % tile == 0:
-                yield from self.by_tiles(walk.step, tile, walk.group, walk.piece, walk.backward)
+        for piece in _near(nest.piece, self.passing_block):
+            group = max(1, round(nest.group / piece)) * piece
+            yield from self.by_tiles(nest.step, nest.tile, group, piece, nest.backward)
+        for group in (nest.group - nest.piece, nest.group + nest.piece, nest.group // 2 // nest.piece * nest.piece):
+            yield from self.by_tiles(nest.step, nest.tile, group, nest.piece, nest.backward)
+        for tile in _near(nest.tile, self.kept_block):
+            if nest.step >= self.kept or nest.step % tile == 0:
+                yield from self.by_tiles(nest.step, tile, nest.group, nest.piece, nest.backward)
 
     def by_k(self, step: int, group: int, depth: int, backward: bool) -> Iterator[Unsplit]:
         """The walk by steps of k of those sizes, if it has room."""
         sums = self.unit.acc_max // (group * step * self.p.d_acc) if group > 0 else 0
         held = self.held(group, depth) if sums and depth > 0 else 0
         if held and group <= self.passing and depth < self.p.k:
-            walk = Walk(self.keeps_a, step, step, group, group, depth, held, self.buffers, min(2, sums), backward)
-            yield Unsplit(walk, "acc")
+            nest = PieceNest(self.keeps_a, step, step, group, group, depth, held, self.buffers, min(2, sums), backward)
+            yield Unsplit(nest, "acc")
 
     def by_tiles(self, step: int, tile: int, group: int, piece: int, backward: bool) -> Iterator[Unsplit]:
         """The walk by tiles of those sizes, if it has room; a single element of what passes by has."""
@@ -198,14 +198,14 @@ class _Sides:
         sums = _memory_of_sums(tile * piece, self.unit)
         held = max(self.held(group, self.p.k), 1 if group == 1 else 0) if group > 0 else 0
         if held and sums is not None and tile <= step and piece <= group:
-            walk = Walk(self.keeps_a, step, tile, group, piece, self.p.k, held, self.buffers, 2, backward)
-            yield Unsplit(walk, sums)
+            nest = PieceNest(self.keeps_a, step, tile, group, piece, self.p.k, held, self.buffers, 2, backward)
+            yield Unsplit(nest, sums)
 
-    def estimates(self, engines: ProductEngines, walks: list[Walk]) -> np.ndarray:
+    def estimates(self, engines: ProductEngines, nests: list[PieceNest]) -> np.ndarray:
         """Cycles of walks: the start, until the partition that stays is there; what takes longest; and the end."""
         p = self.p
         fields = np.array(
-            [(w.step, w.tile, w.group, w.piece, w.depth, w.held, w.backward) for w in walks], dtype=np.int64
+            [(w.step, w.tile, w.group, w.piece, w.depth, w.held, w.backward) for w in nests], dtype=np.int64
         )
         step, tile, group, piece, depth, held, backward = fields.T
         short = self.kept - (self.rounds - 1) * step
@@ -229,7 +229,7 @@ class _Sides:
         computing = begun + work - turn + stalls
         waits = np.maximum(0, begun - held * pieces * load) * (groups > held)
         passing_by = load * pieces * groups + np.where(held == 1, stalls, waits) + last_turn * part
-        staying = np.full(len(walks), self.kept * self.kept_cycles)
+        staying = np.full(len(nests), self.kept * self.kept_cycles)
         rest = work * last_step / self.kept * (1 - of_group)
         staying += np.where(staying > work, rest, 0)
         # A partition that is small has work for less time than what passes by takes to load.
@@ -255,10 +255,10 @@ def _by_k(sides: _Sides) -> Iterator[Unsplit]:
         most = round_down(unit.acc_max // p.d_acc // step, sides.passing, sides.passing_block)
         if not most:
             continue
-        groups = [most, *(_evened(sides.passing, max(1, most // cuts), sides.passing_block) for cuts in CUTS)]
+        groups = [most, *(_evened(sides.passing, max(1, most // configs), sides.passing_block) for configs in CONFIGS)]
         for group in dict.fromkeys(groups):
             deepest = sides.room // (group * sides.passing_bytes)
-            depths = [*(deepest // held for held in HELD), *(ceil_div(p.k, cuts) for cuts in CUTS)]
+            depths = [*(deepest // held for held in HELD), *(ceil_div(p.k, configs) for configs in CONFIGS)]
             depths += [depth // EVEN * EVEN for depth in depths]
             for depth in dict.fromkeys(_depth(p.k, depth, unit.block_k) for depth in depths if depth):
                 yield from sides.by_k(step, group, depth, backward)
@@ -274,13 +274,13 @@ def _by_tiles(sides: _Sides) -> Iterator[Unsplit]:
     """Walks with all of k, by tiles of the partition and pieces of the group."""
     p = sides.p
     most = min(sides.passing, max(1, sides.room // (p.k * sides.passing_bytes)))
-    tiles = dict.fromkeys(tile for cuts in (*CUTS, sides.step) for tile in _tiles(sides, cuts))
+    tiles = dict.fromkeys(tile for configs in (*CONFIGS, sides.step) for tile in _tiles(sides, configs))
     groups: dict[tuple[int, int], None] = {}
     for versions in HELD_GROUPS:
         largest = max(1, most // versions)
         for whole in (largest, _evened(sides.passing, largest, sides.passing_block)):
-            for cuts in CUTS[::2]:
-                piece = _part(whole, cuts, sides.passing_block)
+            for configs in CONFIGS[::2]:
+                piece = _part(whole, configs, sides.passing_block)
                 for even in (piece, max(1, piece // EVEN) * EVEN):  # of which products take whole cycles
                     if even <= whole:
                         groups[whole if whole >= sides.passing else whole // even * even, even] = None
@@ -298,19 +298,19 @@ def _near(size: int, block: int) -> Iterator[int]:
             yield count * block
 
 
-def _tiles(sides: _Sides, cuts: int) -> Iterator[tuple[int, int, bool]]:
+def _tiles(sides: _Sides, configs: int) -> Iterator[tuple[int, int, bool]]:
     """A partition, its tile in so many tiles, where tiles can divide it, and whether to begin with the last partition.
     A tile that is not the last may not reach into the next partition, which would load that part twice."""
-    for step, backward in sides.partitions(cuts):
+    for step, backward in sides.partitions(configs):
         if step >= sides.kept:
-            yield step, _part(step, cuts, sides.kept_block), False
-        elif step % cuts == 0:
-            yield step, step // cuts, backward
+            yield step, _part(step, configs, sides.kept_block), False
+        elif step % configs == 0:
+            yield step, step // configs, backward
 
 
-def _part(size: int, cuts: int, block: int) -> int:
+def _part(size: int, configs: int, block: int) -> int:
     """A part of `size` in so many, or a few less, of whole blocks."""
-    return min(size, ceil_div(ceil_div(size, cuts), block) * block)
+    return min(size, ceil_div(ceil_div(size, configs), block) * block)
 
 
 def _memory_of_sums(elements: int, unit: NearTile) -> str | None:

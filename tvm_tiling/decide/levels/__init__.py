@@ -1,1 +1,1 @@
-"""Cuts through several storage levels (page 02)."""
+"""Configurations through several storage levels (page 02)."""

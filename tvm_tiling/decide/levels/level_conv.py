@@ -71,8 +71,8 @@ def level_convolutions(p: LevelProduct, conv: ConvWorkload) -> list[list[LevelPr
 def best_of(
     products: list[list[LevelProduct]], found: Callable[[LevelProduct], Choice | None]
 ) -> tuple[LevelProduct, Choice] | None:
-    """The product with the best cut; None if none fits. Strips are made narrower with the number of groups that is best
-    for the widest that fit, as long as two such steps may help."""
+    """The product with the best configuration; None if none fits. Strips are made narrower with the number of groups
+    that is best for the widest that fit, as long as two such steps may help."""
     best: tuple[LevelProduct, Choice] | None = None
     rest: list[LevelProduct] = []
     for strips in products:
@@ -130,7 +130,7 @@ def strip_product(p: LevelProduct, conv: ConvWorkload, groups: int, strips: int)
         d_b=p.d_b * groups * d.span * w.reach(points),
         d_acc=p.d_acc * groups * points,
         units=(p.units[0], 1, 1),
-        d_behind=p.d_behind * groups * points,
+        d_epilogue=p.d_epilogue * groups * points,
         step=h.stride,
         halo=h.span - h.stride,
         rounds=shape.n * d.points * -(-w.points // points),

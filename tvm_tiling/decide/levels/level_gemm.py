@@ -1,4 +1,4 @@
-"""The cut of a product on an accelerator with several storage levels (page 02)."""
+"""The configuration of a product on an accelerator with several storage levels (page 02)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..gemm.traffic import ceil_div, operand_bytes, refuse_types
 from ..tiling import Decision, Reason
 from .level_conv import best_of, least_convolution, level_convolutions
 from .level_model import Blocks, LevelProduct, Storage
-from .search import best_blocks
 from .level_time import Choice
+from .search import best_blocks
 
 
 @dataclass(frozen=True, kw_only=True)
-class LevelCut:
+class LevelConfig:
     """The blocks of one storage level, in elements, of all its instances together.
 
     `left` is (rows, depth) of the left operand, `right` (depth, columns) of the right one, `result` (rows, columns) of
@@ -76,7 +76,7 @@ class LevelsTiling(Decision):
 
     op: ClassVar[str] = "levels"
 
-    levels: tuple[LevelCut, ...]
+    levels: tuple[LevelConfig, ...]
     tile_m: int
     tile_n: int
     tile_k: int
@@ -100,9 +100,9 @@ class LevelsTiling(Decision):
         if self.points > 1 or self.groups > 1:
             for name in ("points", "groups"):
                 yield Row("convolution", name, str(getattr(self, name)), "")
-        for cut in self.levels:
-            blocks = f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}"
-            yield Row("levels", cut.reason, blocks, self.why(cut.reason))
+        for config in self.levels:
+            blocks = f"{config.left[0]} x {config.right[1]} x {config.left[1]}"
+            yield Row("levels", config.reason, blocks, self.why(config.reason))
 
     @property
     def rule(self) -> str | None:
@@ -120,13 +120,13 @@ def has_levels(hardware: Hardware) -> bool:
 
 
 def decide_levels(workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, behind: int = 0) -> LevelsTiling:
-    """The cut of a product, or of a convolution as its matrix product, through the levels of `hardware`. `behind` are
-    the bytes per result that the innermost level holds for what is fused behind the product.
+    """The configuration of a product, or of a convolution as its matrix product, through the levels of `hardware`.
+    `behind` are the bytes per result that the innermost level holds for what is fused behind the product.
 
     It has the fewest predicted cycles of those that fit, of these the one with the fewest loads from memory.
     HardwareError if none fits or the machine has no matrix engine with levels, or one for other types.
     """
-    p = replace(level_product(workload, hardware), d_behind=behind)
+    p = replace(level_product(workload, hardware), d_epilogue=behind)
     if isinstance(workload, ConvWorkload):
         best = best_of(level_convolutions(p, workload), _found)
     else:
@@ -147,7 +147,9 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     HardwareError as :func:`decide_levels`."""
     tile = hardware.near_tile
     if tile is None or not hardware.levels:
-        raise HardwareError(f"hardware {hardware.name!r}: has no near_tile unit with levels, which this cut needs")
+        raise HardwareError(
+            f"hardware {hardware.name!r}: has no near_tile unit with levels, which this configuration needs"
+        )
     refuse_types(hardware, tile, workload)
     if isinstance(workload, ConvWorkload):
         if workload.transposed:
@@ -166,14 +168,14 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
     total = 1
     for level in hardware.levels:
         total *= level.instances
-        rooms = [level.capacity(operand) for operand in OPERANDS]
+        capacities = [level.capacity(operand) for operand in OPERANDS]
         storages.append(
             Storage(
                 name=level.name,
                 fan_out=level.instances,
                 instances=total,
-                room=level.bytes,
-                rooms=(rooms[0], rooms[1], rooms[2]),
+                capacity=level.bytes,
+                capacities=(capacities[0], capacities[1], capacities[2]),
                 rate=level.bytes_per_cycle or math.inf,
                 latency=level.latency,
             )
@@ -200,20 +202,20 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
 
 
 def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
-    """The decision that a cut of the product stands for, with its reasons."""
+    """The decision that a configuration of the product stands for, with its reasons."""
     b, found = choice
-    cuts = tuple(_level_cut(p, choice, level) for level in range(len(p.levels)))
+    configs = tuple(_level_config(p, choice, level) for level in range(len(p.levels)))
     split_level = p.levels[b.split].name if b.split < len(p.levels) and b.depth < p.k else ""
     return LevelsTiling(
-        levels=cuts,
+        levels=configs,
         tile_m=b.rows[-1],
         tile_n=b.columns[-1] * p.points,
         tile_k=min(b.depth, p.k) * p.summed,
         tile_order=b.orders[-1],
         split_level=split_level,
         sum_slots=b.sums,
-        load_a=cuts[0].load_a,
-        load_b=cuts[0].load_b,
+        load_a=configs[0].load_a,
+        load_b=configs[0].load_b,
         cycles=found.cycles,
         utilisation=p.repeats * p.peak_cycles / found.cycles,
         points=p.points,
@@ -222,13 +224,13 @@ def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
     )
 
 
-def _level_cut(p: LevelProduct, choice: Choice, level: int) -> LevelCut:
+def _level_config(p: LevelProduct, choice: Choice, level: int) -> LevelConfig:
     b, found = choice
     traffic = found.traffic[level]
     depth = b.depth_at(level, p.k) * p.summed
     bytes_a, bytes_b = p.loaded(b, level, traffic.load_a, traffic.load_b)
     held = found.held[level]
-    return LevelCut(
+    return LevelConfig(
         name=p.levels[level].name,
         left=(b.rows_at(level), depth),
         right=(depth, b.columns_at(level) * p.points),
@@ -297,13 +299,15 @@ def _loads_why(stays: bool, b: Blocks, level: int) -> str:
 
 
 def _level_reason(p: LevelProduct, choice: Choice, level: int) -> Reason:
-    cut = _level_cut(p, choice, level)
-    spread = "" if cut.instances == 1 else f", rows over {cut.across_m} and columns over {cut.across_n} instances"
-    order = f"blocks of {'m outside n' if cut.order == 'mn' else 'n outside m'}"
+    config = _level_config(p, choice, level)
+    spread = (
+        "" if config.instances == 1 else f", rows over {config.across_m} and columns over {config.across_n} instances"
+    )
+    order = f"blocks of {'m outside n' if config.order == 'mn' else 'n outside m'}"
     return Reason(
-        cut.reason,
-        f"{cut.left[0]} x {cut.right[1]} x {cut.left[1]}",
-        f"{order}; A comes {_times(cut.load_a)}, B {_times(cut.load_b)}, in {cut.cycles:.0f} cycles{spread}",
+        config.reason,
+        f"{config.left[0]} x {config.right[1]} x {config.left[1]}",
+        f"{order}; A comes {_times(config.load_a)}, B {_times(config.load_b)}, in {config.cycles:.0f} cycles{spread}",
     )
 
 
@@ -313,18 +317,18 @@ def _times(count: int) -> str:
 
 def _nothing_fits(p: LevelProduct, workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> str:
     """The sentence of the error: which level is too small for the smallest blocks."""
-    what = f"product of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: no cut fits"
+    what = f"product of m = {p.m}, n = {p.n}, k = {p.k} in {workload.dtype} on hardware {hardware.name!r}: nothing fits"
     if isinstance(workload, ConvWorkload):
         p = least_convolution(p, workload)
     rows, columns, depth = p.units
     need = [p.turns * p.bytes_a(rows, depth), p.turns * p.bytes_b(columns, depth), p.bytes_out(rows, columns)]
     for storage in p.levels:
-        if storage.room is not None and storage.room < sum(need):
-            return f"{what}; level {storage.name!r} has {storage.room} bytes, accepted: at least {sum(need)}"
-        for operand, room, size in zip(OPERANDS, storage.rooms, need, strict=True):
-            if storage.room is None and room < size:
+        if storage.capacity is not None and storage.capacity < sum(need):
+            return f"{what}; level {storage.name!r} has {storage.capacity} bytes, accepted: at least {sum(need)}"
+        for operand, capacity, size in zip(OPERANDS, storage.capacities, need, strict=True):
+            if storage.capacity is None and capacity < size:
                 return (
-                    f"{what}; level {storage.name!r} has bytes_{operand} = {room}, accepted: at least {size}, the "
+                    f"{what}; level {storage.name!r} has bytes_{operand} = {capacity}, accepted: at least {size}, the "
                     "smallest blocks"
                 )
     return f"{what}; accepted: levels with more room for results"

@@ -1,20 +1,21 @@
-"""What a cut through several storage levels reads, keeps and takes (pages 01 and 02), evaluated and not yet chosen.
+"""What a configuration through several storage levels reads, keeps and takes (pages 01 and 02), evaluated and not yet
+chosen.
 
-A cut is a nest of loops over blocks, one pair of loops for each level from the outermost inwards:
+A configuration is a nest of loops over blocks, one pair of loops for each level from the outermost inwards:
 
     rows and columns of level 1 in its order, K whole | ... | rows and columns of level s | steps of K | one product
 
 Levels outside level s, where K is split, hold blocks with all of K; from s inwards they hold steps of K, and the sums
-of a block of rows x columns stay in the innermost level until they are complete. `s` behind the last level is a cut
-that never splits K; its last rows and columns are those of one product. No other nest keeps sums in their place: a loop
-over K outside a loop over rows or columns would have them leave, so blocks there are those of level s.
+of a block of rows x columns stay in the innermost level until they are complete. `s` behind the last level is a
+configuration that never splits K; its last rows and columns are those of one product. No other nest keeps sums in their
+place: a loop over K outside a loop over rows or columns would have them leave, so blocks there are those of level s.
 
 Instances of a level share a block: `across_m` of them take rows of their own, `across_n` columns. Who has the same rows
 as another gets them in the same transfer (multicast). A block is the one of all instances together.
 
-A convolution is such a product too (levels/level_conv.py): rows are output channels, steps of k input channels, and a column
-is a line of output points. Neighbouring lines share lines of the image: a block of c columns holds c * step + halo of
-them, and so does the part of each instance.
+A convolution is such a product too (levels/level_conv.py): rows are output channels, steps of k input channels, and a
+column is a line of output points. Neighbouring lines share lines of the image: a block of c columns holds c * step +
+halo of them, and so does the part of each instance.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Storage:
     name: str
     fan_out: int
     instances: int
-    room: int | None
-    rooms: tuple[int, int, int]
+    capacity: int | None
+    capacities: tuple[int, int, int]
     rate: float
     latency: int
 
@@ -82,7 +83,7 @@ class LevelProduct:
     rates: tuple[float, float, float]  # of external memory for a, b and out
     latency: int  # of external memory
     turns: int
-    d_behind: int = 0  # bytes that the innermost level holds for each sum besides it: operands and results behind it
+    d_epilogue: int = 0  # bytes that the innermost level holds for each sum besides it: operands and results behind it
     step: int = 1  # columns of B from one column of the result to the next
     halo: int = 0  # columns of B that a block reads beyond those steps; below 0 where it leaves some out
     rounds: int = 1  # ranges of n columns, one behind the other, that no block spans: images, planes and strips
@@ -166,9 +167,9 @@ class LevelProduct:
 
 
 class Blocks(NamedTuple):
-    """A cut: `rows` and `columns` of the levels 0 .. s, `orders` of their two loops ("mn": m outside), the `depth` of a
-    step of K (all of it where s is behind the last level), and at each level over how many instances in all its rows
-    and columns are spread. `sums` blocks of sums lie in the innermost level at once."""
+    """A configuration: `rows` and `columns` of the levels 0 .. s, `orders` of their two loops ("mn": m outside), the
+    `depth` of a step of K (all of it where s is behind the last level), and at each level over how many instances in
+    all its rows and columns are spread. `sums` blocks of sums lie in the innermost level at once."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -276,19 +277,19 @@ def held_at(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> Held | 
     slots_out = (b.sums if last else p.turns) if several else 1
     out = tile * p.d_acc
     need_a, need_b = a * (1 if traffic.stays_a else p.turns), other * (1 if traffic.stays_b else p.turns)
-    need_out = out * slots_out + (tile * p.d_behind if last else 0)
+    need_out = out * slots_out + (tile * p.d_epilogue if last else 0)
     most_out = RESULT_SLOTS if several and p.turns > 1 and not last else slots_out
-    if storage.room is None:
-        if need_a > storage.rooms[0] or need_b > storage.rooms[1] or need_out > storage.rooms[2]:
+    if storage.capacity is None:
+        if need_a > storage.capacities[0] or need_b > storage.capacities[1] or need_out > storage.capacities[2]:
             return None
-        slots_a, slots_b = storage.rooms[0] // a, storage.rooms[1] // other
-        slots_out = max(slots_out, min(most_out, storage.rooms[2] // out))
+        slots_a, slots_b = storage.capacities[0] // a, storage.capacities[1] // other
+        slots_out = max(slots_out, min(most_out, storage.capacities[2] // out))
     else:
-        if need_a + need_b + need_out > storage.room:
+        if need_a + need_b + need_out > storage.capacity:
             return None
-        left = storage.room - need_a - need_b
-        slots_out = max(slots_out, min(most_out, left // out, storage.room // (RESULT_PART * out)))
-        left = storage.room - out * slots_out
+        left = storage.capacity - need_a - need_b
+        slots_out = max(slots_out, min(most_out, left // out, storage.capacity // (RESULT_PART * out)))
+        left = storage.capacity - out * slots_out
         moving = (0 if traffic.stays_a else a) + (0 if traffic.stays_b else other)
         left -= a + other - moving
         slots_a = slots_b = left // max(moving, 1)

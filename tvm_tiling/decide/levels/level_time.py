@@ -1,4 +1,4 @@
-"""The predicted cycles of a cut through several storage levels (page 02)."""
+"""The predicted cycles of a configuration through several storage levels (page 02)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ EACH = 0.1  # cycles that an instruction is taken to cost beyond its own: few ar
 
 
 class Times(NamedTuple):
-    """Cycles of a cut: of the `loads` into each level and the `stores` out of it, of the `products`, until the first
-    of them can `begin` at each level and in the engine (last), from the end of the last to the last result (`end`), and
-    of it all. `cost` is what cuts are ranked by, a little for each instruction on top."""
+    """Cycles of a configuration: of the `loads` into each level and the `stores` out of it, of the `products`, until
+    the first of them can `begin` at each level and in the engine (last), from the end of the last to the last result
+    (`end`), and of it all. `cost` is what cuts are ranked by, a little for each instruction on top."""
 
     traffic: tuple[Traffic, ...]
     held: tuple[Held, ...]
@@ -28,7 +28,7 @@ class Times(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A cut and its cycles."""
+    """A configuration and its cycles."""
 
     blocks: Blocks
     times: Times
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 
 
 def times(p: LevelProduct, b: Blocks) -> Times | None:
-    """The cycles of a cut, None where it does not fit.
+    """The cycles of a configuration, None where it does not fit.
 
     Loads, products and stores overlap but at the start, until the first blocks are there, and at the end, when the last
     results leave. What takes turns in the slots of a level is there from the begin of its transfer to the end of its
@@ -50,10 +50,10 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
     traffic = traffic_of(p, b)
     held = []
     for level in range(count):
-        room = held_at(p, b, level, traffic[level])
-        if room is None:
+        capacity = held_at(p, b, level, traffic[level])
+        if capacity is None:
             return None
-        held.append(room)
+        held.append(capacity)
     latency = [storage.latency for storage in p.levels]
     latency[0] += p.latency
     rows, columns, depth = min(b.rows[-1], p.m), min(b.columns[-1], p.n), min(b.depth, p.k)
@@ -87,7 +87,7 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
         )
     cycles = until + end
     if p.repeats > 1:  # one behind the other, each begun as soon as there is room for its blocks
-        slots = min(b.sums, *(min(room.slots_a, room.slots_b, room.slots_out) for room in held))
+        slots = min(b.sums, *(min(capacity.slots_a, capacity.slots_b, capacity.slots_out) for capacity in held))
         cycles += (p.repeats - 1) * max(products, *loads, *stores, cycles / slots)
     cost = cycles + EACH * tiles * steps * p.repeats * p.instructions
     return Times(traffic, tuple(held), tuple(loads), tuple(stores), products, tuple(begin), end, cycles, cost)

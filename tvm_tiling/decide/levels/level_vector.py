@@ -18,7 +18,7 @@ LEVEL_VERSIONS = 3  # of a tile in each level: one comes, one is used, one hides
 MOST_VERSIONS = 12  # where there is room: small tiles of an inner level do not hide the latency of an outer one
 
 
-class _Room(NamedTuple):
+class _Capacity(NamedTuple):
     """Bytes of a level for an operand, or for all of them, what `each` element of a version takes, and besides."""
 
     level: str
@@ -47,7 +47,7 @@ def decide_vector_on_levels(
     for operand, width in operands:
         size[operand] += width
     parts = {"vector engine": max(1, operations) / machine.vector.lanes}
-    rooms: list[_Room] = []
+    capacities: list[_Capacity] = []
     instances = 1
     for number, level in enumerate(machine.hardware.levels):
         instances *= level.instances
@@ -61,8 +61,8 @@ def decide_vector_on_levels(
             whole = instances * level.capacity(operand)
             last = number == len(machine.hardware.levels) - 1 and (level.bytes is not None or operand == "out")
             # A kilobyte is left to the starts of buffers, which are aligned.
-            rooms.append(_Room(level.name, whole - min(1024, whole // 4), each, SCRATCH * 4 if last else 0))
-    tightest = min(rooms, key=lambda own: own.elements)
+            capacities.append(_Capacity(level.name, whole - min(1024, whole // 4), each, SCRATCH * 4 if last else 0))
+    tightest = min(capacities, key=lambda own: own.elements)
     bound = max(parts, key=lambda part: parts[part])
     wanted = max(1, min(max(ENOUGH / parts[bound], points / MOST_TILES), points / LEAST_TILES))
     if tightest.elements < 1:
@@ -75,6 +75,7 @@ def decide_vector_on_levels(
     if wanted > tightest.elements:
         why = f"level {tightest.level!r} holds {LEVEL_VERSIONS} versions of them and scratch space"
     versions = tuple(
-        min(own.versions(elements) for own in rooms if own.level == level.name) for level in machine.hardware.levels
+        min(own.versions(elements) for own in capacities if own.level == level.name)
+        for level in machine.hardware.levels
     )
     return vector_tiling(extents, elements, why, bound, points * parts[bound], versions)

@@ -1,4 +1,5 @@
-"""A cut through several storage levels made better by small changes, one at a time, until none helps (page 02).
+"""A configuration through several storage levels made better by small changes, one at a time, until none helps (page
+02).
 
 Changes are a block more or fewer along an axis at a level, with what is outside still a multiple; a step of K halved,
 doubled, or a little larger or smaller; the order of a level's loops; one block of sums or two; K split a level further
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, round_up, spreads
-from .steps import deepest
 from .level_time import Choice, times
+from .steps import deepest
 
 
 def refined(p: LevelProduct, start: Choice) -> Choice:
-    """The cut, or a better one that small changes lead to."""
+    """The configuration, or a better one that small changes lead to."""
     best = start
     seen = {start.blocks}
     improved = True

@@ -1,4 +1,4 @@
-"""The fastest cut of a product through several storage levels (page 02), of few candidates.
+"""The fastest configuration of a product through several storage levels (page 02), of few candidates.
 
 Loads fall as blocks grow, level by level, so what is left to choose is short:
 
@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
+from .level_time import Choice, product_cycles, times
 from .refine import refined
 from .steps import deepest
-from .level_time import Choice, product_cycles, times
 
 MOST_COUNTS = 16  # of blocks along an axis that are tried
 MOST_GROWN = 12  # candidates for each split level that are given outer levels, a third of them for each spread
@@ -34,7 +34,7 @@ PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
 
 
 def best_blocks(p: LevelProduct) -> Choice | None:
-    """The best cut, None if none fits; the module's text says what is tried."""
+    """The best configuration, None if none fits; the module's text says what is tried."""
     starts = sorted((start for start in _starts(p) if start[0] < math.inf), key=lambda start: start[0])
     spread_count = sum(1 for _ in spreads(p))
     kinds: dict[tuple[object, ...], list[Choice]] = {}
@@ -74,7 +74,8 @@ def sizes(whole: int, unit: int) -> list[int]:
 
 
 def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
-    """Cuts with the blocks of the split level alone, and what they cannot be faster than. Some may not fit yet."""
+    """Configurations with the blocks of the split level alone, and what they cannot be faster than. Some may not fit
+    yet."""
     levels = len(p.levels)
     for across_m, across_n in spreads(p):
         rows_of = sizes(p.m, p.units[0] * across_m[-1])
@@ -88,8 +89,8 @@ def _starts(p: LevelProduct) -> Iterator[tuple[float, Blocks]]:
                     rows = next((size for size in rows_of if size <= limit), None)
                     if rows is not None and (limit == most or rows * 2 > limit):
                         found = _same(split, rows, columns, depth, across_m, across_n, sums)
-                        cut = deepest(p, found)
-                        yield _bound(p, cut), cut
+                        config = deepest(p, found)
+                        yield _bound(p, config), config
 
 
 def _most_rows(p: LevelProduct, b: Blocks) -> int:
@@ -102,14 +103,14 @@ def _most_rows(p: LevelProduct, b: Blocks) -> int:
         columns = share(b.columns[-1], p.n, b.across_n[level], p.units[1])
         other = p.bytes_b(columns, depth) * p.turns
         last = level == len(p.levels) - 1
-        for_sums = columns * (p.d_acc * (b.sums if last else p.turns) + p.d_behind * last)
-        if storage.room is not None:
-            room = (storage.room - other) // (for_sums + step)
-        elif other <= storage.rooms[1]:
-            room = min(storage.rooms[2] // for_sums, storage.rooms[0] // step)
+        for_sums = columns * (p.d_acc * (b.sums if last else p.turns) + p.d_epilogue * last)
+        if storage.capacity is not None:
+            capacity = (storage.capacity - other) // (for_sums + step)
+        elif other <= storage.capacities[1]:
+            capacity = min(storage.capacities[2] // for_sums, storage.capacities[0] // step)
         else:
-            room = 0
-        most = min(most, room // p.units[0] * p.units[0] * b.across_m[level])
+            capacity = 0
+        most = min(most, capacity // p.units[0] * p.units[0] * b.across_m[level])
     return most
 
 
@@ -122,7 +123,7 @@ def _same(
     across_n: tuple[int, ...],
     sums: int,
 ) -> Blocks:
-    """A cut whose levels all have the same rows and columns."""
+    """A configuration whose levels all have the same rows and columns."""
     count = split + 1
     return Blocks((rows,) * count, (columns,) * count, ("mn",) * count, depth, across_m, across_n, sums)
 
@@ -165,17 +166,27 @@ def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]
         p.bytes_a(ceil_div(p.m, b.across_m[level]), depth),
         p.bytes_b(ceil_div(p.n, b.across_n[level]), depth) * p.rounds,
     )
-    rooms = storage.rooms[:2] if storage.room is None else (storage.room - blocks[1], storage.room - blocks[0])
-    if any(min(whole, block * p.turns) > room for whole, block, room in zip(wholes, blocks, rooms, strict=True)):
+    capacities = (
+        storage.capacities[:2]
+        if storage.capacity is None
+        else (storage.capacity - blocks[1], storage.capacity - blocks[0])
+    )
+    if any(
+        min(whole, block * p.turns) > capacity
+        for whole, block, capacity in zip(wholes, blocks, capacities, strict=True)
+    ):
         return []
-    most = [1 if whole <= room else ceil_div(whole * p.turns, room) for whole, room in zip(wholes, rooms, strict=True)]
+    most = [
+        1 if whole <= capacity else ceil_div(whole * p.turns, capacity)
+        for whole, capacity in zip(wholes, capacities, strict=True)
+    ]
     return [(1, most[0]), (most[1], 1)]
 
 
 def _grown(p: LevelProduct, b: Blocks) -> Choice | None:
     """The levels outside the split one with the largest blocks that fit, a shared room parted as is best."""
     best: Choice | None = None
-    shared = any(storage.room is not None for storage in p.levels[: b.split])
+    shared = any(storage.capacity is not None for storage in p.levels[: b.split])
     for part in PARTS if shared else PARTS[:1]:
         blocks = b
         for level in range(b.split - 1, -1, -1):
@@ -190,17 +201,17 @@ def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
     """Blocks of one level and of those outside it, as large: multiples of those within, the most that fit."""
     storage = p.levels[level]
     depth = round_up(p.k, p.units[2])
-    rooms: tuple[float, float] = storage.rooms[:2]
-    if storage.room is not None:
+    capacities: tuple[float, float] = storage.capacities[:2]
+    if storage.capacity is not None:
         tile = share(b.rows[-1], p.m, b.across_m[level], p.units[0])
         tile *= share(b.columns[-1], p.n, b.across_n[level], p.units[1]) * p.d_acc * p.turns
-        rooms = ((storage.room - tile) * part, (storage.room - tile) * (1 - part))
-    for axis, room, across in (("m", rooms[0], b.across_m[level]), ("n", rooms[1], b.across_n[level])):
+        capacities = ((storage.capacity - tile) * part, (storage.capacity - tile) * (1 - part))
+    for axis, capacity, across in (("m", capacities[0], b.across_m[level]), ("n", capacities[1], b.across_n[level])):
         whole, own = (p.m, b.rows) if axis == "m" else (p.n, b.columns)
-        inner, fits = own[level + 1], _most(p, axis, room, depth * p.turns) * across
+        inner, fits = own[level + 1], _most(p, axis, capacity, depth * p.turns) * across
         own_part = share(whole, whole, across, p.units["mn".index(axis)])
-        if (p.bytes_a if axis == "m" else p.bytes_b)(own_part, depth) <= room and (
-            storage.room is None or fits >= whole
+        if (p.bytes_a if axis == "m" else p.bytes_b)(own_part, depth) <= capacity and (
+            storage.capacity is None or fits >= whole
         ):
             fits = max(fits, whole)  # all of it stays, once
         count = ceil_div(whole, max(fits // inner * inner, inner))
@@ -209,11 +220,11 @@ def _largest(p: LevelProduct, b: Blocks, level: int, part: float) -> Blocks:
     return b
 
 
-def _most(p: LevelProduct, axis: str, room: float, depth: int) -> int:
+def _most(p: LevelProduct, axis: str, capacity: float, depth: int) -> int:
     """The most rows or columns of so many steps of K that a room holds."""
     if axis == "m":
-        return int(room // p.bytes_a(1, depth))
-    return max(0, int((room // (depth * p.d_b) - p.halo) // p.step))
+        return int(capacity // p.bytes_a(1, depth))
+    return max(0, int((capacity // (depth * p.d_b) - p.halo) // p.step))
 
 
 def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
@@ -221,8 +232,8 @@ def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
 
 
 def _ordered(p: LevelProduct, b: Blocks) -> Choice | None:
-    """The cut with each level's loops in the order that its loads take less time in, the next level's on a tie; None if
-    it does not fit."""
+    """The configuration with each level's loops in the order that its loads take less time in, the next level's on a
+    tie; None if it does not fit."""
     last = len(p.levels) - 1
     for level in range(b.split + 1):
         options = []

@@ -7,23 +7,23 @@ from .level_model import Blocks, LevelProduct, held_at, share, traffic_of
 
 
 def deepest(p: LevelProduct, b: Blocks) -> Blocks:
-    """The cut with the largest step of K that fits, evened out."""
+    """The configuration with the largest step of K that fits, evened out."""
     if b.split == len(p.levels):
         return b
     most = p.k
     for level in range(b.split, len(p.levels)):
         storage, (a, other) = p.levels[level], _bytes_of_step(p, b, level)
-        if storage.room is None:
-            most = min(most, storage.rooms[0] // (a * p.turns), storage.rooms[1] // (other * p.turns))
+        if storage.capacity is None:
+            most = min(most, storage.capacities[0] // (a * p.turns), storage.capacities[1] // (other * p.turns))
         else:
             held = held_at(p, b, level, traffic_of(p, b)[level])
             results = held.out * (b.sums if level == len(p.levels) - 1 else p.turns) if held is not None else 0
-            most = min(most, (storage.room - results) // ((a + other) * p.turns))
+            most = min(most, (storage.capacity - results) // ((a + other) * p.turns))
     return stepped(p, b, most // p.units[2])
 
 
 def stepped(p: LevelProduct, b: Blocks, most: int) -> Blocks:
-    """The cut with steps of at most so many units of K, evened out."""
+    """The configuration with steps of at most so many units of K, evened out."""
     units = ceil_div(p.k, p.units[2])
     return b._replace(depth=ceil_div(units, ceil_div(units, max(1, min(most, units)))) * p.units[2])
 

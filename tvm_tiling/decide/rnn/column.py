@@ -36,7 +36,7 @@ class RnnCycles(int):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerCut:
+class LayerConfig:
     """`ep` columns and `vp` rows at once for a layer that takes `input_size` numbers beside its state, and what a step
     of one sequence takes: `cx` and `ch` cycles of product, `latency` of a drain, `cycles_per_step` in all."""
 
@@ -64,7 +64,7 @@ class RnnTiling(Decision):
 
     ep: int
     vp: int
-    layers: tuple[LayerCut, ...]
+    layers: tuple[LayerConfig, ...]
     tail: int
     cycles_per_step: int
     row_wise_per_step: int
@@ -83,34 +83,36 @@ class RnnTiling(Decision):
 
     def _parts(self) -> Iterator[Row]:
         if len(self.layers) > 1:
-            for number, cut in enumerate(self.layers, start=1):
-                why = f"{cut.cycles_per_step} cycles a step: Cx {cut.cx}, Ch {cut.ch}, latency {cut.latency}"
-                yield Row("layers", f"layer {number}", f"{cut.ep} x {cut.vp}", why)
+            for number, config in enumerate(self.layers, start=1):
+                why = (
+                    f"{config.cycles_per_step} cycles a step: Cx {config.cx}, Ch {config.ch}, latency {config.latency}"
+                )
+                yield Row("layers", f"layer {number}", f"{config.ep} x {config.vp}", why)
 
 
 def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best", "seed"] = "best") -> RnnTiling:
-    """The cut of recurrent layers on `hardware.column`, page 04. HardwareError where the unit is absent or does not
-    take the type."""
+    """The configuration of recurrent layers on `hardware.column`, page 04. HardwareError where the unit is absent or
+    does not take the type."""
     if mode not in MODES:
         raise HardwareError(f"mode = {mode!r}: {nearest(str(mode), MODES)}")
     column = _column(workload, hardware)
     sizes = workload.input_sizes
     best, greedy = ({size: choose(workload, column, size) for size in sizes} for choose in (_best, _greedy))
     chosen = best if mode == "best" else greedy
-    cuts = tuple(_cut(workload, column, size, chosen[size]) for size in sizes)
-    steps = [step_cycles(workload, column, cut.input_size, cut.ep, cut.vp) for cut in cuts]
+    configs = tuple(_config(workload, column, size, chosen[size]) for size in sizes)
+    steps = [step_cycles(workload, column, config.input_size, config.ep, config.vp) for config in configs]
     per_step = workload.directions * sum(step.column_wise for step in steps)
     gap = _ratio(workload, column, greedy, best)
     threads = _threads(workload, column)
     needed = max(ceil_div(step.column_wise, step.product) for step in steps)
     utilisation = workload.weights / (column.multipliers * per_step)
-    tail = smallest_tail(cut.ep for cut in cuts)
-    cycles, first = _whole(workload, column, steps), cuts[0]
+    tail = smallest_tail(config.ep for config in configs)
+    cycles, first = _whole(workload, column, steps), configs[0]
     return RnnTiling(
         mode=mode,
         ep=first.ep,
         vp=first.vp,
-        layers=cuts,
+        layers=configs,
         tail=tail,
         cycles_per_step=per_step,
         row_wise_per_step=workload.directions * sum(step.row_wise for step in steps),
@@ -123,7 +125,7 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
         reasons=(
             Reason("ep", first.ep, _why_ep(workload, column, first)),
             Reason("vp", first.vp, _why_vp(workload, column, first)),
-            Reason("tail", tail, _why_tail(column, tail, cuts)),
+            Reason("tail", tail, _why_tail(column, tail, configs)),
             Reason("cycles_per_step", per_step, _why_step(steps)),
             Reason("row_wise_per_step", workload.directions * sum(step.row_wise for step in steps), "for comparison"),
             Reason("threads", threads, f"{workload.batch * workload.directions} sequences on {column.threads} threads"),
@@ -196,10 +198,10 @@ def _ratio(workload: RnnWorkload, column: Column, greedy: dict[int, int], best: 
     return cycles(greedy) / cycles(best)
 
 
-def _cut(workload: RnnWorkload, column: Column, size: int, ep: int) -> LayerCut:
+def _config(workload: RnnWorkload, column: Column, size: int, ep: int) -> LayerConfig:
     vp = _largest(workload, column, ep)
     step = step_cycles(workload, column, size, ep, vp)
-    return LayerCut(
+    return LayerConfig(
         input_size=size,
         ep=ep,
         vp=vp,
@@ -226,25 +228,25 @@ def _whole(workload: RnnWorkload, column: Column, steps: list[StepCycles]) -> in
     return total
 
 
-def _why_ep(workload: RnnWorkload, column: Column, cut: LayerCut) -> str:
-    others = {ep: _rank(workload, column, cut.input_size, ep)[0] for ep in column.column_counts}
-    near = [f"{ep}: {cycles}" for ep, cycles in others.items() if ep in (cut.ep // 2, cut.ep * 2)]
-    own = f"{cut.cycles_per_step} cycles a step of the layer"
+def _why_ep(workload: RnnWorkload, column: Column, config: LayerConfig) -> str:
+    others = {ep: _rank(workload, column, config.input_size, ep)[0] for ep in column.column_counts}
+    near = [f"{ep}: {cycles}" for ep, cycles in others.items() if ep in (config.ep // 2, config.ep * 2)]
+    own = f"{config.cycles_per_step} cycles a step of the layer"
     return f"{own}; by others {', '.join(near)}" if near else own
 
 
-def _why_vp(workload: RnnWorkload, column: Column, cut: LayerCut) -> str:
+def _why_vp(workload: RnnWorkload, column: Column, config: LayerConfig) -> str:
     rows = most_rows(workload)
-    return f"all {rows} rows" if cut.vp == rows else f"{column.multipliers} multipliers beside {cut.ep} columns"
+    return f"all {rows} rows" if config.vp == rows else f"{column.multipliers} multipliers beside {config.ep} columns"
 
 
-def _why_tail(column: Column, tail: int, cuts: tuple[LayerCut, ...]) -> str:
+def _why_tail(column: Column, tail: int, configs: tuple[LayerConfig, ...]) -> str:
     if column.tree_inputs is not None:
-        served = ", ".join(map(str, column.column_counts))
-        return f"of {column.tree_tail}: a tree of {column.tree_inputs} that serves EP of {served}"
+        supported = ", ".join(map(str, column.column_counts))
+        return f"of {column.tree_tail}: a tree of {column.tree_inputs} that serves EP of {supported}"
     if tail == 1:
         return "one EP: the tree needs no tail"
-    return f"one tree for EP of {', '.join(map(str, sorted({cut.ep for cut in cuts})))}"
+    return f"one tree for EP of {', '.join(map(str, sorted({config.ep for config in configs})))}"
 
 
 def _why_step(steps: list[StepCycles]) -> str:

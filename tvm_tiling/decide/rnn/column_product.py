@@ -50,8 +50,8 @@ class ColumnTiling(Decision):
 
 
 def decide_column(workload: GemmWorkload, hardware: Hardware) -> ColumnTiling:
-    """The cut of a product of a matrix by a vector, m = 1 or n = 1, on `hardware.column`: of fewest cycles, then of the
-    smallest latency.
+    """The configuration of a product of a matrix by a vector, m = 1 or n = 1, on `hardware.column`: of fewest cycles,
+    then of the smallest latency.
 
     HardwareError where the unit takes no such type, or its memories hold no two blocks of EP x VP and VP sums.
     """

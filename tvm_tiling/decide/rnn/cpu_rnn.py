@@ -55,7 +55,8 @@ class RnnCpuTiling(Decision):
 
 
 def decide_rnn_on_cpu(workload: RnnWorkload, hardware: Hardware) -> RnnCpuTiling:
-    """The cut of recurrent layers on `hardware.cpu`. HardwareError where there is none, or for types but float32."""
+    """The configuration of recurrent layers on `hardware.cpu`. HardwareError where there is none, or for types but
+    float32."""
     w, cpu = workload, hardware.cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a machine with one, or with a column engine")

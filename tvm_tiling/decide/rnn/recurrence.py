@@ -115,7 +115,7 @@ class RecurrenceTiling(Decision):
 
 
 def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = None) -> RecurrenceTiling:
-    """The cut of one layer's recurrence; `threads` forces the number of cores."""
+    """The configuration of one layer's recurrence; `threads` forces the number of cores."""
     r, lanes = recurrence, cpu.lanes(4)
     gates = max(len(phase) for phase in r.phases)
     rows, blocks = _tile(r, gates, lanes, cpu)

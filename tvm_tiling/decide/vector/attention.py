@@ -74,11 +74,11 @@ class AttentionTiling(Decision):
 
 
 def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
-    """The cut of one attention."""
+    """The configuration of one attention."""
     lanes = cpu.lanes(4)
     share = cpu.kernel_costs.l2_scores
-    room = share * cpu.l2_bytes
-    most = max(1, min(MOST_ROWS, int(room) // (4 * shape.keys)))
+    space = share * cpu.l2_bytes
+    most = max(1, min(MOST_ROWS, int(space) // (4 * shape.keys)))
     rows = ceil_div(shape.rows, ceil_div(shape.rows, most))
     scores, values = (_tile(columns, rows, lanes, cpu) for columns in (shape.keys, shape.width))
     # Whole register tiles, where the block holds several.

@@ -1,8 +1,8 @@
 """How element-wise work and row-wise reductions are shared and cut: vectors, shares of the cores, whether to share.
 
 Such work is bound by the memory it moves, so there is little to choose: whole vectors along what is contiguous, equal
-shares of the outermost axis that has enough of them, and no threads at all where starting them (gemm/gemm_cost.py) costs
-more than they save.
+shares of the outermost axis that has enough of them, and no threads at all where starting them (gemm/gemm_cost.py)
+costs more than they save.
 """
 
 from __future__ import annotations

@@ -81,14 +81,14 @@ def decide_vector(
         f"the {bound} takes {parts[bound]:.3g} cycles for one",
     )
     for memory, each in held.items():
-        room = machine.capacity(memory)
+        space = machine.capacity(memory)
         # A kilobyte is left to the starts of buffers, which are aligned.
-        if room is not None and elements * each > room - min(1024, room // 4):
-            elements = (room - min(1024, room // 4)) // each
+        if space is not None and elements * each > space - min(1024, space // 4):
+            elements = (space - min(1024, space // 4)) // each
             why = f"memory {memory!r} holds {VERSIONS} versions of them and scratch space"
             if elements < 1:
                 raise HardwareError(
-                    f"{machine.hardware.name}: memory {memory!r} of {room} bytes holds no element of {each} bytes; "
+                    f"{machine.hardware.name}: memory {memory!r} of {space} bytes holds no element of {each} bytes; "
                     f"accepted: at least {2 * each}"
                 )
     return vector_tiling(extents, elements, why, bound, points * parts[bound])

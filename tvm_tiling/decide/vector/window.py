@@ -61,8 +61,8 @@ class WindowTiling(Decision):
 
 def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
     """The tile of a reduction whose input is loaded to buffer "a". HardwareError if not one element fits."""
-    room = _Room(windows, machine)
-    summed = _fitting_window(windows, room, machine)
+    space = _Capacity(windows, machine)
+    summed = _fitting_window(windows, space, machine)
     count = prod(windows.points)
     parts = _parts(windows, windows.points, machine)
     bound = max(parts, key=lambda part: parts[part])
@@ -75,7 +75,7 @@ def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
         limit = 2 * wanted if whole * prod(points) <= 2 * wanted else wanted
         while most < whole and most * prod(points) < limit:
             longer = [*points[:axis], most + 1, *points[axis + 1 :]]
-            if not room.holds(longer, summed):
+            if not space.holds(longer, summed):
                 break
             most += 1
         points[axis] = ceil_div(whole, ceil_div(whole, most))
@@ -110,13 +110,14 @@ def _parts(windows: Windows, points: Sequence[int], machine: Machine) -> dict[st
     return parts
 
 
-class _Room:
+class _Capacity:
     """The room of a machine's buffers for the tiles of a reduction."""
 
     def __init__(self, windows: Windows, machine: Machine) -> None:
         self.windows = windows
         self.rooms = [
-            None if (room := machine.capacity(name)) is None else room - min(1024, room // 4) for name in ("a", "out")
+            None if (space := machine.capacity(name)) is None else space - min(1024, space // 4)
+            for name in ("a", "out")
         ]
 
     def holds(self, points: Sequence[int], summed: Sequence[int]) -> bool:
@@ -124,14 +125,14 @@ class _Room:
         own = self.windows
         each = VERSIONS * own.d_out + (SCRATCH * 4 if own.behind else 0)
         sizes = (VERSIONS * own.read(points, summed) * own.d_in, prod(points) * each)
-        return all(room is None or size <= room for room, size in zip(self.rooms, sizes, strict=True))
+        return all(space is None or size <= space for space, size in zip(self.rooms, sizes, strict=True))
 
 
-def _fitting_window(windows: Windows, room: _Room, machine: Machine) -> tuple[int, ...]:
+def _fitting_window(windows: Windows, space: _Capacity, machine: Machine) -> tuple[int, ...]:
     """As much of a window as fits, halved from the outermost axis on."""
     one = [1] * len(windows.points)
     summed = list(windows.summed)
-    while not room.holds(one, summed):
+    while not space.holds(one, summed):
         axis = next((axis for axis, extent in enumerate(summed) if extent > 1), None)
         if axis is None:
             raise HardwareError(

@@ -23,7 +23,7 @@ _DOMAIN = "written.out"
 _Key = tuple[str, str, str]  # domain, name and overload of a function
 
 
-def write_out_functions(graph: OnnxGraph, served: Collection[str], limits: Limits) -> None:
+def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Limits) -> None:
     """Put their definitions in place of the model's functions, and of standard operators not in `served`. LimitError
     where that gives too many nodes, ModelFormatError where functions call themselves."""
     if graph.proto.functions:
@@ -35,7 +35,7 @@ def write_out_functions(graph: OnnxGraph, served: Collection[str], limits: Limit
                 f"{graph.where}: the functions of the model cannot be inlined: {first_line(error)}"
             ) from None
     # A definition may use operators that are themselves defined by others.
-    while functions := _definitions(graph, served):
+    while functions := _definitions(graph, supported):
         graph.proto.functions.extend(functions)
         graph.proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
         graph.proto = inliner.inline_local_functions(graph.proto)
@@ -78,13 +78,13 @@ def _called(function: onnx.FunctionProto) -> _Key:
     return function.domain, function.name, getattr(function, "overload", "")
 
 
-def _definitions(graph: OnnxGraph, served: Collection[str]) -> list[onnx.FunctionProto]:
+def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.FunctionProto]:
     """A function for each node that is to be written out; the nodes call them from now on."""
     chosen = [
         node
         for node in graph.graph.node
         if node.domain in ("", "ai.onnx")
-        and (node.op_type in ALWAYS or (node.op_type not in served and node.op_type not in CHEAP))
+        and (node.op_type in ALWAYS or (node.op_type not in supported and node.op_type not in CHEAP))
     ]
     types = _types(graph) if any(_depends_on_types(node, graph.opset) for node in chosen) else {}
     functions = []

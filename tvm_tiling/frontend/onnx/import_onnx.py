@@ -130,10 +130,10 @@ def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:
 
 def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
     """Every operator has a converter, or is one of `folded`."""
-    served = converters().keys() | _CONTROL | folded
+    supported = converters().keys() | _CONTROL | folded
     refused: dict[str, list[str]] = {}
     for node in graph.graph.node:
-        if node.op_type not in served or node.domain not in DOMAINS:
+        if node.op_type not in supported or node.domain not in DOMAINS:
             operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             if node.op_type in CHEAP:
                 operator += ", except for constant inputs or inputs given as params={name: value}"

@@ -160,11 +160,11 @@ def _with_short_values(graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto
             long.append(place)
     if not long:
         return graph.proto
-    cut = onnx.ModelProto()
-    cut.CopyFrom(graph.proto)
+    config = onnx.ModelProto()
+    config.CopyFrom(graph.proto)
     for place in reversed(long):
-        _without_value(cut.graph, place, known)
-    return cut
+        _without_value(config.graph, place, known)
+    return config
 
 
 def _length(shape: Sequence[int]) -> float:

@@ -16,13 +16,13 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ...match.access import loads
-from .image import IMAGE, Expr, ImageForm, Operands, block, bordered, on_chip
+from .image import IMAGE, Expr, ImageLayout, Operands, block, bordered, on_chip
 
 MOVES_IN_PLACE = ("image", "left", "right", "top", "bottom", "before", "behind")  # blocks of the vector engine
 BringImage: TypeAlias = Callable[[tirx.Buffer], None]
 
 
-def bring_image(place: str, operands: Operands, form: ImageForm) -> BringImage | None:
+def bring_image(place: str, operands: Operands, form: ImageLayout) -> BringImage | None:
     """What writes the image's buffer where rows are folded on the chip; None where the load does it."""
     if place == "load":
         return None
@@ -33,7 +33,7 @@ def bring_image(place: str, operands: Operands, form: ImageForm) -> BringImage |
 class _Local:
     """Blocks "raw" and "image": the load, and the copy within its border."""
 
-    def __init__(self, operands: Operands, form: ImageForm) -> None:
+    def __init__(self, operands: Operands, form: ImageLayout) -> None:
         self.operands, self.form = operands, form
 
     def write(self, image: tirx.Buffer) -> None:
@@ -51,7 +51,7 @@ class _Local:
 class _InPlace:
     """Blocks "raw", "image" and those that fill the border, one row after the other."""
 
-    def __init__(self, operands: Operands, form: ImageForm) -> None:
+    def __init__(self, operands: Operands, form: ImageLayout) -> None:
         self.operands, self.form = operands, form
 
     def write(self, image: tirx.Buffer) -> None:

@@ -43,7 +43,7 @@ class Border:
 
 
 @dataclass(frozen=True)
-class ImageForm:
+class ImageLayout:
     """Sizes of a convolution as it stands on the chip; triples are of depth, rows and columns."""
 
     groups: int
@@ -74,12 +74,12 @@ class ImageForm:
         return [Border(*axis) for axis in zip(self.front, self.image, self.size, strict=True)]
 
 
-def plain_form(conv: ConvWorkload) -> ImageForm:
+def plain_layout(conv: ConvWorkload) -> ImageLayout:
     """The convolution as it is."""
     out, taps = (conv.do, conv.ho, conv.wo), (conv.kd, conv.kh, conv.kw)
     stride, dilation = (conv.stride_d, *conv.stride), (conv.dilation_d, *conv.dilation)
     front, image = (conv.padding_d[0], *conv.padding[:2]), (conv.d, conv.h, conv.w)
-    return ImageForm(
+    return ImageLayout(
         groups=conv.groups,
         images=conv.n,
         out=out,
@@ -96,7 +96,7 @@ def plain_form(conv: ConvWorkload) -> ImageForm:
     )
 
 
-def folded_form(fold: StrideFold) -> ImageForm:
+def folded_layout(fold: StrideFold) -> ImageLayout:
     """The convolution with its stride along W folded into channels and its kernels dilated along W written out; a
     stride of 1 folds nothing."""
     conv, factor = fold.workload, fold.factor
@@ -106,7 +106,7 @@ def folded_form(fold: StrideFold) -> ImageForm:
     front, image = (conv.padding_d[0], conv.padding[0], left), (conv.d, conv.h, conv.w)
     deep, high, wide = _sizes(out, taps, stride, dilation, front, image)
     columns = -(-max((conv.wo - 1 + fold.kernel_width) * factor, wide) // factor) * factor
-    return ImageForm(
+    return ImageLayout(
         groups=conv.groups,
         images=conv.n,
         out=out,
@@ -231,10 +231,10 @@ class Scopes:
     results: str = "global.out"
 
 
-def write_image_form(
+def write_image_layout(
     program: ConvProgram | GemmProgram,
     operands: Operands,
-    form: ImageForm,
+    form: ImageLayout,
     types: tuple[str, str],
     scopes: Scopes = Scopes(),
     bring_image: Callable[[tirx.Buffer], None] | None = None,
@@ -260,7 +260,7 @@ class _Writer:
         self,
         program: ConvProgram | GemmProgram,
         operands: Operands,
-        form: ImageForm,
+        form: ImageLayout,
         types: tuple[str, str],
         scopes: Scopes,
         bring_image: Callable[[tirx.Buffer], None] | None,

@@ -19,7 +19,7 @@ from .pieces import in_pieces
 MOST_VERSIONS = 8  # of results that wait for their store
 
 
-class Room(NamedTuple):
+class EpilogueCapacity(NamedTuple):
     """Bytes that hold results and what is read besides the sums (None: without limit), and how many results there are
     in a whole tile and in the part of it that the vector engine computes at once."""
 
@@ -28,8 +28,8 @@ class Room(NamedTuple):
     part: int
 
 
-def place_behind(
-    sch: s_tir.Schedule, whole: LoopRV, part: LoopRV, room: Room, sizes: Mapping[int, int] | None = None
+def place_epilogue(
+    sch: s_tir.Schedule, whole: LoopRV, part: LoopRV, capacity: EpilogueCapacity, sizes: Mapping[int, int] | None = None
 ) -> None:
     """Put the block "results", where there is one, at `part` on the vector engine, and "store" on the engine that
     stores. `sizes` cut the results at `part` further: elements of some of their six axes that are computed at once."""
@@ -44,11 +44,17 @@ def place_behind(
     if sizes:
         part = tiled(sch, results, [sizes.get(axis) for axis in range(6)], sorted(sizes))[-1]
     sums = sch.get(sch.get_sblock("sums")).body.buffer
-    serve_results(sch, results, store, whole, part, room, further_operands(sch, results, [sums], "out"))
+    serve_results(sch, results, store, whole, part, capacity, further_operands(sch, results, [sums], "out"))
 
 
 def serve_results(
-    sch: s_tir.Schedule, results: Block, store: Block, whole: LoopRV, part: LoopRV, room: Room, made: Sequence[Block]
+    sch: s_tir.Schedule,
+    results: Block,
+    store: Block,
+    whole: LoopRV,
+    part: LoopRV,
+    capacity: EpilogueCapacity,
+    made: Sequence[Block],
 ) -> None:
     """Give `results`, which stand at `part`, to the vector engine, with the store behind them and the loads `made` of
     what they read besides the sums: at `whole` where two versions of a tile find room, else part by part."""
@@ -58,10 +64,10 @@ def serve_results(
         buffer = sch.get(load).body.buffer
         if _one_for_each(own, loops_of(sch, results, buffer)):
             each += _width(buffer)
-    scratch = 4 * room.part * _scratch(sch.get(results).body.value)
+    scratch = 4 * capacity.part * _scratch(sch.get(results).body.value)
     at, versions = whole, 2
-    if room.bytes is not None and 2 * each * room.whole + scratch > room.bytes:
-        at, versions = part, max(2, min(MOST_VERSIONS, (room.bytes - scratch) // (each * room.part)))
+    if capacity.bytes is not None and 2 * each * capacity.whole + scratch > capacity.bytes:
+        at, versions = part, max(2, min(MOST_VERSIONS, (capacity.bytes - scratch) // (each * capacity.part)))
     sch.reverse_compute_at(store, at, preserve_unit_loops=True)
     place_loads(sch, results, at, made)
     on_engine(sch, results, "vector", below(sch, results, part), versions)
@@ -71,15 +77,15 @@ def serve_results(
 def finished(sch: s_tir.Schedule, name: str, hardware: Hardware) -> tirx.PrimFunc:
     """The scheduled function, what is behind its sums cut into pieces that the machine's output buffer holds."""
     func = sch.mod[name]
-    pieces = _pieces_behind(sch, Machine(hardware).capacity("out"))
+    pieces = _epilogue_pieces(sch, Machine(hardware).capacity("out"))
     return (in_pieces(func, name, pieces) or func) if pieces > 1 else func
 
 
-def _pieces_behind(sch: s_tir.Schedule, room: int | None) -> int:
+def _epilogue_pieces(sch: s_tir.Schedule, capacity: int | None) -> int:
     """Into how many pieces the block "results" has to be cut so that `room` bytes hold it: two versions of its results
     and of what it reads besides the sums, and a scratch element for each operation that its expression nests."""
     blocks = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_sblock("root"))]
-    if room is None or "results" not in blocks:
+    if capacity is None or "results" not in blocks:
         return 1
     results = sch.get_sblock("results")
     block = sch.get(results)
@@ -95,7 +101,7 @@ def _pieces_behind(sch: s_tir.Schedule, room: int | None) -> int:
             held += 2 * _width(buffer)
         else:  # it stays while pieces go by
             whole += 2 * _width(buffer) * prod(_extent(loop) for loop in own if loop.loop_var in varies)
-    return -(-elements * held // max(1, room - whole))
+    return -(-elements * held // max(1, capacity - whole))
 
 
 def _one_for_each(loops: Sequence[tirx.For], varies: set[tirx.Var]) -> bool:

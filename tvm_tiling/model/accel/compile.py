@@ -53,7 +53,7 @@ def compile_for_accelerator(
         )
     else:
         layers = replace(layers, module=in_functions(layers.module, hardware))
-    divided = partition(layers.module, hardware, len(layers.programs), cuts=options.cuts)
+    divided = partition(layers.module, hardware, len(layers.programs), configs=options.configs)
     cpu = this_cpu()
     scheduled, operators = schedule_operators(divided.module, cpu, options)
     lifted, constants = lift_constants(scheduled)
@@ -108,7 +108,7 @@ def single(models: Sequence[ImportedModel], hardware: Hardware) -> ImportedModel
 
 @dataclass(frozen=True)
 class AcceleratedOperator:
-    """A PrimFunc of a model, how often it is called, and the workload that its cut is asked for."""
+    """A PrimFunc of a model, how often it is called, and the workload that its configuration is asked for."""
 
     name: str
     calls: int
@@ -127,7 +127,7 @@ def accelerated_operators(
         asked, func = Asked(), mod[variable]
         if not isinstance(func, tirx.PrimFunc):
             continue
-        recorded = recorded_operator(func, variable.name_hint, hardware, Options(cuts=asked))
+        recorded = recorded_operator(func, variable.name_hint, hardware, Options(configs=asked))
         if recorded.program is not None and asked.workloads:
             found.append(AcceleratedOperator(variable.name_hint, count, next(iter(asked.workloads))))
     return found

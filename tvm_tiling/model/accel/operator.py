@@ -14,13 +14,13 @@ from ...accel.record.function import record
 from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...lowering.accel.pieces import in_pieces
-from ...schedule import CutSource, tiling_schedule
+from ...schedule import ConfigSource, tiling_schedule
 from ...workload import ConvWorkload, GemmWorkload, RnnWorkload
 from .rnn import RecurrentExecutable, compile_recurrent
 from .simulated import SimulatedExecutable
 
 WORKLOADS = (GemmWorkload, ConvWorkload, RnnWorkload)
-MOST_CUTS = 8  # halvings of what the vector engine takes at a time
+MOST_CONFIGS = 8  # halvings of what the vector engine takes at a time
 
 
 def is_operator(model: Any) -> bool:
@@ -32,12 +32,12 @@ def is_operator(model: Any) -> bool:
 
 
 def compile_operator(
-    op: Any, hardware: Hardware, cuts: CutSource | None = None
+    op: Any, hardware: Hardware, configs: ConfigSource | None = None
 ) -> SimulatedExecutable | RecurrentExecutable:
     """The program of an operator, or of a workload written plainly, for `hardware`: a SimulatedExecutable; of recurrent
     layers a RecurrentExecutable. A schedule, or what tiling_schedule made and somebody changed, is recorded as it
-    stands; anything else is scheduled first, `cuts` being asked for its cut. Errors as those of tiling_schedule and
-    record."""
+    stands; anything else is scheduled first, `configs` being asked for its configuration. Errors as those of
+    tiling_schedule and record."""
     if isinstance(op, RnnWorkload):
         return compile_recurrent(op, hardware)
     if isinstance(op, GemmWorkload | ConvWorkload):
@@ -45,7 +45,7 @@ def compile_operator(
     module = op.mod if isinstance(op, s_tir.Schedule) else op
     if _is_scheduled(module):
         return SimulatedExecutable(record(module, hardware))
-    scheduled = tiling_schedule(module, target=hardware, cuts=cuts).mod
+    scheduled = tiling_schedule(module, target=hardware, configs=configs).mod
     if len(scheduled.functions) != 1:
         return SimulatedExecutable(record(scheduled, hardware))  # which refuses it
     ((variable, main),) = scheduled.functions.items()
@@ -56,15 +56,15 @@ def program_of(main: tirx.PrimFunc, name: str, hardware: Hardware) -> Program:
     """The program of a scheduled function, what follows its sums in as many pieces as the machine's memories ask for.
     HardwareError where no number of pieces fits."""
     main = main.with_attr("global_symbol", name)
-    cut: tirx.PrimFunc | None = main
+    config: tirx.PrimFunc | None = main
     refused: HardwareError | None = None
-    for pieces in (1, *(1 << power for power in range(1, MOST_CUTS + 1))):
+    for pieces in (1, *(1 << power for power in range(1, MOST_CONFIGS + 1))):
         if pieces > 1:
-            cut = in_pieces(main, name, pieces)
-        if cut is None:
+            config = in_pieces(main, name, pieces)
+        if config is None:
             break
         try:
-            return record(cut, hardware)
+            return record(config, hardware)
         except HardwareError as error:
             refused = refused or error
     assert refused is not None

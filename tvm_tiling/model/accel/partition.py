@@ -20,7 +20,7 @@ from ...accel.program.tables import Region
 from ...errors import HardwareError, UnsupportedOperator
 from ...frontend.imported import first_line
 from ...hardware.description import Hardware
-from ...schedule import CutSource, Options, schedule_operator
+from ...schedule import ConfigSource, Options, schedule_operator
 from ..passes.dataflow import is_op, replace_operands, shape_of
 from .operator import program_of
 
@@ -47,14 +47,16 @@ class Partition:
     left: dict[str, str]
 
 
-def partition(mod: tvm.IRModule, hardware: Hardware, first: int = 0, *, cuts: CutSource | None = None) -> Partition:
-    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on. `cuts`
-    are asked for the cut of each operator.
+def partition(
+    mod: tvm.IRModule, hardware: Hardware, first: int = 0, *, configs: ConfigSource | None = None
+) -> Partition:
+    """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on.
+    `configs` are asked for the configuration of each operator.
 
     UnsupportedOperator where the graph has more segments than can be named.
     """
     recorded = {
-        variable: recorded_operator(func, variable.name_hint, hardware, Options(cuts=cuts))
+        variable: recorded_operator(func, variable.name_hint, hardware, Options(configs=configs))
         for variable, func in mod.functions.items()
         if isinstance(func, tirx.PrimFunc)
     }
@@ -73,8 +75,8 @@ def recorded_operator(func: tirx.PrimFunc, name: str, hardware: Hardware, option
     except (tvm.error.InternalError, s_tir.ScheduleError) as error:
         # A primitive of TVM that cannot do its part with this nest: the CPU has another one.
         found = OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
-    if found.program is None and options.cuts is not None:
-        # What is fused behind the sums may leave a measured cut no room.
+    if found.program is None and options.configs is not None:
+        # What is fused behind the sums may leave a measured configuration no room.
         return recorded_operator(func, name, hardware, Options())
     return found
 

@@ -53,9 +53,9 @@ class RecurrentExecutable:
             return simulate_tasks([Task(self.program, length) for length in lengths if length], self.hardware)
         tasks: list[Task] = []
         arrival = 0
-        for number, cut in enumerate(self.tiling.layers):
-            own = replace(self.workload, layers=1, input_size=cut.input_size)
-            step = self._step(own, replace(self.tiling, layers=(cut,)))
+        for number, config in enumerate(self.tiling.layers):
+            own = replace(self.workload, layers=1, input_size=config.input_size)
+            step = self._step(own, replace(self.tiling, layers=(config,)))
             tasks += [
                 Task(step, length, arrival, f"layer {number + 1} sequence {row + 1} {way}")
                 for row, length in enumerate(lengths)

@@ -73,9 +73,9 @@ def places_of(plain: Sequence[dict[str, Any]], size: int) -> list[Place]:
 
 def aligned(size: int) -> np.ndarray:
     """`size` uninitialised bytes that start at a multiple of ALIGNMENT."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size]
+    space = np.empty(size + ALIGNMENT, np.uint8)
+    start = -space.ctypes.data % ALIGNMENT
+    return space[start : start + size]
 
 
 class Collection:

@@ -65,22 +65,22 @@ def first_place(data: te.Tensor, axis: int | None, keep: bool, *, extreme: Calla
     rank, dtype = len(data.shape), str(data.dtype)
     reduced = list(range(rank)) if axis is None else [axis % rank]
     best = extreme(data, reduced, True)
-    walks = {a: te.reduce_axis((0, data.shape[a]), name=f"k{a}") for a in reduced}
-    shape = [1 if a in walks else data.shape[a] for a in range(rank) if keep or a not in walks]
+    reduced_axes = {a: te.reduce_axis((0, data.shape[a]), name=f"k{a}") for a in reduced}
+    shape = [1 if a in reduced_axes else data.shape[a] for a in range(rank) if keep or a not in reduced_axes]
 
     def element(*at: Expr) -> Expr:
-        left = iter([at[a] for a in range(rank) if a not in walks] if keep else at)
-        rows = {a: next(left) for a in range(rank) if a not in walks}
-        value = data[tuple(walks[a] if a in walks else rows[a] for a in range(rank))]
+        left = iter([at[a] for a in range(rank) if a not in reduced_axes] if keep else at)
+        rows = {a: next(left) for a in range(rank) if a not in reduced_axes}
+        value = data[tuple(reduced_axes[a] if a in reduced_axes else rows[a] for a in range(rank))]
         row_best = best[tuple(rows.get(a, 0) for a in range(rank))]
         place: Expr = tirx.const(0, "int64")
-        for a, walk in walks.items():
-            place = place * tirx.Cast("int64", data.shape[a]) + tirx.Cast("int64", walk.var)
+        for a, reduced_axis in reduced_axes.items():
+            place = place * tirx.Cast("int64", data.shape[a]) + tirx.Cast("int64", reduced_axis.var)
         found = tirx.Select(value.equal(row_best), place, tirx.max_value("int64"))
         if "float" in dtype:
             # No NaN is at least minus infinity; where there is one, nothing equals the extreme.
             found = tirx.Select(tirx.LE(tirx.const(-math.inf, dtype), value), found, place)
-        return te.min(found, axis=list(walks.values()))
+        return te.min(found, axis=list(reduced_axes.values()))
 
     return te.compute(shape, element, name="place")
 

@@ -48,11 +48,11 @@ def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Itera
                 continue
             name, shape = call.args[0].name_hint, shape_of(binding.var)
             elements = None if shape is None else prod(shape)
-            behind = [sums[read] for read in call.args[1].fields if read in sums]
+            followers = [sums[read] for read in call.args[1].fields if read in sums]
             pattern = int(mod[name].attrs.get("op_pattern", OPAQUE))
-            if behind and pattern < INJECTIVE and any(elements != count for count in behind):
+            if followers and pattern < INJECTIVE and any(elements != count for count in followers):
                 yield name
-            elif behind:
-                sums[binding.var] = behind[0]
+            elif followers:
+                sums[binding.var] = followers[0]
             elif elements is not None and pattern == PRODUCT:
                 sums[binding.var] = elements

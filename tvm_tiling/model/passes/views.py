@@ -19,7 +19,7 @@ from .dataflow import Expr, Rewriter, array, ints, is_op, rewrite, shape_of
 from .layout import BROADCASTING, CONVOLUTIONS
 
 Atom = tuple[int, int]  # extent and stride, in elements of the root
-_WALKS = ("reshape", "squeeze", "expand_dims", "flatten", "permute_dims")
+_VIEWS = ("reshape", "squeeze", "expand_dims", "flatten", "permute_dims")
 _ALONG_LAST = ("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm")
 
 
@@ -84,7 +84,7 @@ def view_of(rewriter: Rewriter, expr: Expr) -> View | None:
     call, shape = rewriter.value(expr), shape_of(expr)
     if shape is None or 0 in shape:
         return None
-    if not is_op(call, *_WALKS):
+    if not is_op(call, *_VIEWS):
         return whole(expr, shape)
     source = view_of(rewriter, call.args[0])
     if source is None:
@@ -98,8 +98,8 @@ def view_of(rewriter: Rewriter, expr: Expr) -> View | None:
 def _call(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
-    if is_op(value, *_WALKS):
-        return _walk(rewriter, variable, value)
+    if is_op(value, *_VIEWS):
+        return _follow(rewriter, variable, value)
     if is_op(value, "take"):
         return _slice_of_take(rewriter, value)
     if is_op(value, "strided_slice"):
@@ -109,7 +109,7 @@ def _call(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
     return _elementwise(rewriter, value)
 
 
-def _walk(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr | None:
+def _follow(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr | None:
     """A reshape or transposition as the shortest way from its root."""
     shape = shape_of(variable)
     source = view_of(rewriter, call.args[0])
@@ -167,12 +167,12 @@ def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | 
     view, parts = view_of(rewriter, call.args[0]), [_numbers(argument) for argument in call.args[1:]]
     if view is None or view.root.same_as(call.args[0]) or any(part is None for part in parts):
         return None
-    cut = [axis % len(view.axes) for axis in parts[0] or ()]
+    config = [axis % len(view.axes) for axis in parts[0] or ()]
     atoms = [atom for axis in view.axes for atom in axis if atom[0] > 1]
     order = sorted(atoms, key=lambda atom: -atom[1])
-    if order == atoms or any(len([a for a in view.axes[axis] if a[0] > 1]) != 1 for axis in cut):
+    if order == atoms or any(len([a for a in view.axes[axis] if a[0] > 1]) != 1 for axis in config):
         return None
-    places = [order.index(next(a for a in view.axes[axis] if a[0] > 1)) for axis in cut]
+    places = [order.index(next(a for a in view.axes[axis] if a[0] > 1)) for axis in config]
     source = _reshape(rewriter, view.root, [extent for extent, _ in order])
     piece = rewriter.emit(relax.op.strided_slice(source, places, *(part or [] for part in parts[1:])))
     shape, result = shape_of(piece), shape_of(call)

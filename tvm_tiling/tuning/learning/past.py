@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
 from ..shapes.database import ShapeDatabase
@@ -17,20 +17,20 @@ from ..shapes.schema import FINGERPRINTS, KEYS, TRIALS
 
 @dataclass(frozen=True, kw_only=True)
 class PastTrial:
-    """A cut that was measured: seconds, on an accelerator cycles; `ahead`: its weights were packed before; `epilogue`
-    names what was fused behind."""
+    """A configuration that was measured: seconds, on an accelerator cycles; `prepacked`: its weights were packed
+    before; `epilogue` names what was fused behind."""
 
     workload: Workload
-    ahead: bool
+    prepacked: bool
     epilogue: str
-    cut: Cut
+    config: Config
     cost: float
 
 
 def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list[PastTrial]:
     """The newest `limit` trials of a machine that did not fail, newest first, of all shapes that have an entry."""
     query = (
-        sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.cut, TRIALS.c.cost)
+        sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.config, TRIALS.c.cost)
         .join(FINGERPRINTS, FINGERPRINTS.c.digest == TRIALS.c.fingerprint)
         .join(KEYS, sa.and_(KEYS.c.fingerprint_id == FINGERPRINTS.c.id, KEYS.c.digest == TRIALS.c.key))
         .where(TRIALS.c.fingerprint == fingerprint_of(hardware).digest, TRIALS.c.cost.is_not(None))
@@ -47,9 +47,9 @@ def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list
     return [
         PastTrial(
             workload=shapes[row.record, row.shape],
-            ahead=keys[row.record].ahead,
+            prepacked=keys[row.record].prepacked,
             epilogue=keys[row.record].epilogue,
-            cut=Cut.from_dict(plain_json(row.cut)),
+            config=Config.from_dict(plain_json(row.config)),
             cost=row.cost,
         )
         for row in rows

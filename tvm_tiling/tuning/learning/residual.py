@@ -1,12 +1,13 @@
 """What measurements teach about the formulas' predictions: a small XGBoost model of the error that is left.
 
-    log cost = log of the formulas' prediction + what the trees say of the cut's features + a constant of the workload
+    log cost = log of the formulas' prediction + what the trees say of the configuration's features + a constant of the
+    workload
 
 The formulas rank well from the first trial on, and the trees have only to learn what formulas leave out. They learn to
-order: for pairs of cuts of one workload the loss is log(1 + exp(-d / TEMPERATURE)), where d is by how much the slower
-cut's logarithm of predicted cost exceeds the quicker one's. So a workload's constant never matters, and nothing is
-spent on the exact cost of cuts that are far behind, as where residuals are fitted: of shapes that were not seen, pairs
-of products are ordered rightly 5 percent more often than by that.
+order: for pairs of configurations of one workload the loss is log(1 + exp(-d / TEMPERATURE)), where d is by how much
+the slower cut's logarithm of predicted cost exceeds the quicker one's. So a workload's constant never matters, and
+nothing is spent on the exact cost of configurations that are far behind, as where residuals are fitted: of shapes that
+were not seen, pairs of products are ordered rightly 5 percent more often than by that.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from ...atomic_file import atomic_file
 from ...errors import DatabaseError
 from ...plain_text import plain_json
-from ...atomic_file import whole_file
 
 FORMAT = "tvm-tiling-cost-model"
 VERSION = 1
@@ -42,7 +43,7 @@ PARAMETERS = {
     "lambda": 10.0,
     "tree_method": "hist",
     "objective": "rank:pairwise",
-    # Every cut is compared with so many others of its workload, drawn by lot, all of them alike.
+    # Every configuration is compared with so many others of its workload, drawn by lot, all of them alike.
     "lambdarank_pair_method": "mean",
     "lambdarank_num_pair_per_sample": 16,
     "lambdarank_normalization": False,
@@ -55,7 +56,7 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured cut: `group` is its workload and machine, costs in one unit within a group."""
+    """One measured configuration: `group` is its workload and machine, costs in one unit within a group."""
 
     group: str
     features: Mapping[str, float]
@@ -82,8 +83,8 @@ class Residual:
         return len(self.samples) >= LEAST
 
     def corrections(self, features: Sequence[Mapping[str, float]]) -> np.ndarray:
-        """What to multiply predictions by, one number for each cut, up to a constant of the workload. Trains first
-        where samples have come, in tenths of a second for thousands."""
+        """What to multiply predictions by, one number for each configuration, up to a constant of the workload. Trains
+        first where samples have come, in tenths of a second for thousands."""
         if not self.ready or not features:
             return np.ones(len(features))
         if self._trained < len(self.samples):
@@ -98,7 +99,7 @@ class Residual:
         """Write the samples into one JSON file, whole or not at all; the trees follow from them."""
         samples = [[s.group, dict(s.features), s.predicted, s.cost] for s in self.samples]
         try:
-            with whole_file(path) as file:
+            with atomic_file(path) as file:
                 file.write(json.dumps({"format": FORMAT, "version": VERSION, "samples": samples}).encode())
         except OSError as error:
             raise DatabaseError(f"cost model: {error}") from None

@@ -1,4 +1,4 @@
-"""From a cut to a file that can be loaded: what a building process does with a job."""
+"""From a configuration to a file that can be loaded: what a building process does with a job."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def build(job: Job, folder: Path) -> Build:
     """Write the library of `job` into `folder`, which is its own: a shared object, or without a C compiler LLVM's text,
     which whoever loads it compiles. Errors as those of tiling_schedule."""
     if job.hardware.cpu is None:
-        raise HardwareError(f"{job.hardware.name} has no cpu; its cuts are simulated")
-    options = Options(ahead=job.ahead, cut=job.cut)
+        raise HardwareError(f"{job.hardware.name} has no cpu; its configurations are simulated")
+    options = Options(prepacked=job.prepacked, config=job.config)
     scheduled = schedule_operator(plain_operator(job.workload, job.epilogue), ENTRY, job.hardware, options)
     functions = {ENTRY: scheduled.main}
     if scheduled.pack is not None:

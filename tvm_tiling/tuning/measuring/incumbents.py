@@ -1,4 +1,5 @@
-"""Who is the incumbent of each workload, and what every cut costs beside it. The rule is in paired_benchmark.py."""
+"""Who is the incumbent of each workload, and what every configuration costs beside it. The rule is in
+paired_benchmark.py."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class TrialFailed(RuntimeError):
 
 @dataclass
 class _Standing:
-    """The best cut of a workload so far and its cost; none before the first one is measured."""
+    """The best configuration of a workload so far and its cost; none before the first one is measured."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     job: Job | None = None
@@ -56,7 +57,7 @@ class Incumbents:
 
     def _standing(self, job: Job) -> _Standing:
         with self._lock:
-            return self._standings.setdefault((job.workload, job.ahead, job.epilogue, job.hardware), _Standing())
+            return self._standings.setdefault((job.workload, job.prepacked, job.epilogue, job.hardware), _Standing())
 
     def _cost(self, job: Job, hold: Hold) -> tuple[float, float]:
         standing = self._standing(job)

@@ -1,4 +1,4 @@
-"""Cuts measured on this CPU: built by as many processes as there are cores, then timed by one on all cores.
+"""Configurations measured on this CPU: built by as many processes as there are cores, then timed by one on all cores.
 
 Nothing is built while something is timed. On two cores a build beside it, even one of the lowest priority, made the
 interval of a program's ratio to itself more than ten times as wide; docs/distribution.md has the figures.
@@ -129,7 +129,7 @@ class LocalBench:
 
 def _cores(hardware: Hardware) -> int:
     if hardware.cpu is None:
-        raise TrialFailed(f"{hardware.name} has no cpu; its cuts are simulated")
+        raise TrialFailed(f"{hardware.name} has no cpu; its configurations are simulated")
     return hardware.cpu.cores
 
 

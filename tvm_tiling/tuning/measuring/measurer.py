@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One cut to be measured for one workload on `hardware`. `ahead`: weights are packed before the time that counts,
-    as those of a model are; `epilogue` names what is fused behind."""
+    """One configuration to be measured for one workload on `hardware`. `prepacked`: weights are packed before the time
+    that counts, as those of a model are; `epilogue` names what is fused behind."""
 
     workload: GemmWorkload | ConvWorkload
-    cut: Cut
+    config: Config
     hardware: Hardware
-    ahead: bool = False
+    prepacked: bool = False
     epilogue: str = ""
 
 
@@ -47,7 +47,8 @@ PACKING = "main_pack"
 
 @dataclass(frozen=True)
 class Build:
-    """A library of one cut: "main", and where weights are prepacked "main_pack", which makes the packed ones."""
+    """A library of one configuration: "main", and where weights are prepacked "main_pack", which makes the packed
+    ones."""
 
     path: str
     packed_shape: tuple[int, ...] | None = None

@@ -67,7 +67,8 @@ class PairedResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """What a cut takes by itself: seconds per call, and the half-width of their 95 percent interval, relative."""
+    """What a configuration takes by itself: seconds per call, and the half-width of their 95 percent interval,
+    relative."""
 
     seconds: float
     uncertainty: float

@@ -1,4 +1,5 @@
-"""Cuts measured on the simulated accelerator: scheduled, recorded as a program and timed; nothing is executed."""
+"""Configurations measured on the simulated accelerator: scheduled, recorded as a program and timed; nothing is
+executed."""
 
 from __future__ import annotations
 
@@ -32,5 +33,5 @@ class SimulatorMeasurer:
         from ...accel.timing.simulate import simulate
         from ...accel.workload_program import workload_program  # brings TVM
 
-        report = simulate(workload_program(job.workload, job.hardware, cut=job.cut, epilogue=job.epilogue))
+        report = simulate(workload_program(job.workload, job.hardware, config=job.config, epilogue=job.epilogue))
         return report.cycles, report.energy_pj

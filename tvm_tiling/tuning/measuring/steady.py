@@ -1,8 +1,8 @@
 """Costs of different shapes on this CPU, to be held against each other: proportionality is a ratio of such costs.
 
 Cuts of one shape are compared by paired runs, but shapes cannot be run in turns for as long as a reduction takes, and a
-core that somebody else has for a second doubles a cost. Nothing makes a program faster than it is, so the cheapest cut
-of each shape is timed several times with pauses between, and the least counts.
+core that somebody else has for a second doubles a cost. Nothing makes a program faster than it is, so the cheapest
+configuration of each shape is timed several times with pauses between, and the least counts.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ class SteadyMeasurer:
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         """One Measured for each of `jobs`, in their order. Cuts of one shape that stand behind each other are held
         against each other."""
-        for _, cuts in itertools.groupby(jobs, key=lambda job: (job.workload, job.ahead, job.epilogue, job.hardware)):
-            results = list(self._local.measure(list(cuts)))
+        for _, configs in itertools.groupby(
+            jobs, key=lambda job: (job.workload, job.prepacked, job.epilogue, job.hardware)
+        ):
+            results = list(self._local.measure(list(configs)))
             costs = {result.job: result.cost for result in results if result.cost is not None}
             scale = 1.0
             if costs:

@@ -1,4 +1,4 @@
-"""What the measuring process does: a cut's result checked, then timed beside the incumbent on all cores.
+"""What the measuring process does: a configuration's result checked, then timed beside the incumbent on all cores.
 
 One process measures, and keeps for as long as the workload stays the same what takes long to make: threads, operands,
 the right answer and the incumbent. It is asked again if it was lost, so nothing that it keeps is needed.
@@ -25,7 +25,7 @@ STALE = 0x7F  # every byte of a result before it is computed: no number, or one 
 
 
 class WrongResult(RuntimeError):
-    """A cut's kernel gives another answer."""
+    """A configuration's kernel gives another answer."""
 
 
 class Loaded:

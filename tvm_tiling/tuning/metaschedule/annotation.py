@@ -1,4 +1,5 @@
-"""A cut as annotations of a schedule, choice by choice, so that MetaSchedule's traces sample, mutate and keep it.
+"""A configuration as annotations of a schedule, choice by choice, so that MetaSchedule's traces sample, mutate and keep
+it.
 
 The function's root block carries
 
@@ -17,7 +18,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...decide.configs.neighbourhood import FORM, Space
-from ...decide.configs.record import Cut, Value
+from ...decide.configs.record import Config, Value
 from ...errors import DatabaseError
 from .rejoined import rejoined
 
@@ -27,7 +28,7 @@ PICK = "tvm_tiling.pick."
 
 def described(space: Space) -> str:
     """The choices of a space as text."""
-    best = {cut.form: cut for cut in reversed(list(space.cuts()))}
+    best = {config.form: config for config in reversed(list(space.configs()))}
     forms = {form: sorted(set(space.choices(best[str(form)])) - {FORM}) for form in space.options[FORM]}
     options = {name: [_plain(value) for value in values] for name, values in space.options.items()}
     return json.dumps({"op": space.start.op, "forms": forms, "options": options})
@@ -39,8 +40,8 @@ def root_annotations(func: tirx.PrimFunc) -> Mapping[str, Any]:
     return body.block.annotations if isinstance(body, s_tir.SBlockRealize) else {}
 
 
-def picked(annotations: Mapping[str, Any]) -> tuple[Cut, dict[str, Value]] | None:
-    """The cut that annotations stand for, and its choices by their names in the space; None without any.
+def picked(annotations: Mapping[str, Any]) -> tuple[Config, dict[str, Value]] | None:
+    """The configuration that annotations stand for, and its choices by their names in the space; None without any.
 
     DatabaseError where they are not those that `described` and the rule write.
     """
@@ -51,7 +52,7 @@ def picked(annotations: Mapping[str, Any]) -> tuple[Cut, dict[str, Value]] | Non
         options, form = space["options"], _value(space, annotations, FORM)
         chosen = {name: _value(space, annotations, name) for name in space["forms"][form]}
         own = {name.split(".", 1)[-1]: value for name, value in chosen.items() if name in options}
-        return Cut.of(space["op"], str(form), own), {FORM: form, **chosen}
+        return Config.of(space["op"], str(form), own), {FORM: form, **chosen}
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise DatabaseError(f"the annotation {SPACE} does not go with its picks: {error!r}") from None
 
@@ -70,7 +71,7 @@ def _plain(value: Value) -> Any:
 
 
 def plain(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function without the annotations of a cut, its reductions whole."""
+    """The function without the annotations of a configuration, its reductions whole."""
     schedule = s_tir.Schedule(rejoined(func))
     root = schedule.get_sblock("root")
     for name in root_annotations(func):

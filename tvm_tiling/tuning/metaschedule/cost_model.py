@@ -13,7 +13,7 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm_ffi import register_error
 
 from ...decide.configs.neighbourhood import Space
-from ...decide.configs.record import Cut
+from ...decide.configs.record import Config
 from ...errors import DatabaseError
 from ...schedule import Target, hardware_of
 from ..learning.costs import LearnedCosts, group_of, sample_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...hardware.description import Hardware
 
 _log = logging.getLogger(__name__)
-# The score of what has no cut, or one that is impossible: below all others.
+# The score of what has no configuration, or one that is impossible: below all others.
 UNKNOWN = 0.0
 # An error that passes through TVM keeps its class only if TVM knows it.
 register_error(DatabaseError.__name__, DatabaseError)
@@ -41,38 +41,41 @@ class ScheduleScores:
         """Learn from a round of measurements; None is a failed run, which teaches nothing."""
         samples = []
         for schedule, cost in zip(schedules, seconds, strict=True):
-            known = self._cut_of(schedule)
+            known = self._config_of(schedule)
             if known is not None and cost is not None:
                 samples.append(sample_of(*known, cost, group_of(known[0].workload, self.hardware)))
         self.learned.residual.learn(samples)
 
     def scores(self, schedules: Sequence[s_tir.Schedule]) -> np.ndarray:
-        """A score for each, higher is better: the speed beside the decision's own cut, UNKNOWN where there is none."""
+        """A score for each, higher is better: the speed beside the decision's own configuration, UNKNOWN where there is
+        none."""
         found = np.full(len(schedules), UNKNOWN)
-        by_space: dict[int, tuple[Space, list[int], list[Cut]]] = {}
+        by_space: dict[int, tuple[Space, list[int], list[Config]]] = {}
         for place, schedule in enumerate(schedules):
-            known = self._cut_of(schedule)
+            known = self._config_of(schedule)
             if known is not None:
-                space, cut = known
-                _, places, cuts = by_space.setdefault(id(space), (space, [], []))
+                space, config = known
+                _, places, configs = by_space.setdefault(id(space), (space, [], []))
                 places.append(place)
-                cuts.append(cut)
-        for space, places, cuts in by_space.values():
-            costs = self.learned.costs(space, [space.start, *cuts])
+                configs.append(config)
+        for space, places, configs in by_space.values():
+            costs = self.learned.costs(space, [space.start, *configs])
             found[places] = costs[0] / costs[1:]
         unknown = len(schedules) - sum(len(places) for _, places, _ in by_space.values())
         if unknown:
-            _log.warning("%d of %d schedules have no possible cut of tvm_tiling's rules", unknown, len(schedules))
+            _log.warning(
+                "%d of %d schedules have no possible configuration of tvm_tiling's rules", unknown, len(schedules)
+            )
         return found
 
-    def _cut_of(self, schedule: s_tir.Schedule) -> tuple[Space, Cut] | None:
-        """The space and the cut of a schedule; None where it has none, or an impossible one."""
+    def _config_of(self, schedule: s_tir.Schedule) -> tuple[Space, Config] | None:
+        """The space and the configuration of a schedule; None where it has none, or an impossible one."""
         for func in schedule.mod.functions.values():
             annotations = root_annotations(func) if isinstance(func, tirx.PrimFunc) else {}
             found = picked(annotations)
             space = space_for(func, str(annotations[SPACE]), self.hardware) if found else None
-            if found and space is not None and (cut := space.cut(found[1])) is not None:
-                return space, cut
+            if found and space is not None and (config := space.config(found[1])) is not None:
+                return space, config
         return None
 
 

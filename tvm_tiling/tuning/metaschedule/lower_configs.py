@@ -1,4 +1,4 @@
-"""Functions that are annotated with a cut become the nest of that cut, wherever TVM builds them.
+"""Functions that are annotated with a configuration become the nest of that configuration, wherever TVM builds them.
 
 TVM calls register() when it is imported (entry point group "tvm.backends"), in MetaSchedule's own build processes too.
 It puts the pass in front of TVM's default TIR pipeline, where it costs a look at each function's root block unless a
@@ -29,12 +29,12 @@ def register() -> None:
     if getattr(original, _MARK, False):
         return
 
-    def with_cuts(**options: Any) -> Any:
+    def with_configs(**options: Any) -> Any:
         pipeline, host, device = original(**options)
         return _in_front(pipeline), host, device
 
-    setattr(with_cuts, _MARK, True)
-    compilation.register_tir_pipeline(DEFAULT, with_cuts)
+    setattr(with_configs, _MARK, True)
+    compilation.register_tir_pipeline(DEFAULT, with_configs)
 
 
 def _in_front(pipeline: Any) -> Any:
@@ -42,16 +42,17 @@ def _in_front(pipeline: Any) -> Any:
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_tiling.default_pipeline")
     def lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-        return pipeline(lower_cuts(mod))
+        return pipeline(lower_configs(mod))
 
     return lowered
 
 
-def lower_cuts(mod: tvm.IRModule, target: Any = None) -> tvm.IRModule:
-    """`mod` with every function that is annotated with a cut as the nest of that cut, others as they are.
+def lower_configs(mod: tvm.IRModule, target: Any = None) -> tvm.IRModule:
+    """`mod` with every function that is annotated with a configuration as the nest of that configuration, others as
+    they are.
 
     `target`: where a function does not name its own; else the current one, else this CPU. Raises what tiling_schedule
-    raises for a cut that is not possible.
+    raises for a configuration that is not possible.
     """
     changed: dict[Any, Any] = {}
     for variable, func in mod.functions.items():
@@ -81,7 +82,7 @@ def _lowered(func: Any, name: str, target: Any) -> Any:
     found = picked(root_annotations(func))
     assert found is not None
     named = target or (func.attrs or {}).get("target") or tvm.target.Target.current(allow_none=True) or "llvm"
-    scheduled = schedule_operator(plain(func), name, hardware_of(named), Options(cut=found[0])).main
+    scheduled = schedule_operator(plain(func), name, hardware_of(named), Options(config=found[0])).main
     kept = {key: value for key, value in (func.attrs or {}).items() if key not in (scheduled.attrs or {})}
     for key, value in kept.items():
         scheduled = scheduled.with_attr(key, value)

@@ -1,4 +1,4 @@
-"""MetaSchedule's moves in the neighbourhood: another value for one sampled choice of a cut."""
+"""MetaSchedule's moves in the neighbourhood: another value for one sampled choice of a configuration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .annotation import PICK
 
 
 @derived_object
-class MutateCut(PyMutator):
-    """Samples one of the cut's choices anew, values near the present one in the order of predicted cost likelier."""
+class MutateConfig(PyMutator):
+    """Samples one of the configuration's choices anew, values near the present one in the order of predicted cost
+    likelier."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -37,11 +38,11 @@ class MutateCut(PyMutator):
 
     def clone(self) -> Mutator:
         """A mutator that moves otherwise, since clones work side by side."""
-        return MutateCut(self._random.randrange(2**31))
+        return MutateConfig(self._random.randrange(2**31))
 
 
 def _picks(trace: s_tir.schedule.Trace) -> list[Any]:
-    """The instructions that sample a choice of a cut of several values."""
+    """The instructions that sample a choice of a configuration of several values."""
     sampled = [i for i in trace.insts if i.kind.name == "SampleCategorical"]
     used = {output: i for i in sampled for output in i.outputs if len(i.attrs[0]) > 1}
     found = []

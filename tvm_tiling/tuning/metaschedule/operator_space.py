@@ -1,11 +1,11 @@
-"""The cuts that an operator, given as TIR, may have on a machine."""
+"""The configurations that an operator, given as TIR, may have on a machine."""
 
 from __future__ import annotations
 
 from tvm import tirx
 
-from ...decide.conv.cpu_conv import as_product
 from ...decide.configs.neighbourhood import Space, neighbourhood
+from ...decide.conv.cpu_conv import as_product
 from ...decide.options import Options
 from ...decide.surroundings import Surroundings
 from ...errors import TilingError, attempted
@@ -24,7 +24,7 @@ def space_of(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Spa
     return neighbourhood(program.workload, hardware, around=around)
 
 
-def space_if_served(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space | None:
+def space_if_supported(func: tirx.PrimFunc, hardware: Hardware, name: str = "main") -> Space | None:
     """The same; None where no rule or unit of the machine serves `func`."""
     try:
         return space_of(func, hardware, name)
@@ -34,7 +34,7 @@ def space_if_served(func: tirx.PrimFunc, hardware: Hardware, name: str = "main")
 
 def _around(program: GemmProgram | ConvProgram, name: str) -> Surroundings:
     if isinstance(program, GemmProgram):
-        return around_product(program, ahead=False)
+        return around_product(program, prepacked=False)
     matrix = as_product(program.workload) is not None and isinstance(
         attempted(match, program.func, name, may_swap=False), GemmProgram
     )

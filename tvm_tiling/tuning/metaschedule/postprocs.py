@@ -11,15 +11,16 @@ from tvm.s_tir.meta_schedule.postproc import Postproc, PyPostproc
 
 from ...decide.configs.neighbourhood import Space
 from .annotation import PICK, SPACE, picked, plain, root_annotations
-from .operator_space import space_if_served
+from .operator_space import space_if_supported
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
 
 
 @derived_object
-class VerifyCut(PyPostproc):
-    """Refuses a cut that the neighbourhood does not admit: registers, caches, cores. Functions without a cut pass."""
+class VerifyConfig(PyPostproc):
+    """Refuses a configuration that the neighbourhood does not admit: registers, caches, cores. Functions without a
+    configuration pass."""
 
     def __init__(self, hardware: Hardware) -> None:
         super().__init__()
@@ -30,7 +31,7 @@ class VerifyCut(PyPostproc):
 
     def apply(self, sch: s_tir.Schedule) -> bool:
         """Whether the schedule's cut, if it has one, is possible. Picks of choices that the sampled form does not have
-        are taken away, so that MetaSchedule sees that two samples are the same cut."""
+        are taken away, so that MetaSchedule sees that two samples are the same configuration."""
         for variable, func in sch.mod.functions.items():
             if not isinstance(func, tirx.PrimFunc):
                 continue
@@ -39,7 +40,7 @@ class VerifyCut(PyPostproc):
             if found is None:
                 continue
             space = space_for(func, str(annotations[SPACE]), self.hardware)
-            if space is None or space.cut(found[1]) is None:
+            if space is None or space.config(found[1]) is None:
                 return False
             root = sch.get_sblock("root", func_name=variable.name_hint)
             for name in map(str, annotations):
@@ -49,7 +50,7 @@ class VerifyCut(PyPostproc):
 
     def clone(self) -> Postproc:
         """One for the same machine."""
-        return VerifyCut(self.hardware)
+        return VerifyConfig(self.hardware)
 
 
 def space_for(func: tirx.PrimFunc, text: str, hardware: Hardware) -> Space | None:
@@ -72,4 +73,4 @@ class _Operator:
 
 @functools.lru_cache(maxsize=64)
 def _known(operator: _Operator, hardware: Hardware) -> Space | None:
-    return space_if_served(plain(operator.func), hardware)
+    return space_if_supported(plain(operator.func), hardware)

@@ -20,14 +20,15 @@ from ...schedule import Target, hardware_of
 from ...schedules.fold_rules import FoldStrides, FoldWidth
 from ...schedules.product_rules import Partition, SplitK
 from .annotation import PICK, SPACE, described, root_annotations
-from .mutators import MutateCut
-from .operator_space import space_if_served
-from .postprocs import VerifyCut
+from .mutators import MutateConfig
+from .operator_space import space_if_supported
+from .postprocs import VerifyConfig
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
 
-# A value whose best cut is predicted to take twice as long as the best of all is sampled 2**PREFERENCE times as rarely.
+# A value whose best configuration is predicted to take twice as long as the best of all is sampled 2**PREFERENCE times
+# as rarely.
 PREFERENCE = 8.0
 
 
@@ -72,7 +73,7 @@ class TilingRule(PyScheduleRule):
         """The schedule with its choices sampled, once for all blocks of the operator."""
         name, func = _only_function(sch)
         if func is not None and SPACE not in root_annotations(func):
-            space = space_if_served(func, self.hardware, name)
+            space = space_if_supported(func, self.hardware, name)
             if space is not None:
                 sample(sch, space, name)
         return [sch]
@@ -95,11 +96,11 @@ def sample(sch: s_tir.Schedule, space: Space, function: str = "main", picks: dic
 
 
 def likelihoods(space: Space) -> dict[str, list[float]]:
-    """How likely each value of each choice is sampled: by the predicted cost of the best cut that has it."""
+    """How likely each value of each choice is sampled: by the predicted cost of the best configuration that has it."""
     costs: dict[str, dict[Value, float]] = {name: {} for name in space.options}
-    for cut in space.cuts():
-        cost = space.predicted(cut)
-        for name, value in space.choices(cut).items():
+    for config in space.configs():
+        cost = space.predicted(config)
+        for name, value in space.choices(config).items():
             costs[name].setdefault(value, cost)
     found = {}
     for name, values in space.options.items():
@@ -121,6 +122,6 @@ def space_generator(target: Target = "llvm") -> Any:
 
     return ms.space_generator.PostOrderApply(
         sch_rules=schedule_rules(target),
-        postprocs=[VerifyCut(hardware_of(target))],
-        mutator_probs={MutateCut(): 1.0},
+        postprocs=[VerifyConfig(hardware_of(target))],
+        mutator_probs={MutateConfig(): 1.0},
     )

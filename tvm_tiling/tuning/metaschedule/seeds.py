@@ -1,4 +1,4 @@
-"""Cuts with measured costs as records of MetaSchedule's database, so that its search starts from them.
+"""Configurations with measured costs as records of MetaSchedule's database, so that its search starts from them.
 
 A record without a measured time is not looked at by MetaSchedule, so an estimate never stands in for one here either
 (page 02): cuts of other shapes are measured for this one first.
@@ -15,7 +15,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from ...decide.configs.neighbourhood import Space
-from ...decide.configs.record import Cut, Value
+from ...decide.configs.record import Config, Value
 from ...errors import DatabaseError
 from ...schedule import Target, hardware_of, llvm_target
 from .operator_space import space_of
@@ -23,9 +23,9 @@ from .rules import sample
 
 
 def seed_database(
-    database: Any, func: tirx.PrimFunc, measured: Iterable[tuple[Cut, float]], target: Target = "llvm"
+    database: Any, func: tirx.PrimFunc, measured: Iterable[tuple[Config, float]], target: Target = "llvm"
 ) -> int:
-    """Put measured cuts of an operator into a database of MetaSchedule; how many.
+    """Put measured configurations of an operator into a database of MetaSchedule; how many.
 
     func: as it is given to MetaSchedule's tuner. `measured`: cuts and their seconds for this very operator on
     `target`, which is as in tiling_schedule. Cuts that are not neighbours of the decision are put in as well.
@@ -40,30 +40,30 @@ def seed_database(
         if not isinstance(cost, int | float) or not 0 < cost < float("inf"):
             raise DatabaseError(f"seeds: cost = {cost!r}, accepted: measured seconds")
     module = _normalize_mod(func)
-    space = with_cuts(space_of(module["main"], hardware), [cut for cut, _ in seeds])
+    space = with_configs(space_of(module["main"], hardware), [config for config, _ in seeds])
     workload = database.commit_workload(module)
     arguments = ms.arg_info.ArgInfo.from_prim_func(module["main"])
     described = llvm_target(hardware) if hardware.cpu is not None else tvm.target.Target("llvm")
-    for cut, cost in seeds:
+    for config, cost in seeds:
         schedule = s_tir.Schedule(module)
-        sample(schedule, space, picks=places(space, cut))
+        sample(schedule, space, picks=places(space, config))
         record = ms.database.TuningRecord(schedule.trace, workload, [float(cost)], described, arguments)
         database.commit_tuning_record(record)
     return len(seeds)
 
 
-def places(space: Space, cut: Cut) -> dict[str, int]:
-    """Where the choices of a cut stand among the options of a space that has them."""
-    return {name: _place(space.options[name], value) for name, value in space.choices(cut).items()}
+def places(space: Space, config: Config) -> dict[str, int]:
+    """Where the choices of a configuration stand among the options of a space that has them."""
+    return {name: _place(space.options[name], value) for name, value in space.choices(config).items()}
 
 
-def with_cuts(space: Space, cuts: Iterable[Cut]) -> Space:
+def with_configs(space: Space, configs: Iterable[Config]) -> Space:
     """The space with the values of further cuts among its options, behind its own."""
     options = {name: list(values) for name, values in space.options.items()}
-    for cut in cuts:
-        if cut.form not in options["form"]:
-            raise DatabaseError(f"seeds: form = {cut.form!r}, accepted: {', '.join(map(str, options['form']))}")
-        for name, value in space.choices(cut).items():
+    for config in configs:
+        if config.form not in options["form"]:
+            raise DatabaseError(f"seeds: form = {config.form!r}, accepted: {', '.join(map(str, options['form']))}")
+        for name, value in space.choices(config).items():
             if not any(_same(value, other) for other in options[name]):
                 options[name].append(value)
     return replace(space, options=MappingProxyType({name: tuple(values) for name, values in options.items()}))

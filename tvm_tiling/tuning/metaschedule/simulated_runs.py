@@ -24,7 +24,7 @@ from ...accel.timing.simulate import simulate
 from ...errors import TilingError
 from ...schedule import hardware_of
 from ...temporary import TemporaryFolder
-from .lower_configs import lower_cuts
+from .lower_configs import lower_configs
 
 
 def simulator_builder() -> Any:
@@ -56,7 +56,7 @@ class _SimulatorBuilder(PyBuilder):
     def _built(self, given: BuilderInput) -> BuilderResult:
         try:
             hardware = hardware_of(given.target)
-            program = record(lower_cuts(given.mod, hardware), hardware)
+            program = record(lower_configs(given.mod, hardware), hardware)
         except TilingError as error:
             return BuilderResult(None, str(error))
         path = _folder(os.getpid()).piece() / "candidate.vsim"

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from ...errors import DatabaseError, TilingError
 from ...plain_text import plain_json
-from .entries import ENTRIES, cut_from_text, entry_of, row_of
+from .entries import ENTRIES, config_from_text, entry_of, row_of
 from .fingerprint import Fingerprint
 from .key import ShapeKey
 from .padding import Padding
@@ -113,7 +113,7 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
 def _trials(connection: sa.Connection) -> Iterator[str]:
     for row in connection.execution_options(yield_per=_CHUNK).execute(sa.select(TRIALS).order_by(TRIALS.c.id)):
         try:
-            cut_from_text(row.cut)
+            config_from_text(row.config)
         except TilingError as error:
             yield f"trial {row.id}: {error}"
         if row.cost is not None and not (isinstance(row.cost, int | float) and 0 < row.cost < math.inf):

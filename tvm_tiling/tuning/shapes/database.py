@@ -11,16 +11,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ...atomic_file import atomic_file
 from ...decide.as_scheduled import as_scheduled
+from ...decide.configs.config import Config, Tiling, config_of
 from ...decide.conv.conv_tiling import ConvTiling
-from ...decide.configs.config import Cut, Tiling, cut_of
 from ...decide.levels.level_gemm import LevelsTiling
 from ...decide.tiling import GemmTiling
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
+from ...old_names import old_arguments
 from ...plain_text import plain_json
 from ...target import Target, hardware_of
-from ...atomic_file import whole_file
 from ..measuring.measurer import Measurer
 from ..measuring.steady import measurer_for_shapes
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
@@ -29,7 +30,7 @@ from .check import CheckReport, check
 from .entries import Entry, entry_of, put_entries
 from .fingerprint import Fingerprint, fingerprint_of
 from .generate import THRESHOLD, Generation, GenerationProgress, GenerationReport, Settings
-from .kept_config import kept_cut
+from .kept_config import kept_config
 from .key import ShapeKey, Workload, extents_of, key_of
 from .matching import ORDERS, Hit, Wanted, hits, nearest
 from .padding import Padding
@@ -39,7 +40,7 @@ from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS
 from .store import Store
 
 _CHUNK = 1000  # rows read at a time
-_MOST_TRIED = 8  # hits of a match whose cuts are tried on the machine
+_MOST_TRIED = 8  # hits of a match whose configurations are tried on the machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,34 +85,35 @@ class ShapeDatabase:
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
+    @old_arguments(cut="config", ahead="prepacked")
     def add(
         self,
         workload: Workload,
-        cut: Cut | Tiling,
+        config: Config | Tiling,
         cost: float,
         *,
         target: Target,
         kind: str = "initial",
         energy_pj: float | None = None,
         epilogue: str = "",
-        ahead: bool = False,
+        prepacked: bool = False,
     ) -> None:
-        """Keep a measured shape: `cost` in seconds, on an accelerator in cycles. `cut` may be the decision itself.
+        """Keep a measured shape: `cost` in seconds, on an accelerator in cycles. `config` may be the decision itself.
 
-        Of a shape that is there the cheaper cut stays; a newer cost of the same cut replaces the older. `epilogue`
-        names what is fused behind, `ahead` says that weights are prepacked: both are part of the key. A matrix engine
-        takes a pointwise convolution as a product: there it is kept, and found, as that one.
+        Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces the older.
+        `epilogue` names what is fused behind, `prepacked` says that weights are prepacked: both are part of the key. A
+        matrix engine takes a pointwise convolution as a product: there it is kept, and found, as that one.
         """
         hardware = hardware_of(target)
         workload = as_scheduled(workload, hardware)
         entry = Entry(
             workload=workload,
-            cut=_cut(cut, workload, hardware),
+            config=_config(config, workload, hardware),
             cost=cost,
             kind=kind,
             energy_pj=energy_pj,
             epilogue=epilogue,
-            ahead=ahead,
+            prepacked=prepacked,
         )
         self.add_many([entry], target=hardware)
 
@@ -133,6 +135,7 @@ class ShapeDatabase:
             ) from None
         return self._store.write(lines.put)
 
+    @old_arguments(ahead="prepacked")
     def generate(
         self,
         *,
@@ -144,12 +147,12 @@ class ShapeDatabase:
         tolerance: float = TOLERANCE,
         threshold: float | None = THRESHOLD,
         candidates: int = MOST,
-        ahead: bool = False,
+        prepacked: bool = False,
         measurer: Measurer | None = None,
         progress: Callable[[GenerationProgress], None] | None = None,
     ) -> GenerationReport:
-        """Measure shapes on `target`, the `candidates` best predicted cuts of each, keep the cheapest cut of those that
-        cost at most `threshold` times the roofline's least, and reduce them to boundary shapes.
+        """Measure shapes on `target`, the `candidates` best predicted cuts of each, keep the cheapest configuration of
+        those that cost at most `threshold` times the roofline's least, and reduce them to boundary shapes.
 
         `shapes` are workloads, such as those of models; `random` draws others in stated ranges. `limit` is the most
         boundary shapes of each, `factor` what an axis is divided by at each step, `tolerance` how far costs may be from
@@ -163,7 +166,7 @@ class ShapeDatabase:
         settings = Settings(
             threshold=threshold,
             candidates=candidates,
-            ahead=ahead,
+            prepacked=prepacked,
             reduction=Reduction(factor=factor, tolerance=tolerance, limit=limit),
         )
         with contextlib.ExitStack() as stack:
@@ -173,17 +176,19 @@ class ShapeDatabase:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
+    @old_arguments(ahead="prepacked")
     def match(
-        self, workload: Workload, *, target: Target, order: str = "steps", epilogue: str = "", ahead: bool = False
+        self, workload: Workload, *, target: Target, order: str = "steps", epilogue: str = "", prepacked: bool = False
     ) -> Hit | None:
         """The entry that serves a shape, None where there is none: then the formulas decide.
 
         order "steps": the first of the four steps of matching that finds any, of several the lowest estimate;
         "estimate": the lowest estimate of all steps.
         """
-        found = self.matches(workload, target=target, order=order, epilogue=epilogue, ahead=ahead, limit=1)
+        found = self.matches(workload, target=target, order=order, epilogue=epilogue, prepacked=prepacked, limit=1)
         return found[0] if found else None
 
+    @old_arguments(ahead="prepacked")
     def matches(
         self,
         workload: Workload,
@@ -191,33 +196,36 @@ class ShapeDatabase:
         target: Target,
         order: str = "steps",
         epilogue: str = "",
-        ahead: bool = False,
+        prepacked: bool = False,
         limit: int = 8,
     ) -> list[Hit]:
         """Up to `limit` entries that `match` chooses from, the best first."""
         if order not in ORDERS:
             raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
         with self._store.read() as connection:
-            wanted = _wanted(connection, workload, hardware_of(target), epilogue, ahead)
+            wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return hits(connection, wanted, order, limit) if wanted else []
 
+    @old_arguments(ahead="prepacked")
     def nearest(
-        self, workload: Workload, *, target: Target, epilogue: str = "", ahead: bool = False, limit: int = 4
+        self, workload: Workload, *, target: Target, epilogue: str = "", prepacked: bool = False, limit: int = 4
     ) -> list[Entry]:
         """Up to `limit` entries of the same key, those first whose axes differ least, multiples or not."""
         with self._store.read() as connection:
-            wanted = _wanted(connection, workload, hardware_of(target), epilogue, ahead)
+            wanted = _wanted(connection, workload, hardware_of(target), epilogue, prepacked)
             return nearest(connection, wanted, limit) if wanted else []
 
-    def cut_for(self, workload: Workload, hardware: Hardware, ahead: bool = False, epilogue: str = "") -> Cut | None:
-        """The cut of the best match that the machine can do, for schedules; None where there is none. `ahead`: weights
-        are prepacked. Where nothing with this `epilogue` serves, what was measured without one does: that it is cheap
-        is then a guess, as its cut alone is taken."""
+    def config_for(
+        self, workload: Workload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
+    ) -> Config | None:
+        """The configuration of the best match that the machine can do, for schedules; None where there is none.
+        `prepacked`: weights are prepacked. Where nothing with this `epilogue` serves, what was measured without one
+        does: that it is cheap is then a guess, as its configuration alone is taken."""
         workload = as_scheduled(workload, hardware)
         for behind in dict.fromkeys((epilogue, "")):
-            for hit in self.matches(workload, target=hardware, epilogue=behind, ahead=ahead, limit=_MOST_TRIED):
-                if (cut := kept_cut(hit.entry, workload, hardware, ahead=ahead)) is not None:
-                    return cut
+            for hit in self.matches(workload, target=hardware, epilogue=behind, prepacked=prepacked, limit=_MOST_TRIED):
+                if (config := kept_config(hit.entry, workload, hardware, prepacked=prepacked)) is not None:
+                    return config
         return None
 
     def entries(self, *, target: Target | None = None, kind: str | None = None) -> Iterator[tuple[Fingerprint, Entry]]:
@@ -260,7 +268,7 @@ class ShapeDatabase:
         cannot be written, or is there already."""
         if Path(path).exists():  # of a pipe or a device too
             raise FileExistsError(f"{path} is there already; accepted: a path where nothing is")
-        with whole_file(path) as file, self._store.read() as connection:
+        with atomic_file(path) as file, self._store.read() as connection:
             return write_lines(connection, file)
 
     def check(self) -> CheckReport:
@@ -270,11 +278,11 @@ class ShapeDatabase:
 
 
 def _wanted(
-    connection: sa.Connection, workload: Workload, hardware: Hardware, epilogue: str, ahead: bool
+    connection: sa.Connection, workload: Workload, hardware: Hardware, epilogue: str, prepacked: bool
 ) -> Wanted | None:
     """The shape as it is looked for, None where nothing of its key is there."""
     workload = as_scheduled(workload, hardware)
-    key = key_of(workload, epilogue=epilogue, ahead=ahead)
+    key = key_of(workload, epilogue=epilogue, prepacked=prepacked)
     query = sa.select(KEYS.c.id, KEYS.c.padding).join(FINGERPRINTS)
     row = connection.execute(
         query.where(FINGERPRINTS.c.digest == fingerprint_of(hardware).digest, KEYS.c.digest == key.digest)
@@ -285,5 +293,7 @@ def _wanted(
     return Wanted(key, row.id, padding.counts(key, extents), padding.size(key, workload, extents))
 
 
-def _cut(cut: Any, workload: Workload, hardware: Hardware) -> Cut:
-    return cut_of(cut, workload, hardware) if isinstance(cut, GemmTiling | ConvTiling | LevelsTiling) else cut
+def _config(config: Any, workload: Workload, hardware: Hardware) -> Config:
+    return (
+        config_of(config, workload, hardware) if isinstance(config, GemmTiling | ConvTiling | LevelsTiling) else config
+    )

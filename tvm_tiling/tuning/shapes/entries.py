@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
@@ -30,19 +30,24 @@ class Entry:
     """A measured shape: what was computed, how it was cut and what it cost.
 
     `kind` is "initial" or "boundary". `cost` is in seconds, on an accelerator in cycles; `energy_pj` is a simulator's.
-    `epilogue` and `ahead` are what the key says beside the workload. `proportional` are the axes along which its cost
-    was seen to be in proportion to the size: those along which an initial shape could be reduced and doubled, of them
-    those along which a boundary shape was reduced.
+    `epilogue` and `prepacked` are what the key says beside the workload. `proportional` are the axes along which its
+    cost was seen to be in proportion to the size: those along which an initial shape could be reduced and doubled, of
+    them those along which a boundary shape was reduced.
     """
 
     workload: Workload
-    cut: Cut
+    config: Config
     cost: float
     kind: str = "initial"
     energy_pj: float | None = None
     epilogue: str = ""
-    ahead: bool = False
+    prepacked: bool = False
     proportional: tuple[str, ...] = ()
+
+    @property
+    def cut(self) -> Config:
+        """`config`, by the name that it had first."""
+        return self.config
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -52,11 +57,11 @@ class Entry:
         energy = self.energy_pj
         if energy is not None and not (isinstance(energy, int | float) and 0 <= energy < math.inf):
             raise DatabaseError(f"energy_pj = {energy!r}, accepted: None or a number of at least 0")
-        if not isinstance(self.cut, Cut):
-            raise DatabaseError(f"cut = {self.cut!r}, accepted: a Cut or a decision")
+        if not isinstance(self.config, Config):
+            raise DatabaseError(f"config = {self.config!r}, accepted: a Config or a decision")
         op = "gemm" if hasattr(self.workload, "m") else "conv"
-        if self.cut.op != op:
-            raise DatabaseError(f"cut of a {self.cut.op} for a {op}; accepted: a cut of the same operator")
+        if self.config.op != op:
+            raise DatabaseError(f"config of a {self.config.op} for a {op}; accepted: a config of the same operator")
         if not isinstance(self.proportional, tuple) or any(
             axis not in DEEP_CONV_AXES + GEMM_AXES for axis in self.proportional
         ):
@@ -92,7 +97,7 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
         "rate": entry.cost / size,
         "cost": float(entry.cost),
         "energy_pj": entry.energy_pj,
-        "cut": compact(entry.cut.to_dict()),
+        "cut": compact(entry.config.to_dict()),
         "proportional": " ".join(entry.proportional),
     }
 
@@ -132,13 +137,14 @@ def _put(
 
 
 def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
-    """Write entries. Of a shape that is there the cheaper cut stays; a newer cost of the same cut replaces the old."""
+    """Write entries. Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces
+    the old."""
     found = list(rows)
     if not found:
         return
     insert = _insert(connection, ENTRIES)
     new = insert.excluded
-    better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost)
+    better = sa.or_(new.config == ENTRIES.c.config, new.cost < ENTRIES.c.cost)
     changed = {name: new[name] for name in ("rate", "cost", "energy_pj", "cut", "proportional")}
     statement = insert.on_conflict_do_update(index_elements=["key_id", "kind", "shape"], set_=changed, where=better)
     connection.execute(statement, found)
@@ -150,7 +156,7 @@ def put_entries(connection: sa.Connection, entries: Iterable[Entry], hardware: H
     keys: dict[str, tuple[int, Padding]] = {}
     rows: list[dict[str, Any]] = []
     for entry in entries:
-        key = key_of(entry.workload, epilogue=entry.epilogue, ahead=entry.ahead)
+        key = key_of(entry.workload, epilogue=entry.epilogue, prepacked=entry.prepacked)
         if key.digest not in keys:
             padding = padding_of(entry.workload, hardware)
             keys[key.digest] = put_key(connection, machine, key, padding), padding
@@ -165,12 +171,12 @@ def _insert(connection: sa.Connection, table: sa.Table) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def cut_from_text(kept: str) -> Cut:
-    """The cut of a row; DatabaseError where it is not one."""
+def config_from_text(kept: str) -> Config:
+    """The configuration of a row; DatabaseError where it is not one."""
     try:
-        return Cut.from_dict(plain_json(kept))
+        return Config.from_dict(plain_json(kept))
     except ValueError:
-        raise DatabaseError("cut: no JSON; accepted: what Cut.to_dict gives") from None
+        raise DatabaseError("config: no JSON; accepted: what Config.to_dict gives") from None
 
 
 def entry_of(row: Any, key: ShapeKey) -> Entry:
@@ -184,12 +190,12 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
         raise DatabaseError(f"entry {row.id}: rate {str(row.rate)[:40]!r}, accepted: a number")
     return Entry(
         workload=key.workload([int(extent) for extent in extents]),
-        cut=cut_from_text(row.cut),
+        config=config_from_text(row.config),
         cost=row.cost,
         kind=row.kind,
         energy_pj=row.energy_pj,
         epilogue=key.epilogue,
-        ahead=key.ahead,
+        prepacked=key.prepacked,
         proportional=tuple(row.proportional.split()),
     )
 

@@ -13,7 +13,8 @@ from typing import Any
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
 
-# What a record means: the choices that a cut names, and how it is timed. The tables have a version of their own.
+# What a record means: the choices that a configuration names, and how it is timed. The tables have a version of their
+# own.
 RECORD_SCHEMA = 1
 FIELDS = ("kind", "machine", "description", "cores", "tvm", "schema")
 

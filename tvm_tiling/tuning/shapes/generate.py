@@ -1,4 +1,5 @@
-"""Generating a database: shapes are measured with their candidate cuts, then reduced to boundary shapes (page 02).
+"""Generating a database: shapes are measured with their candidate configurations, then reduced to boundary shapes (page
+02).
 
 What is to be done is kept in the database before it begins, and what was measured as it comes: the same generation,
 started again, goes on where it was ended. An initial shape and its boundary shapes appear together.
@@ -16,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...errors import DatabaseError, TilingError, WorkloadError
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
@@ -24,9 +25,9 @@ from ..least_cost import least_cost
 from ..measuring.measurer import Job, Measured, Measurer
 from .boundary import Reduction, boundary_shapes, proportional_axes
 from .candidates import MOST, candidates
-from .entries import Entry, compact, cut_from_text, put_entries, text
+from .entries import Entry, compact, config_from_text, put_entries, text
 from .fingerprint import fingerprint_of
-from .kept_config import kept_cut
+from .kept_config import kept_config
 from .key import ShapeKey, Workload, extents_of, key_of, workload_from_dict
 from .schema import JOBS, MEASUREMENTS
 from .store import Store
@@ -40,13 +41,13 @@ class Settings:
     """How shapes are measured and reduced.
 
     `threshold` is the most that a shape may cost beside the roofline's least to be kept; None: whatever it costs.
-    `candidates` cuts of each are measured. `ahead`: weights are prepacked. `reduction` says how boundary shapes are
+    `candidates` cuts of each are measured. `prepacked`: weights are prepacked. `reduction` says how boundary shapes are
     found.
     """
 
     threshold: float | None = THRESHOLD
     candidates: int = MOST
-    ahead: bool = False
+    prepacked: bool = False
     reduction: Reduction = field(default_factory=Reduction)
 
     def __post_init__(self) -> None:
@@ -148,13 +149,13 @@ class Generation:
         """Measure a shape and what it is reduced to, and keep both with the end of its job."""
         memory = _Memory(self._store, job)
         try:
-            cuts = candidates(
-                workload, self._hardware, limit=self._settings.candidates, ahead=self._settings.ahead
-            ).cuts
+            configs = candidates(
+                workload, self._hardware, limit=self._settings.candidates, prepacked=self._settings.prepacked
+            ).configs
         except TilingError as error:
             self._end(job, FAILED, str(error), [])
             return
-        results = self._measure(memory, [(workload, cut) for cut in cuts])
+        results = self._measure(memory, [(workload, config) for config in configs])
         measured = [result for result in results if result.cost is not None]
         if not measured:
             self._end(job, FAILED, next((result.reason or "" for result in results), "no candidates"), [])
@@ -164,7 +165,7 @@ class Generation:
         if (least := self._too_dear(workload, initial.cost)) is not None:
             self._end(job, DEAR, f"{initial.cost:.6g} is {initial.cost / least:.3g} times the roofline's least", [])
             return
-        key = key_of(workload, ahead=self._settings.ahead)
+        key = key_of(workload, prepacked=self._settings.prepacked)
         energy: dict[tuple[int, ...], float | None] = {}
 
         def measure(extents: tuple[int, ...]) -> float | None:
@@ -174,8 +175,8 @@ class Generation:
             if smaller is None:
                 return None
             show(smaller)
-            cut = kept_cut(initial, smaller, self._hardware, ahead=self._settings.ahead) or initial.cut
-            found = self._measure(memory, [(smaller, cut)])[0]
+            config = kept_config(initial, smaller, self._hardware, prepacked=self._settings.prepacked) or initial.config
+            found = self._measure(memory, [(smaller, config)])[0]
             energy[extents] = found.energy_pj
             return found.cost
 
@@ -236,17 +237,17 @@ class Generation:
         assert measured.cost is not None
         return Entry(
             workload=job.workload,
-            cut=job.cut,
+            config=job.config,
             cost=measured.cost,
             kind=kind,
             energy_pj=measured.energy_pj,
-            ahead=job.ahead,
+            prepacked=job.prepacked,
         )
 
-    def _measure(self, memory: _Memory, wanted: Sequence[tuple[Workload, Cut]]) -> list[Measured]:
+    def _measure(self, memory: _Memory, wanted: Sequence[tuple[Workload, Config]]) -> list[Measured]:
         """Results in the order of what is wanted; what was measured before is not measured again."""
-        job_of = functools.partial(Job, hardware=self._hardware, ahead=self._settings.ahead)
-        jobs = [job_of(workload=workload, cut=cut) for workload, cut in wanted]
+        job_of = functools.partial(Job, hardware=self._hardware, prepacked=self._settings.prepacked)
+        jobs = [job_of(workload=workload, config=config) for workload, config in wanted]
         results = {job: found for job in jobs if (found := memory.of(job)) is not None}
         new = [job for job in jobs if job not in results]
         fresh = []
@@ -303,11 +304,11 @@ class _Memory:
         query = sa.select(MEASUREMENTS).where(MEASUREMENTS.c.job_id == job)
         with store.read() as connection:
             rows = connection.execute(query).all()
-        self._known = {(row.shape, cut_from_text(row.cut)): row for row in rows}
+        self._known = {(row.shape, config_from_text(row.config)): row for row in rows}
 
     def of(self, job: Job) -> Measured | None:
         """The result of a measurement that was made."""
-        row = self._known.get((text(extents_of(job.workload)), job.cut))
+        row = self._known.get((text(extents_of(job.workload)), job.config))
         if row is None:
             return None
         return Measured(job=job, cost=row.cost, energy_pj=row.energy_pj, reason=row.reason or None)
@@ -318,7 +319,7 @@ class _Memory:
             {
                 "job_id": self._job,
                 "shape": text(extents_of(result.job.workload)),
-                "cut": compact(result.job.cut.to_dict()),
+                "cut": compact(result.job.config.to_dict()),
                 "cost": result.cost,
                 "energy_pj": result.energy_pj,
                 "reason": result.reason or "",

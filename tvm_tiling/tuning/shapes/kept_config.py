@@ -1,10 +1,10 @@
-"""The cut of an entry for another shape: it is kept, and the loops around its blocks grow (page 02)."""
+"""The configuration of an entry for another shape: it is kept, and the loops around its blocks grow (page 02)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...decide.configs.config import Cut, Tiling, cut_of, tiling_of
+from ...decide.configs.config import Config, Tiling, config_of, tiling_of
 from ...decide.surroundings import Surroundings
 from ...errors import DatabaseError, HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
@@ -15,31 +15,33 @@ from .key import Workload
 DEPTH = "partition_k"  # of a product's blocks in buffers; 0: all of k
 
 
-def kept_cut(entry: Entry, workload: Workload, hardware: Hardware, *, ahead: bool = False) -> Cut | None:
-    """The entry's cut as the machine can do it for `workload`, None where it cannot.
+def kept_config(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked: bool = False) -> Config | None:
+    """The entry's configuration as the machine can do it for `workload`, None where it cannot.
 
-    A cut whose blocks hold all of k says so, and not how much that was: where a deeper product's do not fit, they are
-    as deep as the entry's were, and sums are added up over several of them.
+    A configuration whose blocks hold all of k says so, and not how much that was: where a deeper product's do not fit,
+    they are as deep as the entry's were, and sums are added up over several of them.
     """
-    for cut in _cuts(entry, workload):
-        tiling = tiling_if_possible(cut, workload, hardware, ahead=ahead)
+    for config in _configs(entry, workload):
+        tiling = tiling_if_possible(config, workload, hardware, prepacked=prepacked)
         if tiling is not None:
-            return cut if cut == entry.cut else cut_of(tiling, workload, hardware)
+            return config if config == entry.config else config_of(tiling, workload, hardware)
     return None
 
 
-def tiling_if_possible(cut: Cut, workload: Workload, hardware: Hardware, *, ahead: bool = False) -> Tiling | None:
-    """The decision that a cut stands for, None where the machine or the shape does not admit it."""
+def tiling_if_possible(
+    config: Config, workload: Workload, hardware: Hardware, *, prepacked: bool = False
+) -> Tiling | None:
+    """The decision that a configuration stands for, None where the machine or the shape does not admit it."""
     try:
-        return tiling_of(cut, workload, hardware, Surroundings(ahead=ahead))
+        return tiling_of(config, workload, hardware, Surroundings(prepacked=prepacked))
     except (HardwareError, UnsupportedOperator, DatabaseError):
         return None
 
 
-def _cuts(entry: Entry, workload: Workload) -> Iterator[Cut]:
-    yield entry.cut
-    choices, known = dict(entry.cut.choices), entry.workload
+def _configs(entry: Entry, workload: Workload) -> Iterator[Config]:
+    yield entry.config
+    choices, known = dict(entry.config.choices), entry.workload
     if not isinstance(workload, GemmWorkload) or not isinstance(known, GemmWorkload) or choices.get(DEPTH) != 0:
         return
     if workload.k > known.k:
-        yield Cut.of(entry.cut.op, entry.cut.form, {**choices, DEPTH: known.k})
+        yield Config.of(entry.config.op, entry.config.form, {**choices, DEPTH: known.k})

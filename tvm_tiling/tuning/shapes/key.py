@@ -25,6 +25,7 @@ _LEADING = ("lda", "ldb", "ldc")
 _OWN = {"op", "dtype", "acc_dtype", "layout"}
 _NOT_FIXED = {"gemm": {*GEMM_AXES, *_OWN}, "conv": {*DEEP_CONV_AXES, *_OWN}}
 _KINDS: dict[str, type[Workload]] = {"gemm": GemmWorkload, "conv": ConvWorkload}
+# As databases name them: a key's digest is made of them, so they stay.
 _FIELDS = ("op", "dtype", "acc_dtype", "layout", "epilogue", "ahead", "axes", "fixed")
 
 
@@ -33,8 +34,8 @@ class ShapeKey:
     """All of an operator that must be equal (page 02).
 
     `fixed` are a convolution's kernel, stride, padding, dilation and groups; a product's transposes, memories and those
-    leading dimensions that are longer than their rows. `epilogue` names what is fused behind, `ahead` says that weights
-    are prepacked. `axes` are the names of the axes that may be multiples.
+    leading dimensions that are longer than their rows. `epilogue` names what is fused behind, `prepacked` says that
+    weights are prepacked. `axes` are the names of the axes that may be multiples.
     """
 
     op: str
@@ -42,7 +43,7 @@ class ShapeKey:
     acc_dtype: str
     layout: str
     epilogue: str
-    ahead: bool
+    prepacked: bool
     axes: tuple[str, ...]
     fixed: tuple[tuple[str, Any], ...]
 
@@ -58,9 +59,9 @@ class ShapeKey:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        record = {name: getattr(self, name) for name in _FIELDS if name not in ("axes", "fixed")}
         fixed = {name: list(value) if isinstance(value, tuple) else value for name, value in self.fixed}
-        return {**record, "axes": list(self.axes), "fixed": fixed}
+        own = {"ahead": self.prepacked, "axes": list(self.axes), "fixed": fixed}
+        return {name: own[name] if name in own else getattr(self, name) for name in _FIELDS}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> ShapeKey:
@@ -70,7 +71,9 @@ class ShapeKey:
         if not isinstance(record["fixed"], Mapping) or not isinstance(record["axes"], list):
             raise DatabaseError("key: axes and fixed, accepted: a list of names and a table")
         fixed = {name: tuple(value) if isinstance(value, list) else value for name, value in record["fixed"].items()}
-        return cls(**{**record, "axes": tuple(record["axes"]), "fixed": tuple(sorted(fixed.items()))})
+        own = {name: value for name, value in record.items() if name != "ahead"}
+        own |= {"prepacked": record["ahead"], "axes": tuple(record["axes"]), "fixed": tuple(sorted(fixed.items()))}
+        return cls(**own)
 
     def workload(self, extents: Sequence[int]) -> Workload:
         """The operator of that shape, in the order of `axes`. WorkloadError where there is none, such as an image
@@ -81,7 +84,7 @@ class ShapeKey:
         return ConvWorkload(dtype=self.dtype, acc_dtype=self.acc_dtype, layout=self.layout, **fields)
 
 
-def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> ShapeKey:
+def key_of(workload: Workload, *, epilogue: str = "", prepacked: bool = False) -> ShapeKey:
     """The key of an operator. DatabaseError for anything else, or an epilogue that is not a text."""
     if not isinstance(workload, GemmWorkload | ConvWorkload):
         raise DatabaseError(f"{type(workload).__name__} is not a workload; accepted: GemmWorkload, ConvWorkload")
@@ -89,7 +92,7 @@ def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> Sh
         raise DatabaseError(f"epilogue = {epilogue!r}, accepted: a text, empty for none")
     gemm = isinstance(workload, GemmWorkload)
     op = "gemm" if gemm else "conv"
-    ahead = ahead or workload.encoding == PREPACKED
+    prepacked = prepacked or workload.encoding == PREPACKED
     stored = replace(workload, encoding=PLAIN) if workload.encoding == PREPACKED else workload
     fixed = {name: value for name, value in stored.to_dict().items() if name not in _NOT_FIXED[op]}
     if isinstance(workload, GemmWorkload):
@@ -104,7 +107,7 @@ def key_of(workload: Workload, *, epilogue: str = "", ahead: bool = False) -> Sh
         acc_dtype=workload.acc_dtype or workload.dtype,
         layout=_product_layout(workload) if isinstance(workload, GemmWorkload) else workload.layout,
         epilogue=epilogue,
-        ahead=bool(ahead),
+        prepacked=bool(prepacked),
         axes=GEMM_AXES if isinstance(workload, GemmWorkload) else _conv_axes(workload),
         fixed=tuple(sorted(fixed.items())),
     )

@@ -27,8 +27,9 @@ _MOST_FACTORED = 10**10  # an extent whose divisors are looked for; of larger on
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """An entry that serves a shape: the step that found it (1 to 4), and the estimated cost of the shape with its cut,
-    in the unit of the entry's cost. `longer` are the axes of which the shape is a multiple by more than one."""
+    """An entry that serves a shape: the step that found it (1 to 4), and the estimated cost of the shape with its
+    configuration, in the unit of the entry's cost. `longer` are the axes of which the shape is a multiple by more than
+    one."""
 
     step: int
     entry: Entry

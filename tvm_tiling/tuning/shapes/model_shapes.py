@@ -18,7 +18,7 @@ def model_workloads(model: Any, hardware: Hardware, **options: Any) -> list[Work
     """The distinct products and convolutions of a model in the order of their calls, as this CPU would compute them;
     for an accelerator that does not take their types, in int8. `options` as load_model has them."""
     asked = Asked()
-    decided(load_model(model, **options).module, this_cpu(), Options(cuts=asked))
+    decided(load_model(model, **options).module, this_cpu(), Options(configs=asked))
     found = list(asked.workloads)
     if hardware.cpu is not None:
         return found

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...errors import DatabaseError, TilingError
 from ...plain_text import plain_json
 from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, row_of
@@ -50,9 +50,9 @@ def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
         "kind": entry.kind,
         "workload": entry.workload.to_dict(),
         "epilogue": entry.epilogue,
-        "ahead": entry.ahead,
+        "ahead": entry.prepacked,
         "padding": padding,
-        "cut": entry.cut.to_dict(),
+        "cut": entry.config.to_dict(),
         "cost": entry.cost,
         "energy_pj": entry.energy_pj,
         "proportional": list(entry.proportional),
@@ -160,16 +160,16 @@ def _entry(line: dict[str, Any]) -> tuple[ShapeKey, Padding, Entry]:
     if not isinstance(line["ahead"], bool):
         raise DatabaseError(f"ahead = {line['ahead']!r}, accepted: true or false")
     workload = workload_from_dict(line["workload"])
-    key = key_of(workload, epilogue=line["epilogue"], ahead=line["ahead"])
+    key = key_of(workload, epilogue=line["epilogue"], prepacked=line["ahead"])
     padding = Padding.from_list(line["padding"], key)
     entry = Entry(
         workload=workload,
-        cut=Cut.from_dict(line["cut"]),
+        config=Config.from_dict(line["cut"]),
         cost=line["cost"],
         kind=line["kind"],
         energy_pj=line["energy_pj"],
         epilogue=line["epilogue"],
-        ahead=line["ahead"],
+        prepacked=line["ahead"],
         proportional=tuple(line["proportional"]) if isinstance(line["proportional"], list) else line["proportional"],
     )
     row_of(entry, 0, key, padding)  # which refuses shapes beyond what is counted

@@ -88,7 +88,7 @@ MEASUREMENTS = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
 )
 
-# Every cut that a search measured, failures too, so that a search that was ended goes on where it was.
+# Every configuration that a search measured, failures too, so that a search that was ended goes on where it was.
 TRIALS = sa.Table(
     "trials",
     METADATA,

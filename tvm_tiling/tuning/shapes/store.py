@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 
+from ...atomic_file import refuse_unwritable
 from ...errors import DatabaseError
 from ...plain_text import TextError
-from ...atomic_file import refuse_unwritable
 from .schema import ABOUT, METADATA, MIGRATIONS, SCHEMA
 
 WAIT = 30.0  # seconds for another writer

@@ -1,6 +1,8 @@
-"""Trials as the database keeps them: every cut that was measured, so that a search that was ended goes on where it was.
+"""Trials as the database keeps them: every configuration that was measured, so that a search that was ended goes on
+where it was.
 
-Entries are what serves other shapes, the best cut of each; trials are the record of a search, failures included.
+Entries are what serves other shapes, the best configuration of each; trials are the record of a search, failures
+included.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
 from ..measuring.measurer import Measured
@@ -31,7 +33,7 @@ FLUSH_SECONDS = 0.2  # what a killed process may lose of the past
 
 class TrialLog:
     """The trials in a database. What is added is written at the latest FLUSH_SECONDS later when more comes, and at the
-    end of a `with`; the best cut of every shape becomes an entry then."""
+    end of a `with`; the best configuration of every shape becomes an entry then."""
 
     def __init__(self, database: ShapeDatabase) -> None:
         self.database = database
@@ -41,14 +43,15 @@ class TrialLog:
         self._best: dict[Subject, float] = {}
 
     def past(
-        self, workload: Workload, hardware: Hardware, *, ahead: bool = False, epilogue: str = ""
-    ) -> dict[Cut, float | None]:
-        """Costs of the cuts that were measured for a shape, the latest of each; None for those that failed."""
-        where = _place(workload, hardware, ahead, epilogue)
-        query = sa.select(TRIALS.c.cut, TRIALS.c.cost).order_by(TRIALS.c.id)
+        self, workload: Workload, hardware: Hardware, *, prepacked: bool = False, epilogue: str = ""
+    ) -> dict[Config, float | None]:
+        """Costs of the configurations that were measured for a shape, the latest of each; None for those that
+        failed."""
+        where = _place(workload, hardware, prepacked, epilogue)
+        query = sa.select(TRIALS.c.config, TRIALS.c.cost).order_by(TRIALS.c.id)
         query = query.where(*(TRIALS.c[name] == value for name, value in where.items()))
         with self.database.store.read() as connection:
-            return {Cut.from_dict(plain_json(row.cut)): row.cost for row in connection.execute(query)}
+            return {Config.from_dict(plain_json(row.config)): row.cost for row in connection.execute(query)}
 
     def add(self, measured: Measured) -> None:
         """Keep one result."""
@@ -74,16 +77,16 @@ class TrialLog:
         better: dict[Subject, Entry] = {}
         for measured in results:
             job, cost = measured.job, measured.cost
-            subject = job.hardware, job.workload, job.ahead, job.epilogue
+            subject = job.hardware, job.workload, job.prepacked, job.epilogue
             best = better[subject].cost if subject in better else self._best.get(subject, math.inf)
             if cost is not None and cost < best:
                 better[subject] = Entry(
                     workload=job.workload,
-                    cut=job.cut,
+                    config=job.config,
                     cost=cost,
                     energy_pj=measured.energy_pj,
                     epilogue=job.epilogue,
-                    ahead=job.ahead,
+                    prepacked=job.prepacked,
                 )
 
         def write(connection: sa.Connection) -> None:
@@ -103,10 +106,10 @@ class TrialLog:
 
 
 @functools.lru_cache(maxsize=256)
-def _place(workload: Workload, hardware: Hardware, ahead: bool, epilogue: str) -> dict[str, str]:
+def _place(workload: Workload, hardware: Hardware, prepacked: bool, epilogue: str) -> dict[str, str]:
     return {
         "fingerprint": fingerprint_of(hardware).digest,
-        "key": key_of(workload, epilogue=epilogue, ahead=ahead).digest,
+        "key": key_of(workload, epilogue=epilogue, prepacked=prepacked).digest,
         "shape": text(extents_of(workload)),
     }
 
@@ -114,8 +117,8 @@ def _place(workload: Workload, hardware: Hardware, ahead: bool, epilogue: str) -
 def _row(measured: Measured) -> dict[str, Any]:
     job = measured.job
     return {
-        **_place(job.workload, job.hardware, job.ahead, job.epilogue),
-        "cut": compact(job.cut.to_dict()),
+        **_place(job.workload, job.hardware, job.prepacked, job.epilogue),
+        "cut": compact(job.config.to_dict()),
         "cost": measured.cost,
         "spread": measured.spread,
         "reason": measured.reason,

@@ -34,7 +34,7 @@ class Measuring:
         except (TrialFailed, TilingError) as error:
             return answer_text(Failed(str(error)))
 
-    def serves(self, text: str) -> str:
+    def supports(self, text: str) -> str:
         """Why costs of here are none of the Fingerprint's in `text`, empty where they are."""
         return refusal(Fingerprint.from_dict(json.loads(text)), self._own)
 
@@ -82,15 +82,15 @@ class Predicting:
         except TilingError as error:
             return answer_text(Failed(str(error)))
 
-    def serves(self, text: str) -> str:
+    def supports(self, text: str) -> str:
         """Predictions are of any machine."""
         return ""
 
 
 def predicted(job: Job) -> float:
     """What the formulas say that a job costs: seconds, on an accelerator cycles."""
-    rules = rules_for(job.workload, job.hardware, Surroundings(ahead=job.ahead))
-    rule = next((rule for rule in rules if job.cut.form in rule.forms), None)
+    rules = rules_for(job.workload, job.hardware, Surroundings(prepacked=job.prepacked))
+    rule = next((rule for rule in rules if job.config.form in rule.forms), None)
     if rule is None:
-        raise HardwareError(f"{job.hardware.name}: no form {job.cut.form!r}")
-    return rule.cost(job.cut)
+        raise HardwareError(f"{job.hardware.name}: no form {job.config.form!r}")
+    return rule.cost(job.config)

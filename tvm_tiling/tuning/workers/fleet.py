@@ -161,7 +161,7 @@ def predicting_main() -> None:
 def _serve(addresses: list[Address], answers: Any, host: str) -> None:
     from .worker import Worker, provide
 
-    provide(answers.hold, answers.serves)
+    provide(answers.hold, answers.supports)
     workers = [Worker((address.host, address.port), address.key, host) for address in addresses]
     threads = [threading.Thread(target=worker.serve, daemon=True) for worker in workers]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Cuts measured by the workers behind a TVM tracker, on as many machines as it has of a key.
+"""Configurations measured by the workers behind a TVM tracker, on as many machines as it has of a key.
 
 A worker that is lost costs the job that it was at, and that one is given to another; a job that loses three is given
 up, for it may be what ends them. Workers that measure another machine than the one wanted are not asked.
@@ -24,7 +24,7 @@ from ..measuring.measurer import Job, Measured
 from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.runner import Address, RunnerError
 from ..shapes.fingerprint import fingerprint_of
-from .transport import MOST_SESSIONS, Carrier
+from .transport import MOST_SESSIONS, Transport
 from .wire import Answer, Failed, Question, Simulated, answer_of
 
 TRACKER_SECONDS = 5.0
@@ -49,14 +49,14 @@ class RemoteMeasurer:
         self._incumbents = Incumbents()
         self._numbers = count()
         self._lock = threading.Lock()
-        self._asked: dict[int, tuple[Carrier, Future[str]]] = {}
-        self._live: dict[Carrier, int] = {}  # sessions that are open and not stuck
+        self._asked: dict[int, tuple[Transport, Future[str]]] = {}
+        self._live: dict[Transport, int] = {}  # sessions that are open and not stuck
         self._stuck: set[int] = set()  # numbers of questions that nobody waits for any more
         self._refusals: list[str] = []
         self._changed = threading.Condition(self._lock)
         fingerprint = json.dumps(fingerprint_of(hardware).to_dict())
         sizes = [MOST_SESSIONS] * (self.workers // MOST_SESSIONS) + [self.workers % MOST_SESSIONS]
-        self._carriers = [Carrier(address, fingerprint, size, self._heard) for size in sizes if size]
+        self._transports = [Transport(address, fingerprint, size, self._heard) for size in sizes if size]
         self._pool = ThreadPoolExecutor(self.workers)
         try:
             self._wait_for_one()
@@ -79,8 +79,8 @@ class RemoteMeasurer:
 
     def close(self) -> None:
         """End the sessions; the workers stay, for others."""
-        for carrier in self._carriers:
-            carrier.close()
+        for transport in self._transports:
+            transport.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def live(self) -> list[int]:
@@ -122,13 +122,13 @@ class RemoteMeasurer:
         raise TrialFailed(f"{TRIES} workers were lost over it, the last: {reasons[-1]}")
 
     def _asking(self, text: str) -> str:
-        carrier, number, future = self._put()
+        transport, number, future = self._put()
         try:
-            carrier.ask(number, text)
+            transport.ask(number, text)
             return future.result(self._limit)
         except FutureTimeout:  # before OSError, which it is from Python 3.11 on
             with self._changed:  # its session is of no use until it answers
-                self._live[carrier] -= 1
+                self._live[transport] -= 1
                 self._stuck.add(number)
             raise WorkerLost(f"no answer for {self._limit:g} s") from None
         except OSError:
@@ -138,17 +138,21 @@ class RemoteMeasurer:
                 self._asked.pop(number, None)
                 self._changed.notify_all()
 
-    def _put(self) -> tuple[Carrier, int, Future[str]]:
+    def _put(self) -> tuple[Transport, int, Future[str]]:
         """A place in the carrier with the most free sessions; waits for one."""
         alone_since: float | None = None
         with self._changed:
             while True:
                 busy = dict.fromkeys(self._live, 0)
-                for carrier, _ in self._asked.values():
-                    busy[carrier] = busy.get(carrier, 0) + 1
-                free = {carrier: live - busy[carrier] for carrier, live in self._live.items() if live > busy[carrier]}
+                for transport, _ in self._asked.values():
+                    busy[transport] = busy.get(transport, 0) + 1
+                free = {
+                    transport: live - busy[transport]
+                    for transport, live in self._live.items()
+                    if live > busy[transport]
+                }
                 if free:
-                    chosen = max(free, key=lambda carrier: free[carrier])
+                    chosen = max(free, key=lambda transport: free[transport])
                     number, future = next(self._numbers), Future[str]()
                     self._asked[number] = chosen, future
                     return chosen, number, future
@@ -162,31 +166,31 @@ class RemoteMeasurer:
 
     # ---- what carriers say -------------------------------------------------------------------------------------------
 
-    def _heard(self, carrier: Carrier, event: dict[str, Any]) -> None:
+    def _heard(self, transport: Transport, event: dict[str, Any]) -> None:
         future: Future[str] | None = None
         outcome: str | Exception = ""
         with self._changed:
             if "up" in event:
-                self._live[carrier] = self._live.get(carrier, 0) + 1
+                self._live[transport] = self._live.get(transport, 0) + 1
             elif "refused" in event:
                 self._refusals.append(event["refused"])
             elif "answer" in event:
                 number, outcome = event["answer"], event["text"]
                 if number in self._stuck:
                     self._stuck.remove(number)
-                    self._live[carrier] += 1
+                    self._live[transport] += 1
                 future = self._waiting_for(number)
             elif "lost" in event:
                 number, outcome = event["lost"], WorkerLost(event["reason"])
                 if number in self._stuck:
                     self._stuck.remove(number)
                 else:
-                    self._live[carrier] -= 1
+                    self._live[transport] -= 1
                 future = self._waiting_for(number)
             else:
-                self._live[carrier] = 0
+                self._live[transport] = 0
                 for own, waiting in self._asked.values():
-                    if own is carrier:
+                    if own is transport:
                         _settle(waiting, WorkerLost("the process with its session ended"))
             self._changed.notify_all()
         if future is not None:

@@ -21,13 +21,13 @@ from typing import Any
 
 from ..measuring.lean_tvm import without_torch
 from ..measuring.runner import Address
-from .wire import HOLD, SERVES
+from .wire import HOLD, SUPPORTS
 
 MOST_SESSIONS = 28  # below TVM's 32, with some to spare for sessions that were lost and are not yet gone
-Heard = Callable[["Carrier", dict[str, Any]], None]
+Heard = Callable[["Transport", dict[str, Any]], None]
 
 
-class Carrier:
+class Transport:
     """A process with up to `sessions` sessions; `heard` is told of what happens, in a thread of its own."""
 
     def __init__(self, address: Address, fingerprint: str, sessions: int, heard: Heard) -> None:
@@ -102,7 +102,7 @@ def _carry(
     while True:
         try:
             session = _session(address)
-            refused = str(session.get_function(SERVES)(fingerprint))
+            refused = str(session.get_function(SUPPORTS)(fingerprint))
         except Exception as error:
             say({"refused": f"no session with a worker: {_last_line(error)}"})
             return

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
-from ...decide.configs.config import Cut
+from ...decide.configs.config import Config
 from ...errors import DatabaseError, HardwareError
 from ...hardware.description import Hardware
 from ...hardware.file import from_toml
@@ -19,7 +19,7 @@ from ..shapes.key import workload_from_dict
 
 # Functions that a worker has: both take and give one text.
 HOLD = "tvm_tiling.tuning.hold"
-SERVES = "tvm_tiling.tuning.serves"
+SUPPORTS = "tvm_tiling.tuning.serves"
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Question:
             {
                 "workload": job.workload.to_dict(),
                 "hardware": job.hardware.to_toml(),
-                "ahead": job.ahead,
+                "ahead": job.prepacked,
                 "epilogue": job.epilogue,
-                "cut": job.cut.to_dict(),
-                "incumbent": None if self.incumbent is None else self.incumbent.cut.to_dict(),
+                "cut": job.config.to_dict(),
+                "incumbent": None if self.incumbent is None else self.incumbent.config.to_dict(),
                 "thorough": self.thorough,
             }
         )
@@ -71,13 +71,13 @@ class Question:
             record = plain_json(text)
             candidate = Job(
                 workload=workload_from_dict(record["workload"]),
-                cut=Cut.from_dict(record["cut"]),
+                config=Config.from_dict(record["cut"]),
                 hardware=_hardware(record["hardware"]),
-                ahead=bool(record["ahead"]),
+                prepacked=bool(record["ahead"]),
                 epilogue=str(record["epilogue"]),
             )
             incumbent = record["incumbent"]
-            beside = None if incumbent is None else replace(candidate, cut=Cut.from_dict(incumbent))
+            beside = None if incumbent is None else replace(candidate, config=Config.from_dict(incumbent))
             return cls(candidate, beside, bool(record["thorough"]))
         except (ValueError, KeyError, TypeError) as error:
             raise DatabaseError(f"no question of a session: {error}") from None

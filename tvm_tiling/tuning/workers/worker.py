@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm.rpc import _ffi_api, base
 
 from ...measure import first_line
-from .wire import HOLD, SERVES
+from .wire import HOLD, SUPPORTS
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ HANDSHAKE_SECONDS = 30.0
 LOOPBACK = "127.0.0.1"
 
 
-def provide(hold: Reply, serves: Reply) -> None:
+def provide(hold: Reply, supports: Reply) -> None:
     """Make the functions that sessions ask for; for all workers of this process."""
     tvm_ffi.register_global_func(HOLD, hold, override=True)
-    tvm_ffi.register_global_func(SERVES, serves, override=True)
+    tvm_ffi.register_global_func(SUPPORTS, supports, override=True)
 
 
 class Worker:

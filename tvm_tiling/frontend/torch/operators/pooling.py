@@ -89,13 +89,15 @@ def batched(t: Translation, data: relax.Expr, rank: int) -> relax.Expr:
     return data if len(shape) == rank + 2 else reshaped(t, data, [1] * (rank + 2 - len(shape)) + list(shape))
 
 
-def _walks(kernel: Sequence[int]) -> list[Any]:
+def _tap_axes(kernel: Sequence[int]) -> list[Any]:
     return [te.reduce_axis((0, extent), name=f"k{axis}") for axis, extent in enumerate(kernel)]
 
 
-def _tapped(x: te.Tensor, at: Sequence[Any], taps: Sequence[Tap], walks: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
+def _tapped(
+    x: te.Tensor, at: Sequence[Any], taps: Sequence[Tap], tap_axes: Sequence[Any]
+) -> tuple[Any, Any, list[Any]]:
     """Of one tap of an output: an element, whether it is the tap's, and its place along each axis."""
-    found = [tap(out, walk) for tap, out, walk in zip(taps, at[2:], walks, strict=True)]
+    found = [tap(out, tap_axis) for tap, out, tap_axis in zip(taps, at[2:], tap_axes, strict=True)]
     limited = [tirx.max(tirx.min(place, size - 1), 0) for (place, _), size in zip(found, x.shape[2:], strict=True)]
     inside = tirx.all(*(counts for _, counts in found))
     return x[tuple([*at[:2], *limited])], inside, [place for place, _ in found]
@@ -142,10 +144,10 @@ def _places(
     none = tirx.const(2**63 - 1, "int64")
 
     def find(x: te.Tensor, y: te.Tensor, *, last: bool) -> te.Tensor:
-        walks = _walks(kernel)
+        tap_axes = _tap_axes(kernel)
 
         def element(*at: Any) -> Any:
-            value, inside, places = _tapped(x, at, taps, walks)
+            value, inside, places = _tapped(x, at, taps, tap_axes)
             flat: Any = tirx.const(0, "int64")
             for place, size in zip(places, image, strict=True):
                 flat = flat * size + tirx.Cast("int64", place)
@@ -153,8 +155,8 @@ def _places(
                 # No NaN is at least minus infinity; TVM takes value == value for true.
                 nowhere = tirx.const(-1, "int64")
                 hit = tirx.Select(tirx.LE(tirx.const(-inf, str(x.dtype)), value), nowhere, flat)
-                return te.max(tirx.Select(inside, hit, nowhere), axis=walks)
-            return te.min(tirx.Select(tirx.all(inside, value == y[at]), flat, none), axis=walks)
+                return te.max(tirx.Select(inside, hit, nowhere), axis=tap_axes)
+            return te.min(tirx.Select(tirx.all(inside, value == y[at]), flat, none), axis=tap_axes)
 
         return te.compute(y.shape, element, name="places")
 
@@ -176,11 +178,11 @@ def _register_adaptive_max(rank: int) -> None:
         shape = (*shape_of(data)[:2], *counts)
 
         def largest(x: te.Tensor) -> te.Tensor:
-            walks = _walks(kernel)
+            tap_axes = _tap_axes(kernel)
 
             def element(*at: Any) -> Any:
-                value, inside, _ = _tapped(x, at, taps, walks)
-                return te.max(tirx.if_then_else(inside, value, tirx.const(least, dtype)), axis=walks)
+                value, inside, _ = _tapped(x, at, taps, tap_axes)
+                return te.max(tirx.if_then_else(inside, value, tirx.const(least, dtype)), axis=tap_axes)
 
             return te.compute(shape, element, name="adaptive_max")
 
@@ -244,11 +246,11 @@ def _whole_average(t: Translation, data: relax.Expr, windows: _Windows, sizes: n
     dtype = dtype_of(data)
 
     def average(x: te.Tensor, divisor: te.Tensor) -> te.Tensor:
-        walks = _walks(kernel)
+        tap_axes = _tap_axes(kernel)
 
         def element(*at: Any) -> Any:
-            value, inside, _ = _tapped(x, at, taps, walks)
-            return te.sum(tirx.if_then_else(inside, value, tirx.const(0, dtype)), axis=walks)
+            value, inside, _ = _tapped(x, at, taps, tap_axes)
+            return te.sum(tirx.if_then_else(inside, value, tirx.const(0, dtype)), axis=tap_axes)
 
         total = te.compute((*x.shape[:2], *windows.counts), element, name="total")
         return te.compute(total.shape, lambda *at: tirx.truncdiv(total[at], divisor[at[2:]]), name="average")

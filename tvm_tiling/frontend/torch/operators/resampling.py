@@ -180,7 +180,7 @@ def _tvm_agrees(before: Sequence[int], after: Sequence[int], align: bool, scales
     )
 
 
-def _register_other(name: str, taps: Callable[..., _Taps]) -> None:
+def _register_fallback(name: str, taps: Callable[..., _Taps]) -> None:
     def convert(t: Translation, data: relax.Expr, scales: Sequence[float | None], align: bool) -> relax.Expr:
         return _separable(t, data, align, scales, taps)
 
@@ -231,7 +231,7 @@ for _rank in (1, 2, 3):
 _register_linear("upsample_linear1d", 1)
 _register_linear("upsample_bilinear2d", 2)
 _register_linear("upsample_trilinear3d", 3)
-_register_other("upsample_bicubic2d", _cubic)
+_register_fallback("upsample_bicubic2d", _cubic)
 
 
 def _bilinear_antialiased(*axis: Any) -> _Taps:
@@ -242,5 +242,5 @@ def _bicubic_antialiased(*axis: Any) -> _Taps:
     return _antialiased(*axis, reach=2, kernel=lambda distance: _keys(distance, _CUBIC_ANTIALIASED))
 
 
-_register_other("_upsample_bilinear2d_aa", _bilinear_antialiased)
-_register_other("_upsample_bicubic2d_aa", _bicubic_antialiased)
+_register_fallback("_upsample_bilinear2d_aa", _bilinear_antialiased)
+_register_fallback("_upsample_bicubic2d_aa", _bicubic_antialiased)

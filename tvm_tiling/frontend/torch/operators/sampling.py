@@ -54,17 +54,17 @@ def _grid_sampler(
             place, weight = sampler.of_axis(grid, rank - 1 - axis, extent)
             places.append(te.compute(lined, place, name=f"places{axis}"))
             weights.append(te.compute(lined, weight, name=f"weights{axis}"))
-        walks = [te.reduce_axis((0, taps), name=f"k{axis}") for axis in range(rank)]
+        tap_axes = [te.reduce_axis((0, taps), name=f"k{axis}") for axis in range(rank)]
 
         def element(*at: Expr) -> Expr:
-            spots = [tuple([at[0], *at[2:], walk]) for walk in walks]
+            spots = [tuple([at[0], *at[2:], tap_axis]) for tap_axis in tap_axes]
             inside = tirx.all(*(where[spot] >= 0 for where, spot in zip(places, spots, strict=True)))
             found = [tirx.max(where[spot], 0) for where, spot in zip(places, spots, strict=True)]
             # Weights of NaN count outside of the image too.
             value = tirx.if_then_else(inside, x[tuple([*at[:2], *found])], tirx.const(0, wide))
             for weight, spot in zip(weights, spots, strict=True):
                 value = value * weight[spot]
-            return te.sum(value, axis=walks)
+            return te.sum(value, axis=tap_axes)
 
         return te.compute(shape, element, name="grid_sample")
 

@@ -1,4 +1,4 @@
-"""Cuts of convolutions on a CPU as data: every form's, for its own shape and for others."""
+"""Configurations of convolutions on a CPU as data: every form's, for its own shape and for others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tvm_tiling.decide.configs.config import Config, config_of, rules_for, tiling_of
 from tvm_tiling.decide.conv.cpu_conv import FORMS, Source, decide_conv_on_cpu
-from tvm_tiling.decide.configs.config import Cut, cut_of, rules_for, tiling_of
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import DatabaseError, HardwareError, TilingError, UnsupportedOperator
 from tvm_tiling.hardware.description import Hardware
@@ -56,14 +56,14 @@ def forms_of(w: ConvWorkload, around: Surroundings):
 
 @given(convolutions(), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_every_form_comes_back_from_its_cut(w, ahead):
-    around = Surroundings(ahead=ahead)
+def test_every_form_comes_back_from_its_config(w, prepacked):
+    around = Surroundings(prepacked=prepacked)
     found = list(forms_of(w, around))
     assert found
     for tiling in found:
-        cut = cut_of(tiling, w, CPU, around)
-        assert Cut.from_dict(cut.to_dict()) == cut
-        again = tiling_of(cut, w, CPU, around)
+        config = config_of(tiling, w, CPU, around)
+        assert Config.from_dict(config.to_dict()) == config
+        again = tiling_of(config, w, CPU, around)
         unlike = {name for name in vars(tiling) if getattr(again, name) != getattr(tiling, name)}
         assert unlike <= {"candidates", "reasons", "product"}, (tiling.form, unlike)
         assert again.predicted_seconds == pytest.approx(tiling.predicted_seconds)
@@ -73,7 +73,7 @@ def test_every_form_comes_back_from_its_cut(w, ahead):
 
 @given(convolutions(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_cut_serves_other_sizes_of_the_same_kernel(w, data):
+def test_a_config_serves_other_sizes_of_the_same_kernel(w, data):
     sizes = {
         "n": data.draw(st.sampled_from((1, 3))),
         "h": data.draw(st.integers(max(1, w.kh * w.dilation[0]), 60)),
@@ -81,32 +81,32 @@ def test_a_cut_serves_other_sizes_of_the_same_kernel(w, data):
     }
     other = replace(w, **sizes)
     for tiling in forms_of(w, Surroundings()):
-        cut = cut_of(tiling, w, CPU)
+        config = config_of(tiling, w, CPU)
         try:
-            here = tiling_of(cut, other, CPU)
+            here = tiling_of(config, other, CPU)
         except (HardwareError, UnsupportedOperator) as error:
             assert tiling.form in ("wfold", "depthwise", "gemm") and "accepted" in str(error)  # a row shorter than ws
             continue
-        clipped = cut_of(here, other, CPU)
-        assert clipped.form == cut.form
-        assert cut_of(tiling_of(clipped, other, CPU), other, CPU) == clipped
+        clipped = config_of(here, other, CPU)
+        assert clipped.form == config.form
+        assert config_of(tiling_of(clipped, other, CPU), other, CPU) == clipped
 
 
-def test_a_cut_keeps_its_blocks_for_more_rows_and_channels():
+def test_a_config_keeps_its_blocks_for_more_rows_and_channels():
     w = ConvWorkload(n=1, h=28, w=28, ci=128, co=128, kh=3, kw=3, padding=(1, 1, 1, 1))
     large = replace(w, h=112, ci=256, co=512)
-    cut = cut_of(decide_conv_on_cpu(w, CPU, form="direct"), w, CPU)
+    config = config_of(decide_conv_on_cpu(w, CPU, form="direct"), w, CPU)
     kept = ("microkernel", "threads", "band", "columns", "inner_order", "copy_input")
-    here = cut_of(tiling_of(cut, large, CPU), large, CPU)
-    assert {name: here.choice(name) for name in kept} == {name: cut.choice(name) for name in kept}
+    here = config_of(tiling_of(config, large, CPU), large, CPU)
+    assert {name: here.choice(name) for name in kept} == {name: config.choice(name) for name in kept}
 
 
-def test_a_cut_made_for_channels_last_serves_computed_inputs():
+def test_a_config_made_for_channels_last_serves_computed_inputs():
     w = ConvWorkload(n=1, h=28, w=28, ci=64, co=64, kh=3, kw=3)
-    cut = cut_of(decide_conv_on_cpu(w, CPU, form="direct"), w, CPU)
-    assert not cut.choice("copy_input")
+    config = config_of(decide_conv_on_cpu(w, CPU, form="direct"), w, CPU)
+    assert not config.choice("copy_input")
     computed = Surroundings(source=Source(channel_run=1, output_run=64, pitch=None, dense=False, accumulates=False))
-    tiling = tiling_of(cut, w, CPU, computed)
+    tiling = tiling_of(config, w, CPU, computed)
     assert tiling.copy_input and (tiling.block_taps, tiling.block_run) == (9, 64)
 
 
@@ -134,19 +134,19 @@ PLAIN = ConvWorkload(n=1, h=28, w=28, ci=64, co=64, kh=3, kw=3)
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(form, choices, kind, words):
-    cut = cut_of(decide_conv_on_cpu(PLAIN, CPU, form=form), PLAIN, CPU)
+    config = config_of(decide_conv_on_cpu(PLAIN, CPU, form=form), PLAIN, CPU)
     with pytest.raises(kind) as caught:
-        tiling_of(Cut.of("conv", form, {**dict(cut.choices), **choices}), PLAIN, CPU)
+        tiling_of(Config.of("conv", form, {**dict(config.choices), **choices}), PLAIN, CPU)
     assert words in str(caught.value)
 
 
 def test_forms_that_a_shape_does_not_admit_are_refused():
-    cut = Cut.of("conv", "depthwise", {})
+    config = Config.of("conv", "depthwise", {})
     with pytest.raises(UnsupportedOperator, match="takes a group for each input channel"):
-        tiling_of(cut, PLAIN, CPU)
+        tiling_of(config, PLAIN, CPU)
     with pytest.raises(DatabaseError, match="accepted here: direct, stride_fold, gemm"):
-        tiling_of(Cut.of("conv", "matrix", {}), PLAIN, CPU)
+        tiling_of(Config.of("conv", "matrix", {}), PLAIN, CPU)
     deep = replace(PLAIN, ci=1 << 20)
-    tile = cut_of(decide_conv_on_cpu(PLAIN, CPU, form="winograd"), PLAIN, CPU)
+    tile = config_of(decide_conv_on_cpu(PLAIN, CPU, form="winograd"), PLAIN, CPU)
     with pytest.raises(UnsupportedOperator, match="not accurate enough"):
         tiling_of(tile, deep, CPU)

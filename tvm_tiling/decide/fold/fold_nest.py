@@ -52,7 +52,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Walk:
+class FoldNest:
     """A layer on the machine with every choice made; what one image costs follows from it."""
 
     layer: Layer

@@ -1,4 +1,4 @@
-"""Programs of cuts: what a search or a database may ask of a machine computes the same as what is decided."""
+"""Programs of configurations: what a search or a database may ask of a machine computes the same as what is decided."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm_tiling.accel.functional.run import run
 from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.accel.record.function import record
 from tvm_tiling.accel.timing.simulate import simulate
-from tvm_tiling.decide.configs.config import Cut, cut_of, tiling_of
+from tvm_tiling.decide.configs.config import Config, config_of, tiling_of
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.decide.decide import decide
 from tvm_tiling.errors import DatabaseError, HardwareError
@@ -31,9 +31,9 @@ CASES = [(machine, name) for machine in MACHINES for name in WORKLOADS]
 SMALL = Hardware.neartile(buf_a=2048, buf_b=2048, acc_max=4096, bw_a=8, bw_b=8, macs_per_cycle=64, block_m=8, block_n=8)
 
 
-def spread(cuts: list[Cut], most: int) -> list[Cut]:
+def spread(configs: list[Config], most: int) -> list[Config]:
     """So many of them, from the first to the last."""
-    return [cuts[round(i * (len(cuts) - 1) / (most - 1))] for i in range(most)]
+    return [configs[round(i * (len(configs) - 1) / (most - 1))] for i in range(most)]
 
 
 def by_numpy(w, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -58,30 +58,30 @@ def operands(w) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("machine", "name"), CASES)
-def test_cuts_of_the_neighbourhood_compute_what_numpy_does(machine, name):
+def test_configs_of_the_neighbourhood_compute_what_numpy_does(machine, name):
     hardware, w = MACHINES[machine], WORKLOADS[name]
     inputs = operands(w)
     want = by_numpy(w, *inputs)
-    cuts = list(neighbourhood(w, hardware).cuts())
-    for cut in spread(cuts, 5):
-        sch = tt.tiling_schedule(plain_operator(w), hardware, cut=cut)
+    configs = list(neighbourhood(w, hardware).configs())
+    for config in spread(configs, 5):
+        sch = tt.tiling_schedule(plain_operator(w), hardware, config=config)
         program = record(sch.mod, hardware)
         check_hazards(program)
         names = [tensor.name for tensor in program.of_role("input")]
         (result,) = run(program, dict(zip(names, inputs, strict=True)), order=1).values()
-        np.testing.assert_array_equal(result, want, err_msg=str(cut))
+        np.testing.assert_array_equal(result, want, err_msg=str(config))
         decision = json.loads(str(sch.mod["main"].attrs["tvm_tiling.decision"]))
-        assert ["form", cut.form, "as the cut that was given says"] in decision["reasons"]
+        assert ["form", config.form, "as the configuration that was given says"] in decision["reasons"]
 
 
 @pytest.mark.parametrize(("machine", "name"), CASES)
-def test_a_decision_comes_back_from_its_cut(machine, name):
+def test_a_decision_comes_back_from_its_config(machine, name):
     hardware, w = MACHINES[machine], WORKLOADS[name]
-    cut = cut_of(decide(w, hardware), w, hardware)
-    assert Cut.from_dict(json.loads(json.dumps(cut.to_dict()))) == cut
-    assert neighbourhood(w, hardware).start == cut == cut_of(tiling_of(cut, w, hardware), w, hardware)
+    config = config_of(decide(w, hardware), w, hardware)
+    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert neighbourhood(w, hardware).start == config == config_of(tiling_of(config, w, hardware), w, hardware)
     plain = tt.tiling_schedule(plain_operator(w), hardware)
-    again = tt.tiling_schedule(plain_operator(w), hardware, cut=cut)
+    again = tt.tiling_schedule(plain_operator(w), hardware, config=config)
     assert simulate(record(again.mod, hardware)).cycles == simulate(record(plain.mod, hardware)).cycles
 
 
@@ -90,28 +90,28 @@ def test_a_decision_comes_back_from_its_cut(machine, name):
 def test_the_space_is_in_order_and_possible(machine, name):
     hardware, w = MACHINES[machine], WORKLOADS[name]
     space = neighbourhood(w, hardware)
-    costs = [space.predicted(cut) for cut in space.cuts()]
+    costs = [space.predicted(config) for config in space.configs()]
     assert costs == sorted(costs) and costs[0] > 0
     assert len(space) > 4
-    for cut in space.cuts(30):
-        assert space.cut(space.choices(cut)) == cut
-        assert np.isfinite(list(space.features(cut).values())).all()
+    for config in space.configs(30):
+        assert space.config(space.choices(config)) == config
+        assert np.isfinite(list(space.features(config).values())).all()
 
 
 def test_a_product_of_a_search_is_split_where_buffers_are_small():
     w = WORKLOADS["product"]
     space = neighbourhood(w, SMALL)
-    assert {cut.choice("partition_k") == 0 for cut in space.cuts()} == {True, False}
-    assert {cut.choice("outer_order") for cut in space.cuts()} == {"mn", "nm"}
+    assert {config.choice("partition_k") == 0 for config in space.configs()} == {True, False}
+    assert {config.choice("outer_order") for config in space.configs()} == {"mn", "nm"}
 
 
 def test_a_multiple_keeps_its_blocks():
     hardware = MACHINES["dla3"]
     w = GemmWorkload(m=256, n=256, k=256, dtype="int8")
     large = GemmWorkload(m=512, n=1024, k=256, dtype="int8")
-    cut = cut_of(decide(w, hardware), w, hardware)
-    assert cut_of(tiling_of(cut, large, hardware), large, hardware) == cut
-    assert [blocks.level for blocks in cut.levels] == [level.name for level in hardware.levels]
+    config = config_of(decide(w, hardware), w, hardware)
+    assert config_of(tiling_of(config, large, hardware), large, hardware) == config
+    assert [blocks.level for blocks in config.levels] == [level.name for level in hardware.levels]
 
 
 @pytest.mark.parametrize(
@@ -129,27 +129,27 @@ def test_what_a_machine_cannot_do_is_refused(machine, choices, kind, words):
     hardware = MACHINES[machine]
     w = GemmWorkload(m=1 << 14, n=1 << 14, k=1 << 13, dtype="int8")
     small = WORKLOADS["product"]
-    cut = cut_of(decide(small, hardware), small, hardware)
+    config = config_of(decide(small, hardware), small, hardware)
     with pytest.raises(kind) as caught:
-        tiling_of(Cut.of("gemm", cut.form, {**dict(cut.choices), **choices}), w, hardware)
+        tiling_of(Config.of("gemm", config.form, {**dict(config.choices), **choices}), w, hardware)
     assert words in str(caught.value)
 
 
 class Known:
-    """A source of one cut."""
+    """A source of one configuration."""
 
-    def __init__(self, cut: Cut) -> None:
-        self.cut = cut
+    def __init__(self, config: Config) -> None:
+        self.config = config
 
-    def cut_for(self, workload, hardware, ahead=False, epilogue=""):
-        return self.cut
+    def config_for(self, workload, hardware, prepacked=False, epilogue=""):
+        return self.config
 
 
-def test_an_operator_is_compiled_from_a_known_cut():
+def test_an_operator_is_compiled_from_a_known_config():
     hardware = MACHINES["dla3"]
     w = WORKLOADS["product"]
     space = neighbourhood(w, hardware)
-    *_, worst = space.cuts()
+    *_, worst = space.configs()
     inputs = operands(w)
     exe = tt.compile(plain_operator(w), hardware, database=Known(worst))
     out, sim = exe.simulate(*inputs)

@@ -1,4 +1,5 @@
-"""Decisions for the simulated accelerator beside a search: every cut of a small space scheduled, recorded and timed."""
+"""Decisions for the simulated accelerator beside a search: every configuration of a small space scheduled, recorded and
+timed."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.conv.block_time import BlockTimes, Columns, ConvFacts
 from tvm_tiling.decide.conv.blocks import blocks_at
 from tvm_tiling.decide.conv.conv_blocks import ConvBlocks
-from tvm_tiling.decide.conv.instruction_times import walked_cycles
+from tvm_tiling.decide.conv.instruction_times import queued_cycles
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.tiling import GemmTiling
-from tvm_tiling.lowering.accel.image import plain_form
+from tvm_tiling.lowering.accel.image import plain_layout
 from tvm_tiling.match import ConvProgram, GemmProgram, match, prim_func_of
 
 MACHINES = (
@@ -54,28 +55,29 @@ class Layer:
         """Cycles of the decision."""
         return simulate(record(tt.tiling_schedule(self.func, target=self.hardware).mod, self.hardware)).cycles
 
-    def loads_as_decided(self, cut: object) -> bool:
-        """Whether a cut loads neither operand of a product more often than page 01's decision."""
-        if not isinstance(cut, GemmTiling):
+    def loads_as_decided(self, config: object) -> bool:
+        """Whether a configuration loads neither operand of a product more often than page 01's decision."""
+        if not isinstance(config, GemmTiling):
             return True
         decision = tt.decide(self.program.workload, self.hardware)
-        return cut.load_a <= decision.load_a and cut.load_b <= decision.load_b
+        return config.load_a <= decision.load_a and config.load_b <= decision.load_b
 
-    def cuts(self, counts: tuple[int, ...]) -> Iterator[tuple[object, tirx.PrimFunc]]:
-        """Every cut of the space with its schedule: each dimension in so many pieces as one of `counts` says; on page
-        05's machine every granularity in and out and every number of channels between two passes."""
+    def configs(self, counts: tuple[int, ...]) -> Iterator[tuple[object, tirx.PrimFunc]]:
+        """Every configuration of the space with its schedule: each dimension in so many pieces as one of `counts` says;
+        on page 05's machine every granularity in and out and every number of channels between two passes."""
         if self.hardware.w_fold is not None:
             return _folds(self.func, self.hardware)
         program = self.program
-        own = _product_cuts if isinstance(program, GemmProgram) else _convolution_cuts
+        own = _product_configs if isinstance(program, GemmProgram) else _convolution_configs
         return own(program, self.hardware, counts)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Cycles of the decision for a layer, and those of the cuts of the space; `walked` are the cycles that the decision
-    would have found for them, where it walks through instructions: for convolutions on matrix engines. `as_loaded`
-    are those of the cuts that load each operand of a product no more often than page 01 has it."""
+    """Cycles of the decision for a layer, and those of the configurations of the space; `walked` are the cycles that
+    the decision would have found for them, where it walks through instructions: for convolutions on matrix engines.
+    `as_loaded` are those of the configurations that load each operand of a product no more often than page 01 has
+    it."""
 
     layer: Layer
     own: int
@@ -85,7 +87,7 @@ class Found:
 
     @property
     def ratio(self) -> float:
-        """The decision over the best cut of the space."""
+        """The decision over the best configuration of the space."""
         return self.own / min(self.cycles)
 
     @property
@@ -128,19 +130,19 @@ def _convolution(rng: random.Random, folds: bool) -> dict[str, object]:
 
 
 def searched(layer: Layer, counts: tuple[int, ...]) -> Found | None:
-    """The decision beside the cuts of the space; None where none of it fits."""
+    """The decision beside the configurations of the space; None where none of it fits."""
     cycles, walked, as_loaded = [], [], []
-    for cut, func in layer.cuts(counts):
+    for config, func in layer.configs(counts):
         cycles.append(simulate(record(func, layer.hardware)).cycles)
-        if isinstance(cut, ConvBlocks):
-            walked.append(walked_cycles(ConvFacts(layer.program.workload, layer.hardware), cut))
-        if layer.loads_as_decided(cut):
+        if isinstance(config, ConvBlocks):
+            walked.append(queued_cycles(ConvFacts(layer.program.workload, layer.hardware), config))
+        if layer.loads_as_decided(config):
             as_loaded.append(cycles[-1])
     return Found(layer, layer.decided(), tuple(cycles), tuple(walked), tuple(as_loaded)) if cycles else None
 
 
 def found_of(number: int, seed: int, counts: tuple[int, ...]) -> list[Found]:
-    """The first so many random layers of which any cut of the space fits."""
+    """The first so many random layers of which any configuration of the space fits."""
     found = filter(None, (searched(layer, counts) for layer in random_layers(seed)))
     return list(itertools.islice(found, number))
 
@@ -149,34 +151,34 @@ def _pieces(size: int, counts: tuple[int, ...]) -> list[int]:
     return sorted({-(-size // count) for count in counts}, reverse=True)
 
 
-def _product_cuts(
+def _product_configs(
     program: GemmProgram, hardware: tt.Hardware, counts: tuple[int, ...]
 ) -> Iterator[tuple[GemmTiling, tirx.PrimFunc]]:
     """Partitions of m, n and k, in both orders, where they fit."""
     size, found = program.workload, product_on(program.workload, hardware)
     usual = tt.decide(size, hardware)
-    cuts = itertools.product(*(_pieces(extent, counts) for extent in (size.m, size.n, size.k)), ("mn", "nm"))
-    for m, n, k, order in cuts:
+    configs = itertools.product(*(_pieces(extent, counts) for extent in (size.m, size.n, size.k)), ("mn", "nm"))
+    for m, n, k, order in configs:
         m, n = (min(full, -(-part // block) * block) for part, full, block in (
             (m, size.m, found.block_m), (n, size.n, found.block_n)
         ))  # fmt: skip
         if not found.feasible(m, n, k):
             continue
         load_a, load_b = found.load_counts(m, n, k, order)
-        cut = replace(
+        config = replace(
             usual, partition_m=m, partition_n=n, partition_k=k, outer_order=order, split_k=k < size.k,
             need_acc_buffer=k < size.k, load_a=load_a, load_b=load_b, tile_m=m, tile_n=n, chunks=None,
         )  # fmt: skip
-        yield cut, apply(program, hardware, cut).main
+        yield config, apply(program, hardware, config).main
 
 
-def _convolution_cuts(
+def _convolution_configs(
     program: ConvProgram, hardware: tt.Hardware, counts: tuple[int, ...]
 ) -> Iterator[tuple[ConvBlocks, tirx.PrimFunc]]:
     """Output channels, rows, columns and channels, in both orders, where they fit."""
     facts = ConvFacts(program.workload, hardware)
     conv, grouped = facts.conv, facts.conv.groups > 1
-    cuts = itertools.product(
+    configs = itertools.product(
         (1,) if grouped else (1, 0),
         [g for g in _pieces(conv.groups, counts) if conv.groups % g == 0],
         [facts.co] if grouped else _pieces(facts.co, counts),
@@ -184,11 +186,11 @@ def _convolution_cuts(
         _pieces(conv.wo, (1, 2)),
         [facts.ci] if grouped else _pieces(facts.ci, (1, 2)),
     )
-    made = [(order, g, m, m, rows, rows, columns, c) for order, g, m, rows, columns, c in cuts]
+    made = [(order, g, m, m, rows, rows, columns, c) for order, g, m, rows, columns, c in configs]
     times = BlockTimes(facts, Columns(*np.array(made).T))
     for place in np.flatnonzero(times.fits).tolist():
         blocks = blocks_at(times, place)
-        schedule = ConvSchedule(program, plain_form(conv), blocks, sum_types(hardware), None).write()
+        schedule = ConvSchedule(program, plain_layout(conv), blocks, sum_types(hardware), None).write()
         yield blocks, schedule.mod["main"]
 
 
@@ -201,8 +203,8 @@ def _folds(func: tirx.PrimFunc, hardware: tt.Hardware) -> Iterator[tuple[tuple[i
     possible = [g for g in unit.granularities if unit.row_bytes // g <= width]
     most = max(unit.co_block_factor, unit.second_buffer_rows)
     blocks = range(1, min(most, -(-channels // unit.sub_units)) + 1)
-    for cut in itertools.product(possible, possible, blocks):
-        for name, value in zip(("pci", "pco", "block"), cut, strict=True):
+    for config in itertools.product(possible, possible, blocks):
+        for name, value in zip(("pci", "pco", "block"), config, strict=True):
             schedule.unannotate(sums, f"vsim.{name}")
             schedule.annotate(sums, f"vsim.{name}", value)
-        yield cut, schedule.mod["main"]
+        yield config, schedule.mod["main"]

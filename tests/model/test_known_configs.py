@@ -1,4 +1,5 @@
-"""Models compiled with a database: its cuts are taken, told of in the report, and part of what the cache keeps."""
+"""Models compiled with a database: its configurations are taken, told of in the report, and part of what the cache
+keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from networks import Network, conv_bn_relu, default
 from tvm import relax
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
@@ -22,17 +23,18 @@ def small(net: Network, x: relax.Expr):
     return relax.op.matmul(flat, net.c(16, 10))
 
 
-class Cuts:
-    """A source that answers with the cut of rank `rank` in the neighbourhood, for workloads that `known` names."""
+class Configs:
+    """A source that answers with the configuration of rank `rank` in the neighbourhood, for workloads that `known`
+    names."""
 
     def __init__(self, rank: int, known=lambda workload: True) -> None:
         self.rank, self.known, self.asked = rank, known, []
 
-    def cut_for(self, workload, hardware, ahead=False, epilogue="") -> Cut | None:
+    def config_for(self, workload, hardware, prepacked=False, epilogue="") -> Config | None:
         self.asked.append(workload)
         if not self.known(workload):
             return None
-        return list(neighbourhood(workload, hardware).cuts())[self.rank]
+        return list(neighbourhood(workload, hardware).configs())[self.rank]
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +51,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_cuts_are_taken_and_told_of(network):
+def test_configs_are_taken_and_told_of(network):
     mod, x, want = network
-    source = Cuts(7, known=lambda w: isinstance(w, ConvWorkload))
+    source = Configs(7, known=lambda w: isinstance(w, ConvWorkload))
     exe = tt.compile(mod, database=source, cache=False)
     np.testing.assert_allclose(exe.run(x), want, rtol=1e-3, atol=1e-4)
     records = [o for o in exe.report().operators if o.kind in ("convolution", "product")]
@@ -62,30 +64,30 @@ def test_cuts_are_taken_and_told_of(network):
     assert any(record.kind == "convolution" for record in records)
 
 
-def test_the_cache_keeps_apart_what_other_cuts_made(network, folder):
+def test_the_cache_keeps_apart_what_other_configs_made(network, folder):
     mod, x, want = network
-    first = tt.compile(mod, database=Cuts(3))
+    first = tt.compile(mod, database=Configs(3))
     assert not first.from_cache
-    same = Cuts(3)
+    same = Configs(3)
     again = tt.compile(mod, database=same)
     assert again.from_cache and same.asked
     np.testing.assert_allclose(again.run(x), want, rtol=1e-3, atol=1e-4)
-    assert not tt.compile(mod, database=Cuts(5)).from_cache
+    assert not tt.compile(mod, database=Configs(5)).from_cache
     assert not tt.compile(mod).from_cache
-    assert tt.compile(mod, database=Cuts(5)).from_cache
+    assert tt.compile(mod, database=Configs(5)).from_cache
 
 
 def test_a_damaged_list_of_questions_costs_a_compilation(network, folder):
     mod, _, _ = network
-    tt.compile(mod, database=Cuts(3))
+    tt.compile(mod, database=Configs(3))
     (asked,) = folder.glob("*.asked.json")
     asked.write_text("[")
-    assert not tt.compile(mod, database=Cuts(3)).from_cache
-    assert tt.compile(mod, database=Cuts(3)).from_cache
+    assert not tt.compile(mod, database=Configs(3)).from_cache
+    assert tt.compile(mod, database=Configs(3)).from_cache
 
 
 def test_nothing_known_is_the_formulas_decision(network):
     mod, x, want = network
-    exe = tt.compile(mod, database=Cuts(0, known=lambda w: False), cache=False)
+    exe = tt.compile(mod, database=Configs(0, known=lambda w: False), cache=False)
     assert all(o.why != "from the database" for o in exe.report().operators)
     np.testing.assert_allclose(exe.run(x), want, rtol=1e-3, atol=1e-4)

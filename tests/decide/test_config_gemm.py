@@ -1,4 +1,5 @@
-"""Cuts of matrix products as data: taken out of decisions, used for other shapes, refused where they cannot be."""
+"""Configurations of matrix products as data: taken out of decisions, used for other shapes, refused where they cannot
+be."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvm_tiling.decide.configs.config import Cut, cut_of, tiling_of
-from tvm_tiling.decide.configs.gemm_configs import BlockedCuts
+from tvm_tiling.decide.configs.config import Config, config_of, tiling_of
+from tvm_tiling.decide.configs.gemm_configs import BlockedConfigs
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import DatabaseError, HardwareError
@@ -35,7 +36,7 @@ def products(draw) -> GemmWorkload:
 
 
 surroundings = st.builds(
-    Surroundings, ahead=st.booleans(), plain_a=st.booleans(), plain_b=st.booleans(), accumulates=st.booleans()
+    Surroundings, prepacked=st.booleans(), plain_a=st.booleans(), plain_b=st.booleans(), accumulates=st.booleans()
 )
 
 
@@ -52,74 +53,74 @@ def decided(w: GemmWorkload, around: Surroundings):
 
 @given(products(), surroundings)
 @settings(max_examples=80, deadline=None)
-def test_a_decision_comes_back_from_its_cut(w, around):
+def test_a_decision_comes_back_from_its_config(w, around):
     tiling = decided(w, around)
-    again = tiling_of(cut_of(tiling, w, CPU, around), w, CPU, around)
+    again = tiling_of(config_of(tiling, w, CPU, around), w, CPU, around)
     assert [getattr(again, name) for name in CHOICES] == [getattr(tiling, name) for name in CHOICES]
     assert again.predicted_seconds == pytest.approx(tiling.predicted_seconds)
-    assert again.why("form") == "as the cut that was given says"
+    assert again.why("form") == "as the configuration that was given says"
 
 
 @given(products(), products(), surroundings)
 @settings(max_examples=80, deadline=None)
-def test_a_cut_serves_any_shape_within_the_machine(w, other, around):
-    cut = cut_of(decided(w, Surroundings()), w, CPU)
+def test_a_config_serves_any_shape_within_the_machine(w, other, around):
+    config = config_of(decided(w, Surroundings()), w, CPU)
     try:
-        tiling = tiling_of(cut, other, CPU, around)
+        tiling = tiling_of(config, other, CPU, around)
     except HardwareError as error:
-        assert cut.form == "stream" and "stream" in str(error)
+        assert config.form == "stream" and "stream" in str(error)
         return
     assert tiling.mr <= other.m and tiling.nr < other.n + tiling.lanes and tiling.partition_k <= other.k
     assert tiling.threads_batch * tiling.threads_m * tiling.threads_n * tiling.threads_k <= CPU.cpu.cores
-    assert (tiling.pack_b == "ahead") == around.ahead
+    assert (tiling.pack_b == "ahead") == around.prepacked
     assert around.plain_a or tiling.form in ("pack", "stream")
     assert around.plain_b or tiling.pack_b != "none"
     assert around.accumulates or tiling.partition_k == other.k or tiling.threads_k > 1 or tiling.form == "stream"
-    clipped = cut_of(tiling, other, CPU, around)
-    assert cut_of(tiling_of(clipped, other, CPU, around), other, CPU, around) == clipped
+    clipped = config_of(tiling, other, CPU, around)
+    assert config_of(tiling_of(clipped, other, CPU, around), other, CPU, around) == clipped
 
 
 def test_blocks_stay_and_loop_counts_grow_for_a_multiple():
     w = GemmWorkload(m=512, n=512, k=512)
-    cut = cut_of(decided(w, Surroundings()), w, CPU)
+    config = config_of(decided(w, Surroundings()), w, CPU)
     large = GemmWorkload(m=2048, n=4096, k=1024)
-    tiling = tiling_of(cut, large, CPU, why="from the database")
-    assert cut_of(tiling, large, CPU) == cut
-    assert tiling.why("form") == tiling.why("cut") == "from the database"
+    tiling = tiling_of(config, large, CPU, why="from the database")
+    assert config_of(tiling, large, CPU) == config
+    assert tiling.why("form") == tiling.why("config") == "from the database"
     assert tiling.load_a == -(-4096 // tiling.threads_n // tiling.partition_n)
 
 
-def test_a_cut_survives_json():
+def test_a_config_survives_json():
     w = GemmWorkload(m=100, n=1000, k=300, trans_b=True)
-    cut = cut_of(decided(w, Surroundings()), w, CPU)
-    read = Cut.from_dict(json.loads(json.dumps(cut.to_dict())))
-    assert (read, hash(read), read.levels) == (cut, hash(cut), cut.levels)
+    config = config_of(decided(w, Surroundings()), w, CPU)
+    read = Config.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert (read, hash(read), read.levels) == (config, hash(config), config.levels)
     assert [blocks.level for blocks in read.levels] == ["core", "L2", "L1"]
-    assert read.choice("microkernel") == dict(cut.choices)["microkernel"]
+    assert read.choice("microkernel") == dict(config.choices)["microkernel"]
 
 
-def blocked(**choices) -> Cut:
+def blocked(**choices) -> Config:
     own = {"microkernel": (6, 4), "threads": (1, 1, 2, 1), "depth": 128, "columns": 256, "inner_order": "mn"}
-    return Cut.of("gemm", "normal", {**own, "pack_b": "pack", **choices})
+    return Config.of("gemm", "normal", {**own, "pack_b": "pack", **choices})
 
 
 @pytest.mark.parametrize(
-    ("cut", "kind", "words"),
+    ("config", "kind", "words"),
     [
         (blocked(microkernel=(16, 4)), HardwareError, "16 x 4 needs 69 vector registers, this CPU has 32"),
         (blocked(threads=(1, 4, 2, 1)), HardwareError, "need 8 cores, this CPU has 2"),
         (blocked(depth=0), DatabaseError, "depth = 0, accepted: a whole number of at least 1"),
         (blocked(inner_order="km"), DatabaseError, "inner_order = 'km', accepted: 'mn', 'nm'"),
         (blocked(microkernel=(6,)), DatabaseError, "microkernel = (6,), accepted: 2 whole numbers"),
-        (Cut.of("gemm", "normal", {"depth": 3}), DatabaseError, "without 'microkernel'; it has depth"),
-        (Cut.of("gemm", "wfold", {}), DatabaseError, "form = 'wfold', accepted here: normal, inline, pack, stream"),
-        (Cut.of("conv", "direct", {}), DatabaseError, "op = 'conv', the workload is a gemm"),
-        (Cut.of("gemm", "stream", {"side": 1}), HardwareError, "here are 64 rows"),
+        (Config.of("gemm", "normal", {"depth": 3}), DatabaseError, "without 'microkernel'; it has depth"),
+        (Config.of("gemm", "wfold", {}), DatabaseError, "form = 'wfold', accepted here: normal, inline, pack, stream"),
+        (Config.of("conv", "direct", {}), DatabaseError, "op = 'conv', the workload is a gemm"),
+        (Config.of("gemm", "stream", {"side": 1}), HardwareError, "here are 64 rows"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(cut, kind, words):
+def test_what_cannot_be_is_refused_in_a_sentence(config, kind, words):
     with pytest.raises(kind) as caught:
-        tiling_of(cut, GemmWorkload(m=64, n=64, k=64), CPU)
+        tiling_of(config, GemmWorkload(m=64, n=64, k=64), CPU)
     assert words in str(caught.value)
 
 
@@ -137,17 +138,17 @@ def test_what_cannot_be_is_refused_in_a_sentence(cut, kind, words):
         ([], "accepted: a table of op, form, choices and levels"),
     ],
 )
-def test_a_record_that_is_no_cut_is_refused(record, words):
+def test_a_record_that_is_no_config_is_refused(record, words):
     with pytest.raises(DatabaseError) as caught:
-        Cut.from_dict(record)
+        Config.from_dict(record)
     assert words in str(caught.value)
 
 
 def test_what_is_near_differs_in_one_choice():
-    rule = BlockedCuts(GemmWorkload(m=512, n=2048, k=1024), CPU.cpu, Surroundings())
-    cut = blocked()
-    near = list(rule.near(cut))
-    assert all(sum(a != b for a, b in zip(cut.choices, other.choices, strict=True)) == 1 for other in near)
+    rule = BlockedConfigs(GemmWorkload(m=512, n=2048, k=1024), CPU.cpu, Surroundings())
+    config = blocked()
+    near = list(rule.near(config))
+    assert all(sum(a != b for a, b in zip(config.choices, other.choices, strict=True)) == 1 for other in near)
     assert {other.choice("depth") for other in near} == {64, 128, 256}
     assert {other.choice("columns") for other in near} == {128, 256, 512}
     assert {other.choice("pack_b") for other in near} == {"none", "pack"}

@@ -1,4 +1,5 @@
-"""Every cut of a small product through storage levels, random machines for them, and loads counted by walking loops."""
+"""Every configuration of a small product through storage levels, random machines for them, and loads counted by walking
+loops."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from tvm_tiling.decide.levels.level_conv import best_of, level_convolutions
 from tvm_tiling.decide.levels.level_gemm import level_product
 from tvm_tiling.decide.levels.level_model import Blocks, LevelProduct
-from tvm_tiling.decide.levels.search import best_blocks
 from tvm_tiling.decide.levels.level_time import times
+from tvm_tiling.decide.levels.search import best_blocks
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Level, Memory
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
@@ -53,7 +54,7 @@ def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
     )
 
 
-def every_cut(p: LevelProduct) -> Iterator[Blocks]:
+def every_config(p: LevelProduct) -> Iterator[Blocks]:
     """All cuts whose blocks are multiples of those within: spreads, split levels, blocks, orders, steps of K, sums."""
     count = len(p.levels)
     fans = [[f for f in range(1, s.fan_out + 1) if s.fan_out % f == 0] for s in p.levels]
@@ -123,17 +124,18 @@ def _walk(
 
 
 def compared(seeds: Iterable[int], most: int) -> list[float]:
-    """The decision's cost over that of the best of all cuts, for random cases with at most so many of them."""
+    """The decision's cost over that of the best of all configurations, for random cases with at most so many of
+    them."""
     found = []
     for seed in seeds:
         p = level_product(*random_case(random.Random(seed)))
         best = None
-        for number, b in enumerate(every_cut(p)):
+        for number, b in enumerate(every_config(p)):
             if number >= most:
                 break
-            cut = times(p, b)
-            if cut is not None and (best is None or cut.cost < best):
-                best = cut.cost
+            config = times(p, b)
+            if config is not None and (best is None or config.cost < best):
+                best = config.cost
         else:
             choice = best_blocks(p)
             assert (choice is None) == (best is None)
@@ -178,16 +180,16 @@ def random_convolution(rng: random.Random) -> tuple[ConvWorkload, Hardware]:
 
 
 def compared_convolutions(seeds: Iterable[int], most: int) -> list[float]:
-    """The decision's cost over that of the best of all cuts, strips and numbers of groups."""
+    """The decision's cost over that of the best of all configurations, strips and numbers of groups."""
     found = []
     for seed in seeds:
         conv, hardware = random_convolution(random.Random(seed))
         p = level_product(conv, hardware)
         every = [q for products in level_convolutions(p, conv) for q in products]
-        cuts = [(q, b) for q in every for b in itertools.islice(every_cut(q), most + 1)]
-        if len(cuts) > most:
+        configs = [(q, b) for q in every for b in itertools.islice(every_config(q), most + 1)]
+        if len(configs) > most:
             continue
-        costs = [cut.cost for q, b in cuts if (cut := times(q, b)) is not None]
+        costs = [config.cost for q, b in configs if (config := times(q, b)) is not None]
         choice = best_of(level_convolutions(p, conv), best_blocks)
         assert (choice is None) == (not costs)
         if choice is not None:

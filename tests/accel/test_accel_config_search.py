@@ -1,13 +1,13 @@
-"""The decision's cycles beside the best of a small space of cuts, all of them simulated."""
+"""The decision's cycles beside the best of a small space of configurations, all of them simulated."""
 
 from __future__ import annotations
 
 import pytest
-from cut_search import found_of
+from config_search import found_of
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_cut_of_the_space_is_faster_than_the_decision_by_five_percent(seed):
+def test_no_config_of_the_space_is_faster_than_the_decision_by_five_percent(seed):
     for found in found_of(2, seed, (1, 2)):
         assert found.ratio_as_loaded <= 1.05, found
         assert found.walked in ((), found.cycles), found  # cycles are known without a program

@@ -1,4 +1,4 @@
-"""A cut made for one shape, written for a larger and for a smaller one."""
+"""A configuration made for one shape, written for a larger and for a smaller one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from test_cuts import by_numpy, covering, operands
+from test_configs import by_numpy, covering, operands
 
 from tvm_tiling.accel.plain_operator import plain_operator
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
@@ -35,16 +35,16 @@ def test_it_computes_what_numpy_does(name):
     inputs, result = operands(w, func)
     want = by_numpy(w, *(guarded.array for guarded in inputs))
     space = neighbourhood(made_for, hardware)
-    cuts = [cut for cut in covering(space, 12) if cut.form != "wfold" or cut.choice("ws") <= w.w][:6]
-    scheduled = [schedule_operator(func, f"f{i}", hardware, Options(cut=cut)) for i, cut in enumerate(cuts)]
+    configs = [config for config in covering(space, 12) if config.form != "wfold" or config.choice("ws") <= w.w][:6]
+    scheduled = [schedule_operator(func, f"f{i}", hardware, Options(config=config)) for i, config in enumerate(configs)]
     module = tvm.IRModule({f"f{i}": each.main for i, each in enumerate(scheduled)})
     library = tvm.compile(module, target=llvm_target(hardware))
-    for i, cut in enumerate(cuts):
+    for i, config in enumerate(configs):
         result.array[...] = 0
         library[f"f{i}"](*(guarded.tensor for guarded in inputs), result.tensor)
-        assert all(guarded.unchanged() for guarded in inputs) and result.unchanged_around(), cut
-        rounded = 1e-3 * np.abs(want).max() if cut.form == "winograd" else 0
-        np.testing.assert_allclose(result.array, want, rtol=0, atol=rounded, err_msg=str(cut))
+        assert all(guarded.unchanged() for guarded in inputs) and result.unchanged_around(), config
+        rounded = 1e-3 * np.abs(want).max() if config.form == "winograd" else 0
+        np.testing.assert_allclose(result.array, want, rtol=0, atol=rounded, err_msg=str(config))
     if name == "product, larger":
         tiles = [(each.tiling.mr, each.tiling.nr // each.tiling.lanes) for each in scheduled]
-        assert tiles == [cut.choice("microkernel") for cut in cuts]
+        assert tiles == [config.choice("microkernel") for config in configs]

@@ -1,4 +1,5 @@
-"""Kernels of random cuts: products and convolutions of random shapes, cuts drawn from the whole of their spaces."""
+"""Kernels of random configurations: products and convolutions of random shapes, cuts drawn from the whole of their
+spaces."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ import tvm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "numeric"))  # whose operands are used here
 
-from test_cuts import by_numpy, operands
+from test_configs import by_numpy, operands
 
 from tvm_tiling.accel.plain_operator import plain_operator
-from tvm_tiling.decide.configs.config import Cut
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
 from tvm_tiling.schedule import Options, hardware_of, llvm_target, schedule_operator
 from tvm_tiling.workload import ConvWorkload, GemmWorkload, WorkloadError
 
 pytestmark = pytest.mark.slow
-SHAPES, CUTS = 40, 6
+SHAPES, CONFIGS = 40, 6
 
 
 def random_workload(rng: random.Random) -> GemmWorkload | ConvWorkload:
@@ -52,33 +53,34 @@ def random_workload(rng: random.Random) -> GemmWorkload | ConvWorkload:
         return random_workload(rng)
 
 
-def drawn(space: Space, rng: random.Random) -> list[Cut]:
-    """Cuts of the list, and combinations of single choices."""
-    cuts = rng.sample(list(space.cuts()), min(CUTS // 2, len(space)))
+def drawn(space: Space, rng: random.Random) -> list[Config]:
+    """Configurations of the list, and combinations of single choices."""
+    configs = rng.sample(list(space.configs()), min(CONFIGS // 2, len(space)))
     for _ in range(40):
-        if len(cuts) == CUTS:
+        if len(configs) == CONFIGS:
             break
-        combined = space.cut({name: rng.choice(values) for name, values in space.options.items()})
+        combined = space.config({name: rng.choice(values) for name, values in space.options.items()})
         if combined is not None:
-            cuts.append(combined)
-    return cuts
+            configs.append(combined)
+    return configs
 
 
 @pytest.mark.parametrize("seed", range(SHAPES))
-def test_random_cuts_compute_what_numpy_does(seed):
+def test_random_configs_compute_what_numpy_does(seed):
     rng, hardware = random.Random(seed), hardware_of("llvm")
     w = random_workload(rng)
     func = plain_operator(w)
     inputs, result = operands(w, func)
     want = by_numpy(w, *(guarded.array for guarded in inputs))
-    cuts = drawn(neighbourhood(w, hardware), rng)
+    configs = drawn(neighbourhood(w, hardware), rng)
     functions = {
-        f"f{i}": schedule_operator(func, f"f{i}", hardware, Options(cut=cut)).main for i, cut in enumerate(cuts)
+        f"f{i}": schedule_operator(func, f"f{i}", hardware, Options(config=config)).main
+        for i, config in enumerate(configs)
     }
     library = tvm.compile(tvm.IRModule(functions), target=llvm_target(hardware))
-    for i, cut in enumerate(cuts):
+    for i, config in enumerate(configs):
         result.array[...] = 0
         library[f"f{i}"](*(guarded.tensor for guarded in inputs), result.tensor)
-        assert all(guarded.unchanged() for guarded in inputs) and result.unchanged_around(), (w, cut)
-        rounded = 1e-3 * max(1.0, np.abs(want).max()) if cut.form == "winograd" else 0
-        np.testing.assert_allclose(result.array, want, rtol=0, atol=rounded, err_msg=f"{w} {cut}")
+        assert all(guarded.unchanged() for guarded in inputs) and result.unchanged_around(), (w, config)
+        rounded = 1e-3 * max(1.0, np.abs(want).max()) if config.form == "winograd" else 0
+        np.testing.assert_allclose(result.array, want, rtol=0, atol=rounded, err_msg=f"{w} {config}")

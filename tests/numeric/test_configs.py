@@ -1,4 +1,5 @@
-"""Schedules written from cuts: what a search or a database may ask for computes the same as what is decided."""
+"""Schedules written from configurations: what a search or a database may ask for computes the same as what is
+decided."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from products import Guarded
 
 import tvm_tiling as tt
 from tvm_tiling.accel.plain_operator import plain_operator
-from tvm_tiling.decide.configs.config import Cut, cut_of
+from tvm_tiling.decide.configs.config import Config, config_of
 from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
 from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.errors import HardwareError
@@ -37,16 +38,16 @@ WORKLOADS = {
 }
 
 
-def covering(space: Space, most: int) -> list[Cut]:
-    """Cuts that have between them as many values of the options as so many can."""
+def covering(space: Space, most: int) -> list[Config]:
+    """Configurations that have between them as many values of the options as so many can."""
     found, seen = [], set()
-    for cut in space.cuts():
-        own = set(space.choices(cut).items())
+    for config in space.configs():
+        own = set(space.choices(config).items())
         if own - seen:
-            found.append((len(own - seen), cut))
+            found.append((len(own - seen), config))
             seen |= own
     news = sorted(found, key=lambda pair: -pair[0])
-    return [cut for _, cut in news[:most]]
+    return [config for _, config in news[:most]]
 
 
 def operands(w: GemmWorkload | ConvWorkload, func) -> tuple[list[Guarded], Guarded]:
@@ -80,95 +81,99 @@ def by_numpy(w: GemmWorkload | ConvWorkload, left: np.ndarray, right: np.ndarray
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_cuts_of_the_neighbourhood_compute_what_numpy_does(name):
+def test_configs_of_the_neighbourhood_compute_what_numpy_does(name):
     w, hardware = WORKLOADS[name], hardware_of("llvm")
     func = plain_operator(w)
     inputs, result = operands(w, func)
     want = by_numpy(w, *(guarded.array for guarded in inputs))
-    cuts = covering(neighbourhood(w, hardware), MOST)
-    assert len(cuts) == MOST
-    scheduled = [schedule_operator(func, f"f{i}", hardware, Options(cut=cut)) for i, cut in enumerate(cuts)]
+    configs = covering(neighbourhood(w, hardware), MOST)
+    assert len(configs) == MOST
+    scheduled = [schedule_operator(func, f"f{i}", hardware, Options(config=config)) for i, config in enumerate(configs)]
     library = tvm.compile(
         tvm.IRModule({f"f{i}": each.main for i, each in enumerate(scheduled)}), target=llvm_target(hardware)
     )
-    for i, cut in enumerate(cuts):
+    for i, config in enumerate(configs):
         result.array[...] = 0
         library[f"f{i}"](*(guarded.tensor for guarded in inputs), result.tensor)
-        assert all(guarded.unchanged() for guarded in inputs) and result.unchanged_around(), cut
-        rounded = 1e-3 * np.abs(want).max() if cut.form == "winograd" else 0
-        np.testing.assert_allclose(result.array, want, rtol=0, atol=rounded, err_msg=str(cut))
+        assert all(guarded.unchanged() for guarded in inputs) and result.unchanged_around(), config
+        rounded = 1e-3 * np.abs(want).max() if config.form == "winograd" else 0
+        np.testing.assert_allclose(result.array, want, rtol=0, atol=rounded, err_msg=str(config))
         tiling = scheduled[i].tiling
-        assert tiling.why("cut")
+        assert tiling.why("config")
         if isinstance(w, GemmWorkload):
-            assert cut_of(tiling, w, hardware) == cut
+            assert config_of(tiling, w, hardware) == config
 
 
 class Known:
-    """A source of one cut for workloads of one operator."""
+    """A source of one configuration for workloads of one operator."""
 
-    def __init__(self, cut: Cut) -> None:
-        self.cut, self.asked = cut, []
+    def __init__(self, config: Config) -> None:
+        self.config, self.asked = config, []
 
-    def cut_for(self, workload, hardware, ahead=False, epilogue=""):
+    def config_for(self, workload, hardware, prepacked=False, epilogue=""):
         self.asked.append((workload, hardware.name))
-        return self.cut if workload.to_dict()["op"] == self.cut.op else None
+        return self.config if workload.to_dict()["op"] == self.config.op else None
 
 
-def test_a_pass_asks_a_source_for_cuts():
+def test_a_pass_asks_a_source_for_configs():
     hardware = hardware_of("llvm")
     w = GemmWorkload(m=100, n=200, k=300)
     space = neighbourhood(w, hardware)
-    other = next(cut for cut in space.cuts() if cut.choice("microkernel") != space.start.choice("microkernel"))
+    other = next(
+        config for config in space.configs() if config.choice("microkernel") != space.start.choice("microkernel")
+    )
     source = Known(other)
-    mod = tt.ApplyTiling(hardware, cuts=source)(tvm.IRModule({"f": plain_operator(w)}))
+    mod = tt.ApplyTiling(hardware, configs=source)(tvm.IRModule({"f": plain_operator(w)}))
     decision = str(mod["f"].attrs["tvm_tiling.decision"])
     assert "from the database" in decision and source.asked == [(w, hardware.name)]
     rows, vectors = other.choice("microkernel")
     assert f'"mr": {rows}' in decision and f'"nr": {vectors * space.tiling(other).lanes}' in decision
 
 
-def test_a_known_cut_that_the_operator_cannot_have_is_left_to_the_formulas():
+def test_a_known_config_that_the_operator_cannot_have_is_left_to_the_formulas():
     hardware = hardware_of("llvm")
-    source = Known(Cut.of("gemm", "stream", {"side": 4, "threads": (1, 1), "columns": 64}))
+    source = Known(Config.of("gemm", "stream", {"side": 4, "threads": (1, 1), "columns": 64}))
     func = plain_operator(GemmWorkload(m=100, n=200, k=300))
-    scheduled = schedule_operator(func, "f", hardware, Options(cuts=source))
-    assert source.asked and scheduled.tiling.form != "stream" and not scheduled.tiling.why("cut")
+    scheduled = schedule_operator(func, "f", hardware, Options(configs=source))
+    assert source.asked and scheduled.tiling.form != "stream" and not scheduled.tiling.why("config")
     with pytest.raises(HardwareError, match="form = 'stream' serves at most 4 rows"):
-        schedule_operator(func, "f", hardware, Options(cut=source.cut))
+        schedule_operator(func, "f", hardware, Options(config=source.config))
 
 
-def test_a_cut_and_a_form_are_one_too_many():
-    cut = Cut.of("gemm", "stream", {})
-    with pytest.raises(HardwareError, match="accepted: a cut alone"):
-        tt.tiling_schedule(plain_operator(GemmWorkload(m=4, n=20, k=30)), form="normal", cut=cut)
+def test_a_config_and_a_form_are_one_too_many():
+    config = Config.of("gemm", "stream", {})
+    with pytest.raises(HardwareError, match="accepted: a configuration alone"):
+        tt.tiling_schedule(plain_operator(GemmWorkload(m=4, n=20, k=30)), form="normal", config=config)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
-def test_weights_are_packed_as_the_cut_has_them(kernel):
+def test_weights_are_packed_as_the_config_has_them(kernel):
     hardware = hardware_of("llvm")
     conv = Conv(space=(12, 14), kernel=(kernel, kernel), n=1, ci=32, co=48)
     source = topi_conv(conv, "NHWC", "HWIO")
     inputs, want = arrays(conv, source)
-    space = neighbourhood(conv.workload("NHWC"), hardware, around=Surroundings(ahead=True))
+    space = neighbourhood(conv.workload("NHWC"), hardware, around=Surroundings(prepacked=True))
     first, last = (tvm.runtime.tensor(a) for a in inputs)
-    for cut in covering(space, 4):
-        packed = packed_operator(source.out, hardware, cut=cut)
+    for config in covering(space, 4):
+        packed = packed_operator(source.out, hardware, config=config)
         out = tvm.runtime.empty(want.shape, str(source.out.dtype))
         packed(first, packed.pack(last), out)
-        rounded = 1e-3 * np.abs(want).max() if cut.form == "winograd" else 0
-        np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=rounded, err_msg=str(cut))
+        rounded = 1e-3 * np.abs(want).max() if config.form == "winograd" else 0
+        np.testing.assert_allclose(out.numpy(), want, rtol=0, atol=rounded, err_msg=str(config))
 
 
-def test_a_known_cut_of_a_pointwise_convolution_reaches_the_product():
+def test_a_known_config_of_a_pointwise_convolution_reaches_the_product():
     hardware = hardware_of("llvm")
     w = WORKLOADS["pointwise"]
     space = neighbourhood(w, hardware)
-    cut = next(cut for cut in space.cuts() if cut.form == "gemm" and cut.choice("threads") == (1, 1, 1, 1))
-    for options in (Options(cut=cut), Options(cuts=Known(cut))):
+    config = next(
+        config for config in space.configs() if config.form == "gemm" and config.choice("threads") == (1, 1, 1, 1)
+    )
+    for options in (Options(config=config), Options(configs=Known(config))):
         scheduled = schedule_operator(plain_operator(w), "f", hardware, options)
-        assert scheduled.tiling.form == "gemm" and scheduled.tiling.why("cut")
+        assert scheduled.tiling.form == "gemm" and scheduled.tiling.why("config")
         product = scheduled.tiling.product
-        assert (product.mr, product.nr // product.lanes) == cut.choice("microkernel")
+        assert (product.mr, product.nr // product.lanes) == config.choice("microkernel")
     mixed = replace(w, kh=3, kw=3)
-    taken = schedule_operator(plain_operator(mixed), "f", hardware, Options(cuts=Known(cut))).tiling
-    assert taken.form != "gemm" and not taken.why("cut")
+    taken = schedule_operator(plain_operator(mixed), "f", hardware, Options(configs=Known(config))).tiling
+    assert taken.form != "gemm" and not taken.why("config")
