@@ -14,7 +14,7 @@ from tvm import te, tirx
 import tvm_tiling as tt
 from tvm_tiling.accel.checks.hazards import check_hazards
 from tvm_tiling.accel.functional.run import run
-from tvm_tiling.accel.instructions.fold import WCONV, fold_walks
+from tvm_tiling.accel.instructions.fold import WCONV, fold_nests
 from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.work import work
 from tvm_tiling.accel.record.function import record
@@ -29,7 +29,7 @@ COUNTS = ("steps", "reads", "weight_rows", "write_rows", "cycles")
 def counted(program, hardware=WFOLD16):
     """What all W-fold instructions of a program do together."""
     (batch,) = (batch for batch in work(program).batches if batch.row is WCONV)
-    accesses, which = fold_walks(batch, Machine(hardware))
+    accesses, which = fold_nests(batch, Machine(hardware))
     return {name: sum(getattr(accesses[place][0], name) for place in which) for name in COUNTS}
 
 

@@ -18,8 +18,8 @@ from tvm_tiling.tuning.measuring.measurer import Job
 from pathlib import Path
 hardware = tt.Hardware.detect()
 product = tt.GemmWorkload(m=24, n=40, k=16)
-cut = tt.neighbourhood(product, hardware).start
-build(Job(workload=product, cut=cut, hardware=hardware), Path(sys.argv[1]))
+config = tt.neighbourhood(product, hardware).start
+build(Job(workload=product, config=config, hardware=hardware), Path(sys.argv[1]))
 # A module that waits has none of its own submodules, one that was imported many.
 unused = [name for name in {UNUSED} if any(loaded.startswith(name + ".") for loaded in sys.modules)]
 assert not unused, unused

@@ -180,7 +180,7 @@ DAMAGES = {
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),
     "a wrong kind": (lambda lines: [*lines[:4], edited(lines[4], kind="x"), *lines[5:]], "line 5: kind = 'x'"),
     "a wrong cut": (
-        lambda lines: [*lines[:4], edited(lines[4], config={"op": 3}), *lines[5:]],
+        lambda lines: [*lines[:4], edited(lines[4], cut={"op": 3}), *lines[5:]],
         "line 5: config: op = 3",
     ),
     "no workload": (lambda lines: [*lines[:4], edited(lines[4], workload={}), *lines[5:]], "line 5: workload"),
@@ -231,7 +231,7 @@ def test_a_file_that_is_not_there(db, tmp_path):
         ("UPDATE entries SET shape = '1x2' WHERE id = 1", "entry 1: "),
         ("UPDATE entries SET shape = 'x' WHERE id = 1", "entry 1: shape 'x'"),
         ("UPDATE entries SET cut = '{}' WHERE id = 1", "entry 1: config"),
-        ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: cut: no JSON"),
+        ("UPDATE entries SET cut = 'x' WHERE id = 1", "entry 1: config: no JSON"),
         ("UPDATE entries SET kind = 'old' WHERE id = 1", "entry 1: kind = 'old'"),
         ("UPDATE shape_keys SET digest = 'x' WHERE id = 1", "key 1: digest"),
         ("UPDATE shape_keys SET record = '{' WHERE id = 1", "key 1: "),

@@ -276,8 +276,8 @@ def test_the_database_needs_no_tvm():
         "import sys, tvm_tiling as tt\n"
         "db = tt.ShapeDatabase('sqlite://')\n"
         "w, hw = tt.GemmWorkload(m=8, n=8, k=8, dtype='int8'), 'vsim/vta'\n"
-        "from tvm_tiling.decide.configs.config import Cut\n"
-        "db.add(w, Cut.of('gemm', 'matrix', {'tile_m': 8}), 5, target=hw)\n"
+        "from tvm_tiling.decide.configs.config import Config\n"
+        "db.add(w, Config.of('gemm', 'matrix', {'tile_m': 8}), 5, target=hw)\n"
         "assert db.match(w, target=hw).step == 1 and db.check().ok\n"
         "assert not {'tvm', 'tvm_ffi'} & set(sys.modules)\n"
     )

@@ -30,7 +30,7 @@ class PastTrial:
 def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list[PastTrial]:
     """The newest `limit` trials of a machine that did not fail, newest first, of all shapes that have an entry."""
     query = (
-        sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.config, TRIALS.c.cost)
+        sa.select(KEYS.c.record, TRIALS.c.shape, TRIALS.c.cut, TRIALS.c.cost)
         .join(FINGERPRINTS, FINGERPRINTS.c.digest == TRIALS.c.fingerprint)
         .join(KEYS, sa.and_(KEYS.c.fingerprint_id == FINGERPRINTS.c.id, KEYS.c.digest == TRIALS.c.key))
         .where(TRIALS.c.fingerprint == fingerprint_of(hardware).digest, TRIALS.c.cost.is_not(None))
@@ -49,7 +49,7 @@ def past_trials(database: ShapeDatabase, hardware: Hardware, limit: int) -> list
             workload=shapes[row.record, row.shape],
             prepacked=keys[row.record].prepacked,
             epilogue=keys[row.record].epilogue,
-            config=Config.from_dict(plain_json(row.config)),
+            config=Config.from_dict(plain_json(row.cut)),
             cost=row.cost,
         )
         for row in rows

@@ -113,7 +113,7 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
 def _trials(connection: sa.Connection) -> Iterator[str]:
     for row in connection.execution_options(yield_per=_CHUNK).execute(sa.select(TRIALS).order_by(TRIALS.c.id)):
         try:
-            config_from_text(row.config)
+            config_from_text(row.cut)
         except TilingError as error:
             yield f"trial {row.id}: {error}"
         if row.cost is not None and not (isinstance(row.cost, int | float) and 0 < row.cost < math.inf):

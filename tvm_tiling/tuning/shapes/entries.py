@@ -144,7 +144,7 @@ def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
         return
     insert = _insert(connection, ENTRIES)
     new = insert.excluded
-    better = sa.or_(new.config == ENTRIES.c.config, new.cost < ENTRIES.c.cost)
+    better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost)
     changed = {name: new[name] for name in ("rate", "cost", "energy_pj", "cut", "proportional")}
     statement = insert.on_conflict_do_update(index_elements=["key_id", "kind", "shape"], set_=changed, where=better)
     connection.execute(statement, found)
@@ -190,7 +190,7 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
         raise DatabaseError(f"entry {row.id}: rate {str(row.rate)[:40]!r}, accepted: a number")
     return Entry(
         workload=key.workload([int(extent) for extent in extents]),
-        config=config_from_text(row.config),
+        config=config_from_text(row.cut),
         cost=row.cost,
         kind=row.kind,
         energy_pj=row.energy_pj,

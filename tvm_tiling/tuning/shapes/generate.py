@@ -304,7 +304,7 @@ class _Memory:
         query = sa.select(MEASUREMENTS).where(MEASUREMENTS.c.job_id == job)
         with store.read() as connection:
             rows = connection.execute(query).all()
-        self._known = {(row.shape, config_from_text(row.config)): row for row in rows}
+        self._known = {(row.shape, config_from_text(row.cut)): row for row in rows}
 
     def of(self, job: Job) -> Measured | None:
         """The result of a measurement that was made."""

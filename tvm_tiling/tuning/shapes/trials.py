@@ -48,10 +48,10 @@ class TrialLog:
         """Costs of the configurations that were measured for a shape, the latest of each; None for those that
         failed."""
         where = _place(workload, hardware, prepacked, epilogue)
-        query = sa.select(TRIALS.c.config, TRIALS.c.cost).order_by(TRIALS.c.id)
+        query = sa.select(TRIALS.c.cut, TRIALS.c.cost).order_by(TRIALS.c.id)
         query = query.where(*(TRIALS.c[name] == value for name, value in where.items()))
         with self.database.store.read() as connection:
-            return {Config.from_dict(plain_json(row.config)): row.cost for row in connection.execute(query)}
+            return {Config.from_dict(plain_json(row.cut)): row.cost for row in connection.execute(query)}
 
     def add(self, measured: Measured) -> None:
         """Keep one result."""

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tiling as tt
-from tvm_tiling.runtime.array_io import handed_over, spans
+from tvm_tiling.runtime.array_io import as_arrays, spans
 
 SHAPE = (6, 16)
 WEIGHT = np.arange(96, dtype="float32").reshape(SHAPE)
@@ -60,11 +60,11 @@ def test_inputs_may_be_strided_and_read_only(compiled):
 def test_what_numpy_has_no_type_for_is_copied():
     tensor = tvm.runtime.empty((4,), "bfloat16")
     tensor.copyfrom(np.zeros(4, "uint16"))
-    (array,) = handed_over([tensor], spans([tensor]))
+    (array,) = as_arrays([tensor], spans([tensor]))
     assert str(array.dtype) == "bfloat16" and not array.astype("float32").any()
 
 
 def test_an_output_of_its_own_is_not_copied():
     tensor, constant = tvm.runtime.empty((4,), "float32"), tvm.runtime.empty((4,), "float32")
-    first, second = handed_over([tensor, tensor], spans([constant]))
+    first, second = as_arrays([tensor, tensor], spans([constant]))
     assert np.shares_memory(first, np.from_dlpack(tensor)) and not np.shares_memory(first, second)

@@ -12,7 +12,7 @@ from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.decide.gemm.product_time import ProductEngines
 from tvm_tiling.decide.gemm.traffic import product_on
-from tvm_tiling.decide.gemm.unsplit import unsplit_walk
+from tvm_tiling.decide.gemm.unsplit import unsplit_nest
 
 ROOMY = tt.Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=65536, bw_a=8, bw_b=8, macs_per_cycle=64)
 NO_SUMS = tt.Hardware.neartile(buf_a=8192, buf_b=4096, acc_max=0, bw_a=4, bw_b=8, macs_per_cycle=64)
@@ -22,7 +22,7 @@ def walk_of(m, n, k, hardware, dtype="int8"):
     workload = tt.GemmWorkload(m=m, n=n, k=k, dtype=dtype)
     p, decision = product_on(workload, hardware), tt.decide(workload, hardware)
     assert not decision.split_k
-    return p, decision, unsplit_walk(p, decision, hardware).access
+    return p, decision, unsplit_nest(p, decision, hardware).access
 
 
 @pytest.mark.parametrize(
