@@ -23,6 +23,7 @@ from .annotation import PICK, SPACE, described, root_annotations
 from .mutators import MutateConfig
 from .operator_space import space_if_supported
 from .postprocs import VerifyConfig
+from .tensor_intrinsics import load_tensor_intrinsics
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
@@ -41,6 +42,7 @@ def schedule_rules(target: Target = "llvm") -> list[ScheduleRule]:
     hardware = hardware_of(target)
     if hardware.cpu is not None:
         set_pool_once()
+    load_tensor_intrinsics()
     return [TilingRule(hardware)]
 
 
@@ -55,6 +57,7 @@ def primitive_rules(target: Target = "llvm") -> list[ScheduleRule]:
     hardware = hardware_of(target)
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; accepted: targets with one")
+    load_tensor_intrinsics()
     return [FoldStrides(), FoldWidth(hardware.cpu.vector_bits // 32), SplitK(hardware), Partition(hardware)]
 
 
