@@ -8,30 +8,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .decide.conv.conv_tiling import Candidate, ConvTiling
-from .decide.conv.stride_fold import StrideFold
-from .decide.decide import decide
-from .decide.gemm.cache_conflict import is_bad_leading_dimension
-from .decide.gemm.microkernel import Microkernel, microkernel
-from .decide.rnn.column import RnnTiling, rnn_cycles
-from .decide.tiling import GemmTiling, Reason
-from .errors import (
-    DatabaseError,
-    HardwareError,
-    LimitError,
-    ModelFormatError,
-    ProgramError,
-    SimulationError,
-    TilingError,
-    UnsupportedOperator,
-    WorkloadError,
-)
-from .hardware import Cache, Cpu, Hardware, NearTile, WFold
-from .limits import Limits
+from .lean_import import tvm_without_torch
 from .old_names import deprecated
-from .workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 if TYPE_CHECKING:
     from .accel.program.program import Program
@@ -41,6 +22,26 @@ if TYPE_CHECKING:
     from .accel.timing.simulate import simulate
     from .decide.configs.config import Config, config_of
     from .decide.configs.neighbourhood import neighbourhood
+    from .decide.conv.conv_tiling import Candidate, ConvTiling
+    from .decide.conv.stride_fold import StrideFold
+    from .decide.decide import decide
+    from .decide.gemm.cache_conflict import is_bad_leading_dimension
+    from .decide.gemm.microkernel import Microkernel, microkernel
+    from .decide.rnn.column import RnnTiling, rnn_cycles
+    from .decide.tiling import GemmTiling, Reason
+    from .errors import (
+        DatabaseError,
+        HardwareError,
+        LimitError,
+        ModelFormatError,
+        ProgramError,
+        SimulationError,
+        TilingError,
+        UnsupportedOperator,
+        WorkloadError,
+    )
+    from .hardware import Cache, Cpu, Hardware, NearTile, WFold
+    from .limits import Limits
     from .lowering.fold_moves import fold_strides, fold_width
     from .lowering.product_moves import partition, split_k
     from .model.compile import compile_model as compile
@@ -57,11 +58,42 @@ if TYPE_CHECKING:
     from .tuning.metaschedule.simulated_runs import simulator_builder, simulator_runner
     from .tuning.shapes.database import ShapeDatabase
     from .tuning.tune import tune
+    from .workload import ConvWorkload, GemmWorkload, RnnWorkload
 
 __version__ = "0.1.0"
 
-# Names imported on first use, because they bring TVM or NumPy with them: where they are, and their names there.
+# Names are imported on first use: importing the package takes some hundredths of a second. Where they are, and their
+# names there.
 _ON_FIRST_USE = {
+    "Candidate": (".decide.conv.conv_tiling", "Candidate"),
+    "ConvTiling": (".decide.conv.conv_tiling", "ConvTiling"),
+    "Cache": (".hardware", "Cache"),
+    "ConvWorkload": (".workload", "ConvWorkload"),
+    "Cpu": (".hardware", "Cpu"),
+    "DatabaseError": (".errors", "DatabaseError"),
+    "GemmTiling": (".decide.tiling", "GemmTiling"),
+    "GemmWorkload": (".workload", "GemmWorkload"),
+    "Hardware": (".hardware", "Hardware"),
+    "HardwareError": (".errors", "HardwareError"),
+    "LimitError": (".errors", "LimitError"),
+    "Limits": (".limits", "Limits"),
+    "Microkernel": (".decide.gemm.microkernel", "Microkernel"),
+    "ModelFormatError": (".errors", "ModelFormatError"),
+    "NearTile": (".hardware", "NearTile"),
+    "ProgramError": (".errors", "ProgramError"),
+    "Reason": (".decide.tiling", "Reason"),
+    "RnnTiling": (".decide.rnn.column", "RnnTiling"),
+    "RnnWorkload": (".workload", "RnnWorkload"),
+    "SimulationError": (".errors", "SimulationError"),
+    "StrideFold": (".decide.conv.stride_fold", "StrideFold"),
+    "TilingError": (".errors", "TilingError"),
+    "UnsupportedOperator": (".errors", "UnsupportedOperator"),
+    "WFold": (".hardware", "WFold"),
+    "WorkloadError": (".errors", "WorkloadError"),
+    "decide": (".decide.decide", "decide"),
+    "is_bad_leading_dimension": (".decide.gemm.cache_conflict", "is_bad_leading_dimension"),
+    "microkernel": (".decide.gemm.microkernel", "microkernel"),
+    "rnn_cycles": (".decide.rnn.column", "rnn_cycles"),
     "ApplyTiling": (".schedule", "ApplyTiling"),
     "Config": (".decide.configs.config", "Config"),
     "Executable": (".model.executable", "Executable"),
@@ -174,8 +206,10 @@ def __getattr__(name: str) -> Any:
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _ON_FIRST_USE[name]
-    found = getattr(importlib.import_module(module, __name__), attribute)
-    _register_pipeline()
+    with tvm_without_torch():
+        found = getattr(importlib.import_module(module, __name__), attribute)
+        _register_pipeline()
+    globals()[name] = found
     return found
 
 
@@ -188,4 +222,17 @@ def _register_pipeline() -> None:
         importlib.import_module(".tuning.metaschedule.lower_configs", __name__).register()
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _FrontDoor(ModuleType):
+    """This module: `decide` is the function, although a package has the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "decide" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor
 _register_pipeline()

@@ -18,6 +18,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from ..errors import TilingError
+from ..lean_import import tvm_without_torch
 from ..limits import VARIABLE, Limits
 from .output import examples
 
@@ -68,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 text = ",".join([*filter(None, [before]), *limits])
                 Limits().with_text(text)
                 _put_limits(text)
-            typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
+            with tvm_without_torch():
+                typer.main.get_command(_frame(words or _typed()))(args=words, prog_name="tvm-tiling")
         finally:
             sys.stdout.flush()
             _put_limits(before)

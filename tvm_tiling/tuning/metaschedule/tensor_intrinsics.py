@@ -7,7 +7,6 @@ loaded, 7 s if inspect knows these frames (TVM 0.27, one core).
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import sys
@@ -24,7 +23,7 @@ def load_tensor_intrinsics() -> None:
     mine = {os.path.abspath(f"<frozen {name}>"): name for name in _FRAMES}
     known.update(mine)
     try:
-        importlib.import_module(_MODULE)
+        import tvm.s_tir.tensor_intrin  # noqa: F401
     finally:
         for file in mine:
             known.pop(file, None)
