@@ -173,7 +173,7 @@ def estimates_plot(op: str, held: Sequence[dict[str, Any]], unit: str) -> Html |
     ends = [(end, end) for end in (min(own["estimate"] for own in held), max(own["estimate"] for own in held))]
     points = [(own["estimate"], own["cost"]) for own in held]
     series = [
-        Series("held-out shapes", points, told=[own["shape"] for own in held]),
+        Series("held-out shapes", points, hover=[own["shape"] for own in held]),
         Series("equal", ends, line=True, dots=False, dashed=True),
     ]
     x, y = Axis(f"estimate, {unit}", log=True), Axis(f"actual, {unit}", log=True)

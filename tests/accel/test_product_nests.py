@@ -18,11 +18,11 @@ ROOMY = tt.Hardware.neartile(buf_a=4096, buf_b=4096, acc_max=65536, bw_a=8, bw_b
 NO_SUMS = tt.Hardware.neartile(buf_a=8192, buf_b=4096, acc_max=0, bw_a=4, bw_b=8, macs_per_cycle=64)
 
 
-def walk_of(m, n, k, hardware, dtype="int8"):
+def nest_of(m, n, k, hardware, dtype="int8"):
     workload = tt.GemmWorkload(m=m, n=n, k=k, dtype=dtype)
     p, decision = product_on(workload, hardware), tt.decide(workload, hardware)
     assert not decision.split_k
-    return p, decision, unsplit_nest(p, decision, hardware).access
+    return p, decision, unsplit_nest(p, decision, hardware).nest
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ def walk_of(m, n, k, hardware, dtype="int8"):
     ],
     ids=str,
 )
-def test_the_cycles_of_a_walk_are_those_of_the_simulator(size, hardware):
-    p, _, access = walk_of(*size, hardware)
+def test_the_cycles_of_a_nest_are_those_of_the_simulator(size, hardware):
+    p, _, nest = nest_of(*size, hardware)
     _, _, program, _, _ = simulated(product(*size, "int8"), hardware)
-    assert ProductEngines(p, hardware).cycles(access) == pytest.approx(simulate(program).cycles, rel=0.003)
+    assert ProductEngines(p, hardware).cycles(nest) == pytest.approx(simulate(program).cycles, rel=0.003)
 
 
 def test_sums_of_a_group_are_open_while_what_stays_arrives():
     """With room for sums the first product needs one step of k of both operands; without, whole rows."""
-    _, _, by_k = walk_of(60, 200, 64, ROOMY)
+    _, _, by_k = nest_of(60, 200, 64, ROOMY)
     assert by_k.depth < 64
     assert by_k.tile == by_k.step == 60
-    _, _, by_tiles = walk_of(60, 200, 64, NO_SUMS)
+    _, _, by_tiles = nest_of(60, 200, 64, NO_SUMS)
     assert by_tiles.depth == 64
     assert by_tiles.tile < by_tiles.step
 
@@ -58,12 +58,12 @@ def test_a_small_partition_comes_first_where_others_would_wait_for_a_large_one()
     """Loads of B, read twice, take longest, and stand still until A's first partition is there: 108 rows by 66 begin
     with 42."""
     hardware = tt.Hardware.neartile(buf_a=66 * 181, buf_b=2106, acc_max=5000, bw_a=2, bw_b=1, macs_per_cycle=128)
-    _, decision, access = walk_of(108, 91, 181, hardware)
+    _, decision, nest = nest_of(108, 91, 181, hardware)
     assert (decision.outer_order, decision.partition_m, decision.load_b) == ("mn", 66, 2)
-    assert access.backward
+    assert nest.backward
     _, _, program, inputs, result = simulated(product(108, 91, 181, "int8"), hardware)
     assert np.array_equal(result, inputs["A"].astype(np.int32) @ inputs["B"].astype(np.int32))
     assert simulate(program).bytes == {"a": 108 * 181, "b": 2 * 91 * 181, "out": 4 * 108 * 91}
     products = program.instructions[program.instructions["op"] == Opcode.GEMM]
     rows = products["extent"][:, 0]
-    assert rows[0] <= 108 - access.step < rows[-1] <= access.step
+    assert rows[0] <= 108 - nest.step < rows[-1] <= nest.step

@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_during_a_compilation(tmp_path):
     """LLVM would end the process; what it writes lies in memory."""
     code = """
 import tvm_tiling.model.build as build
-build._require_room = lambda folder: None  # others take what there is
+build._require_space = lambda folder: None  # others take what there is
 try:
     tt.compile(module(), cache=False)
 except OSError as error:

@@ -162,7 +162,7 @@ def test_the_pass_leaves_what_it_cannot_serve():
     assert after["exp"].same_as(mod["exp"])
 
 
-@pytest.mark.parametrize(("k", "served"), [(131071, True), (131072, False)])
+@pytest.mark.parametrize(("k", "supported"), [(131071, True), (131072, False)])
 def test_long_sums_in_int64_are_refused_where_int32_may_overflow(k, supported):
     a, b = te.placeholder((1, k), "int8", "A"), te.placeholder((k, 2), "int8", "B")
     r = te.reduce_axis((0, k), "r")

@@ -134,7 +134,7 @@ def test_kernels_of_other_sizes(m, k):
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("epilogue", ["", "bias, residual, relu"])
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("prepacked", [False, True])
 def test_layouts_and_epilogues(layout, epilogue, prepacked):
     w = conv(11, 14, 19, 35, n=2)
     error = largest_error(w, tiling_of(w, 4), layout=layout, epilogue=epilogue, prepacked=prepacked)
