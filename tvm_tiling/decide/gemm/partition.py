@@ -10,11 +10,14 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..tiling import GemmTiling, Reason
 from .best import Prefer, best_config
 from .inner_tile import inner_tile
-from .loop_order import order_named
 from .seed import seed_config
 from .traffic import Config, Product, product_on
 
 Mode = Literal["best", "seed"]
+
+
+# m outside n is the seed's flag 1, n outside m its flag 0.
+_ORDERS = {"mn": "mn", 1: "mn", "nm": "nm", 0: "nm"}
 
 
 def decide_partition(
@@ -47,8 +50,8 @@ def decide_partition(
         raise TilingError(f"decide: prefer = {prefer!r}, accepted: 'utilisation', 'traffic'")
     if not 0 < acc_factor < 1:
         raise TilingError(f"decide: acc_factor = {acc_factor!r}, accepted: a number above 0 and below 1")
-    split_order = order_named("outer_preset", outer_preset, "mn")
-    inner_order = order_named("inner_preset", inner_preset, "nm")
+    split_order = _order_named("outer_preset", outer_preset, "mn")
+    inner_order = _order_named("inner_preset", inner_preset, "nm")
     product = product_on(workload, hardware)
     if mode == "seed":
         config = seed_config(product, acc_factor, split_order)
@@ -137,3 +140,12 @@ def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: H
         f"{what}; near_tile.acc_max = {p.acc_max} bytes, accepted: at least {rows * columns * p.d_acc} to split K, or "
         f"buf_a of at least {need_a} and buf_b of at least {need_b} bytes to leave it whole"
     )
+
+
+def _order_named(option: str, preset: str | int | None, default: str) -> str:
+    """The order that a preset names, `default` where there is none; TilingError if it names no order."""
+    if preset is None:
+        return default
+    if preset not in _ORDERS:
+        raise TilingError(f"decide: {option} = {preset!r}, accepted: 'mn' or 1 (m outside n), 'nm' or 0 (n outside m)")
+    return _ORDERS[preset]
