@@ -20,7 +20,7 @@ class Encoder(nn.Module):
         super().__init__()
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, activation="gelu", batch_first=True)
         self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        # Layers begin as copies of one; equal weights would be kept once, and stay in the last cache.
+        # Layers begin as copies of one; equal weights would be kept once, and stay in the last-level cache.
         for parameter in self.layers.parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter)

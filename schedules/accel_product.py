@@ -115,7 +115,7 @@ class ProductOnChip:
         return behind
 
     def _operands_on_chip(self) -> tuple[Block, Block]:
-        """A and B in their buffers, the summed axis innermost in both, so that pieces of rows are contiguous."""
+        """A and B in their buffers, the reduction axis innermost in both, so that pieces of rows are contiguous."""
         sch, program = self.sch, self.program
         block = sch.get(self.product)
         own = [axis.var for axis in block.iter_vars]

@@ -47,7 +47,7 @@ class ConvEmitter:
         return (sum(emitter.panels.size for emitter in self.emitters),)
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
+        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
         prepacked = packed is not None
         if packed is None:
             packed = T.alloc_buffer((sum(emitter.panels.size for emitter in self.emitters),), self.engine.operand)

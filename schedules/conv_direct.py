@@ -6,7 +6,7 @@ from one address, because neighbouring pixels lie `stride` positions apart (page
     parallel task = (share of rows of tiles, share of output channels)
       plane: output plane of one image and group
         band of rows                       input copied here where it is copied (lowering/band.py)
-          jc: columns of output channels   weights stay in the second cache
+          jc: columns of output channels   weights stay in L2
             blocks of taps                 sums wait in the output between them
               rows of tiles, tiles, panels of z vectors     inner_order says which is outside
                 the microkernel: taps, each a run of adjacent elements

@@ -62,7 +62,7 @@ class WFoldEmitter:
         self.panels.pack(packed)
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
+        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
         if packed is None:
             packed = T.alloc_buffer((self.panels.size,), self.engine.operand)
             self.pack_whole(packed)

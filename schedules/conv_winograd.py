@@ -1,9 +1,9 @@
 """Winograd convolution on the CPU: few points, more of them, and products of matrices between (decide/winograd.py).
 
     parallel task = (share of the image tiles, share of the output channels)
-      block of image tiles           their transforms V stay in the second cache
+      block of image tiles           their transforms V stay in L2
         transform of the inputs      V[tile][point][ci], vectors along ci
-        block of output channels     the sums M stay in the second cache
+        block of output channels     the sums M stay in L2
           point of the a x a
             panels of nr, tiles of mr
               block of input channels     M[point] += V[point] x U[point] in registers
@@ -12,7 +12,7 @@
 An image tile is m x m outputs of one image and reads (m + r - 1) squared inputs, which overlap. At the border the input
 tile is copied into a small square of zeros first; every other one is read where it lies.
 
-U is the transformed weights in panels, [point][panel][ci][nr], packed ahead or when the convolution starts. Points and
+U is the transformed weights in panels, [point][panel][ci][nr], prepacked or when the convolution starts. Points and
 image tiles of U, V and M are an odd number of lines apart: what is read or written at once never collides in a cache.
 (With points a power of two apart, transforming 256 x 256 weights took twice as long.)
 """

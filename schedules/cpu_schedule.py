@@ -41,11 +41,11 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
 
 
 def _packable(program: GemmProgram | ConvProgram, weights: tirx.Var | None, called: str) -> tirx.Var:
-    """The operand that is to be packed ahead, if it can be."""
+    """The operand that is to be prepacked, if it can be."""
     if weights is None:
-        raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be packed ahead")
+        raise UnsupportedOperator(f"{program.name}: {called} is computed, only a plain one can be prepacked")
     if program.reads(weights) > 1:
-        raise UnsupportedOperator(f"{program.name}: {called} is also read elsewhere, so it cannot be packed ahead")
+        raise UnsupportedOperator(f"{program.name}: {called} is also read elsewhere, so it cannot be prepacked")
     return weights
 
 

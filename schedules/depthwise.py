@@ -2,7 +2,7 @@
 
     parallel task = (share of tiles of rows, share of channel panels)
       plane: output plane of one image
-        columns of channels          what the tiles of a column need stays in the first cache
+        columns of channels          what the tiles of a column need stays in L1
           tiles of columns           } inner_order "nm": columns outside rows, "mn": rows outside columns
             tiles of rows            }
               panels of z vectors    the register tile, lowering/depthwise_tile.py
@@ -52,7 +52,7 @@ class DepthwiseEmitter:
         return (sum(weights.size for weights in self.weights),)
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole convolution; `packed` holds the weights packed ahead, None has them packed first."""
+        """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
         if packed is None and not all(weights.in_place for weights in self.weights):
             packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.engine.alone)
             self.pack_whole(packed)

@@ -46,7 +46,7 @@ from ..match import GemmProgram
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-FEW_BLOCKS = 8  # of the summed axis
+FEW_BLOCKS = 8  # of the reduction axis
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Block:
 
     batch: Index
     k0: Index  # first summed element
-    groups: Index  # of the summed axis in this k-block
+    groups: Index  # of the reduction axis in this k-block
     elements: Index  # summed elements in this k-block
     first: Expr | bool  # first k-block of the task
     last: Expr | bool
@@ -175,7 +175,7 @@ class GemmEmitter:
     # ---- the nest -------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
-        """The whole product; `packed` is B packed ahead."""
+        """The whole product; `packed` is B prepacked."""
         if packed is None and self.tiling.pack_b == "pack" and self.tasks[1] > 1:
             size = 1
             for extent in self.packed_shape:

@@ -1,7 +1,7 @@
 """Products of few rows: B is read once, straight through, at the speed of memory.
 
 Two forms, by which axis of B is contiguous. Along n (B as [k, n]) `depth` rows of B are read side by side and added to
-a row of sums that stays in the first cache; along k (B as [n, k], a dense layer's weight) each sum is a vector of
+a row of sums that stays in L1; along k (B as [n, k], a dense layer's weight) each sum is a vector of
 partial sums in registers, `width` columns at a time, added up at the end.
 """
 

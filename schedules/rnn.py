@@ -172,7 +172,7 @@ class RecurrentEmitter:
                 self.add_start(place(0, block), found)
                 self.behind(panel, place(0, block), found)
             return
-        # Several sequences share the statements behind: their sums go through memory of the first cache.
+        # Several sequences share the statements behind: their sums go through memory of L1.
         start = self.task * self.tiling.rows * self.tiling.vp
         size = len(vectors) * lanes
         for row in range(rows):

@@ -81,6 +81,6 @@ def build(
 
 
 def packed_kernel(workload: Workload, microkernel: tuple[int, int] | None = None, form: str | None = None) -> Any:
-    """The compiled workload for a second operand that is packed ahead; its `tiling` is the decision."""
+    """The compiled workload for a second operand that is prepacked; its `tiling` is the decision."""
     tt: Any = importlib.import_module("tvm_tiling")
     return tt.packed_operator(tir(workload), target="llvm", microkernel=microkernel, form=form)

@@ -27,7 +27,7 @@ LAYERS = {
 def forms() -> Drawing:
     """Predicted times of all admissible forms of some layers, as parts of the dearest."""
     drawing = Drawing("Predicted time of each form of some convolutions", 0)
-    drawing.text(20, 26, f"Predicted time of each form, {CPU.name}, float32, weights packed ahead", kind="title")
+    drawing.text(20, 26, f"Predicted time of each form, {CPU.name}, float32, prepacked weights", kind="title")
     y = 54
     for name, layer in LAYERS.items():
         decision = tt.decide(layer, CPU, weights="packed")

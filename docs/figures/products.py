@@ -80,7 +80,7 @@ def blocks() -> Drawing:
 
 
 def cache_sets() -> Drawing:
-    """Rows of a column that share a set of the first cache, against the leading dimension."""
+    """Rows of a column that share a set of L1, against the leading dimension."""
     assert CPU.cpu is not None
     cache = CPU.cpu.caches[0]
     rows, first, last = 14, 960, 1104

@@ -59,7 +59,7 @@ def contraction(kind):
         x, w, bias, more = tensor("x", 3, 20, 130), tensor("w", 50, 130), tensor("bias", 50), tensor("more", 3, 20, 50)
         c = te.compute((3, 20, 50), lambda q, i, j: te.sum(x[q, i, k] * w[j, k], axis=k), name="C")
         return te.compute((3, 20, 50), lambda q, i, j: c[q, i, j] + bias[j] + more[q, i, j], name="D")
-    if kind == "two summed axes":
+    if kind == "two reduction axes":
         x, w = tensor("x", 40, 6, 130), tensor("w", 50, 6, 130)
         return te.compute((40, 50), lambda i, j: te.sum(x[i, k2, k] * w[j, k2, k], axis=[k2, k]), name="C")
     if kind == "matrix times vector":
@@ -78,7 +78,7 @@ def contraction(kind):
     [
         "rows in two axes",
         "rows in two axes, bias and residual",
-        "two summed axes",
+        "two reduction axes",
         "matrix times vector",
         "dot product",
         "attention scores",

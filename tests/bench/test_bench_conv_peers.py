@@ -110,7 +110,7 @@ def test_rounding_of_a_requantised_result_is_half_a_step():
 
 
 class Kernel:
-    """Stands in for a compiled operator with its weights packed ahead."""
+    """Stands in for a compiled operator with its prepacked weights."""
 
     def __init__(self, log):
         self.log = log

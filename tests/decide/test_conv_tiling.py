@@ -7,7 +7,7 @@ import json
 from tvm_tiling.decide.conv.conv_tiling import Candidate, ConvTiling
 from tvm_tiling.decide.tiling import Reason
 
-COMPARED = (Candidate("direct", 2.5e-4, "weights from the second cache"), Candidate("wfold", None, "64 channels"))
+COMPARED = (Candidate("direct", 2.5e-4, "weights from L2"), Candidate("wfold", None, "64 channels"))
 TILING = ConvTiling(
     form="direct",
     utilisation=0.5,
@@ -21,7 +21,7 @@ TILING = ConvTiling(
 
 def test_forms_that_were_compared_are_shown_with_their_time_or_refused():
     rows = [(row.name, row.value, row.why) for row in TILING.explained() if row.section == "compared"]
-    assert rows == [("direct", "0.00025 s", "weights from the second cache"), ("wfold", "refused", "64 channels")]
+    assert rows == [("direct", "0.00025 s", "weights from L2"), ("wfold", "refused", "64 channels")]
 
 
 def test_only_what_belongs_to_the_machine_is_shown():

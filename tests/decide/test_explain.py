@@ -52,7 +52,7 @@ MADE: dict[str, dict[str, Maker]] = {
         "transposed": product(CPU, trans_b=True, batch=3),
         "stream": product(CPU, m=1),
         "float16": product(CPU, dtype="float16"),
-        "packed ahead": lambda: decide_on_cpu(tt.GemmWorkload(**PRODUCT), CPU, packing="ahead"),
+        "prepacked": lambda: decide_on_cpu(tt.GemmWorkload(**PRODUCT), CPU, packing="ahead"),
         "neartile": product(NEARTILE, dtype="int8"),
         "vta": product(VTA, dtype="int8"),
         "seed": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, dtype="int8"), NEARTILE, mode="seed"),

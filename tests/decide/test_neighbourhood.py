@@ -55,7 +55,7 @@ def test_combinations_are_configs_or_nothing():
     other = space.config({"microkernel": (8, 3), "inner_order": "nm"})
     assert (other.choice("microkernel"), other.choice("inner_order")) == ((8, 3), "nm")
     assert space.config({"microkernel": (30, 4)}) is None  # more registers than there are
-    assert space.config({"depth": 1024, "columns": 1024}) is None  # more than the second cache
+    assert space.config({"depth": 1024, "columns": 1024}) is None  # more than L2
     with pytest.raises(DatabaseError, match="accepted: normal, pack"):
         space.config({"form": "winograd"})
     assert space.config({"form": "pack"}).form == "pack"

@@ -197,7 +197,7 @@ def test_configs_fit_the_machine(w, cores, bits):
 
 
 # Thousands of cycles measured with weights transformed ahead, one core with 512-bit vectors that takes a multiply-add a
-# cycle, 1 MiB of second and 32 MiB of third cache; the register tiles measured may differ from those chosen.
+# cycle, 1 MiB of second and 32 MiB of L3; the register tiles measured may differ from those chosen.
 MEASURED = {
     (56, 64): {2: 3640, 4: 2142, 6: 2054},
     (28, 128): {4: 1994, 6: 1881},

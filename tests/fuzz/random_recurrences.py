@@ -1,4 +1,4 @@
-"""Random recurrent layers: every cell and variant, batch, share of the cores, weights packed ahead or not."""
+"""Random recurrent layers: every cell and variant, batch, share of the cores, prepacked weights or not."""
 
 from __future__ import annotations
 

@@ -97,7 +97,9 @@ class KernelCosts:
     )
     l1_depthwise: float = _measured(0.6, "share", "of L1 for the input under a column of depthwise tiles")
     l2_share: float = _measured(0.8, "share", "of L2 for what stays there")
-    last_level_share: float = _measured(0.35, "share", "of the last cache, which is shared with whatever else runs")
+    last_level_share: float = _measured(
+        0.35, "share", "of the last-level cache, which is shared with whatever else runs"
+    )
     l2_transformed: float = _measured(0.5, "share", "of L2 for the transformed inputs of a block of image tiles")
     l2_transformed_sums: float = _measured(0.25, "share", "of L2 for the sums of such a block")
     l2_scores: float = _measured(0.25, "share", "of L2 for a block of an attention's scores")

@@ -1,8 +1,8 @@
 """A band of the input, copied to where the microkernel reads it best: bordered, channels last, in the engine's type.
 
 One pass does all that the layout asks: the border (page 05 merges it with the fold, whose rows it rounds up), channels
-moved to the end, conversion, and a distance between positions that does not make them collide in the first cache. A
-band is as many rows as stay in the second cache, so the copy costs a load and a store of what is read often.
+moved to the end, conversion, and a distance between positions that does not make them collide in L1. A
+band is as many rows as stay in L2, so the copy costs a load and a store of what is read often.
 
     band[tap of depth][row][position][channel]
 """

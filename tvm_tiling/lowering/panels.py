@@ -1,6 +1,6 @@
 """Packing: B into panels of nr columns, rows of A into a buffer with a leading dimension of its own (page 03).
 
-A panel holds, for each group of the summed axis, nr columns side by side, the group's elements of one column next to
+A panel holds, for each group of the reduction axis, nr columns side by side, the group's elements of one column next to
 each other: [group of k][column][element of the group]. Columns and summed elements beyond the matrix are zeros. An
 engine that offsets A (see decide/dot_engine.py) has one more row of 32-bit words behind them: what its accumulators
 start from.
@@ -36,7 +36,7 @@ class PanelLayout:
 
     @property
     def row(self) -> int:
-        """One group of the summed axis."""
+        """One group of the reduction axis."""
         return self.nr * self.engine.group
 
     @property

@@ -2,7 +2,7 @@
 
 A model's weights are rarely in a cache when their operator starts, and the hardware's own prefetching stops at every
 page. Where a panel is used by many rows there is time to ask for the weights far ahead, a vector at a step, one more
-load among dozens of multiply-adds. Microseconds with weights in the third cache / in memory / in memory and asked for:
+load among dozens of multiply-adds. Microseconds with weights in L3 / in memory / in memory and asked for:
 
     Winograd 28 x 28 x 128    267 / 411 / 283        product  49 x 512 x 2048    450 / 522 / 465
     Winograd 56 x 56 x 64     281 / 359 / 300                196 x 256 x 1024    444 / 456 / 448
@@ -30,14 +30,14 @@ LINE = 64  # bytes; on machines of longer lines half of the requests are in vain
 
 
 def prefetch(buffer: tirx.Var, start: Index, elements: int) -> None:
-    """Ask for what lies AHEAD of the `elements` from `start` on, to come to the second cache."""
+    """Ask for what lies AHEAD of the `elements` from `start` on, to come to L2."""
     size = tvm.DataType(str(buffer.dtype)).bits // 8
     for line in range(PREPACKED, PREPACKED + elements * size, LINE):
         ask(buffer, [start + line // size], cache=2)
 
 
 def ask(buffer: tirx.Var, indices: Sequence[Index], *, cache: int) -> None:
-    """Ask for the line of an element to come to the first or the second cache."""
+    """Ask for the line of an element to come to the first or L2."""
     read, locality, data = (tirx.const(value, "int32") for value in (0, 4 - cache, 1))
     T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(buffer[tuple(indices)]), read, locality, data))
 

@@ -1,4 +1,4 @@
-"""Nests as PrimFuncs: the operator itself, and where its weights are packed ahead, the function that packs them."""
+"""Nests as PrimFuncs: the operator itself, and where its weights are prepacked, the function that packs them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DECISION = "tvm_tiling.decision"
 
 @dataclass(frozen=True)
 class ScheduledOperator:
-    """TIR of one operator; where its weights are packed ahead, also the function (weights, packed) that packs them."""
+    """TIR of one operator; where its weights are prepacked, also the function (weights, packed) that packs them."""
 
     tiling: GemmTiling | ConvTiling | LevelsTiling | ColumnTiling | RecurrenceTiling
     main: tirx.PrimFunc

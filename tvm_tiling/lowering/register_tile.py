@@ -1,4 +1,4 @@
-"""The microkernel in TIR: mr x nr accumulators in registers, one step a group of the summed axis (page 03).
+"""The microkernel in TIR: mr x nr accumulators in registers, one step a group of the reduction axis (page 03).
 
 Loops over rows, vectors and lanes are unrolled or vectorised with constant extents, so that LLVM keeps every
 accumulator in a register; a tile at the edge is the same code with smaller constants, never a padded copy.
@@ -22,7 +22,7 @@ from .registers import registers
 Expr: TypeAlias = tirx.Expr
 # (row within the tile, vector) -> the register of those sums
 Accumulators: TypeAlias = dict[tuple[int, int], tirx.Var]
-# (row within the tile, group of the summed axis) -> one element of A
+# (row within the tile, group of the reduction axis) -> one element of A
 ElementOfA = Callable[[int, Expr], Expr]
 
 
@@ -61,8 +61,8 @@ def set_accumulators(acc: Accumulators, shape: TileShape, value: Callable[[int, 
 
 
 def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Callable[[int, Expr], Expr]) -> None:
-    """acc[i, j] += value(i, j) unless this block of the summed axis is the `first`; for the columns in use only, since
-    the others may lie outside the matrix."""
+    """acc[i, j] += value(i, j) unless this block of the reduction axis is the `first`; for the columns in use only,
+    since the others may lie outside the matrix."""
     if first is True:
         return
     with when(tirx.Not(first)):
@@ -98,7 +98,7 @@ def step_packed(
     *,
     from_memory: bool = False,
 ) -> None:
-    """One group of the summed axis with B in a packed panel, whose group starts at `base`.
+    """One group of the reduction axis with B in a packed panel, whose group starts at `base`.
 
     `from_memory`: the panel may have to come from there, and is asked for ahead.
     """

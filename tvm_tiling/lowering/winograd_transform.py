@@ -1,6 +1,6 @@
 """Winograd's transforms in TIR: T X T' of a square of vectors, by the steps of a LinearProgram (decide/cook_toom.py).
 
-The columns first, into a small square in the first cache, then the rows of that one. Each is a loop over straight-line
+The columns first, into a small square in L1, then the rows of that one. Each is a loop over straight-line
 code of one dimension, every value of which is bound to a variable and stays in a register. Both dimensions in one piece
 are no faster, since they hold more vectors than there are registers, and take TVM and LLVM five times as long.
 """

@@ -2,7 +2,7 @@
 
 Softmax, the norms and a mean with what is fused behind it are such groups: the maximum of a row, the exponentials of
 its elements, their sum, the quotients. What one stage leaves for the next is one value per row or one row, so it stays
-in registers and in the first cache.
+in registers and in L1.
 
 Stages are recognised by addresses: where a later stage reads what an earlier one wrote, axes with the same stride on
 both sides are the same axis. Those of the first reduction's result are the rows; all others are columns.

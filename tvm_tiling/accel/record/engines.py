@@ -110,8 +110,8 @@ def constant(expr: tirx.Expr) -> float | None:
 def record_product(found: Instances, places: Places, rows: Rows, queue: str) -> None:
     """A block of the matrix engine: c[...] = c[...] + a[...] * b[...], or a constant that starts such a sum.
 
-    The sum starts anew where all summed axes stand at their start and the block says what it starts with, which has to
-    be 0: that is the instruction without ACCUMULATE.
+    The sum starts anew where all reduction axes stand at their start and the block says what it starts with, which has
+    to be 0: that is the instruction without ACCUMULATE.
     """
     if records_start(found, places, rows, queue):
         return

@@ -66,7 +66,7 @@ def _annotation(found: Instances, name: str) -> int:
 
 
 def _ends_sum(found: Instances) -> np.ndarray:
-    """Where a sum is complete: all summed axes reach their last value."""
+    """Where a sum is complete: all reduction axes reach their last value."""
     ends = np.ones(len(found), dtype=bool)
     for axis in found.leaf.block.iter_vars:
         if int(axis.iter_type) == tirx.IterVar.CommReduce:

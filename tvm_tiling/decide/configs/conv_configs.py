@@ -4,7 +4,7 @@ and 05).
     microkernel              rows, columns and vectors of output channels of the register tile
     threads                  shares of the rows of tiles, and of the output channels
     band                     output rows that are walked, or copied, at once
-    block_taps, block_run    of the summed axes: taps, and elements of a run within a tap
+    block_taps, block_run    of the reduction axes: taps, and elements of a run within a tap
     columns                  output channels of a column block
     inner_order              "mn": tiles of pixels outside panels of channels
     merge_taps, copy_input   the taps of a row of the kernel are one run; the input is copied first
@@ -135,7 +135,7 @@ class DirectConfigs:
                     yield changed(config, block_run=part)
 
     def fits(self, config: Config) -> bool:
-        """Whether a band leaves room in the second cache, and a block of the weights does."""
+        """Whether a band leaves room in L2, and a block of the weights does."""
         c = self._candidate(config)
         depth = c.block_taps * ceil_div(c.block_run, self.choice.engine.group) * self.model.word
         return self.model.band_bytes(c) <= self.model.core.l2 and depth * c.block_channels <= self.model.core.l2
@@ -198,7 +198,7 @@ class ProductConfigs:
             raise UnsupportedOperator(
                 "form = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
-        # With channels last the kernels are the right operand, and may be packed ahead; else they are the left one.
+        # With channels last the kernels are the right operand, and may be prepacked; else they are the left one.
         inner = Surroundings(
             prepacked=around.prepacked and w.layout == "NHWC", accumulates=convolution.source.accumulates
         )

@@ -2,7 +2,7 @@
 
 microkernel                rows, columns and vectors of the register tile
 threads                    shares of the tiles of rows, and of the panels of channels
-channels                   of a block that stays in the first cache
+channels                   of a block that stays in L1
 walk_rows, walk_columns    a tile is one row (one column), and loops over its taps inside the image
 lanes_along                "channels" or "columns", as the layout has it
 """
@@ -104,7 +104,7 @@ class DepthwiseConfigs(Undivided):
                 yield changed(config, microkernel=(other, columns, vectors))
 
     def fits(self, config: Config) -> bool:
-        """Whether what lies under a column of tiles stays in the first cache."""
+        """Whether what lies under a column of tiles stays in L1."""
         _, columns, _ = integers(config, "microkernel", 3)
         under = self.choice.under(columns, integer(config, "channels"))
         return not self.choice.by_channel or under <= self.choice.core.l1

@@ -100,7 +100,7 @@ class WFoldConfigs:
             yield changed(config, microkernel=(vectors - 1, channels))
 
     def fits(self, config: Config) -> bool:
-        """Whether a band stays in the second cache."""
+        """Whether a band stays in L2."""
         rows = self.rows[integer(config, "ws")]
         row = rows.bci * rows.columns * rows.pci * self.model.plain.element
         return row * rows.h.reach(integer(config, "band")) <= self.model.core.l2
@@ -211,7 +211,7 @@ class WinogradConfigs:
             yield changed(config, block_channels=channels)
 
     def fits(self, config: Config) -> bool:
-        """Whether a block's inputs and sums stay in the second cache together."""
+        """Whether a block's inputs and sums stay in L2 together."""
         model, tiles = self.models[integer(config, "m")], integer(config, "block_tiles")
         return 4 * model.points * tiles * (self.w.ci + integer(config, "block_channels")) <= model.gemm.l2
 

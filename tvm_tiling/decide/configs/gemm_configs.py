@@ -116,7 +116,7 @@ class BlockedConfigs:
             yield changed(config, pack_b="none" if config.choice("pack_b") == "pack" else "pack")
 
     def fits(self, config: Config) -> bool:
-        """Whether a tile of A stays in the first cache, and a block of B in the second."""
+        """Whether a tile of A stays in L1, and a block of B in L2."""
         rows, _ = integers(config, "microkernel", 2)
         depth = ceil_div(integer(config, "depth"), self.choice.engine.group) * self.model.word
         return depth * rows <= self.model.l1 and depth * integer(config, "columns") <= self.model.l2
@@ -213,7 +213,7 @@ class StreamConfigs(Undivided):
                 yield changed(config, columns=columns)
 
     def fits(self, config: Config) -> bool:
-        """Whether the sums that wait stay in the second cache."""
+        """Whether the sums that wait stay in L2."""
         return self.w.m * integer(config, "columns") * self.choice.model.word <= self.choice.model.l2
 
     def _candidate(self, config: Config) -> StreamConfig:

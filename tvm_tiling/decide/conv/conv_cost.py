@@ -104,7 +104,7 @@ class ConvModel:
         return inside / tiles
 
     def collides(self, config: ConvConfig) -> bool:
-        """Whether the pixels of a register tile evict each other from the first cache."""
+        """Whether the pixels of a register tile evict each other from L1."""
         l1 = self.cpu.cache(1)
         if l1 is None:
             return False
@@ -150,7 +150,7 @@ class ConvModel:
         share = my_units / (s.planes * units)
         bands = max(1.0, my_units * config.rows / config.band)
         weights = self.weight_bytes / s.groups * my_panels / panels
-        # Weights arrive once for each band unless they stay in the second cache.
+        # Weights arrive once for each band unless they stay in L2.
         passes = bands if weights > core.l2 / 2 else max(1.0, s.groups * share)
         arrival = passes * weights / core.cpu.bytes_per_cycle(self.weight_bytes)
         touched = self.input_bytes * share + self.output_bytes * share * my_panels / panels

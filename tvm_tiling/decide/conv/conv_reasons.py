@@ -27,13 +27,11 @@ def direct_reasons(
         ),
         Reason("tile_columns", config.columns, f"{shape.w.points} columns in {tiles} tiles"),
         Reason("vectors", config.vectors, f"{shape.co} output channels in vectors of {model.lanes}"),
-        Reason("keep_rows", config.band, f"they read {band} KiB, which stay in the second cache beside the weights"),
+        Reason("keep_rows", config.band, f"they read {band} KiB, which stay in L2 beside the weights"),
         Reason(
             "block_taps",
             config.block_taps,
-            "sums stay in registers over all taps"
-            if whole
-            else "a panel of weights over all taps does not stay in the second cache",
+            "sums stay in registers over all taps" if whole else "a panel of weights over all taps does not stay in L2",
         ),
         Reason(
             "merge_taps",
@@ -74,4 +72,4 @@ def _copy(shape: ConvShape, model: ConvModel, config: ConvConfig, adjacent: bool
         return f"{engine.name} takes {engine.operand} in groups of {engine.group}: converted on the way"
     if shape.w.padded or shape.d.padded:
         return "the border is written once instead of being asked for at every tap"
-    return "in place, the pixels of a tile would collide in the first cache, or cost more"
+    return "in place, the pixels of a tile would collide in L1, or cost more"

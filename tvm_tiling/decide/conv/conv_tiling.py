@@ -72,7 +72,7 @@ class ConvTiling(Decision):
     walk_rows: bool | None = None  # depthwise: a tile is one row, and loops over its taps inside the image
     walk_columns: bool | None = None  # depthwise: likewise one column
     keep_rows: int | None = None  # rows of a band
-    block_taps: int | None = None  # tap rows of a block of the summed axes
+    block_taps: int | None = None  # tap rows of a block of the reduction axes
     block_run: int | None = None  # elements of a run within a tap row
     columns: int | None = None  # output channels of a column block
     inner_order: str | None = None  # "mn": tiles of pixels outside panels of channels; "nm": panels outside

@@ -220,7 +220,7 @@ class ConvAlgorithms:
             raise UnsupportedOperator(
                 "form = 'gemm' takes one tap, stride 1, no padding and one group, operands read as matrices"
             )
-        # With channels last the kernels are the right operand, and may be packed ahead; else they are the left one.
+        # With channels last the kernels are the right operand, and may be prepacked; else they are the left one.
         last = w.layout == "NHWC"
         config = decide_on_cpu(
             product,

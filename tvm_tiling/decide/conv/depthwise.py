@@ -3,7 +3,7 @@
 lanes          along channels where at least four of them are adjacent, else along output columns
 register tile  columns x vectors of channels, or rows x vectors of columns: within the registers of page 03, beside the
                weights of a row of the kernel
-columns        as many channels as leave the rows under a tile in the first cache
+columns        as many channels as leave the rows under a tile in L1
 shares         every factorisation of the cores into rows and channels
 
 Predicted cycles are those of the slowest core: multiply-adds or loads of the tile, its ends, and the arrival of input
@@ -136,7 +136,7 @@ class DepthwiseChoice:
             yield 1, columns, vectors, (True, False)
 
     def blocks(self, columns: int, vectors: int) -> Iterator[int]:
-        """Channels of a block: all, and as many as stay in the first cache under a column of tiles."""
+        """Channels of a block: all, and as many as stay in L1 under a column of tiles."""
         nr = vectors * self.lanes
         panels = ceil_div(self.shape.groups, nr)
         fit = max(1, int(self.core.costs.l1_depthwise * self.core.l1 / self.under(columns, nr)))
@@ -193,7 +193,7 @@ class DepthwiseChoice:
         return max(kernel, memory) + self.core.costs.depthwise_overlap * (min(kernel, memory) + near)
 
     def kernel(self, shape: ConvShape, config: DepthwiseConfig) -> float:
-        """Cycles of all tiles on one core, their operands in the first cache or arriving from the second."""
+        """Cycles of all tiles on one core, their operands in L1 or arriving from L2."""
         s, core = shape, self.core
         if self.by_channel:
             width, vectors = config.columns, self.vectors_of(config)

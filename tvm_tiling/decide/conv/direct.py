@@ -1,11 +1,11 @@
 """How a direct convolution is cut on a CPU: the candidates, the cheapest of which is taken (pages 01, 03 and 05).
 
 register tile  columns of a row, or a few whole rows, by vectors of channels, within the registers of page 03
-band           as many rows as leave half of the second cache to the weights
-blocks         all taps where a panel of weights stays in the second cache, else as many as do
+band           as many rows as leave half of L2 to the weights
+blocks         all taps where a panel of weights stays in L2, else as many as do
 shares         every factorisation of the cores into rows of tiles and output channels
 copy           where there is a border left or right, where channels are not adjacent, where the engine takes
-               another type, and where pixels would collide in the first cache
+               another type, and where pixels would collide in L1
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class DirectChoice:
         count = ceil_div(share, fit)
         yield ceil_div(ceil_div(share, count), rows) * rows
         if count > 1 and s.h.dilation > 1:
-            # Bands of dilated taps share most of their rows: one band that passes through the last cache copies less.
+            # Bands of dilated taps share most of their rows: one band that passes through the last-level cache copies
+            # less.
             yield ceil_div(share, rows) * rows
 
     def blocks(self, vectors: int, merged: bool) -> Iterator[tuple[int, int]]:

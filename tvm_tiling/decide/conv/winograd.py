@@ -176,7 +176,7 @@ class WinogradModel:
     # ---- candidates -----------------------------------------------------------------------------------------------
 
     def configs(self) -> Iterator[WinogradTiling]:
-        """Every register tile and every share of the cores, with blocks that fit the second cache."""
+        """Every register tile and every share of the cores, with blocks that fit L2."""
         w = self.w
         for threads_tiles, threads_channels in self._shares():
             share = ceil_div(self.tiles, threads_tiles)

@@ -113,7 +113,7 @@ class WFoldModel:
                 channels *= 2
 
     def _band(self, rows: FoldedRows, threads: int) -> int:
-        """Output rows of a band that stays in the second cache beside the weights, in bands of equal height."""
+        """Output rows of a band that stays in L2 beside the weights, in bands of equal height."""
         row = rows.bci * rows.columns * rows.pci * self.plain.element * rows.h.stride
         share = min(rows.h.points, ceil_div(rows.n * rows.h.points, threads))
         fit = max(1, int(self.core.l2 * 0.4 / row))

@@ -1,7 +1,7 @@
 """The candidates for a matrix product on a CPU, and the decision that each of them stands for (pages 01 and 03).
 
-k-block   a tile of A fits the first cache, and the k-blocks are equal
-columns   a block of B fits the second cache
+k-block   a tile of A fits L1, and the k-blocks are equal
+columns   a block of B fits L2
 shares    every factorisation of the cores into batch, rows, columns and, where those are too few, summed elements
 rows      the tallest tile that the registers allow, and those that divide m into equal tiles
 """
@@ -22,7 +22,7 @@ from .gemm_reasons import blocked_reasons, stream_reasons, with_reasons
 from .microkernel import registers_of, rows_in_place, tallest
 from .traffic import ceil_div
 
-# Above this many rows the sums of a stream no longer stay in the first cache, and a blocked product is faster.
+# Above this many rows the sums of a stream no longer stay in L1, and a blocked product is faster.
 STREAM_ROWS = 4
 # The same where B lies as [n, k] and the sums are in registers: two columns of this many rows fill them.
 STREAM_ROWS_DENSE = 12
@@ -30,7 +30,7 @@ STREAM_ROWS_DENSE = 12
 
 class StreamConfig(NamedTuple):
     """A candidate of the few-row form: shares of batch and columns, rows of B (where it lies as [n, k]: columns) that
-    are read side by side, columns whose sums wait in the second cache."""
+    are read side by side, columns whose sums wait in L2."""
 
     threads_batch: int
     threads_n: int
@@ -218,7 +218,7 @@ class ProductChoice:
         """Why the few-row form is not possible, empty where it is: B is plain, not packed, and its rows are few."""
         w = self.w
         if self.packing == "ahead":
-            return "B is packed ahead"
+            return "B is prepacked"
         if self.engine.group != 1:
             return f"{self.engine.name} takes {w.dtype} in groups"
         if not self.plain_b:

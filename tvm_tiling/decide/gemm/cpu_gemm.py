@@ -1,7 +1,7 @@
 """How a matrix product is cut on a CPU: register tile, blocks for the caches, shares of the cores, what is packed.
 
 Page 03 gives the limits of the register tile and the ways to read A; page 01 the outer cut, whose buffers are here the
-second cache (a block of B) and the first (a tile of A). Every candidate that meets the limits is priced by
+L2 (a block of B) and the first (a tile of A). Every candidate that meets the limits is priced by
 gemm/gemm_cost.py and the cheapest is taken, so the ranking is by predicted time for the shape and not in general.
 
 gemm/choice.py tells what the candidates are.
@@ -76,7 +76,7 @@ def _nothing_fits(choice: ProductChoice, form: str | None, microkernel: tuple[in
         return f"form = {form!r} reads A in place, which this product of {choice.w.dtype} cannot; accepted: 'pack'"
     if form == "inline":
         return (
-            f"form = 'inline' copies the rows beyond the {choice.keep_rows} that fit the first cache's ways, and no "
+            f"form = 'inline' copies the rows beyond the {choice.keep_rows} that fit L1's ways, and no "
             f"register tile of this product has more; accepted: 'normal', 'nocopy', 'pack'"
         )
     return f"no register tile of this product meets form = {form!r} and microkernel = {microkernel}"

@@ -64,7 +64,7 @@ class CpuModel:
         self._steps: dict[tuple[int, int], float] = {}
 
     def is_bad(self, rows: int) -> bool:
-        """Whether `rows` rows of A, read in place column by column, evict each other from the first cache."""
+        """Whether `rows` rows of A, read in place column by column, evict each other from L1."""
         if rows not in self._bad:
             l1 = self.cpu.cache(1)
             lda = self.w.lda or self.w.k
@@ -74,7 +74,7 @@ class CpuModel:
         return self._bad[rows]
 
     def collides(self, depth: int) -> bool:
-        """Whether `depth` rows of B, read in place, evict each other from the second cache."""
+        """Whether `depth` rows of B, read in place, evict each other from L2."""
         if depth not in self._collisions:
             l2 = self.cpu.cache(2)
             ldb = self.w.ldb or self.w.n
@@ -83,7 +83,7 @@ class CpuModel:
         return self._collisions[depth]
 
     def step(self, rows: int, vectors: int) -> float:
-        """Cycles of one step of the microkernel with both operands in the first cache."""
+        """Cycles of one step of the microkernel with both operands in L1."""
         key = (rows, vectors)
         if key not in self._steps:
             loads = vectors * self.vector_load + rows * 0.5
@@ -104,7 +104,8 @@ class CpuModel:
 
     @cached_property
     def home_bytes_per_cycle(self) -> float:
-        """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last cache."""
+        """Bandwidth from where the operands lie before the product: memory, if they do not all fit the last-level
+        cache."""
         return self.cpu.bytes_per_cycle(float(self.w.bytes))
 
     def cycles(self, config: CpuConfig) -> float:
@@ -134,7 +135,7 @@ class CpuModel:
         packing = self._packing(config, my_panels * nr, groups)
         b_share = my_panels * nr * w.k / tk * w.b_bytes if self.overlaps_b(config) else 0.0
         touched = tiles * config.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
-        # A is read again for every column block, from its home if it is too large for the second cache.
+        # A is read again for every column block, from its home if it is too large for L2.
         a_share = tiles * config.rows * w.k / tk * w.a_bytes
         if column_blocks > 1 and a_share > self.l2 / 2:
             touched += (column_blocks - 1) * a_share * self.cpu.memory_bytes_per_cycle / self.cpu.l3_bytes_per_cycle
@@ -202,7 +203,7 @@ class CpuModel:
         return tiles * column_blocks * (vectors * 2.0 + blocks * copied * self.costs.block_start)
 
     def overlaps_b(self, config: CpuConfig) -> bool:
-        """Whether B arrives behind the multiply-adds: packed ahead, or read in place from a cache."""
+        """Whether B arrives behind the multiply-adds: prepacked, or read in place from a cache."""
         near = self.home_bytes_per_cycle > self.cpu.memory_bytes_per_cycle
         return config.pack_b == "ahead" or (config.pack_b == "none" and near)
 
@@ -238,7 +239,7 @@ class CpuModel:
     # ---- few rows -------------------------------------------------------------------------------------------------
 
     def stream_along_n(self, cores: int, depth: int) -> float:
-        """B as [k, n] read straight through, `depth` rows at a time, sums in the first cache."""
+        """B as [k, n] read straight through, `depth` rows at a time, sums in L1."""
         w = self.w
         vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
         per_vector = max(

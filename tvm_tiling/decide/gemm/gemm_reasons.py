@@ -27,7 +27,7 @@ def with_reasons(tiling: GemmTiling, why: dict[str, str]) -> GemmTiling:
 def blocked_reasons(
     w: GemmWorkload, cpu: Cpu, engine: DotInstruction, tiling: GemmTiling, *, bad: bool, plain_a: bool, forced: bool
 ) -> dict[str, str]:
-    """For a product in register tiles. `bad`: the tile's rows collide in the first cache when read in place."""
+    """For a product in register tiles. `bad`: the tile's rows collide in L1 when read in place."""
     assert tiling.mr and tiling.nr and tiling.lanes and tiling.keep is not None
     l1 = cpu.cache(1)
     ways = l1.ways if l1 else 8
@@ -37,7 +37,7 @@ def blocked_reasons(
         "normal": collide,
         "nocopy": f"{collide}; copying would cost more than it saves"
         if bad
-        else f"taller tiles would collide in the first cache, {_count(rows, 'row')} fit its {ways} ways",
+        else f"taller tiles would collide in L1, {_count(rows, 'row')} fit its {ways} ways",
         "inline": f"{collide}: {tiling.keep} rows in place, {rows - tiling.keep} from a small buffer",
         "pack": f"{collide}: the rows of a tile are copied once per block of columns"
         if plain_a
@@ -59,8 +59,8 @@ def blocked_reasons(
         "keep": f"of {_count(rows, 'row')}, those read where they lie; up to {cpu.priority_ratio:.0%} of {ways} ways "
         "where rows collide",
         "partition_m": "one core's share of the rows",
-        "partition_n": "a block of B stays in the second cache",
-        "partition_k": "a tile of A stays in the first cache" if tiling.split_k else "k is whole",
+        "partition_n": "a block of B stays in L2",
+        "partition_k": "a tile of A stays in L1" if tiling.split_k else "k is whole",
         "outer_order": "a block of B serves all rows before the next",
         "inner_order": "a tile of A stays, panels of B pass" if tiling.inner_order == "mn" else "a panel of B stays",
         "threads_batch": shares,
@@ -79,7 +79,7 @@ def stream_reasons(w: GemmWorkload, cpu: Cpu, tiling: GemmTiling) -> dict[str, s
     along = "k" if w.trans_b else "n"
     return {
         "form": f"{_count(w.m, 'row')}: B's elements are used {_count(w.m, 'time')}, so B is read once, along {along}",
-        "partition_n": "one core's columns, their sums in the second cache",
+        "partition_n": "one core's columns, their sums in L2",
         "partition_k": "k is whole" if w.trans_b else "rows of B read side by side, one pass over the sums for all",
         "nr": "columns summed side by side in registers" if w.trans_b else "one vector",
         "threads_n": f"columns shared by {_count(tiling.threads_n or 1, 'core')} of {cpu.cores}",

@@ -19,7 +19,7 @@ from .recurrence import GATES, Recurrence, RecurrenceTiling, decide_recurrence
 @dataclass(frozen=True, kw_only=True)
 class RnnCpuLayer:
     """One direction of a layer that takes `input_size` numbers: the `product` of all its inputs with their weights,
-    packed ahead, and its `recurrence`."""
+    prepacked, and its `recurrence`."""
 
     input_size: int
     product: GemmTiling

@@ -4,7 +4,7 @@ The x part of all steps is one product and comes before. A step multiplies the r
 column: `vp` rows of the weights, the gates of whole vectors of units beside each other, are summed in registers while
 `ep` columns are taken at once, each into sums of its own, so that multiply-adds do not wait for each other. The weights
 are packed in the order in which they are read. Each core has its share of the units, and reads the same weights in
-every step; where they are more than its first cache, every other step takes them from the end, so that what was read
+every step; where they are more than L1, every other step takes them from the end, so that what was read
 last, and is in the nearest cache, is read first.
 """
 
@@ -147,7 +147,7 @@ def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = No
             Reason("vp", blocks * gates * lanes, f"{gates} gates of {blocks} vectors of {lanes} units"),
             Reason("rows", rows, f"of {r.batch} sequences: registers for {rows} x {blocks * gates} vectors of sums"),
             Reason("threads", chosen, f"{cost[chosen]:.0f} cycles a step, {alone}"),
-            Reason("turning", share > kept, f"{share:.0f} bytes of weights a core, its first cache keeps {kept:.0f}"),
+            Reason("turning", share > kept, f"{share:.0f} bytes of weights a core, L1 keeps {kept:.0f}"),
         ),
     )
 

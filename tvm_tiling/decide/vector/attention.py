@@ -1,7 +1,7 @@
-"""Attention on a CPU: how many rows of scores stay in the second cache from q k^T over the softmax to the last product.
+"""Attention on a CPU: how many rows of scores stay in L2 from q k^T over the softmax to the last product.
 
 For each matrix of the batch, keys and values are packed once into panels; then blocks of rows pass through all three
-steps. A block's scores are written and read where they lie, so it is as tall as a quarter of the second cache lets it
+steps. A block's scores are written and read where they lie, so it is as tall as a quarter of L2 lets it
 be; taller blocks would only read the packed operands less often, and those come from the same cache.
 """
 
@@ -102,11 +102,11 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
         threads_rows=tr,
         predicted_seconds=cycles / (cpu.mhz * 1e6),
         reasons=(
-            Reason("form", "fused", f"scores of {rows} rows, {4 * rows * shape.keys} bytes, stay in the second cache"),
+            Reason("form", "fused", f"scores of {rows} rows, {4 * rows * shape.keys} bytes, stay in L2"),
             Reason(
                 "block_rows",
                 rows,
-                f"{share:.0%} of the second cache holds {most} rows of {shape.keys}",
+                f"{share:.0%} of L2 holds {most} rows of {shape.keys}",
             ),
             Reason("scores", str(scores), f"fewest idle lanes and loads for {shape.keys} columns"),
             Reason("values", str(values), f"fewest idle lanes and loads for {shape.width} columns"),

@@ -23,8 +23,8 @@ from .vector_tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VERSIONS
 @dataclass(frozen=True, kw_only=True)
 class Windows:
     """A reduction: extents of its `points` (axes of the result) and of its `summed` axes. `steps` says of each axis of
-    the input how far it goes for a step along each of the points, then of the summed axes. `d_in` and `d_out` are bytes
-    of elements, `behind` operations on each result."""
+    the input how far it goes for a step along each of the points, then of the reduction axes. `d_in` and `d_out` are
+    bytes of elements, `behind` operations on each result."""
 
     points: tuple[int, ...]
     summed: tuple[int, ...]

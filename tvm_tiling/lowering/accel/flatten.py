@@ -1,4 +1,4 @@
-"""A product whose rows, columns or summed axis are several loops or none, rewritten to have one of each.
+"""A product whose rows, columns or reduction axis are several loops or none, rewritten to have one of each.
 
 Blocks and the buffers on the chip between them then count in fused axes; only accesses to parameters divide. Since
 these lie in memory one element behind the other, a division and its remainder come together again in the address.
