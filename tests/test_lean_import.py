@@ -52,6 +52,9 @@ def test_tvm_is_imported_without_what_it_does_not_need():
         import tvm_tiling as tt
         tt.tiling_schedule
         assert "tvm" in sys.modules and "torch" not in sys.modules and "xgboost" not in sys.modules
+        assert "tvm.runtime.disco.session" not in sys.modules
+        import tvm
+        assert tvm.runtime.disco.ThreadedSession.__name__ == "ThreadedSession"  # it comes when it is asked for
     """)
 
 

@@ -11,10 +11,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from types import ModuleType
 from typing import Any
 
 _FIRST = ("tvm", "tvm_ffi")  # whichever is imported first brings PyTorch
+# Sessions of many devices, a quarter of a second: imported when something of theirs is first asked for.
+_LATER = "tvm.runtime.disco"
 
 
 @contextlib.contextmanager
@@ -36,9 +39,9 @@ class _Finder(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As importlib asks for it; None leaves a module to others."""
-        spec = PathFinder.find_spec(name, path) if name in _FIRST else None
+        spec = PathFinder.find_spec(name, path) if name in (*_FIRST, _LATER) else None
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = LazyLoader(spec.loader) if name == _LATER else _Loader(spec.loader)
         return spec
 
 
