@@ -1,0 +1,110 @@
+"""What first use costs beside onnxruntime: imports, compilation, loading and memory: python -m benchmarks.first_use
+
+Every step is a process of its own. It prints a table: wall and processor seconds (children included) and the largest
+resident memory of each step, of which imports are a part. Models come from benchmarks/models.py, with random weights.
+Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_tiling.cli.table import print_table
+
+from .models import NETWORKS, with_random_weights
+
+USUAL = ("squeezenet", "resnet50")
+MEASURE = """
+import json, resource, time
+wall, start = time.perf_counter(), time.process_time()
+{step}
+# The largest memory since the interpreter began; getrusage tells that of the process it was forked from, too.
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+children = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({{
+    "seconds": time.perf_counter() - wall,
+    "processor": time.process_time() - start + children.ru_utime + children.ru_stime,
+    "bytes": int(status["VmHWM"].split()[0]) << 10,
+}}))
+"""
+COMPILE = "import tvm_tiling as tt; tt.compile({model!r})"
+RUN = "import numpy as np; x = np.load({inputs!r}); "
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of the table: what one process did, and what it took."""
+
+    name: str
+    seconds: float
+    processor: float
+    bytes: int
+
+
+def measured(name: str, step: str, environment: dict[str, str]) -> Step:
+    """Run the statements of `step` in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE.format(step=step)], capture_output=True, text=True, env=os.environ | environment
+    )
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
+    return Step(name=name, **json.loads(done.stdout.splitlines()[-1]))
+
+
+def steps_of(network: str, folder: Path) -> list[Step]:
+    """All steps of one network, whose files lie in `folder`."""
+    import numpy as np
+
+    model, saved, inputs = folder / f"{network}.onnx", folder / f"{network}.tar", folder / "x.npy"
+    content = with_random_weights(network)
+    model.write_bytes(content.SerializeToString())
+    weights = {tensor.name for tensor in content.graph.initializer}
+    (given,) = [value for value in content.graph.input if value.name not in weights]
+    shape = [extent.dim_value for extent in given.type.tensor_type.shape.dim]
+    np.save(inputs, np.random.default_rng(1).standard_normal(shape).astype(np.float32))
+    cache = {"TVM_TILING_CACHE": str(folder / "cache")}
+    compile_, x = COMPILE.format(model=str(model)), RUN.format(inputs=str(inputs))
+    feed = "s.run(None, {s.get_inputs()[0].name: x})"
+    session = f"import onnxruntime as ort; s = ort.InferenceSession({str(model)!r}, providers=['CPUExecutionProvider'])"
+    return [
+        measured(f"{network}: compile", compile_, cache),
+        measured(f"{network}: compile, from the cache", compile_, cache),
+        measured(f"{network}: compile and save", f"{compile_}.save({str(saved)!r})", cache),
+        measured(f"{network}: load and run once", f"{x}import tvm_tiling as tt; tt.load({str(saved)!r}).run(x)", cache),
+        measured(f"{network}: onnxruntime's session", session, {}),
+        measured(
+            f"{network}: onnxruntime's session, run once",
+            f"{x}{session}; {feed}",
+            {},
+        ),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.first_use", description=__doc__)
+    parser.add_argument("networks", nargs="*", choices=[[], *NETWORKS], default=USUAL)
+    given = parser.parse_args(arguments)
+    steps = [
+        measured("import tvm_tiling", "import tvm_tiling", {}),
+        measured("what a first compile imports", "import tvm_tiling as tt; tt.compile", {}),
+        measured("import onnxruntime", "import onnxruntime", {}),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        for network in given.networks:
+            steps += steps_of(network, Path(folder))
+    rows = [(s.name, f"{s.seconds:.2f}", f"{s.processor:.2f}", f"{s.bytes / 1e6:.0f}") for s in steps]
+    print_table(("step", "seconds", "processor s", "MB"), rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

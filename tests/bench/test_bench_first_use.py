@@ -1,0 +1,35 @@
+"""What first use costs: every step runs, and its figures are of the process that ran it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def test_a_step_tells_time_and_memory_of_its_own_process():
+    from benchmarks.first_use import measured
+
+    spent = "sum(range(10**7)); held = b"x" * (200 << 20)"
+    step = measured("sum", spent, {})
+    assert 0.02 < step.processor <= step.seconds * 1.5 and 200e6 < step.bytes < 400e6
+    assert measured("none", "pass", {}).bytes < 60e6  # not of this process, which is larger
+
+
+def test_a_step_that_fails_says_why():
+    from benchmarks.first_use import measured
+
+    with pytest.raises(SystemExit, match="bad: ValueError: why"):
+        measured("bad", "raise ValueError('why')", {})
+
+
+@pytest.mark.slow
+def test_the_table(capsys):
+    pytest.importorskip("onnxruntime")
+    from benchmarks.first_use import main
+
+    assert main(["squeezenet"]) == 0
+    shown = capsys.readouterr().out
+    assert "squeezenet: load and run once" in shown and "onnxruntime" in shown
