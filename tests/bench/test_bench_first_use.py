@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_step_tells_time_and_memory_of_its_own_process():
     from benchmarks.first_use import measured
 
-    spent = "sum(range(10**7)); held = b"x" * (200 << 20)"
+    spent = "sum(range(10**7)); held = b'x' * (200 << 20)"
     step = measured("sum", spent, {})
     assert 0.02 < step.processor <= step.seconds * 1.5 and 200e6 < step.bytes < 400e6
     assert measured("none", "pass", {}).bytes < 60e6  # not of this process, which is larger
