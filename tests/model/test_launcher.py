@@ -12,7 +12,7 @@ from networks import Network, conv_bn_relu
 from tvm.support import cc
 
 import tvm_tiling as tt
-from tvm_tiling.runtime import launcher
+from tvm_tiling.model import native_objects
 from tvm_tiling.runtime.launcher import SOURCE
 from tvm_tiling.runtime.threads import usable_processors
 
@@ -195,12 +195,12 @@ def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     compiler.write_text("#!/bin/sh\necho 'launch.c:1: error: no such thing' >&2\nexit 1\n")
     compiler.chmod(0o700)
     monkeypatch.setattr(cc, "get_cc", lambda: str(compiler))
-    launcher._object.cache_clear()
+    native_objects._object.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="models run in TVM's thread pool: launch.c:1: error: no such thing"):
-            assert launcher.compiled(tmp_path) == []
+            assert native_objects.launch_object(tmp_path) == []
     finally:
-        launcher._object.cache_clear()
+        native_objects._object.cache_clear()
 
 
 def test_without_a_compiler_models_run_in_the_pool_of_tvm(monkeypatch):

@@ -47,9 +47,9 @@ static void* call(void* argument) {
 /* In the place of TVM: a model is the number of its function; its runs count up what they are given, with a loop, and
  * every 16th fails. The function with which results are gathered adds them up. */
 #define MODELS 3
-static char functions[MODELS + 1];
+static Function functions[MODELS + 1];
 
-int TVMFFIFunctionCall(void* function, const Value* arguments, int32_t count, Value* result) {
+static int called(void* function, const Value* arguments, int32_t count, Value* result) {
   integer(result, 0);
   if (function == functions) {
     for (int32_t i = 0; i < count; ++i) result->value += arguments[i].value;
@@ -59,11 +59,11 @@ int TVMFFIFunctionCall(void* function, const Value* arguments, int32_t count, Va
   Work work = {0, 0, -1, 0};
   if (((Launch)__TVMBackendParallelLaunch)(add, &work, 4) || work.sum != 10) abort();
   if (__atomic_fetch_add(done, 1, __ATOMIC_RELAXED)) abort();
-  integer(result, (char*)function - functions);
+  integer(result, (Function*)function - functions);
   return arguments[1].value % 16 == 0;
 }
 
-int TVMFFIObjectDecRef(void* object) {
+static int release(void* object) {
   (void)object;
   abort(); /* results here are numbers */
 }
@@ -71,6 +71,7 @@ int TVMFFIObjectDecRef(void* object) {
 static void beside_each_other(int times) {
   enum { MOST = 40 };
   unsigned seed = 7;
+  for (int i = 0; i <= MODELS; ++i) functions[i].call = called;
   for (int i = 0; i < times; ++i) {
     int threads = 1 + rand_r(&seed) % 4, runs = 1 + rand_r(&seed) % MOST;
     int32_t done[MOST] = {0};
@@ -86,8 +87,8 @@ static void beside_each_other(int times) {
       if (!result.value) abort();
       if (n % 16) sum += model + 1;
     }
-    Value gather = {OBJECTS, 0, {.object = functions}};
-    __tvm_ffi_tvm_tiling_beside_end(0, &gather, 1, &result);
+    Value gather[] = {{OBJECTS, 0, {.object = functions}}, {INTEGER, 0, {(int64_t)(intptr_t)release}}};
+    __tvm_ffi_tvm_tiling_beside_end(0, gather, 2, &result);
     for (int n = 0; n < runs; ++n) if (done[n] != 1) abort();
     if (result.value != sum) abort();
     if (i % 64 == 0) usleep(1000);

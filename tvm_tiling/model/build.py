@@ -29,8 +29,10 @@ from ..lowering.sizes import with_checked_sizes, with_safe_sizes
 from ..lowering.wrapping import wrapping
 from ..match.floats import exact
 from ..runtime.library import Library
+from ..runtime.plan import ExecutionPlan
 from ..temporary import temporary_folder
-from .link import link
+from .extract_plan import NoPlan, extract_plan
+from .link import link, link_plan
 from .memory_files import MemoryFiles
 
 T = TypeVar("T")
@@ -56,6 +58,7 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
         mod = relax.get_pipeline("default")(mod)
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
     builder = relax.ExecBuilder()
+    plan, no_plan = _plan(mod)
     # The two halves of relax.build, which compiles all PrimFuncs as one in between.
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {
@@ -67,12 +70,26 @@ def build(mod: tvm.IRModule, target: tvm.target.Target, workers: int) -> Built:
     with temporary_folder() as folder, MemoryFiles(folder) as files:
         try:
             objects = _objects(functions, target, workers, files)
-            linked = vm_build._vmlink(builder, target, None, ext_libs=objects, params=constants)
-            return Built(link(linked, folder, files), _planned(mod))
+            if plan is not None:
+                library = link_plan([path for path, _ in objects], plan, folder)
+                if library is not None:
+                    return Built(library, _planned(mod))
+                no_plan = "there is no C compiler"
+            modules = [tvm.runtime.load_static_library(path, names) for path, names in objects]
+            linked = vm_build._vmlink(builder, target, None, ext_libs=modules, params=constants)
+            return Built(link(linked, no_plan, folder, files), _planned(mod))
         except OSError as error:
             raise OSError(
                 f"what is compiled cannot be put into {folder}: {error.strerror}; accepted: {OTHER_FOLDER}"
             ) from None
+
+
+def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
+    """The plan of "main", or why there is none."""
+    try:
+        return extract_plan(mod), ""
+    except NoPlan as why:
+        return None, str(why)
 
 
 def _checked(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -136,15 +153,15 @@ def build_functions(
 
 def _objects(
     functions: dict[str, tirx.PrimFunc], target: tvm.target.Target, workers: int, files: MemoryFiles
-) -> list[tvm.runtime.Module]:
-    """The same as machine code, in `files`."""
+) -> list[tuple[str, list[str]]]:
+    """The same as machine code, in `files`: paths, and the names of the functions in each."""
 
-    def written(group: dict[str, tirx.PrimFunc]) -> tvm.runtime.Module:
+    def written(group: dict[str, tirx.PrimFunc]) -> tuple[str, list[str]]:
         names = list(group)
         # The name of a fused operator grows with the operators in it; that of a file may not.
         path = files.path(f"{hashlib.sha256(names[0].encode()).hexdigest()}.o")
         _compiled(group, target).write_to_file(path)
-        return tvm.runtime.load_static_library(path, names)
+        return path, names
 
     return _each_group(written, functions, workers)
 

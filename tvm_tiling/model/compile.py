@@ -30,7 +30,7 @@ from .passes.lift import lift_constants
 from .pipeline import lower
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
-from .variant import Variant
+from .variants import variant_of
 
 
 def compile_model(
@@ -160,13 +160,13 @@ def _built(
     parts = [_part(imported, hardware, options, collection, kernels) for imported in models]
     constants = collection.together()
     variants = [
-        Variant(
+        variant_of(
             library,
             signature,
             operators,
             memory=memory,
             constants=numbers,
-            tensors=constants.tensors(numbers),
+            store=constants,
             cores=cores,
         )
         for library, signature, operators, memory, numbers in parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from . import saved
 from .passes.constants import Constants
 from .report import Benchmark, OperatorRecord, Report
 from .signature import Signature, chosen
-from .variant import Variant
+from .variants import AnyVariant
 
 
 class Executable:
@@ -24,7 +25,13 @@ class Executable:
     """
 
     def __init__(
-        self, variants: Sequence[Variant], constants: Constants, *, fingerprint: str, cores: int, compile_seconds: float
+        self,
+        variants: Sequence[AnyVariant],
+        constants: Constants,
+        *,
+        fingerprint: str,
+        cores: int,
+        compile_seconds: float,
     ) -> None:
         """`constants`: what the variants' functions take behind their inputs. `fingerprint`, `cores`: the machine that
         the kernels were made for."""
@@ -32,7 +39,7 @@ class Executable:
         self.compile_seconds, self.from_cache = compile_seconds, False
         self._constants = constants
         self.policy = ExecutionPolicy()
-        self._measured: tuple[Variant, Benchmark] | None = None
+        self._measured: tuple[AnyVariant, Benchmark] | None = None
 
     @property
     def signature(self) -> Signature:
@@ -54,7 +61,7 @@ class Executable:
         variant, values = self.chosen(arrays, named)
         return variant.run(values)
 
-    def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Variant, Sequence[Any]]:
+    def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[AnyVariant, Sequence[Any]]:
         """The variant for these inputs, and its inputs in graph order. Errors as :meth:`run`."""
         if not named:
             # A large kernel leaves no cache to what is checked between two runs: 0.1 ms of the 2 ms of an LSTM of 512.
@@ -64,7 +71,7 @@ class Executable:
         values = self.signature.arrays(arrays, named)
         return self._variant(values), values
 
-    def _variant(self, values: Sequence[Any]) -> Variant:
+    def _variant(self, values: Sequence[Any]) -> AnyVariant:
         return self.variants[chosen([variant.signature for variant in self.variants], values)]
 
     # ---- measuring --------------------------------------------------------------------------------------------------
@@ -121,6 +128,26 @@ class Executable:
         """Write everything to one file, whole or not at all. Equal models give equal files: compiled with the same
         options and the same version of this package on the same machine."""
         self._save(path, {})
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> Path:
+        """Write a C library that needs neither TVM nor Python: header, source, kernels, weights, what builds them, and
+        examples in C and C++. Gives the folder, which is new, empty or of an export before.
+
+        `name`: of the library and its functions, left out the folder's name. `shapes`: of several variants, the shapes
+        of inputs by name that choose one.
+
+        UnsupportedOperator names an operator that needs TVM in a run, WorkloadError says that shapes choose no variant
+        or several, OSError why the folder cannot be written.
+        """
+        from .export.export import chosen_variant, export_variant
+
+        return export_variant(chosen_variant(self.variants, shapes), self._constants, folder, name)
 
     def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:
         """The file, with further contents by name."""

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import tarfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,29 +17,46 @@ from tvm.support import cc
 from tvm.target.codegen import llvm_get_system_triple
 
 from ..errors import TilingError
-from ..runtime import launcher
-from ..runtime.library import OBJECTS, SHARED, Library, load, mapped
+from ..runtime.library import OBJECTS, Library, load, mapped
+from ..runtime.plan import ExecutionPlan
 from .memory_files import MemoryFiles
+from .native_objects import launch_object, plan_objects
 
 BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there
+LEVEL = 1  # of compression: a third of the size, in a tenth of the time that the best takes
 
 
-def link(executable: VMExecutable, folder: Path, files: MemoryFiles) -> Library:
+def link_plan(objects: Sequence[str], plan: ExecutionPlan, folder: Path) -> Library | None:
+    """The library of kernels that a plan calls, made in `folder`; None where no C compiler links it. Errors as
+    link()."""
+    native = plan_objects(folder) if cc.get_cc() is not None else []
+    if not native:
+        return None
+    path = _linked([*objects, *native], folder)
+    return mapped(path, path.read_bytes(), plan, "", zlib.compress(_archive(objects), LEVEL))
+
+
+def link(executable: VMExecutable, no_plan: str, folder: Path, files: MemoryFiles) -> Library:
     """The library of an executable whose kernels are objects, made in `folder`, in which `files` lie. OSError where the
     folder has no room, TilingError where the C compiler does not link it."""
     objects = _objects(executable, folder, files)
     if cc.get_cc() is None:
         _refuse_full(folder)
-        return load(_archive(objects), OBJECTS)
+        return load(_archive(objects), OBJECTS, no_plan=no_plan)
+    path = _linked([*objects, *launch_object(folder)], folder)
+    return mapped(path, path.read_bytes(), None, no_plan)
+
+
+def _linked(objects: Sequence[str], folder: Path) -> Path:
     path = folder / "model.so"
     try:
-        cc.create_shared(str(path), [*objects, *launcher.compiled(folder)])
+        cc.create_shared(str(path), objects)
     except RuntimeError as error:
         _refuse_full(folder)
         said = [line for line in str(error).splitlines() if line.strip()]
         why = said[1] if len(said) > 1 else "".join(said)
         raise TilingError(f"{cc.get_cc()} does not link the model in {folder}: {why}") from None
-    return Library(mapped(path), path.read_bytes(), SHARED)
+    return path
 
 
 def _refuse_full(folder: Path) -> None:

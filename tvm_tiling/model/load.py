@@ -14,7 +14,7 @@ from .executable import Executable
 from .passes.constants import Constants, places_of
 from .report import Memory, OperatorRecord
 from .signature import Signature
-from .variant import Variant
+from .variants import variant_of
 
 MOST_CORES = 4096
 
@@ -36,13 +36,13 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
         cores = _cores(known["cores"])
         constants = Constants(block, places_of(known["places"], block.nbytes))
         variants = [
-            Variant(
+            variant_of(
                 library,
                 Signature.from_dict(plain["signature"]),
                 [OperatorRecord(**record) for record in plain["operators"]],
                 memory=Memory(**plain["memory"]),
                 constants=plain["constants"],
-                tensors=constants.tensors(plain["constants"]),
+                store=constants,
                 cores=cores,
             )
             for library, plain in zip(found.libraries, known["variants"], strict=True)

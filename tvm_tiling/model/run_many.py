@@ -93,7 +93,7 @@ def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionP
     taken = []
     try:
         for variant, values in calls:
-            inputs = variant.lend(values)
+            inputs: Any = variant.lend(values)
             taken.append(inputs)
             beside.add(numbers[variant], variant.arguments(inputs))
     finally:

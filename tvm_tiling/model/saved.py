@@ -24,22 +24,28 @@ import numpy as np
 from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError
 from ..plain_text import plain_json
+from ..runtime.arrays import aligned
 from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
-from .passes.constants import aligned
+from ..runtime.plan import ExecutionPlan
 
 FORMAT = "tvm-tiling-executable"
-VERSION = 3  # 2 kept the compilation's time, by which two files of one model differed
-READABLE = (2, 3)
+VERSION = 4  # 3 had no plans; 2 kept the compilation's time, by which two files of one model differed
+READABLE = (2, 3, 4)
 DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
 MOST_MEMBERS = 100_000
 STEP = 1 << 20  # bytes that are read and summed up at a time, while they are in a cache
 ACCEPTED = "accepted: what save() wrote"
+NO_PLAN = "it was saved by an older version"
 
 
 def _library_name(number: int, kind: str) -> str:
     return f"model_{number}{kind}"
+
+
+def _objects_name(number: int) -> str:
+    return f"objects_{number}"
 
 
 def write(
@@ -54,9 +60,22 @@ def write(
     """
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
-    blocks = {CONSTANTS: constants, **(further or {})}
+    objects = {
+        _objects_name(number): np.frombuffer(library.objects, np.uint8)
+        for number, library in enumerate(libraries)
+        if library.objects
+    }
+    blocks = {CONSTANTS: constants, **objects, **(further or {})}
     sums = {name: zlib.crc32(held.data) for name, held in blocks.items()}
-    known = {"format": FORMAT, "version": VERSION, "libraries": digests, "checksums": sums, **description}
+    plans = [library.no_plan if library.plan is None else library.plan.to_dict() for library in libraries]
+    known = {
+        "format": FORMAT,
+        "version": VERSION,
+        "libraries": digests,
+        "plans": plans,
+        "checksums": sums,
+        **description,
+    }
     known["digest"] = _digest(known)
     with atomic_file(path) as file, tarfile.open(fileobj=file, mode="w") as archive:
         _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
@@ -107,7 +126,12 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
                 contents = [_member(members, name, where).tobytes() for name in names]
                 sums = known.get("checksums", {})  # files of older releases have none
                 constants = _member(members, CONSTANTS, where, checksum=sums.get(CONSTANTS))
-                others = sorted(members.keys() - {DESCRIPTION, CONSTANTS, *names})
+                linked = [_objects_name(number) for number in range(len(names))]
+                objects = [
+                    _member(members, name, where, checksum=sums.get(name)).tobytes() if name in members else b""
+                    for name in linked
+                ]
+                others = sorted(members.keys() - {DESCRIPTION, CONSTANTS, *names, *linked})
                 further = {name: _member(members, name, where, checksum=sums.get(name)) for name in others}
         except (tarfile.TarError, EOFError, ValueError, OverflowError, MemoryError) as error:
             if isinstance(error, ModelFormatError):
@@ -118,7 +142,11 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
     for content, expected in zip(contents, known["libraries"], strict=True):
         if hashlib.sha256(content).hexdigest() != expected:
             raise ModelFormatError(f"{where}: its library is corrupted; {ACCEPTED}")
-    libraries = [_loaded(content, Path(name).suffix, where) for content, name in zip(contents, names, strict=True)]
+    plans = _plans(known, where)
+    libraries = [
+        _loaded(content, Path(name).suffix, plan, held, where)
+        for content, name, plan, held in zip(contents, names, plans, objects, strict=True)
+    ]
     return Saved(known, libraries, constants, further)
 
 
@@ -228,9 +256,22 @@ def _library_member(members: Mapping[str, object], number: int) -> str:
     return objects if objects in members else _library_name(number, SHARED)
 
 
-def _loaded(content: bytes, kind: str, where: str) -> Library:
+def _plans(known: dict[str, Any], where: str) -> list[ExecutionPlan | str]:
+    """For each library its plan, or why it has none."""
     try:
-        return load(content, kind)
+        found = known.get("plans", [NO_PLAN] * len(known["libraries"]))
+        if len(found) != len(known["libraries"]):
+            raise ValueError(f"{len(found)} plans")
+        return [plan if isinstance(plan, str) else ExecutionPlan.from_dict(plan) for plan in found]
+    except (ValueError, KeyError, TypeError) as error:
+        raise corrupted(where, error) from None
+
+
+def _loaded(content: bytes, kind: str, plan: ExecutionPlan | str, objects: bytes, where: str) -> Library:
+    try:
+        if isinstance(plan, str):
+            return load(content, kind, no_plan=plan)
+        return load(content, kind, plan, objects=objects)
     except OSError as error:
         raise OSError(f"{where}: its library cannot be put into {tempfile.gettempdir()}: {error.strerror}") from None
     except Exception as error:

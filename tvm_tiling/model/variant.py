@@ -12,7 +12,6 @@ import numpy as np
 import tvm
 from tvm.runtime.vm import VirtualMachine
 
-from ..measure import interquartile_range
 from ..refusal import refused
 from ..runtime.array_io import Inputs, Span, as_arrays, spans
 from ..runtime.arrays import numpy_type
@@ -20,13 +19,12 @@ from ..runtime.gate import entrance
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
 from ..runtime.threads import own_core, set_pool
+from .passes.constants import Constants
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
+from .timing import benchmark_of, operator_runs, timed
 
 ENTRY = "main"
-LEAST_RUNS = 5
-OPERATOR_RUNS = 50  # at most; each operator's time is their median
-
 KEPT_BYTES = 16 << 20  # memory for inputs of runs to come
 
 _Call = tuple[Callable[..., Any], Inputs, tuple[tvm.runtime.Tensor, ...], tuple[Span, ...]]
@@ -43,20 +41,20 @@ class Variant:
         *,
         memory: Memory,
         constants: Sequence[int],
-        tensors: Sequence[tvm.runtime.Tensor],
+        store: Constants,
         cores: int,
     ) -> None:
-        """`tensors`: constants of the model that its function takes behind the inputs; `constants`: their numbers among
-        those of the model. `cores`: how many the kernels were made for."""
+        """`constants`: numbers of those in `store` that the model's function takes behind the inputs. `cores`: how many
+        the kernels were made for."""
         self.library, self.signature, self.operators = library, signature, tuple(operators)
         self.memory, self.constants, self.cores = memory, tuple(constants), cores
-        self._tensors = tuple(tensors)
+        self._tensors = tuple(store.tensors(constants))
         self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
         self._state = threading.local()
         self._held = spans(self._tensors)
         self._functions: list[Any] = []
         self._spare: list[Inputs] = []
-        self.launched = take_over(library.module, cores)
+        self.launched = take_over(library.native, cores)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether these are arrays, all of the inputs' shapes and types."""
@@ -123,24 +121,14 @@ class Variant:
         """Time runs on these inputs for about so many seconds, then each operator."""
         call, inputs, arguments, _ = self._call()
         inputs.fill(arrays)
-        samples: list[float] = []
         with own_core():
             try:
                 call(*arguments)
             except (RuntimeError, TypeError, ValueError) as error:
                 raise refused(error) from None
-            until = time.perf_counter() + seconds
-            while len(samples) < LEAST_RUNS or time.perf_counter() < until:
-                start = time.perf_counter()
-                call(*arguments)
-                samples.append(time.perf_counter() - start)
-            operators = self._operator_times(arguments, max(LEAST_RUNS, min(OPERATOR_RUNS, len(samples) // 4)))
-        return Benchmark(
-            median=statistics.median(samples),
-            spread=interquartile_range(samples),
-            runs=len(samples),
-            operators=operators,
-        )
+            samples = timed(lambda: call(*arguments), seconds)
+            operators = self._operator_times(arguments, operator_runs(samples))
+        return benchmark_of(samples, operators)
 
     def _operator_times(self, arguments: Sequence[tvm.runtime.Tensor], runs: int) -> dict[str, float]:
         """Median seconds of each operator's calls together; what else the virtual machine does is named "runtime"."""

@@ -21,6 +21,13 @@ def numpy_type(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name)) if name in SHARED_AS else np.dtype(name)
 
 
+def aligned(size: int) -> np.ndarray:
+    """`size` uninitialised bytes that start at a multiple of ALIGNMENT."""
+    space = np.empty(size + ALIGNMENT, np.uint8)
+    start = -space.ctypes.data % ALIGNMENT
+    return space[start : start + size]
+
+
 def as_array(value: Any, what: str) -> np.ndarray:
     """`value` as an array that shares its memory where it can: a NumPy array, a number, nested lists, a tensor of
     PyTorch (also one with a gradient, or of bfloat16), or anything else with DLPack.

@@ -23,6 +23,7 @@ is not, the job is not over, and its function and data stand.
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TASK_BITS 12 /* of a job's number */
 #define MOST_TASKS ((1 << TASK_BITS) - 1)
@@ -54,9 +55,17 @@ static int integer(Value* result, int64_t value) {
   return 0;
 }
 
-extern int TVMFFIFunctionCall(void* function, const Value* arguments, int32_t count, Value* result)
-    __attribute__((weak));
-extern int TVMFFIObjectDecRef(void* object) __attribute__((weak));
+typedef struct { /* a function object of TVM, or an instance of a plan (plan.c) */
+  uint64_t references;
+  int32_t type;
+  uint32_t padding;
+  void* deleter;
+  int (*call)(void* self, const Value* arguments, int32_t count, Value* result);
+} Function;
+
+static int call_function(void* function, const Value* arguments, int32_t count, Value* result) {
+  return ((Function*)function)->call(function, arguments, count, result);
+}
 
 typedef struct { /* of a model */
   Value* arguments;
@@ -88,6 +97,7 @@ static struct { /* models that run beside each other; all but the counts is of o
 } beside;
 
 static __thread int has_run;
+static __thread int32_t most_tasks; /* of a loop that this thread begins; 0: as many as there are threads */
 
 static void rest(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -181,7 +191,7 @@ static void take_runs(int thread) {
   __atomic_fetch_add(&beside.under_way, 1, __ATOMIC_ACQ_REL);
   for (; run; run = next_run(thread)) {
     void* function = beside.functions[run->model * beside.threads + thread];
-    run->failed = TVMFFIFunctionCall(function, run->arguments, run->count, &run->result) != 0;
+    run->failed = call_function(function, run->arguments, run->count, &run->result) != 0;
     __atomic_fetch_sub(&beside.undone, 1, __ATOMIC_ACQ_REL);
   }
   __atomic_fetch_sub(&beside.under_way, 1, __ATOMIC_ACQ_REL);
@@ -258,6 +268,7 @@ static void wake(void) {
 /* In the place of TVMBackendParallelLaunch: `count` tasks, 0 for one a core. */
 static int tvm_tiling_launch(Task task, void* data, int count) {
   int32_t tasks = count > 0 ? count : pool.threads + 1;
+  if (count <= 0 && most_tasks && most_tasks < tasks) tasks = most_tasks;
   int idle = 0;
   int alone = has_run && __atomic_load_n(&beside.under_way, __ATOMIC_RELAXED) > pool.threads;
   if (tasks == 1 || alone || tasks > MOST_TASKS || !pool.threads ||
@@ -287,6 +298,9 @@ static int tvm_tiling_launch(Task task, void* data, int count) {
   return task(failed - 1, &group, data);
 }
 
+/* Loops that this thread begins have so many tasks at most; 0: as many as there are threads. */
+void tvm_tiling_limit(int32_t tasks) { most_tasks = tasks; }
+
 /* What this library calls for a parallel loop; it is there if it has one. */
 extern void* __TVMBackendParallelLaunch __attribute__((weak));
 
@@ -309,13 +323,36 @@ int __tvm_ffi_tvm_tiling_share(void* self, const Value* arguments, int32_t count
   return integer(result, (int64_t)(intptr_t)tvm_tiling_launch);
 }
 
+/* Without Python: have loops run by `threads` threads, the caller among them; 0: as many as there are cores for this
+ * process, `most` at most. Gives how many that is. */
+int tvm_tiling_start(int threads, int most) {
+  static Value arguments[MOST_CORES + 2];
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  int32_t count = 0;
+  pthread_mutex_lock(&lock);
+#ifdef __linux__
+  cpu_set_t cores;
+  if (!sched_getaffinity(0, sizeof cores, &cores))
+    for (int i = 0; i < CPU_SETSIZE && count < MOST_CORES; ++i)
+      if (CPU_ISSET(i, &cores)) integer(&arguments[2 + count++], i);
+#endif
+  if (!threads) threads = count && count < most ? count : most;
+  if (threads > MOST_CORES) threads = MOST_CORES;
+  Value result;
+  integer(&arguments[0], 0);
+  integer(&arguments[1], threads - 1);
+  __tvm_ffi_tvm_tiling_share(0, arguments, 2 + count, &result);
+  pthread_mutex_unlock(&lock);
+  return threads;
+}
+
 /* Models beside each other in three steps, of one caller at a time. Begin: so many threads, the caller among them, runs
  * at most, models, and for each of these one function for each thread; 0 if that is not to be had. */
 int __tvm_ffi_tvm_tiling_beside_begin(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
   int64_t threads = count > 2 ? arguments[0].value : 0, most = count > 2 ? arguments[1].value : 0;
   integer(result, 0);
-  if (!TVMFFIFunctionCall || !TVMFFIObjectDecRef || beside.runs || most < 1) return 0;
+  if (beside.runs || most < 1) return 0;
   if (threads < 1 || threads > pool.threads + 1 || threads > MOST_CORES || (count - 3) != arguments[2].value * threads) return 0;
   Run* runs = calloc(most, sizeof(Run));
   void** functions = calloc(count, sizeof(void*));
@@ -356,8 +393,9 @@ int __tvm_ffi_tvm_tiling_beside_add(void* self, const Value* arguments, int32_t 
   return integer(result, 1);
 }
 
-/* End(array): the caller takes runs as well; gives array(result, ...) of all runs in the order in which they were added,
- * 0 for one that failed. */
+/* End(array, release): the caller takes runs as well; gives array(result, ...) of all runs in the order in which they
+ * were added, 0 for one that failed. `release` is the address of TVM's function that drops a reference. Where the first
+ * argument is an address, results are written there, and are numbers. */
 int __tvm_ffi_tvm_tiling_beside_end(void* self, const Value* arguments, int32_t count, Value* result) {
   (void)self;
   uint64_t job = __atomic_load_n(&pool.job, __ATOMIC_ACQUIRE);
@@ -376,9 +414,16 @@ int __tvm_ffi_tvm_tiling_beside_end(void* self, const Value* arguments, int32_t 
     if (runs[i].failed) integer(&given[i], 0);
     else given[i] = runs[i].result;
   }
-  int status = given && count > 0 ? TVMFFIFunctionCall(arguments[0].object, given, done, result) : -1;
-  for (int32_t i = 0; i < done; ++i)
-    if (!runs[i].failed && runs[i].result.type >= OBJECTS) TVMFFIObjectDecRef(runs[i].result.object);
+  int status = -1;
+  if (given && count > 0 && arguments[0].type == INTEGER) {
+    if (done) memcpy((void*)(intptr_t)arguments[0].value, given, done * sizeof(Value));
+    status = integer(result, done);
+  } else if (given && count > 1) {
+    status = call_function(arguments[0].object, given, done, result);
+    int (*release)(void*) = (int (*)(void*))(intptr_t)arguments[1].value;
+    for (int32_t i = 0; i < done; ++i)
+      if (!runs[i].failed && runs[i].result.type >= OBJECTS) release(runs[i].result.object);
+  }
   free(given);
   pthread_mutex_lock(&pool.lock);
   free(beside.functions);

@@ -7,73 +7,42 @@ run in TVM's pool.
 
 from __future__ import annotations
 
-import functools
-import subprocess
+import ctypes
 import sys
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import tvm_ffi
-from tvm.support import cc
-
-from ..temporary import temporary_folder
 from .locks import ForkSafeLock
+from .native_library import INTEGER, PREFIX, NativeLibrary, Value
 from .threads import usable_processors
 
 SOURCE = Path(__file__).with_name("launch.c")
+SHARE = "tvm_tiling_share"
+_BESIDE = tuple(f"tvm_tiling_beside_{step}" for step in ("begin", "add", "end"))
+_CALLS_WITHOUT_TVM = "tvm_tiling_limit"  # a function of those that run plans beside each other
 
 _lock = ForkSafeLock()  # of what follows
-_first: tuple[Any, int] | None = None  # a library and the address of its launch
+_first: tuple[NativeLibrary, int] | None = None  # a library and the address of its launch
 
 
-def compiled(folder: Path) -> list[str]:
-    """The object to be linked into a model's library, in `folder`; none where it cannot be made."""
-    content = _object()
-    if content is None:
-        return []
-    target = folder / "launch.o"
-    target.write_bytes(content)
-    return [str(target)]
-
-
-@functools.lru_cache(maxsize=1)
-def _object() -> bytes | None:
-    compiler = cc.get_cc()
-    if compiler is None or not sys.platform.startswith("linux"):
-        return None
-    with temporary_folder() as folder:
-        target = folder / "launch.o"
-        command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(SOURCE), "-o", str(target)]
-        made = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if made.returncode == 0:
-            return target.read_bytes()
-    said = next((line for line in made.stderr.splitlines() if "error" in line), f"it ended with {made.returncode}")
-    warnings.warn(
-        f"{compiler} does not compile {SOURCE.name}, models run in TVM's thread pool: {said}",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return None
-
-
-def take_over(library: Any, cores: int) -> bool:
-    """Have `library`, a loaded module, run its parallel loops on `cores` cores, shared with other models.
+def take_over(library: NativeLibrary | None, cores: int) -> bool:
+    """Have `library` run its parallel loops on `cores` cores, shared with other models.
 
     False where none was linked into it.
     """
     global _first
-    try:
-        share = library.get_function("tvm_tiling_share", query_imports=True)
-    except AttributeError:
+    share = None if library is None else library.function(SHARE)
+    if library is None or share is None:
         return False
     with _lock:
         if _first is None:
             _first = library, share(0, cores - 1, *usable_processors())
-            tvm_ffi.get_global_func("ffi.ModuleGlobalsAdd")(library)  # its code is that of running threads
+            library.stay()  # its code is that of running threads
         first, address = _first
-        first.get_function("tvm_tiling_share", query_imports=True)(address, cores - 1, *usable_processors())
+        of_first = first.function(SHARE)
+        assert of_first is not None, "it was asked for when that library was the first"
+        of_first(address, cores - 1, *usable_processors())
         if first is not library:
             share(address, 0)
     return True
@@ -83,18 +52,18 @@ class Beside:
     """Runs of models beside each other, each on one core, which begin when they are added. One caller at a time."""
 
     def __init__(self, functions: Sequence[Sequence[Any]], most: int) -> None:
-        """For `most` runs. `functions`: of every model one for each thread, the caller's first. RuntimeError where the
-        threads are not to be had."""
+        """For `most` runs. `functions`: of every model one for each thread, the caller's first: TVM's functions, or
+        addresses of instances of a plan. RuntimeError where the threads are not to be had."""
         with _lock:
             library = None if _first is None else _first[0]
         if library is None:
             raise RuntimeError("no model has threads of its own")
-        names = (f"tvm_tiling_beside_{step}" for step in ("begin", "add", "end"))
-        try:
-            begin, self._add, self._end = (library.get_function(name, query_imports=True) for name in names)
-        except AttributeError:
-            raise RuntimeError("the first model was saved by an older version") from None
         flat = [function for model in functions for function in model]
+        plain = all(type(function) is int for function in flat)
+        if plain and library.address(_CALLS_WITHOUT_TVM) is None:
+            plain = False
+        begin, self._add, end = (_step(library, name, plain) for name in _BESIDE)
+        self._end = _numbers_of(end, most) if plain else _objects_of(end)
         if not begin(len(functions[0]), most, len(functions), *flat):
             raise RuntimeError("the threads are taken")
         self._kept: list[Sequence[Any]] = []
@@ -107,5 +76,44 @@ class Beside:
 
     def end(self) -> list[Any]:
         """What each run gave, None for one that failed. The caller takes part."""
-        given = self._end(tvm_ffi.get_global_func("ffi.Array"))
+        return self._end()
+
+
+def _step(library: NativeLibrary, name: str, plain: bool) -> Callable[..., Any]:
+    """The function of that name: of numbers alone where `plain`, else one of TVM's, which passes its objects on."""
+    address = library.address(PREFIX + name)
+    found: Callable[..., Any] | None = library.function(name)
+    if address is None or found is None:
+        raise RuntimeError("the first model was saved by an older version")
+    if not plain:
+        import tvm_ffi
+
+        found = tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=library)
+    return found
+
+
+def _numbers_of(end: Callable[..., int], most: int) -> Callable[[], list[Any]]:
+    def ended() -> list[Any]:
+        results = (Value * most)()
+        done = end(ctypes.addressof(results))
+        return [None if result.type == INTEGER else True for result in results[:done]]
+
+    return ended
+
+
+def _objects_of(end: Callable[..., Any]) -> Callable[[], list[Any]]:
+    import tvm_ffi
+
+    def ended() -> list[Any]:
+        given = end(tvm_ffi.get_global_func("ffi.Array"), _release())
         return [None if type(result) is int else result for result in given]
+
+    return ended
+
+
+def _release() -> int:
+    """The address of TVM's function that drops a reference to an object."""
+    core = sys.modules["tvm_ffi.core"]
+    found = ctypes.cast(ctypes.CDLL(core.__file__).TVMFFIObjectDecRef, ctypes.c_void_p).value
+    assert found is not None
+    return found

@@ -27,7 +27,7 @@ from ..pipeline import fused
 from ..quantise.quantise import quantised
 from ..report import Memory
 from ..signature import Signature
-from ..variant import Variant
+from ..variants import variant_of
 from .executable import AcceleratedExecutable
 from .partition import partition, recorded_operator
 from .recurrent_layers import FRACTION, QuantisedLayers, quantised_layers
@@ -62,7 +62,7 @@ def compile_for_accelerator(
     collection = Collection()
     numbers = [collection.add(constant.value) for constant in constants]
     kept = collection.together()
-    variant = Variant(
+    variant = variant_of(
         built.library,
         Signature.of(imported),
         [record_of(operator) for operator in operators],
@@ -70,7 +70,7 @@ def compile_for_accelerator(
             activations=built.activations, weights=0, constants=sum(collection.size(number) for number in set(numbers))
         ),
         constants=numbers,
-        tensors=kept.tensors(numbers),
+        store=kept,
         cores=cores,
     )
     names = {operator.name for operator in operators}

@@ -19,7 +19,7 @@ from ...temporary import temporary_folder
 from .. import saved
 from ..executable import Executable
 from ..passes.constants import Constants
-from ..variant import Variant
+from ..variants import AnyVariant
 from .report import AcceleratorReport, accelerator_report
 from .segments import Segments
 
@@ -36,7 +36,7 @@ class AcceleratedExecutable(Executable):
 
     def __init__(
         self,
-        variant: Variant,
+        variant: AnyVariant,
         constants: Constants,
         programs: Sequence[Program],
         left: dict[str, str],

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
 
-from ...runtime.arrays import ALIGNMENT
+from ...runtime.arrays import ALIGNMENT, aligned
+
+if TYPE_CHECKING:
+    import tvm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +37,10 @@ class Place:
 
 
 def _bytes(shape: Sequence[int], dtype: str) -> int:
-    kind = tvm.DataType(dtype)
-    return math.prod(shape) * (-(-kind.bits // 8))  # of any size: a file may state shapes beyond 64 bits
+    named = re.fullmatch(r"bool|[a-z]+(\d{1,3})(_[a-z0-9]+)?", dtype)
+    if named is None:
+        raise ValueError(f"a constant of type {dtype[:40]!r}")
+    return math.prod(shape) * -(-int(named[1] or 8) // 8)  # of any size: a file may state shapes beyond 64 bits
 
 
 class Constants:
@@ -44,10 +49,13 @@ class Constants:
     def __init__(self, block: np.ndarray, places: Sequence[Place]) -> None:
         """`block`: as aligned() makes it."""
         self.block, self.places = block, tuple(places)
-        self._tensors = [_tensor(block, place) for place in self.places]
+        self._tensors: dict[int, tvm.runtime.Tensor] = {}
 
     def tensors(self, numbers: Sequence[int]) -> list[tvm.runtime.Tensor]:
-        """The constants of these numbers; they share the block's memory."""
+        """The constants of these numbers as TVM's tensors; they share the block's memory."""
+        for number in numbers:
+            if number not in self._tensors:
+                self._tensors[number] = _tensor(self.block, self.places[number])
         return [self._tensors[number] for number in numbers]
 
     def describe(self) -> list[dict[str, Any]]:
@@ -69,13 +77,6 @@ def places_of(plain: Sequence[dict[str, Any]], size: int) -> list[Place]:
             raise ValueError(f"a constant at {place.offset} begins before another ends, at {end}")
         end = place.offset + place.size
     return places
-
-
-def aligned(size: int) -> np.ndarray:
-    """`size` uninitialised bytes that start at a multiple of ALIGNMENT."""
-    space = np.empty(size + ALIGNMENT, np.uint8)
-    start = -space.ctypes.data % ALIGNMENT
-    return space[start : start + size]
 
 
 class Collection:
@@ -114,6 +115,8 @@ class Collection:
 
 
 def _tensor(block: np.ndarray, place: Place) -> tvm.runtime.Tensor:
+    import tvm  # which models with a plan do without
+
     content = block[place.offset : place.offset + place.size]
     if not content.size:
         return tvm.runtime.empty(place.shape, place.dtype)

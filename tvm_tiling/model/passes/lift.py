@@ -9,6 +9,8 @@ from tvm import relax
 
 from .dataflow import is_op
 
+INPUTS = "tvm_tiling.inputs"  # attribute of "main": how many of its parameters are inputs; left out, all
+
 
 @dataclass(frozen=True)
 class LiftedConstant:
@@ -27,6 +29,7 @@ def lift_constants(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[LiftedConstant
         return mod, []
     parameters = [variable for variable, _ in lifting.found]
     lifted = relax.Function([*main.params, *parameters], body, main.ret_ty, main.is_pure, main.attrs)
+    lifted = lifted.with_attr(INPUTS, len(main.params))
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     updated.update_func(mod.get_global_var("main"), lifted)
     readers = _readers(lifted)

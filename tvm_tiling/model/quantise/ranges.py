@@ -11,12 +11,14 @@ from tvm import relax
 
 from ...errors import WorkloadError
 from ...frontend import ImportedModel
-from ...runtime.threads import set_pool
 from ...schedule import Options, llvm_target, this_cpu
 from ..build import build
+from ..passes.constants import Collection
 from ..passes.lift import lift_constants
 from ..pipeline import lower
+from ..report import Memory
 from ..signature import Signature, chosen
+from ..variants import variant_of
 
 
 def ranges(
@@ -31,13 +33,20 @@ def ranges(
     scheduled, _ = lower(_with_extremes(mod, variables), cpu, Options())
     lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
     built = build(lifted, llvm_target(cpu), workers=cpu.cpu.cores if cpu.cpu else 1)
-    set_pool(cpu.cpu.cores if cpu.cpu else 1)
-    machine = relax.VirtualMachine(built.library.module, tvm.cpu())
+    collection = Collection()
+    numbers = [collection.add(constant.value) for constant in constants]
+    variant = variant_of(
+        built.library,
+        Signature.of(imported),
+        [],
+        memory=Memory(activations=built.activations, weights=0, constants=0),
+        constants=numbers,
+        store=collection.together(),
+        cores=cpu.cpu.cores if cpu.cpu else 1,
+    )
     found: list[np.ndarray] = []
     for inputs in runs:
-        arrays = [tvm.runtime.tensor(np.ascontiguousarray(value)) for value in inputs]
-        results = machine["main"](*arrays, *(constant.value for constant in constants))
-        found.append(np.array([float(result.numpy()) for result in results]).reshape(-1, 2))
+        found.append(np.array([float(result) for result in variant.run(inputs)]).reshape(-1, 2))
     least, greatest = np.min([f[:, 0] for f in found], axis=0), np.max([f[:, 1] for f in found], axis=0)
     if not (np.isfinite(least).all() and np.isfinite(greatest).all()):
         place = int(np.argmin(np.isfinite(least) & np.isfinite(greatest)))

@@ -1,0 +1,282 @@
+"""Exported C libraries: built by CMake or by a compiler alone, run beside the executable and onnxruntime."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import Network, attention, residual_network
+from saving import lstm
+from test_plan import half, inputs_of, looked_up, passed_on, together, topk
+from tvm.support import cc
+
+import tvm_tiling as tt
+from tvm_tiling.errors import TilingError, UnsupportedOperator, WorkloadError
+from tvm_tiling.model.export import export
+
+pytestmark = pytest.mark.skipif(
+    cc.get_cc() is None or not sys.platform.startswith("linux"), reason="needs a C compiler and Linux"
+)
+
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+
+def compiler(name: str = "cc") -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"no C compiler called {name}")
+    return found
+
+
+def done(*command: object, folder: Path | None = None) -> str:
+    made = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, cwd=folder)
+    assert made.returncode == 0, made.stderr + made.stdout
+    return made.stdout
+
+
+def built(folder: Path, into: Path, *options: str) -> Path:
+    """The example in C, by the compiler alone."""
+    program, name = into / "example", next(folder.glob("*.weights")).stem
+    sources = [folder / each for each in (f"{name}.c", "plan.c", "launch.c", "main.c")]
+    objects = sorted(folder.glob("*.o"))
+    done(compiler(), "-std=c99", "-O2", "-g", *WARNINGS, *options, *sources, *objects, "-o", program, "-lm", "-pthread")
+    return program
+
+
+def results(program: Path, folder: Path, executable, given, into: Path) -> list[np.ndarray]:
+    """What the program writes for these inputs."""
+    files = []
+    for number, array in enumerate(given):
+        files.append(into / f"input_{number}.bin")
+        array.tofile(files[-1])
+    done(program, next(folder.glob("*.weights")), *files, folder=into)
+    kinds = executable.variants[0].library.plan.outputs
+    return [
+        np.fromfile(into / f"output_{number}.bin", kind.dtype).reshape(kind.shape) for number, kind in enumerate(kinds)
+    ]
+
+
+def same(found, wanted) -> None:
+    for one, other in zip(found, together(wanted), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+MODELS = {
+    "residual": lambda: Network((1, 3, 32, 32)).module(residual_network),
+    "encoder": lambda: Network((1, 17, 24)).module(attention),
+    "recurrent": lstm,
+    "passed on": passed_on,
+    "half": half,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_c_library_gives_what_the_executable_gives(name, tmp_path):
+    executable = tt.compile(MODELS[name](), cache=False)
+    folder = executable.export(tmp_path / "model")
+    program = built(folder, tmp_path)
+    given = inputs_of(executable)
+    same(results(program, folder, executable, given, tmp_path), executable.run(*given))
+
+
+def test_cmake_builds_libraries_and_examples_in_c_and_cpp(tmp_path):
+    """And installs them with a file for pkg-config; the example in C++ runs two models at once."""
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("no C compiler's CMake")
+    compiler("c++")
+    executable = tt.compile(MODELS["residual"](), cache=False)
+    executable.save(tmp_path / "model.tar")
+    folder = tt.load(tmp_path / "model.tar").export(tmp_path / "a folder", name="tiny_net")
+    build, installed = tmp_path / "build", tmp_path / "installed"
+    done(cmake, "-S", folder, "-B", build, "-Werror=dev")
+    done(cmake, "--build", build)
+    done(cmake, "--install", build, "--prefix", installed)
+    given = inputs_of(executable)
+    for program in ("tiny_net_example", "tiny_net_example_cpp"):
+        same(results(build / program, folder, executable, given, tmp_path), executable.run(*given))
+    symbols = done("nm", "-D", "--defined-only", build / "libtiny_net.so") if shutil.which("nm") else ""
+    assert all(line.split()[-1].startswith("tiny_net_") for line in symbols.splitlines())
+    found = {path.name for path in installed.rglob("*") if path.is_file()}
+    assert found >= {"tiny_net.h", "libtiny_net.so", "libtiny_net.a", "tiny_net.weights", "tiny_net.pc"}
+    assert "-ltiny_net" in next(installed.rglob("*.pc")).read_text()
+
+
+def test_what_onnxruntime_says(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    model = lstm()
+    executable = tt.compile(model, cache=False)
+    folder = executable.export(tmp_path / "recurrent")
+    given = inputs_of(executable)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, dict(zip(executable.signature.input_names, given, strict=True)))
+    found = results(built(folder, tmp_path), folder, executable, given, tmp_path)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5, atol=1e-6)
+
+
+# ---- the interface in C ----------------------------------------------------------------------------------------------
+
+# Two models at once in threads, counts of threads, inputs at odd addresses, errors, models made and let go of.
+INTERFACE = r"""
+#include "model.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WANT(condition) if (!(condition)) { printf("line %d: %s: %s\n", __LINE__, #condition, model_error()); return 1; }
+static const char* weights;
+static float first[3 * 32 * 32 + 16], wanted[10];
+
+static void* runs(void* argument) {
+  model_model* model;
+  float found[10];
+  const void* inputs[] = {first};
+  void* outputs[] = {found};
+  if (model_create(&model, weights, (int)(size_t)argument)) return "created";
+  for (int i = 0; i < 200; ++i) {
+    memset(found, 0, sizeof found);
+    if (model_run(model, inputs, outputs) || memcmp(found, wanted, sizeof found)) return "ran";
+  }
+  model_destroy(model);
+  return 0;
+}
+
+int main(int count, char** arguments) {
+  model_model* model = (model_model*)1;
+  weights = arguments[1];
+  WANT(count == 3 && model_create(&model, "/no/such/file", 0) == MODEL_WEIGHTS && !model && strstr(model_error(), "/no/such/file: No such file"));
+  WANT(model_create(&model, "/dev/null", 0) == MODEL_WEIGHTS && strstr(model_error(), "not a regular file"));
+  WANT(model_create(&model, arguments[2], 0) == MODEL_WEIGHTS && strstr(model_error(), "another model"));
+  WANT(model_create(0, weights, 0) == MODEL_ARGUMENT && model_create(&model, 0, 0) == MODEL_ARGUMENT);
+  WANT(model_create(&model, weights, -1) == MODEL_ARGUMENT);
+  WANT(MODEL_INPUTS == 1 && MODEL_OUTPUTS == 1 && model_inputs[0].dimensions == 4 && model_inputs[0].shape[3] == 32);
+  WANT(!strcmp(model_inputs[0].type, "float32") && model_outputs[0].bytes == sizeof wanted && *model_inputs[0].name);
+  WANT(!model_create(&model, weights, 0));
+  for (int i = 0; i < 3 * 32 * 32; ++i) first[i] = (float)(i % 17) / 17;
+  const void* inputs[] = {first};
+  void* outputs[] = {wanted};
+  WANT(!model_run(model, inputs, outputs));
+  const void* none[] = {0};
+  WANT(model_run(model, none, outputs) == MODEL_ARGUMENT && model_run(0, inputs, outputs) == MODEL_ARGUMENT);
+  float moved[3 * 32 * 32 + 16], found[13];
+  for (int shift = 0; shift < 3; ++shift) {
+    memcpy(moved + shift, first, 3 * 32 * 32 * sizeof(float));
+    const void* odd[] = {moved + shift};
+    void* to[] = {found + shift};
+    WANT(!model_run(model, odd, to) && !memcmp(found + shift, wanted, sizeof wanted));
+  }
+  pthread_t threads[4];
+  for (size_t i = 0; i < 4; ++i) pthread_create(&threads[i], 0, runs, (void*)(i % 3));
+  for (int i = 0; i < 4; ++i) { void* wrong; pthread_join(threads[i], &wrong); WANT(!wrong); }
+  model_destroy(model);
+  model_destroy(0);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("sanitizer", ["", "-fsanitize=address,undefined"])
+def test_the_interface_in_c(sanitizer, tmp_path):
+    executable = tt.compile(MODELS["residual"]())
+    folder = executable.export(tmp_path / "model")
+    other = bytearray((folder / "model.weights").read_bytes())
+    other[17] ^= 1
+    (tmp_path / "other.weights").write_bytes(other)
+    (folder / "main.c").write_text(INTERFACE)
+    program = built(folder, tmp_path, *filter(None, [sanitizer, "-Wno-switch"]))
+    assert done(program, folder / "model.weights", tmp_path / "other.weights") == ""
+
+
+def test_a_refused_index_is_an_error_and_no_end(tmp_path):
+    executable = tt.compile(looked_up(), cache=False)
+    folder = executable.export(tmp_path / "model")
+    program = built(folder, tmp_path)
+    x = np.ones((5, 4), "float32")
+    for number, array in enumerate((x, np.array([0, 1, 7]), np.array([1, 1, 1]))):
+        array.tofile(tmp_path / f"input_{number}.bin")
+    files = [str(tmp_path / f"input_{number}.bin") for number in range(3)]
+    made = subprocess.run([program, folder / "model.weights", *files], capture_output=True, text=True, cwd=tmp_path)
+    with pytest.raises(WorkloadError) as refused:
+        executable.run(x, np.array([0, 1, 7]), np.array([1, 1, 1]))
+    assert (made.returncode, made.stderr.strip()) == (1, str(refused.value))
+
+
+# ---- what is refused, and how folders are written --------------------------------------------------------------------
+
+
+def test_an_operator_of_tvm_is_named(tmp_path):
+    executable = tt.compile(topk(), cache=False)
+    with pytest.raises(UnsupportedOperator, match="cannot be exported: operator 'topk' calls tvm.contrib.sort.topk"):
+        executable.export(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_several_variants_shapes_choose_one(tmp_path):
+    from test_variants import open_product
+
+    executable = tt.compile(open_product(), batch=(1, 2), cache=False)
+    with pytest.raises(WorkloadError, match="2 of the model's 2 variants have the shapes {}, and one is exported"):
+        executable.export(tmp_path / "model")
+    name, shape = executable.signature.input_names[0], executable.variants[1].signature.input_shapes[0]
+    with pytest.raises(WorkloadError, match="the model has no input 'nothing'"):
+        executable.export(tmp_path / "model", shapes={"nothing": shape})
+    folder = executable.export(tmp_path / "model", shapes={name: shape})
+    given = [np.ones(shape, "float32")]
+    files = tmp_path / "input_0.bin"
+    given[0].tofile(files)
+    done(built(folder, tmp_path), folder / "model.weights", files, folder=tmp_path)
+    wanted = together(executable.run(*given))[0]
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "output_0.bin", wanted.dtype).reshape(wanted.shape), wanted)
+
+
+def test_a_folder_is_written_again_and_others_are_left_alone(tmp_path):
+    executable = tt.compile(MODELS["residual"]())
+    (tmp_path / "empty").mkdir()
+    folder = executable.export(tmp_path / "empty", name="one")
+    assert (folder / "one.c").exists() and (folder / "kernels_0.o").exists()
+    executable.export(folder, name="two")
+    assert (folder / "two.c").exists() and not (folder / "one.c").exists()
+    (folder / "mine.txt").write_text("mine")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileExistsError, match="that no export wrote; expected a new or empty directory"):
+        executable.export(folder, name="three")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("notes")
+    with pytest.raises(FileExistsError, match=r"holds notes\.txt that no export wrote"):
+        executable.export(other)
+    with pytest.raises(FileExistsError, match="is not a directory"):
+        executable.export(other / "notes.txt")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        executable.export(tmp_path / "none" / "model")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "other"]
+
+
+def test_an_export_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    executable = tt.compile(MODELS["residual"]())
+    folder = executable.export(tmp_path / "model")
+    before = sorted(path.name for path in folder.iterdir())
+    monkeypatch.setattr(export, "MAGIC", None)
+    for place in ("model", "new"):
+        with pytest.raises(TypeError):
+            executable.export(tmp_path / place)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["two words", "1st", "a-b", "", "main", "plan", "é"])
+def test_names_that_c_does_not_take(name, tmp_path):
+    with pytest.raises(TilingError, match="expected letters, digits and underscores"):
+        tt.compile(MODELS["residual"]()).export(tmp_path / "model", name=name)
+
+
+@pytest.mark.parametrize(("folder", "name"), [("ResNet-50", "ResNet_50"), ("1st", "model_1st"), ("plan", "model_plan")])
+def test_the_folders_name_is_made_one_of_c(folder, name, tmp_path):
+    found = tt.compile(MODELS["residual"]()).export(tmp_path / folder)
+    assert (found / f"{name}.h").exists()

@@ -1,0 +1,217 @@
+"""export(): a folder with a compiled model as a C library, its weights, and what builds it.
+
+The library is the kernels as LLVM wrote them, the plan as tables, and plan.c and launch.c as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+import struct
+import tarfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import TilingError, UnsupportedOperator, WorkloadError
+from ...runtime.launcher import SOURCE as LAUNCH
+from ...runtime.plan import ExecutionPlan, TensorType
+from ...runtime.plan_runner import SOURCE as PLAN
+from ..passes.constants import Constants
+from ..signature import Signature
+from ..variants import AnyVariant
+from .tables import tables
+
+TEMPLATES = Path(__file__).with_name("templates")
+MARK = ".tvm-tiling-export"  # the file by which a folder that was written here is known; it lists the others
+FORMAT_VERSION = "1.0"  # of what is written
+MAGIC, HEADER = b"TVMTILE1", 64  # of the file of weights
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_RESERVED = {"main", "plan", "launch", "kernels"}  # names of files or functions of every export
+
+
+def export_variant(variant: AnyVariant, constants: Constants, folder: str | os.PathLike[str], name: str | None) -> Path:
+    """Write the folder, whole or not at all. `name`: of the library and its functions, left out the folder's.
+
+    UnsupportedOperator names the operator for which there is no plan. TilingError for a name that C does not take,
+    FileExistsError for a folder that holds something else, OSError where it cannot be written.
+    """
+    target = Path(os.path.abspath(folder))
+    plan = variant.library.plan
+    if plan is None:
+        raise UnsupportedOperator(
+            f"the model cannot be exported: {variant.library.no_plan}; expected kernels of fixed shapes alone"
+        )
+    name = _named(target.name if name is None else name, given=name is not None)
+    _refuse_other(target)
+    offsets = [constants.places[number].offset for number in variant.constants]
+    files = _files(variant, plan, offsets, constants.block, name)
+    partial = target.parent / f".{target.name}.{secrets.token_hex(4)}"
+    try:
+        partial.mkdir()
+        _write(partial, files, constants.block, name)
+        _replace(target, partial)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise type(error)(f"{target} cannot be written: {error.strerror or error}") from None
+        raise
+    return target
+
+
+def chosen_variant(variants: Sequence[AnyVariant], shapes: Mapping[str, Sequence[int]] | None) -> AnyVariant:
+    """The variant whose inputs have these shapes; those that are left out may be any. WorkloadError where not exactly
+    one has them."""
+    wanted = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
+    names = variants[0].signature.input_names
+    if unknown := [name for name in wanted if name not in names]:
+        raise WorkloadError(f"the model has no input {unknown[0]!r}; expected {', '.join(map(repr, names))}")
+    found = [each for each in variants if _shapes(each.signature).items() >= wanted.items()]
+    if len(found) == 1:
+        return found[0]
+    known = "; ".join(str(_shapes(each.signature)) for each in variants)
+    raise WorkloadError(
+        f"{len(found)} of the model's {len(variants)} variants have the shapes {wanted}, and one is exported; "
+        f"pass shapes= of {known}"
+    )
+
+
+def _shapes(signature: Signature) -> dict[str, tuple[int, ...]]:
+    return dict(zip(signature.input_names, signature.input_shapes, strict=True))
+
+
+def _named(name: str, given: bool) -> str:
+    """A prefix for functions in C, and the name of files."""
+    found = name if given else re.sub(r"\W", "_", name, flags=re.ASCII)
+    if not given and (not _IDENTIFIER.match(found) or found in _RESERVED):
+        found = f"model_{found}"
+    if not _IDENTIFIER.fullmatch(found) or found in _RESERVED:
+        raise TilingError(f"name is {name!r}; expected letters, digits and underscores, as in C, and none of files")
+    return found
+
+
+def _refuse_other(target: Path) -> None:
+    """FileExistsError where something is that was not written here."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise FileExistsError(f"{target} is not a directory; expected a new or empty one, or one of an export before")
+    if not target.exists():
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"{target} cannot be written: directory {target.parent} does not exist")
+        return
+    found = {path.name for path in target.iterdir()}
+    if not found:
+        return
+    try:
+        known = json.loads((target / MARK).read_text())
+        own = isinstance(known, list) and found <= {MARK, *known}
+    except (OSError, ValueError):
+        own = False
+    if not own:
+        other = sorted(found - {MARK})[:1]
+        raise FileExistsError(
+            f"{target} holds {', '.join(other) or 'files'} that no export wrote; expected a new or empty directory, or "
+            "one of an export before"
+        )
+
+
+def _files(
+    variant: AnyVariant, plan: ExecutionPlan, offsets: Sequence[int], block: np.ndarray, name: str
+) -> dict[str, bytes]:
+    """Contents by name of all files but the weights."""
+    kernels = _objects(variant.library.objects)
+    values = {
+        "name": name,
+        "NAME": name.upper(),
+        "version": FORMAT_VERSION,
+        "cpu": platform.machine(),
+        "cores": str(variant.cores),
+        "signature": _described(variant.signature, plan),
+        "tables": tables(plan, offsets, name, variant.signature.input_names, _output_names(variant.signature, plan)),
+        "kernels": " ".join(kernels),
+        "weights_bytes": str(block.nbytes),
+        "weights_checksum": str(zlib.crc32(block.data)),
+        **{each: str(len(getattr(plan, each))) for each in ("inputs", "outputs", "tensors", "steps")},
+        "arena": str(plan.arena),
+        "arguments": str(sum(len(step.arguments) for step in plan.steps)),
+    }
+    texts = {
+        f"{name}.h": "model.h",
+        f"{name}.c": "model.c",
+        f"{name}.pc.in": "model.pc.in",
+        "CMakeLists.txt": "CMakeLists.txt",
+        "main.c": "main.c",
+        "main.cpp": "main.cpp",
+    }
+    files = {path: _filled(TEMPLATES / template, values) for path, template in texts.items()}
+    files[f"{name}.map"] = f"{{ global: {name}_*; local: *; }};\n".encode()
+    for source in (LAUNCH, PLAN, PLAN.with_suffix(".h")):
+        files[source.name] = source.read_bytes()
+    return {**files, **kernels}
+
+
+def _filled(template: Path, values: Mapping[str, str]) -> bytes:
+    """The text with values in the place of @names@; names that are not ours are CMake's, and stay."""
+    return re.sub(r"@(\w+)@", lambda found: values.get(found[1], found[0]), template.read_text()).encode()
+
+
+def _objects(archive: bytes) -> dict[str, bytes]:
+    """The objects of the kernels by the names of their files."""
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(archive)), mode="r:") as members:
+        contents = [members.extractfile(member) for member in members]
+        return {f"kernels_{number}.o": held.read() for number, held in enumerate(contents) if held is not None}
+
+
+def _output_names(signature: Signature, plan: ExecutionPlan) -> list[str]:
+    names = list(signature.output_names)
+    return names if len(names) == len(plan.outputs) else [f"output_{n}" for n in range(len(plan.outputs))]
+
+
+def _described(signature: Signature, plan: ExecutionPlan) -> str:
+    """Inputs and outputs for the header's comment."""
+
+    def lines(what: str, names: Sequence[str], types: Sequence[TensorType]) -> list[str]:
+        return [
+            f"   {what} {number}, {_plain(name)}: {' x '.join(map(str, each.shape)) or 'scalar'} {each.dtype}"
+            for number, (name, each) in enumerate(zip(names, types, strict=True))
+        ]
+
+    outputs = _output_names(signature, plan)
+    return "\n".join([*lines("input", signature.input_names, plan.inputs), *lines("output", outputs, plan.outputs), ""])
+
+
+def _plain(name: str) -> str:
+    """A name that ends no comment and no line."""
+    return re.sub(r"[^\w.:/+-]|/(?=\*)|(?<=\*)/", "_", name, flags=re.ASCII)
+
+
+def _write(folder: Path, files: Mapping[str, bytes], block: np.ndarray, name: str) -> None:
+    for path, content in files.items():
+        (folder / path).write_bytes(content)
+    weights = f"{name}.weights"
+    with (folder / weights).open("wb") as file:
+        header = MAGIC + struct.pack("<QI", block.nbytes, zlib.crc32(block.data))
+        file.write(header.ljust(HEADER, b"\0"))
+        file.write(block.data)
+    (folder / MARK).write_text(json.dumps(sorted([*files, weights])))
+
+
+def _replace(target: Path, partial: Path) -> None:
+    """Put the folder in the place of an export before, or of nothing."""
+    if not target.exists():
+        partial.rename(target)
+        return
+    before = partial.with_name(f"{partial.name}.before")
+    target.rename(before)
+    try:
+        partial.rename(target)
+    except BaseException:
+        before.rename(target)
+        raise
+    shutil.rmtree(before)

@@ -1,0 +1,227 @@
+"""The execution plan of a compiled model: what its function "main" calls, and where its tensors can lie.
+
+Read from the module that code generation for the virtual machine gets: calls of PrimFuncs, allocations, reshapes and
+the result. A model that does anything else in a run has no plan: branches, sizes that the run computes, functions of
+TVM or of Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from ..refusal import REFUSE, REFUSE_SIZE, REFUSE_ZERO
+from ..runtime.plan import (
+    ARENA,
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    ExecutionPlan,
+    Lifetime,
+    PlannedTensor,
+    Step,
+    TensorType,
+    is_known,
+    packed,
+)
+from .passes.lift import INPUTS
+
+# Functions of the virtual machine that compute nothing where all shapes are fixed: kernels check what they are given.
+_CHECKS = ("vm.builtin.check_tensor_info", "vm.builtin.match_shape", "vm.builtin.check_shape_info")
+_CALLS_PACKED = ("tirx.tvm_call_packed", "tirx.tvm_call_cpacked")
+
+
+class NoPlan(Exception):
+    """The model has no plan; the text says which operator is why."""
+
+
+@dataclass
+class _Memory:
+    """Memory that tensors share: that of an input or constant, or what is allocated in the run."""
+
+    place: int
+    number: int  # of the input or constant
+    bytes: int
+    first: int = -1  # steps that use it
+    last: int = -1
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    memory: _Memory
+    kind: TensorType
+
+
+def extract_plan(mod: tvm.IRModule) -> ExecutionPlan:
+    """The plan of "main", as lift_constants() leaves it. NoPlan says why there is none."""
+    main = mod["main"]
+    inputs = int((main.attrs or {}).get(INPUTS, len(main.params)))
+    return _Reading(mod, main, inputs).plan()
+
+
+class _Reading:
+    """The function, binding after binding."""
+
+    def __init__(self, mod: tvm.IRModule, main: relax.Function, inputs: int) -> None:
+        self._mod, self._main = mod, main
+        self._values: dict[relax.Var, Any] = {}  # _Tensor, or a tuple of values; None for what computes nothing
+        self._steps: list[tuple[str, list[_Tensor]]] = []
+        self._allocated: list[_Memory] = []
+        self._written: dict[str, set[int]] = {}  # by kernel, which of its tensors it writes
+        self._inputs = []
+        for number, parameter in enumerate(main.params):
+            kind = _type_of(parameter, parameter.name)
+            place, number = (INPUT, number) if number < inputs else (CONSTANT, number - inputs)
+            self._values[parameter] = _Tensor(_Memory(place, number, kind.bytes), kind)
+            if place == INPUT:
+                self._inputs.append(kind)
+
+    def plan(self) -> ExecutionPlan:
+        body = self._main.body
+        if not isinstance(body, relax.SeqExpr):
+            raise NoPlan("function 'main' is not a sequence of calls")
+        for block in body.blocks:
+            for binding in block.bindings:
+                if not isinstance(binding, relax.VarBinding):
+                    raise NoPlan(f"operator {binding.var.name!r} has a shape that the run computes")
+                self._values[binding.var] = self._value(binding.value, binding.var.name)
+        return self._placed(self._outputs(self._value(body.body, "main")))
+
+    def _value(self, expr: Any, name: str) -> Any:
+        if isinstance(expr, relax.Var):
+            return self._values[expr]
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._value(field, name) for field in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            value = self._value(expr.tuple_value, name)
+            if not isinstance(value, tuple):
+                raise NoPlan(f"operator {name!r} takes a part of what is not a tuple")
+            return value[expr.index]
+        if isinstance(expr, relax.If):
+            raise NoPlan(f"operator {name!r} is a branch")
+        if isinstance(expr, relax.Call):
+            return self._call(expr, name)
+        return None  # shapes and numbers: where a call takes one, it is refused
+
+    def _call(self, call: relax.Call, name: str) -> Any:
+        if isinstance(call.op, tvm.ir.GlobalVar):
+            self._kernel(call)
+            return None
+        if isinstance(call.op, tvm.ir.Op):
+            if call.op.name == "relax.vm.alloc_tensor":
+                return self._allocate(call, name)
+            if call.op.name in ("relax.vm.alloc_storage", "relax.vm.kill_object", "relax.null_value"):
+                return None
+            raise NoPlan(f"operator {name!r} calls {call.op.name}")
+        called = str(getattr(call.op, "global_symbol", call.op))
+        if called in _CHECKS:
+            return None
+        if called == "vm.builtin.make_tuple":
+            return tuple(self._value(argument, name) for argument in call.args)
+        if called == "vm.builtin.reshape":
+            source = self._tensor(call.args[0], name)
+            kind = TensorType(_extents(call.args[1], name), source.kind.dtype)
+            if kind.bytes != source.kind.bytes:
+                raise NoPlan(f"operator {name!r} reshapes to another size")
+            return _Tensor(source.memory, kind)
+        raise NoPlan(f"operator {name!r} calls {called}")
+
+    def _allocate(self, call: relax.Call, name: str) -> _Tensor:
+        shape, dtype = _extents(call.args[2], name), str(call.args[3].value)
+        if not is_known(dtype):
+            raise NoPlan(f"operator {name!r} has the type {dtype}")
+        kind = TensorType(shape, dtype)
+        memory = _Memory(ARENA, len(self._allocated), kind.bytes)
+        self._allocated.append(memory)
+        return _Tensor(memory, kind)
+
+    def _kernel(self, call: relax.Call) -> None:
+        name = call.op.name_hint
+        func = self._mod[call.op]
+        if not isinstance(func, tirx.PrimFunc):
+            raise NoPlan(f"operator {name!r} is not a kernel")
+        if name not in self._written:
+            self._written[name] = _written(name, func)
+        tensors = [self._tensor(argument, name) for argument in call.args]
+        if any(tensors[number].memory.place in (INPUT, CONSTANT) for number in self._written[name]):
+            raise NoPlan(f"operator {name!r} writes to an input or constant")
+        for tensor in tensors:
+            memory = tensor.memory
+            memory.first = len(self._steps) if memory.first < 0 else memory.first
+            memory.last = len(self._steps)
+        self._steps.append((str(func.attrs["global_symbol"]) if "global_symbol" in func.attrs else name, tensors))
+
+    def _tensor(self, expr: Any, name: str) -> _Tensor:
+        found = self._value(expr, name)
+        if not isinstance(found, _Tensor):
+            raise NoPlan(f"operator {name!r} takes an argument that is not a tensor")
+        return found
+
+    def _outputs(self, value: Any) -> list[_Tensor]:
+        values = value if isinstance(value, tuple) else (value,)
+        if not all(isinstance(each, _Tensor) for each in values):
+            raise NoPlan("an output of the model is not a tensor")
+        return list(values)
+
+    def _placed(self, outputs: list[_Tensor]) -> ExecutionPlan:
+        for number, output in enumerate(outputs):
+            if output.memory.place == ARENA and output.kind.bytes == output.memory.bytes:
+                output.memory.place, output.memory.number = OUTPUT, number
+            elif output.memory.place == ARENA:
+                output.memory.last = len(self._steps)
+        pieces = [memory for memory in self._allocated if memory.place == ARENA and memory.first >= 0]
+        lifetimes = [Lifetime(piece.bytes, piece.first, piece.last) for piece in pieces]
+        size, offsets = packed(lifetimes)
+        for piece, offset in zip(pieces, offsets, strict=True):
+            piece.number = offset
+        numbers: dict[PlannedTensor, int] = {}
+
+        def number_of(tensor: _Tensor) -> int:
+            memory = tensor.memory
+            planned = PlannedTensor(tensor.kind.shape, tensor.kind.dtype, memory.place, memory.number)
+            return numbers.setdefault(planned, len(numbers))
+
+        steps = tuple(Step(name, tuple(map(number_of, tensors))) for name, tensors in self._steps)
+        results = tuple(map(number_of, outputs))
+        kinds = tuple(output.kind for output in outputs)
+        return ExecutionPlan(size, tuple(self._inputs), kinds, tuple(numbers), steps, results)
+
+
+def _type_of(variable: relax.Var, name: str) -> TensorType:
+    kind = variable.ty
+    shape, dtype = getattr(kind, "shape", None), str(getattr(kind, "dtype", ""))
+    if shape is None:
+        raise NoPlan(f"input {name!r} has no fixed shape")
+    if not is_known(dtype):
+        raise NoPlan(f"input {name!r} has the type {dtype}")
+    return TensorType(_extents(shape, name), dtype)
+
+
+def _extents(shape: Any, name: str) -> tuple[int, ...]:
+    values = getattr(shape, "values", None)
+    if values is None or not all(isinstance(value, tirx.IntImm) for value in values):
+        raise NoPlan(f"operator {name!r} has a shape that the run computes")
+    return tuple(int(value) for value in values)
+
+
+def _written(name: str, func: tirx.PrimFunc) -> set[int]:
+    """Which parameters of the kernel it stores to. NoPlan where it calls a function of TVM or of Python; plan.c has
+    those that refuse values."""
+    called: list[str] = []
+    stored: list[Any] = []
+
+    def note(call: tvm.ir.Call) -> None:
+        if isinstance(call.op, tvm.ir.Op) and call.op.name in _CALLS_PACKED:
+            called.append(str(getattr(call.args[0], "value", call.args[0])))
+
+    def note_store(store: tirx.BufferStore) -> None:
+        stored.append(store.buffer)
+
+    tvm_ffi.structural_walk(func.body, [(tvm.ir.Call, note), (tirx.BufferStore, note_store)])
+    if others := [each for each in called if each not in (REFUSE, REFUSE_SIZE, REFUSE_ZERO)]:
+        raise NoPlan(f"operator {name!r} calls {others[0]}, a function of TVM")
+    return {number for number, buffer in enumerate(func.params) if any(buffer.same_as(each) for each in stored)}

@@ -1,0 +1,144 @@
+"""A model compiled for one set of shapes that has an execution plan: run by plan.c, without TVM."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import WorkloadError
+from ..runtime.arrays import numpy_type
+from ..runtime.gate import entrance
+from ..runtime.launcher import take_over
+from ..runtime.library import Library
+from ..runtime.plan_runner import Buffers, PlanInstance, PlanRunner, RunFailed
+from ..runtime.threads import own_core
+from .passes.constants import Constants
+from .report import Benchmark, Memory, OperatorRecord
+from .signature import Signature
+from .timing import benchmark_of, operator_runs, timed
+
+
+class PlannedVariant:
+    """`run` and `benchmark` may be called from several threads at once; each has an instance of its own."""
+
+    def __init__(
+        self,
+        library: Library,
+        signature: Signature,
+        operators: Sequence[OperatorRecord],
+        *,
+        memory: Memory,
+        constants: Sequence[int],
+        store: Constants,
+        cores: int,
+    ) -> None:
+        """`constants`: numbers of those in `store` that the plan takes. `cores`: how many the kernels were made for.
+        ValueError where the library's plan is not one of this signature and these constants."""
+        plan = library.plan
+        if library.native is None or plan is None:
+            raise ValueError("the library has no plan")
+        kinds = [(kind.shape, kind.dtype) for kind in plan.inputs]
+        if kinds != list(zip(signature.input_shapes, signature.input_dtypes, strict=True)):
+            raise ValueError("the plan takes other inputs than the model")
+        self.library, self.signature, self.operators = library, signature, tuple(operators)
+        self.memory, self.constants, self.cores = memory, tuple(constants), cores
+        places = [store.places[number] for number in constants]
+        self._runner = PlanRunner(library.native, plan, store.block, [(place.offset, place.size) for place in places])
+        self._expected = tuple((kind.shape, numpy_type(kind.dtype)) for kind in plan.inputs)
+        self._state = threading.local()
+        self._instances: list[PlanInstance] = []
+        self.launched = take_over(library.native, cores)
+
+    def takes(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays, all of the inputs' shapes and types."""
+        if len(arrays) != len(self._expected):
+            return False
+        for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+        return True
+
+    def run(self, arrays: Sequence[np.ndarray]) -> Any:
+        """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
+        an index that an input holds."""
+        buffers = self.lend(arrays)
+        try:
+            self._instance().run(buffers)
+        except RunFailed as failed:
+            raise _refused(failed) from None
+        return _outputs(buffers)
+
+    def _instance(self) -> PlanInstance:
+        """This thread's."""
+        found: PlanInstance | None = getattr(self._state, "instance", None)
+        if found is None:
+            found = self._state.instance = PlanInstance(self._runner)
+        return found
+
+    # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
+
+    def functions(self, threads: int) -> Sequence[int]:
+        """An instance for each thread, by its address."""
+        while len(self._instances) < threads:
+            self._instances.append(PlanInstance(self._runner))
+        return [instance.address for instance in self._instances[:threads]]
+
+    def lend(self, arrays: Sequence[np.ndarray]) -> Buffers:
+        """What a run on these inputs reads and writes."""
+        return Buffers(self._runner.plan, arrays)
+
+    def give_back(self, buffers: Buffers) -> None:
+        """Nothing is kept: the outputs are the caller's."""
+
+    def arguments(self, buffers: Buffers) -> tuple[int, ...]:
+        """What an instance takes."""
+        return buffers.addresses
+
+    def received(self, result: Any, buffers: Buffers) -> Any:
+        """Outputs of a run that is over, as :meth:`run` gives them."""
+        return _outputs(buffers)
+
+    # ---- measuring --------------------------------------------------------------------------------------------------
+
+    def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
+        """Time runs on these inputs for about so many seconds, then each operator."""
+        instance, buffers = self._instance(), self.lend(arrays)
+        try:
+            with own_core():
+                instance.run(buffers)
+                samples = timed(lambda: instance.run(buffers), seconds)
+                operators = self._operator_times(instance, buffers, operator_runs(samples))
+        except RunFailed as failed:
+            raise _refused(failed) from None
+        return benchmark_of(samples, operators)
+
+    def _operator_times(self, instance: PlanInstance, buffers: Buffers, runs: int) -> dict[str, float]:
+        """Median seconds of each operator's calls together; what other kernels take is named "runtime"."""
+        known = {o.name for o in self.operators}
+        steps = [step.kernel.removesuffix("_packed") for step in self._runner.plan.steps]
+        names = [name if name in known else "runtime" for name in steps]
+        taken, totals = np.zeros(len(steps)), []
+        for _ in range(runs):
+            instance.run(buffers, taken)
+            total = dict.fromkeys(names, 0.0)
+            for name, time_taken in zip(names, taken.tolist(), strict=True):
+                total[name] += time_taken
+            totals.append(total)
+        return {name: statistics.median(total[name] for total in totals) for name in dict.fromkeys(names)}
+
+
+entrance(PlannedVariant, "_instance")
+entrance(PlannedVariant, "functions")
+
+
+def _outputs(buffers: Buffers) -> Any:
+    return buffers.arrays[0] if len(buffers.arrays) == 1 else tuple(buffers.arrays)
+
+
+def _refused(failed: RunFailed) -> WorkloadError:
+    said = str(failed)
+    return WorkloadError(said if failed.refused else f"the run failed: {said.strip().rstrip('.')}")

@@ -1,0 +1,39 @@
+"""Times of a model's runs: how many are made, and what is told of them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from ..measure import interquartile_range
+from .report import Benchmark
+
+LEAST_RUNS = 5
+OPERATOR_RUNS = 50  # at most; each operator's time is their median
+
+
+def timed(run: Callable[[], object], seconds: float) -> list[float]:
+    """Seconds of runs that are made for about so many seconds."""
+    samples: list[float] = []
+    until = time.perf_counter() + seconds
+    while len(samples) < LEAST_RUNS or time.perf_counter() < until:
+        start = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - start)
+    return samples
+
+
+def operator_runs(samples: Sequence[float]) -> int:
+    """How many runs time the operators, after so many that timed the whole."""
+    return max(LEAST_RUNS, min(OPERATOR_RUNS, len(samples) // 4))
+
+
+def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Benchmark:
+    """What was measured, as it is told."""
+    return Benchmark(
+        median=statistics.median(samples),
+        spread=interquartile_range(samples),
+        runs=len(samples),
+        operators=operators,
+    )

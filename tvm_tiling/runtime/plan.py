@@ -1,0 +1,186 @@
+"""Execution plans: a model as calls of kernels, one after the other, on tensors whose places are known beforehand.
+
+Plain data, which needs no TVM: made from a compiled model by model/extract_plan.py, run by plan.c, saved as JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .arrays import ALIGNMENT
+
+# Where a tensor lies; plan.h has the same numbers.
+ARENA, INPUT, OUTPUT, CONSTANT = range(4)
+MOST_BYTES = 1 << 46  # of an arena; and what no tensor of a plan exceeds
+
+# DLPack's codes of types, and the bits of an element.
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+_TYPES = {
+    **{f"{kind}{bits}": (_CODES[kind], bits) for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": (_CODES["float"], bits) for bits in (16, 32, 64)},
+    "bfloat16": (_CODES["bfloat"], 16),
+    "bool": (_CODES["bool"], 8),
+}
+
+
+def is_known(dtype: str) -> bool:
+    """Whether a plan may have tensors of this type."""
+    return dtype in _TYPES
+
+
+def type_code(dtype: str) -> int:
+    """DLPack's code and, from bit 8 on, the bits of an element."""
+    code, bits = _TYPES[dtype]
+    return code | bits << 8
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """`shape` in elements, TVM's name of the type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Of all elements."""
+        return math.prod(self.shape) * _TYPES[self.dtype][1] // 8
+
+
+@dataclass(frozen=True)
+class PlannedTensor(TensorType):
+    """`place`: ARENA, INPUT, OUTPUT or CONSTANT. `offset`: bytes from the start of the arena, or which input, output or
+    constant it is. Several tensors may share a place: a reshape moves nothing."""
+
+    place: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call of the kernel `kernel` with tensors by their numbers."""
+
+    kernel: str
+    arguments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ExecutionPlan:
+    """`arena`: bytes of memory for what a run computes on its way. `inputs`, `outputs`: what is given and taken.
+    `results`: for each output the tensor that has its value; one that does not lie in that output is copied."""
+
+    arena: int
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    tensors: tuple[PlannedTensor, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels, each once."""
+        return tuple(dict.fromkeys(step.kernel for step in self.steps))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; from_dict() reads them."""
+        return {
+            "arena": self.arena,
+            "inputs": [[list(each.shape), each.dtype] for each in self.inputs],
+            "outputs": [[list(each.shape), each.dtype] for each in self.outputs],
+            "tensors": [[each.place, each.offset, list(each.shape), each.dtype] for each in self.tensors],
+            "steps": [[step.kernel, list(step.arguments)] for step in self.steps],
+            "results": list(self.results),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> ExecutionPlan:
+        """What to_dict() made, as JSON gives it back. ValueError, TypeError or KeyError where it is no such thing."""
+        return cls(
+            arena=_number(plain["arena"]),
+            inputs=tuple(TensorType(_numbers(shape), str(dtype)) for shape, dtype in plain["inputs"]),
+            outputs=tuple(TensorType(_numbers(shape), str(dtype)) for shape, dtype in plain["outputs"]),
+            tensors=tuple(
+                PlannedTensor(_numbers(shape), str(dtype), _number(place), _number(offset))
+                for place, offset, shape, dtype in plain["tensors"]
+            ),
+            steps=tuple(Step(str(kernel), _numbers(arguments)) for kernel, arguments in plain["steps"]),
+            results=_numbers(plain["results"]),
+        )
+
+    def check(self, constants: Sequence[int]) -> None:
+        """ValueError where a tensor lies outside of its place, or a number names nothing. `constants`: bytes of each.
+
+        A plan from a file is held against this before anything runs: kernels check the shapes that they are given, and
+        nothing but this checks the memory behind them.
+        """
+        for each in (*self.inputs, *self.outputs, *self.tensors):
+            if not is_known(each.dtype) or any(extent < 0 for extent in each.shape) or each.bytes > MOST_BYTES:
+                raise ValueError(f"the plan has a tensor of shape {each.shape} and type {each.dtype[:20]!r}")
+        if not 0 <= self.arena <= MOST_BYTES:
+            raise ValueError(f"the plan's arena has {self.arena} bytes")
+        sizes = {
+            INPUT: [each.bytes for each in self.inputs],
+            OUTPUT: [each.bytes for each in self.outputs],
+            CONSTANT: list(constants),
+        }
+        for tensor in self.tensors:
+            if tensor.place == ARENA:
+                fits = tensor.offset % ALIGNMENT == 0 and 0 <= tensor.offset <= self.arena - tensor.bytes
+            else:
+                known = sizes.get(tensor.place, [])
+                fits = 0 <= tensor.offset < len(known) and tensor.bytes <= known[tensor.offset]
+            if not fits:
+                raise ValueError(f"a tensor of the plan at {tensor.place}:{tensor.offset} is outside of its memory")
+        if len(self.results) != len(self.outputs):
+            raise ValueError(f"the plan has {len(self.results)} results for {len(self.outputs)} outputs")
+        used = [number for step in self.steps for number in step.arguments]
+        if not all(0 <= number < len(self.tensors) for number in (*used, *self.results)):
+            raise ValueError("the plan names a tensor that it does not have")
+        for number, output in zip(self.results, self.outputs, strict=True):
+            if self.tensors[number].bytes != output.bytes:
+                raise ValueError("the plan gives a result of another size than its output")
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not -(1 << 62) < value < 1 << 62:
+        raise ValueError(f"the plan has {str(value)[:40]!r} for a number")
+    return value
+
+
+def _numbers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(map(_number, values))
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Memory of `bytes` that is used from step `first` to step `last`."""
+
+    bytes: int
+    first: int
+    last: int
+
+
+def packed(lifetimes: Sequence[Lifetime]) -> tuple[int, list[int]]:
+    """Bytes of an arena, and where in it each piece of memory lies, aligned: pieces used in the same step do not
+    overlap. The largest are placed first, each at the lowest place that is free while it is used."""
+    steps = max((life.last for life in lifetimes), default=-1) + 1
+    taken: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
+    offsets, size = [0] * len(lifetimes), 0
+    for number in sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].bytes, n)):
+        life = lifetimes[number]
+        need = -(-life.bytes // ALIGNMENT) * ALIGNMENT
+        around = sorted({span for step in range(life.first, life.last + 1) for span in taken[step]})
+        offset = 0
+        for start, end in around:
+            if start - offset >= need:
+                break
+            offset = max(offset, end)
+        offsets[number] = offset
+        size = max(size, offset + need)
+        if need:
+            for step in range(life.first, life.last + 1):
+                taken[step].append((offset, offset + need))
+    return size, offsets
