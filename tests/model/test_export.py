@@ -120,64 +120,7 @@ def test_what_onnxruntime_says(tmp_path):
 
 # ---- the interface in C ----------------------------------------------------------------------------------------------
 
-# Two models at once in threads, counts of threads, inputs at odd addresses, errors, models made and let go of.
-INTERFACE = r"""
-#include "model.h"
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define WANT(condition) if (!(condition)) { printf("line %d: %s: %s\n", __LINE__, #condition, model_error()); return 1; }
-static const char* weights;
-static float first[3 * 32 * 32 + 16], wanted[10];
-
-static void* runs(void* argument) {
-  model_model* model;
-  float found[10];
-  const void* inputs[] = {first};
-  void* outputs[] = {found};
-  if (model_create(&model, weights, (int)(size_t)argument)) return "created";
-  for (int i = 0; i < 200; ++i) {
-    memset(found, 0, sizeof found);
-    if (model_run(model, inputs, outputs) || memcmp(found, wanted, sizeof found)) return "ran";
-  }
-  model_destroy(model);
-  return 0;
-}
-
-int main(int count, char** arguments) {
-  model_model* model = (model_model*)1;
-  weights = arguments[1];
-  WANT(count == 3 && model_create(&model, "/no/such/file", 0) == MODEL_WEIGHTS && !model && strstr(model_error(), "/no/such/file: No such file"));
-  WANT(model_create(&model, "/dev/null", 0) == MODEL_WEIGHTS && strstr(model_error(), "not a regular file"));
-  WANT(model_create(&model, arguments[2], 0) == MODEL_WEIGHTS && strstr(model_error(), "another model"));
-  WANT(model_create(0, weights, 0) == MODEL_ARGUMENT && model_create(&model, 0, 0) == MODEL_ARGUMENT);
-  WANT(model_create(&model, weights, -1) == MODEL_ARGUMENT);
-  WANT(MODEL_INPUTS == 1 && MODEL_OUTPUTS == 1 && model_inputs[0].dimensions == 4 && model_inputs[0].shape[3] == 32);
-  WANT(!strcmp(model_inputs[0].type, "float32") && model_outputs[0].bytes == sizeof wanted && *model_inputs[0].name);
-  WANT(!model_create(&model, weights, 0));
-  for (int i = 0; i < 3 * 32 * 32; ++i) first[i] = (float)(i % 17) / 17;
-  const void* inputs[] = {first};
-  void* outputs[] = {wanted};
-  WANT(!model_run(model, inputs, outputs));
-  const void* none[] = {0};
-  WANT(model_run(model, none, outputs) == MODEL_ARGUMENT && model_run(0, inputs, outputs) == MODEL_ARGUMENT);
-  float moved[3 * 32 * 32 + 16], found[13];
-  for (int shift = 0; shift < 3; ++shift) {
-    memcpy(moved + shift, first, 3 * 32 * 32 * sizeof(float));
-    const void* odd[] = {moved + shift};
-    void* to[] = {found + shift};
-    WANT(!model_run(model, odd, to) && !memcmp(found + shift, wanted, sizeof wanted));
-  }
-  pthread_t threads[4];
-  for (size_t i = 0; i < 4; ++i) pthread_create(&threads[i], 0, runs, (void*)(i % 3));
-  for (int i = 0; i < 4; ++i) { void* wrong; pthread_join(threads[i], &wrong); WANT(!wrong); }
-  model_destroy(model);
-  model_destroy(0);
-  return 0;
-}
-"""
+INTERFACE = Path(__file__).with_name("export_interface.c")
 
 
 @pytest.mark.parametrize("sanitizer", ["", "-fsanitize=address,undefined"])
@@ -187,7 +130,7 @@ def test_the_interface_in_c(sanitizer, tmp_path):
     other = bytearray((folder / "model.weights").read_bytes())
     other[17] ^= 1
     (tmp_path / "other.weights").write_bytes(other)
-    (folder / "main.c").write_text(INTERFACE)
+    (folder / "main.c").write_text(INTERFACE.read_text())
     program = built(folder, tmp_path, *filter(None, [sanitizer, "-Wno-switch"]))
     assert done(program, folder / "model.weights", tmp_path / "other.weights") == ""
 
@@ -211,7 +154,7 @@ def test_a_refused_index_is_an_error_and_no_end(tmp_path):
 
 def test_an_operator_of_tvm_is_named(tmp_path):
     executable = tt.compile(topk(), cache=False)
-    with pytest.raises(UnsupportedOperator, match="cannot be exported: operator 'topk' calls tvm.contrib.sort.topk"):
+    with pytest.raises(UnsupportedOperator, match=r"cannot be exported: operator 'topk' calls tvm\."):
         executable.export(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -220,7 +163,7 @@ def test_of_several_variants_shapes_choose_one(tmp_path):
     from test_variants import open_product
 
     executable = tt.compile(open_product(), batch=(1, 2), cache=False)
-    with pytest.raises(WorkloadError, match="2 of the model's 2 variants have the shapes {}, and one is exported"):
+    with pytest.raises(WorkloadError, match=r"2 of the model's 2 variants have the shapes .*, and one is exported"):
         executable.export(tmp_path / "model")
     name, shape = executable.signature.input_names[0], executable.variants[1].signature.input_shapes[0]
     with pytest.raises(WorkloadError, match="the model has no input 'nothing'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -169,7 +170,7 @@ def test_what_kernels_refuse_is_said_as_the_virtual_machine_says_it(monkeypatch)
             said.append(str(refused.value))
         assert said[0] == said[1]
         np.testing.assert_array_equal(planned.run(x, right, right)[0], x[right])
-        with pytest.raises(WorkloadError, match="out of range|division by zero"):
+        with pytest.raises(WorkloadError, match=r"out of range|division by zero"):
             tt.run_many([(planned, (x, right, right)), (planned, (x, i, j))] * 4)
 
 
@@ -307,10 +308,9 @@ def test_a_plan_is_written_and_read():
 def test_tensors_of_one_step_do_not_overlap():
     plan = residual_plan()
     for step in plan.steps:
-        spans = sorted(
-            {(t.offset, t.offset + t.bytes) for n in step.arguments if (t := plan.tensors[n]).place == ARENA}
-        )
-        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+        tensors = [plan.tensors[number] for number in step.arguments]
+        spans = sorted({(each.offset, each.offset + each.bytes) for each in tensors if each.place == ARENA})
+        assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
 
 
 def test_memory_is_packed_without_overlaps():
