@@ -1,6 +1,7 @@
 """tvm_tiling: fast TVM kernels without tuning. Tilings are decided from formulas and written as TVM schedules.
 
-Decisions need no TVM: it is imported when a name of the schedule layer is first used. The simulator needs NumPy only.
+What a name needs is imported when it is first used. Decisions need no TVM, nor do saved models that have a plan. The
+simulator needs NumPy only.
 With TVM, "tvm_tiling" is a Relax pipeline, whichever of the two is imported first.
 """
 
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .lean_import import tvm_without_torch
@@ -199,6 +199,12 @@ __all__ = [
 _OLD_NAMES = {"Cut": "Config", "cut_of": "config_of"}
 
 
+# A function has the name of a package, which Python would put in its place when something of it is imported. Imported
+# once and taken away, the package leaves the name to the function.
+importlib.import_module(".decide", __name__)
+del globals()["decide"]
+
+
 def __getattr__(name: str) -> Any:
     if name in _OLD_NAMES:
         deprecated(f"{__name__}.{name}", _OLD_NAMES[name])
@@ -226,13 +232,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _FrontDoor(ModuleType):
-    """This module: `decide` is the function, although a package has the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "decide" or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _FrontDoor
 _register_pipeline()

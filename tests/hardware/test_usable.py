@@ -5,8 +5,8 @@ from __future__ import annotations
 import machines
 import pytest
 
-from tvm_tiling.hardware.caches import parse_cpu_list, parse_size
-from tvm_tiling.hardware.usable import cpu_limit, group_by_core, whole_cpus
+from tvm_tiling.hardware.caches import parse_size
+from tvm_tiling.hardware.usable import cpu_limit, group_by_core, parse_cpu_list, whole_cpus
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from ..accel.program.file import is_program
+from ..accel.program.magic import is_program
 from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware

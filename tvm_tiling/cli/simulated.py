@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..accel.program.file import is_program
+from ..accel.program.magic import is_program
 from ..accel.program.program import Program
 from ..accel.report.report import SimReport, Table, headline, tables
 from ..decide.decide import decide

@@ -6,27 +6,9 @@ from pathlib import Path
 
 from .cpu import Cache
 from .microarchitecture import KIB, Microarchitecture
+from .usable import parse_cpu_list, read_text
 
 LINE = 64  # bytes, where the system does not tell
-
-
-def read_text(path: Path) -> str:
-    """The stripped text of a system file, empty where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def parse_cpu_list(text: str) -> set[int]:
-    """The numbers of a kernel CPU list such as "0-3,8,10-11"; empty if it is none."""
-    numbers: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdigit() or not (last.isdigit() or last == ""):
-            return set()
-        numbers.update(range(int(first), int(last or first) + 1))
-    return numbers
 
 
 def parse_size(text: str) -> int:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..accel.program.file import is_program
-from ..accel.program.program import Program
+from ..accel.program.magic import is_program
 from . import saved
 from .executable import Executable
 from .passes.constants import Constants, places_of
@@ -27,6 +26,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
     """
     if is_program(path):
+        from ..accel.program.program import Program
         from .accel.simulated import SimulatedExecutable
 
         return SimulatedExecutable(Program.load(path))

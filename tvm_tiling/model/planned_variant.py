@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +18,6 @@ from ..runtime.threads import own_core
 from .passes.constants import Constants
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
-from .timing import benchmark_of, operator_runs, timed
 
 
 class PlannedVariant:
@@ -106,6 +104,8 @@ class PlannedVariant:
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
         """Time runs on these inputs for about so many seconds, then each operator."""
+        from .timing import benchmark_of, operator_runs, timed
+
         instance, buffers = self._instance(), self.lend(arrays)
         try:
             with own_core():
@@ -118,6 +118,8 @@ class PlannedVariant:
 
     def _operator_times(self, instance: PlanInstance, buffers: Buffers, runs: int) -> dict[str, float]:
         """Median seconds of each operator's calls together; what other kernels take is named "runtime"."""
+        from .timing import median_of_each
+
         known = {o.name for o in self.operators}
         steps = [step.kernel.removesuffix("_packed") for step in self._runner.plan.steps]
         names = [name if name in known else "runtime" for name in steps]
@@ -128,7 +130,7 @@ class PlannedVariant:
             for name, time_taken in zip(names, taken.tolist(), strict=True):
                 total[name] += time_taken
             totals.append(total)
-        return {name: statistics.median(total[name] for total in totals) for name in dict.fromkeys(names)}
+        return median_of_each(totals)
 
 
 entrance(PlannedVariant, "_instance")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..measure import interquartile_range
 from .report import Benchmark
@@ -37,3 +37,9 @@ def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Bench
         runs=len(samples),
         operators=operators,
     )
+
+
+def median_of_each(totals: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median over runs of what each name took in one; what a run lacks is 0."""
+    names = dict.fromkeys(name for total in totals for name in total)
+    return {name: statistics.median(total.get(name, 0.0) for total in totals) for name in names}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from ..runtime.threads import own_core, set_pool
 from .passes.constants import Constants
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
-from .timing import benchmark_of, operator_runs, timed
+from .timing import benchmark_of, median_of_each, operator_runs, timed
 
 ENTRY = "main"
 KEPT_BYTES = 16 << 20  # memory for inputs of runs to come
@@ -151,8 +150,7 @@ class Variant:
         for _ in range(runs):
             totals.append({})
             machine[ENTRY](*arguments)
-        names = dict.fromkeys(name for run in totals for name in run)
-        return {name: statistics.median(run.get(name, 0.0) for run in totals) for name in names}
+        return median_of_each(totals)
 
 
 entrance(Variant, "_call")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import WorkloadError
@@ -18,7 +17,11 @@ SHARED_AS = {"bfloat16": np.dtype("int16")}
 
 def numpy_type(name: str) -> np.dtype[Any]:
     """The NumPy type of TVM's name; TypeError where there is none."""
-    return np.dtype(getattr(ml_dtypes, name)) if name in SHARED_AS else np.dtype(name)
+    if name not in SHARED_AS:
+        return np.dtype(name)
+    import ml_dtypes  # which few models need
+
+    return np.dtype(getattr(ml_dtypes, name))
 
 
 def aligned(size: int) -> np.ndarray:

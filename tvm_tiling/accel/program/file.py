@@ -19,7 +19,6 @@ import os
 import struct
 import zlib
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,9 +29,9 @@ from ...hardware.description import Hardware
 from ...hardware.file import from_dict
 from ...plain_text import plain_json
 from .isa import INSTRUCTION
+from .magic import MAGIC
 from .tables import STORAGE, Memory, ProgramTables, Region, Tensor
 
-MAGIC = b"VSIMPROG"
 VERSION = 1
 _START = struct.Struct("<8sIIQ")
 _TABLES: dict[str, type] = {"memories": Memory, "tensors": Tensor, "regions": Region}
@@ -59,17 +58,6 @@ def save(program: ProgramTables, path: str | os.PathLike[str]) -> None:
     with atomic_file(path) as file:
         file.write(_START.pack(MAGIC, VERSION, checksum, len(text)))
         file.writelines(parts)
-
-
-def is_program(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as the file of a program does; a pipe, which may never begin, does not."""
-    if not Path(path).is_file():
-        return False
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
 
 
 def load(kind: type[P], path: str | os.PathLike[str]) -> P:
