@@ -62,7 +62,7 @@ BY_NAME = {
     "tvm_tiling.cli.bench": "benchmarks, which are no part of the package",
     "tvm_tiling.hardware": "the front door's table of names",
     "tvm_tiling.frontend.source": "a torch.nn.Module, by a function of ours",
-    "tvm_tiling.model.cache": "the whole package, for its files",
+    "tvm_tiling.model.package_versions": "the whole package, for its files",
     "tvm_tiling.tuning.measuring.child": "what a process is to do",
     "tvm_tiling.tuning.measuring.template": "what a process is to do",
 }

@@ -183,7 +183,7 @@ def test_a_wrong_result_is_never_timed(files, capsys, monkeypatch):
 
 
 def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
-    for name in ("tvm_tiling.model.build.build", "tvm_tiling.model.operators.build_functions"):
+    for name in ("tvm_tiling.model.build.build", "tvm_tiling.model.kernels.object_of"):
         monkeypatch.setattr(name, lambda *_, **__: pytest.fail("compiled"))
     code, out, _ = run(capsys, "explain", str(files / "net.onnx"))
     assert code == 0

@@ -17,9 +17,11 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.model.build import build_functions
+from tvm_tiling.model.kernels import Kernels, Kind
+from tvm_tiling.model.link import link_objects
 from tvm_tiling.model.pipeline import lower
 from tvm_tiling.schedule import llvm_target
+from tvm_tiling.temporary import temporary_folder
 
 GUARD = 16 * mmap.PAGESIZE  # bytes on each side
 PROT_NONE = 0
@@ -63,8 +65,9 @@ class WalledModel:
             for variable, func in lowered.functions.items()
             if isinstance(func, tirx.PrimFunc)
         }
-        libraries = build_functions(functions, llvm_target(hardware), 1)
-        self._kernels = {name: library[name] for library in libraries for name in functions}
+        with Kernels(llvm_target(hardware), 1) as kernels, temporary_folder() as folder:
+            library = link_objects(kernels.objects(functions, lambda _: Kind.SCHEDULED), folder).module
+        self._kernels = {name: library[name] for name in functions}
 
     def run(self, arrays: Sequence[np.ndarray], at_end: bool) -> list[np.ndarray]:
         """The outputs for these inputs."""

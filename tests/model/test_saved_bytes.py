@@ -20,7 +20,7 @@ from tvm.support import cc
 import tvm_tiling as tt
 from tvm_tiling.lowering.prim_func import packed_memory
 from tvm_tiling.model import operators
-from tvm_tiling.model.build import build_functions
+from tvm_tiling.model.build import build_packing
 from tvm_tiling.model.passes.constants import Collection
 from tvm_tiling.runtime.arrays import ALIGNMENT
 
@@ -68,11 +68,11 @@ def test_saved_files_hold_nothing_that_lay_in_freed_memory(tmp_path, monkeypatch
     kept = []
 
     def built(*arguments):
-        libraries = build_functions(*arguments)
+        libraries = build_packing(*arguments)
         kept.extend(plant())
         return libraries
 
-    monkeypatch.setattr(operators, "build_functions", built)
+    monkeypatch.setattr(operators, "build_packing", built)
     module = Network((1, 3, 17, 17)).module(odd_convolutions)
     tt.compile(module, cache=False).save(tmp_path / "model.tar")
     assert kept and SECRET not in (tmp_path / "model.tar").read_bytes()

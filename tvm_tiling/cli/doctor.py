@@ -106,7 +106,9 @@ def check_compile_cache() -> Check:
     except TilingError as error:
         return Check("compile cache", "fail", str(error), "set TVM_TILING_CACHE_SIZE to a size, or not at all")
     held = folder.held()
-    found = f"{held.models} models, {held.bytes >> 20} of {folder.limit >> 20} MiB in {folder.path}"
+    found = (
+        f"{held.models} models, {held.kernels} kernels, {held.bytes >> 20} of {folder.limit >> 20} MiB in {folder.path}"
+    )
     if why := folder.refused():
         return Check("compile cache", "warn", f"not used: {why}; {folder.path}", f"chmod go-w {folder.path}, or chown")
     parent = next(path for path in (folder.path, *folder.path.parents) if path.exists())

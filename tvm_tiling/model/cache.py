@@ -7,13 +7,10 @@ others may have written, counts as absent, and a cache that cannot be written co
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +26,12 @@ from ..plain_text import plain_json
 from ..schedule import Options
 from .cache_folder import ASKED, SUFFIX, CacheFolder
 from .executable import Executable
+from .kernel_cache import KernelCache
 from .known_configs import KnownConfigs
 from .load import load
 from .open_sizes import Setting
+from .package_versions import sources, versions
 
-PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "onnx", "tflite")
 # How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
 EXTERNAL = b"\n\x08location"
 
@@ -57,8 +55,8 @@ class CompileCache:
             "mcpu": hardware.cpu.mcpu if hardware.cpu else "",
             "options": asdict(replace(options, configs=None)),
             "database": options.configs is not None,
-            "versions": {name: _version(name) for name in PACKAGES},
-            "sources": _sources(),
+            "versions": versions(),
+            "sources": sources(),
         }
         digest.update(json.dumps(known, sort_keys=True).encode())
         if isinstance(model, bytes):
@@ -70,6 +68,10 @@ class CompileCache:
                     digest.update(variable.name_hint.encode())
                     _hash_function(digest, func)
         return digest.hexdigest()
+
+    def kernels(self) -> KernelCache:
+        """The kernels in the same folder, within the same limit."""
+        return KernelCache(self._place)
 
     def get(self, key: str) -> Executable | None:
         """The executable of that key, or None."""
@@ -157,15 +159,6 @@ def _bytes_of(model: Any) -> bytes | None:
     return None
 
 
-@functools.lru_cache(maxsize=1)
-def _sources() -> list[tuple[str, int, int]]:
-    """This package's own files: an edit of them changes what they compile."""
-    packages = (importlib.import_module(name) for name in ("tvm_tiling", "tvm_tiling.schedules"))
-    folders = {Path(str(package.__file__)).parent for package in packages}
-    files = sorted(path for folder in folders for path in folder.rglob("*.[cp]*") if path.suffix in (".py", ".c"))
-    return [(path.name, status.st_size, status.st_mtime_ns) for path in files for status in (path.stat(),)]
-
-
 def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) -> None:
     """The structure of a function, and of a Relax function the content of its constants."""
     digest.update(func.script(show_meta=False).encode())
@@ -179,10 +172,3 @@ def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) 
             digest.update(array.reshape(-1).view(np.uint8).data)
 
     relax.analysis.post_order_visit(func, constant)
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -22,9 +22,10 @@ from ..runtime.native_file import foreign_folder
 
 SUFFIX = ".tar"
 ASKED = ".asked.json"
+KERNEL_SUFFIX = ".kernel"
 LIMIT = 4 << 30  # bytes
 PARTIAL_SECONDS = 60.0
-_OURS = re.compile(rf"[0-9a-f]{{64}}({re.escape(SUFFIX)}|{re.escape(ASKED)})")
+_OURS = re.compile(rf"[0-9a-f]{{64}}({'|'.join(map(re.escape, (SUFFIX, ASKED, KERNEL_SUFFIX)))})")
 _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.[a-z0-9_]{{8}}")  # as whole_file names them
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -50,9 +51,10 @@ def cache_limit() -> int:
 
 @dataclass(frozen=True)
 class Held:
-    """What a cache holds: compiled models, and bytes in all."""
+    """What a cache holds: compiled models, kernels of models, and bytes in all."""
 
     models: int
+    kernels: int
     bytes: int
 
 
@@ -70,14 +72,16 @@ class CacheFolder:
     def held(self) -> Held:
         """What is there now."""
         files = self._files()
-        return Held(sum(path.name.endswith(SUFFIX) for path in files), sum(s.st_size for s in files.values()))
+        models, kernels = (sum(path.name.endswith(suffix) for path in files) for suffix in (SUFFIX, KERNEL_SUFFIX))
+        return Held(models, kernels, sum(status.st_size for status in files.values()))
 
-    def used(self, path: Path) -> None:
-        """Note that a file is used now."""
+    def used(self, *paths: Path) -> None:
+        """Note that these files are used now."""
         latest = max((status.st_mtime_ns for status in self._files().values()), default=0)
         moment = max(time.time_ns(), latest + 1)
-        with contextlib.suppress(OSError):
-            os.utime(path, ns=(moment, moment))
+        for path in paths:
+            with contextlib.suppress(OSError):
+                os.utime(path, ns=(moment, moment))
 
     def make_space(self) -> None:
         """Remove abandoned partial files, then what was used least recently, until the rest is within the limit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
 from ..runtime.library import Library
-from ..schedule import Options, Target, hardware_of, llvm_target
+from ..schedule import Options, Target, hardware_of
 from .accel.operator import WORKLOADS, compile_operator, is_operator
-from .build import Kernels, build
+from .build import Libraries, build
 from .cache import CompileCache, model_digest
 from .executable import Executable
+from .kernel_cache import KernelCache
+from .kernels import BuildProgress, Kernels, kernels_for
 from .known_configs import KnownConfigs, known_configs
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
@@ -118,23 +121,25 @@ def compile_imported(
     *,
     cache: bool = True,
     digest: bytes | None = None,
-    kernels: Kernels | None = None,
+    libraries: Libraries | None = None,
+    progress: Callable[[BuildProgress], None] | None = None,
 ) -> Executable:
     """An executable for this CPU with one variant for each model that `load` gives.
 
     `digest`: of what the models are read from, so that they need not be read where the cache holds the executable; None
-    where that is not known. `kernels`: libraries of models that differ from these in their constants alone.
+    where that is not known. `libraries`: those of models that differ from these in their constants alone.
     """
     start = time.perf_counter()
+    make = functools.partial(_built, hardware=hardware, options=options, libraries=libraries, progress=progress)
     if not cache:
-        return _built(load(), hardware, options, start, kernels)
+        return make(load(), start, None)
     known = options.configs if isinstance(options.configs, KnownConfigs) else None
     store = CompileCache()
     imported = list(load()) if digest is None else []
     key = store.key(imported if digest is None else digest, hardware, options)
     if (found := store.get(key if known is None else store.key_with(key, known, hardware))) is not None:
         return found
-    executable = _built(imported or load(), hardware, options, start, kernels)
+    executable = make(imported or load(), start, store.kernels())
     if known is not None:
         store.put_asked(key, known)
         key = store.key_with(key, known, hardware)
@@ -152,12 +157,20 @@ def with_pairs(model: Any) -> Any:
 
 
 def _built(
-    models: Iterable[ImportedModel], hardware: Hardware, options: Options, start: float, kernels: Kernels | None
+    models: Iterable[ImportedModel],
+    start: float,
+    cache: KernelCache | None,
+    *,
+    hardware: Hardware,
+    options: Options,
+    libraries: Libraries | None,
+    progress: Callable[[BuildProgress], None] | None,
 ) -> Executable:
     """An executable of one variant for each of the models; `start` is when the compilation began."""
     cores = hardware.cpu.cores if hardware.cpu else 1
     collection = Collection()
-    parts = [_part(imported, hardware, options, collection, kernels) for imported in models]
+    with kernels_for(hardware, cache, progress) as kernels:
+        parts = [_part(imported, hardware, options, collection, kernels, libraries) for imported in models]
     constants = collection.together()
     variants = [
         variant_of(
@@ -204,14 +217,15 @@ def _part(
     hardware: Hardware,
     options: Options,
     collection: Collection,
-    kernels: Kernels | None,
+    kernels: Kernels,
+    libraries: Libraries | None,
 ) -> tuple[Library, Signature, list[OperatorRecord], Memory, list[int]]:
     """What a variant is made of; its constants go to the collection, and their numbers come back."""
-    make = build if kernels is None else kernels.build
+    make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
-        scheduled, operators = lower(imported.module, hardware, options)
+        scheduled, operators = lower(imported.module, hardware, options, kernels)
         lifted, constants = lift_constants(scheduled)
-        built = make(lifted, llvm_target(hardware), workers=hardware.cpu.cores if hardware.cpu else 1)
+        built = make(lifted, kernels)
     numbers = [collection.add(constant.value) for constant in constants]
     multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
     weights = {

@@ -8,7 +8,7 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,41 @@ BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there
 LEVEL = 1  # of compression: a third of the size, in a tenth of the time that the best takes
 
 
-def link_plan(objects: Sequence[str], plan: ExecutionPlan, folder: Path) -> Library | None:
-    """The library of kernels that a plan calls, made in `folder`; None where no C compiler links it. Errors as
-    link()."""
+def link_plan(kernels: Sequence[bytes], plan: ExecutionPlan, folder: Path) -> Library | None:
+    """The library of `kernels`, objects of machine code that a plan calls, made in `folder`; None where no C compiler
+    links it. Errors as link()."""
     native = plan_objects(folder) if cc.get_cc() is not None else []
     if not native:
         return None
+    objects = _written(kernels, folder)
     path = _linked([*objects, *native], folder)
     return mapped(path, path.read_bytes(), plan, "", zlib.compress(_archive(objects), LEVEL))
 
 
-def link(executable: VMExecutable, no_plan: str, folder: Path, files: MemoryFiles) -> Library:
-    """The library of an executable whose kernels are objects, made in `folder`, in which `files` lie. OSError where the
-    folder has no room, TilingError where the C compiler does not link it."""
-    objects = _objects(executable, folder, files)
+def link(executable: VMExecutable, kernels: Sequence[bytes], no_plan: str, folder: Path, files: MemoryFiles) -> Library:
+    """The library of an executable that calls `kernels`, objects of machine code, made in `folder`, in which `files`
+    lie. OSError where the folder has no room, TilingError where the C compiler does not link it."""
+    return _library([*_written(kernels, folder), *_bytecode(executable, folder, files)], folder, launch_object, no_plan)
+
+
+def link_objects(kernels: Sequence[bytes], folder: Path) -> Library:
+    """A library of kernels alone. Errors as link()."""
+    return _library(_written(kernels, folder), folder, lambda _: [])
+
+
+def _written(kernels: Sequence[bytes], folder: Path) -> list[str]:
+    paths = [folder / f"{number}.o" for number in range(len(kernels))]
+    for path, content in zip(paths, kernels, strict=True):
+        path.write_bytes(content)
+    return list(map(str, paths))
+
+
+def _library(objects: Sequence[str], folder: Path, more: Callable[[Path], list[str]], no_plan: str = "") -> Library:
+    """A library of TVM's; `more`: what is linked with the objects by a C compiler."""
     if cc.get_cc() is None:
         _refuse_full(folder)
         return load(_archive(objects), OBJECTS, no_plan=no_plan)
-    path = _linked([*objects, *launch_object(folder)], folder)
+    path = _linked([*objects, *more(folder)], folder)
     return mapped(path, path.read_bytes(), None, no_plan)
 
 
@@ -65,8 +82,8 @@ def _refuse_full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _objects(executable: VMExecutable, folder: Path, files: MemoryFiles) -> list[str]:
-    """The files of the kernels, and one of bytecode and constants, which LLVM writes as well if it knows for what."""
+def _bytecode(executable: VMExecutable, folder: Path, files: MemoryFiles) -> list[str]:
+    """The file of bytecode and constants, which LLVM writes as well if it knows for what."""
     found: list[str] = []
 
     def collect(_: str, files: Sequence[str], **__: Any) -> None:

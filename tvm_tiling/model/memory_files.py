@@ -7,7 +7,10 @@ other. Where the system makes no such files (they are Linux's), names are those 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+from ..temporary import temporary_folder
 
 
 class MemoryFiles:
@@ -31,3 +34,15 @@ class MemoryFiles:
     def __exit__(self, *_: object) -> None:
         while self._open:
             os.close(self._open.pop())
+
+
+def written(write: Callable[[str], None]) -> bytes:
+    """What `write` puts into the file whose path it is given."""
+    if not hasattr(os, "memfd_create"):
+        with temporary_folder() as folder:
+            path = folder / "written.o"
+            write(str(path))
+            return path.read_bytes()
+    with os.fdopen(os.memfd_create("written"), "rb") as file:
+        write(f"/proc/self/fd/{file.fileno()}")
+        return file.read()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -24,11 +24,12 @@ from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
 from ..match.recurrent import recurrence_of
 from ..runtime.threads import set_pool
-from ..schedule import Options, llvm_target, schedule_for_weights
+from ..schedule import Options, schedule_for_weights
 from ..schedules.fallback import decide_fallback
 from ..schedules.rnn import schedule_recurrence
 from ..workload import ConvWorkload, GemmWorkload
-from .build import build_functions
+from .build import build_packing
+from .kernels import Kernels, Kind, trusted
 from .passes.dataflow import Rewriter, is_op, rewrite
 from .report import OperatorRecord
 
@@ -59,25 +60,39 @@ class _Call:
     constants: tuple[tvm.ir.GenericConst | None, ...]
 
 
-def schedule_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> tuple[tvm.IRModule, list[Operator]]:
-    """`mod`, legalised and fused, with every PrimFunc scheduled; and the operators in the order of their first call."""
+def schedule_operators(
+    mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, *, ahead: bool
+) -> tuple[tvm.IRModule, list[Operator]]:
+    """`mod`, legalised and fused, with every PrimFunc scheduled; and the operators in the order of their first call.
+
+    `kernels` compiles those that pack weights, and with `ahead` the others as well, for build(), from now on.
+    """
     calls = _calls(mod["main"])
+    given = _given(mod["main"])
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     operators: list[Operator] = []
     packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]] = {}
+    kernels.expect(len(calls) if ahead else 0)
     for variable, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
             continue
         made = calls.get(variable, [])
         main, operator, scheduled, weights = _schedule(func, variable.name_hint, made, hardware, options)
         operators.append(operator)
+        if variable in calls and variable not in given:
+            main = trusted(main)
         if scheduled is None or weights is None:
             updated.update_func(variable, _private(main))
         else:
-            packed[variable] = (weights, scheduled)
+            packed[variable] = (weights, replace(scheduled, main=main))
+            if scheduled.pack is not None:
+                kernels.expect(1)
+                kernels.start(trusted(scheduled.pack), Kind.PACKING)
+        if ahead:
+            kernels.start(main, Kind.SCHEDULED)
     order = {variable.name_hint: place for place, variable in enumerate(calls)}
     operators.sort(key=lambda operator: order.get(operator.name, len(order)))
-    return _with_packed(updated, packed, hardware), operators
+    return _with_packed(updated, packed, kernels), operators
 
 
 def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> list[Operator]:
@@ -114,6 +129,23 @@ def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
                 target, arguments = binding.value.args[:2]
                 constants = tuple(a if isinstance(a, tvm.ir.GenericConst) else None for a in arguments.fields)
                 found.setdefault(target, []).append(_Call(constants))
+    return found
+
+
+def _given(func: relax.Function) -> set[tvm.ir.GlobalVar]:
+    """PrimFuncs that are called with what the caller of the model gave: a parameter, or what is made of one by anything
+    but a PrimFunc, as a view is."""
+    tainted = set(func.params)
+    found: set[tvm.ir.GlobalVar] = set()
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if not tainted.intersection(relax.analysis.free_vars(value)):
+                continue
+            if is_op(value, "call_tir"):
+                found.add(value.args[0])
+            else:
+                tainted.add(binding.var)
     return found
 
 
@@ -165,18 +197,17 @@ def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _with_packed(
-    mod: tvm.IRModule, packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]], hardware: Hardware
+    mod: tvm.IRModule, packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]], kernels: Kernels
 ) -> tvm.IRModule:
     """The calls of `packed` functions with their weights in packed form."""
     if not packed:
         return mod
     functions = {
-        f"{variable.name_hint}_pack": scheduled.pack
+        f"{variable.name_hint}_pack": trusted(scheduled.pack)
         for variable, (_, scheduled) in packed.items()
         if scheduled.pack is not None
     }
-    libraries = build_functions(functions, llvm_target(hardware), hardware.cpu.cores if hardware.cpu else 1)
-    packing = {name: library[name] for library in libraries for name in functions if library.implements_function(name)}
+    packing = build_packing(functions, kernels)
 
     set_pool()
 

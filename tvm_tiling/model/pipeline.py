@@ -21,6 +21,7 @@ from tvm import relax, tirx
 
 from ..hardware.description import Hardware
 from ..schedule import Options
+from .kernels import Kernels, kernels_for
 from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
 from .passes.functions import with_known_functions
@@ -34,9 +35,18 @@ from .passes.views import join_views
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
 
 
-def lower(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> Scheduled:
-    """`mod`, whose function "main" takes inputs and holds weights, ready for relax.build; and its operators."""
-    return schedule_operators(fused(mod), hardware, options or Options())
+def lower(
+    mod: tvm.IRModule, hardware: Hardware, options: Options | None = None, kernels: Kernels | None = None
+) -> Scheduled:
+    """`mod`, whose function "main" takes inputs and holds weights, ready for relax.build; and its operators.
+
+    `kernels` compiles each operator for build() from the moment it is scheduled. Without it nothing is compiled but
+    what packs weights.
+    """
+    if kernels is not None:
+        return schedule_operators(fused(mod), hardware, options or Options(), kernels, ahead=True)
+    with kernels_for(hardware) as own:
+        return schedule_operators(fused(mod), hardware, options or Options(), own, ahead=False)
 
 
 def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> list[Operator]:

@@ -28,7 +28,7 @@ from ..errors import LeftToTorch, TilingError, UnsupportedOperator
 from ..frontend.torch.import_torch import decomposed, import_decomposed
 from ..runtime.arrays import torch_array, torch_tensor
 from ..schedule import Options, hardware_of
-from .build import Kernels
+from .build import Libraries
 from .compile import compile_imported
 from .executable import Executable
 from .torch_outputs import Outputs, outputs_of
@@ -82,7 +82,7 @@ class _Graph:
         self._static = sorted(static)
         self._numbers = _numbers(graph)
         self.is_open = bool(self._numbers) or _has_open_sizes(graph, examples)
-        self._kernels = Kernels()
+        self._libraries = Libraries()
         self._lock = threading.Lock()
         self._made: OrderedDict[tuple[Kind, ...], Callable[..., Any]] = OrderedDict()
 
@@ -109,7 +109,7 @@ class _Graph:
         """The graph for inputs of the shapes and numbers of these."""
         given = [value.item() if number in self._numbers else value for number, value in enumerate(inputs)]
         try:
-            return _Fixed(self.graph, given, self._static, self._kernels)
+            return _Fixed(self.graph, given, self._static, self._libraries)
         except TilingError as error:
             return _left(self.graph, str(error).removeprefix(f"{WHERE}: "), self._fallback)
         except Exception as error:  # a fault of this package is not a reason not to run a model
@@ -122,7 +122,7 @@ class _Fixed:
     """A graph for inputs of fixed shapes."""
 
     def __init__(
-        self, graph: torch.fx.GraphModule, inputs: Sequence[Any], static: Sequence[int], kernels: Kernels
+        self, graph: torch.fx.GraphModule, inputs: Sequence[Any], static: Sequence[int], libraries: Libraries
     ) -> None:
         """`static`: numbers of the inputs that are parameters and buffers. Raises TilingError where the graph is not
         served."""
@@ -140,7 +140,7 @@ class _Fixed:
         self._run = graph.forward
         self._outputs = outputs_of(graph, inputs)
         self._graph = _with_results(graph, self._outputs)
-        self._kernels, self._hardware = kernels, hardware_of("llvm")
+        self._libraries, self._hardware = libraries, hardware_of("llvm")
         self._examples = [_empty(value) for value in inputs]
         self._program: torch.export.ExportedProgram | None = None
         self._unpacked: Executable | None = None
@@ -186,7 +186,7 @@ class _Fixed:
 
     def _compiled(self, program: torch.export.ExportedProgram) -> Executable:
         return compile_imported(
-            lambda: [import_decomposed(program, where=WHERE)], self._hardware, Options(), kernels=self._kernels
+            lambda: [import_decomposed(program, where=WHERE)], self._hardware, Options(), libraries=self._libraries
         )
 
     def _exported(self, static: Sequence[int]) -> torch.export.ExportedProgram:

@@ -113,8 +113,8 @@ class ExecutionPlan:
     def check(self, constants: Sequence[int]) -> None:
         """ValueError where a tensor lies outside of its place, or a number names nothing. `constants`: bytes of each.
 
-        A plan from a file is held against this before anything runs: kernels check the shapes that they are given, and
-        nothing but this checks the memory behind them.
+        A plan from a file is held against this before anything runs. Kernels do not check what they are given: that the
+        plan calls them with tensors of their shapes, the digest of the file says.
         """
         for each in (*self.inputs, *self.outputs, *self.tensors):
             if not is_known(each.dtype) or any(extent < 0 for extent in each.shape) or each.bytes > MOST_BYTES:

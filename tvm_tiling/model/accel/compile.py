@@ -14,10 +14,11 @@ from tvm import tirx
 from ...errors import HardwareError
 from ...frontend import ImportedModel
 from ...hardware.description import Hardware
-from ...schedule import Options, llvm_target, this_cpu
+from ...schedule import Options, this_cpu
 from ...schedules.accel import foreign_type
 from ...workload import ConvWorkload, GemmWorkload
 from ..build import build
+from ..kernels import kernels_for
 from ..known_configs import Asked
 from ..operators import record_of, schedule_operators
 from ..passes.constants import Collection
@@ -55,10 +56,11 @@ def compile_for_accelerator(
         layers = replace(layers, module=in_functions(layers.module, hardware))
     divided = partition(layers.module, hardware, len(layers.programs), configs=options.configs)
     cpu = this_cpu()
-    scheduled, operators = schedule_operators(divided.module, cpu, options)
-    lifted, constants = lift_constants(scheduled)
+    with kernels_for(cpu) as kernels:
+        scheduled, operators = schedule_operators(divided.module, cpu, options, kernels, ahead=True)
+        lifted, constants = lift_constants(scheduled)
+        built = build(lifted, kernels)
     cores = cpu.cpu.cores if cpu.cpu else 1
-    built = build(lifted, llvm_target(cpu), workers=cores)
     collection = Collection()
     numbers = [collection.add(constant.value) for constant in constants]
     kept = collection.together()

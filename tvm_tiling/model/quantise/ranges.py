@@ -11,8 +11,9 @@ from tvm import relax
 
 from ...errors import WorkloadError
 from ...frontend import ImportedModel
-from ...schedule import Options, llvm_target, this_cpu
+from ...schedule import Options, this_cpu
 from ..build import build
+from ..kernels import kernels_for
 from ..passes.constants import Collection
 from ..passes.lift import lift_constants
 from ..pipeline import lower
@@ -30,9 +31,10 @@ def ranges(
     if not runs:
         raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")
     cpu = this_cpu()
-    scheduled, _ = lower(_with_extremes(mod, variables), cpu, Options())
-    lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
-    built = build(lifted, llvm_target(cpu), workers=cpu.cpu.cores if cpu.cpu else 1)
+    with kernels_for(cpu) as kernels:
+        scheduled, _ = lower(_with_extremes(mod, variables), cpu, Options(), kernels)
+        lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
+        built = build(lifted, kernels)
     collection = Collection()
     numbers = [collection.add(constant.value) for constant in constants]
     variant = variant_of(

@@ -1,0 +1,191 @@
+"""A compilation's kernels: objects of machine code, made beside each other from the moment each is scheduled.
+
+LLVM takes most of a model's compilation, and TVM lets go of the interpreter while it runs. So kernels are compiled in
+threads, one for each core, while others are still being decided and scheduled. What is waited for goes first, then the
+largest kernel. Functions that are equal but for their names are compiled once, in a compilation and, with a cache, at
+all.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from ..hardware.description import Hardware
+from ..lowering.bounded import bounded
+from ..lowering.integers import defined
+from ..lowering.sizes import with_checked_sizes, with_safe_sizes
+from ..lowering.wrapping import wrapping
+from ..schedule import llvm_target
+from .kernel_cache import KernelCache
+from .machine_code import TRUSTED, named, object_of
+from .space import require_space
+
+# The attributes of a PrimFunc that its machine code depends on.
+_READ = ("tirx.noalias", "s_tir", "tirx.is_host_func", TRUSTED)
+
+
+class Kind(Enum):
+    """Where a function comes from, and so what is made safe in it before it is compiled."""
+
+    PACKING = "packing"  # packs constant weights, once, here
+    SCHEDULED = "scheduled"
+    ADDED = "added"  # by TVM: sorts, and functions that compute sizes
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """Kernels of a compilation: how many have been built `of` those that are known so far."""
+
+    done: int
+    of: int
+
+
+class Kernels:
+    """Objects of one target by the content of their functions. A context; its threads end with it."""
+
+    def __init__(
+        self,
+        target: tvm.target.Target,
+        workers: int,
+        cache: KernelCache | None = None,
+        progress: Callable[[BuildProgress], None] | None = None,
+    ) -> None:
+        """`workers`: threads. `progress` is called whenever a kernel has been built, in any of them, but never by two
+        at once."""
+        self.target = target
+        self._workers = workers
+        self._cache = cache or KernelCache(None)
+        self._progress = progress
+        self._known: dict[str, Future[bytes]] = {}
+        self._keys: dict[tuple[Any, bool, Kind], str] = {}
+        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._ended = False
+        self._done = self._expected = 0
+
+    def __enter__(self) -> Kernels:
+        """OSError where the folder for temporary files has no space for what is compiled."""
+        require_space()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        """Kernels that nobody waits for any more are not compiled."""
+        with self._changed:
+            self._ended = True
+            self._waiting.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        if kind is None:
+            self._cache.make_space()
+
+    def expect(self, count: int) -> None:
+        """Say that so many kernels more are going to be asked for."""
+        self._expected += count
+
+    def start(self, func: tirx.PrimFunc, kind: Kind) -> Future[bytes]:
+        """Have `func` compiled; the object is under a name of its own, see named()."""
+        known = (func.body, _is_trusted(func), kind)
+        key = self._keys.get(known)
+        if key is None:
+            func = _bare(func)
+            text = tvm.ir.save_json(func)
+            key = self._keys[known] = self._cache.key(f"{kind.value} {self.target} {text}")
+        if key not in self._known:
+            self._known[key] = result = Future[bytes]()
+            size = 1 << 60 if kind is Kind.PACKING else len(text)
+            self._add(-size, lambda: self._make(key, func, kind, result))
+        return self._known[key]
+
+    def objects(self, functions: Mapping[str, tirx.PrimFunc], kinds: Callable[[str], Kind]) -> list[bytes]:
+        """The objects of `functions` under their names, when all of them are made."""
+        made = [(name, self.start(func, kinds(name))) for name, func in functions.items()]
+        return [named(result.result(), name) for name, result in made]
+
+    def _add(self, order: int, job: Callable[[], None]) -> None:
+        with self._changed:
+            heapq.heappush(self._waiting, (order, len(self._known), job))
+            self._changed.notify()
+        if len(self._threads) < self._workers:
+            self._threads.append(threading.Thread(target=self._work, name="tvm-tiling-kernels"))
+            self._threads[-1].start()
+
+    def _work(self) -> None:
+        """What a thread does: the job that comes first, until the context ends."""
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    if self._ended:
+                        return
+                    self._changed.wait()
+                job = heapq.heappop(self._waiting)[2]
+            job()
+
+    def _make(self, key: str, func: tirx.PrimFunc, kind: Kind, result: Future[bytes]) -> None:
+        try:
+            content = self._cache.get(key)
+            if content is None:
+                content = object_of(_safe(func, kind), self.target)
+                self._cache.put(key, content)
+        except BaseException as error:  # raised where it is waited for
+            result.set_exception(error)
+            return
+        result.set_result(content)
+        if self._progress is not None:
+            with self._changed:
+                self._done += 1
+                self._progress(BuildProgress(self._done, max(self._expected, len(self._known))))
+
+
+def kernels_for(
+    hardware: Hardware,
+    cache: KernelCache | None = None,
+    progress: Callable[[BuildProgress], None] | None = None,
+) -> Kernels:
+    """Kernels for the CPU of `hardware`, compiled on all of its cores."""
+    return Kernels(llvm_target(hardware), hardware.cpu.cores if hardware.cpu else 1, cache, progress)
+
+
+def trusted(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func`, which is called with nothing but what the virtual machine allocated for it, and constants of the model.
+    Functions of symbolic shapes take their sizes from their arguments, and go on checking them."""
+    fixed = all(
+        hasattr(parameter, "shape") and all(isinstance(extent, tirx.IntImm) for extent in parameter.shape)
+        for parameter in func.params
+    )
+    return func.with_attr(TRUSTED, 1) if fixed else func
+
+
+def _is_trusted(func: tirx.PrimFunc) -> bool:
+    return bool(func.attrs) and TRUSTED in func.attrs
+
+
+def _bare(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` without the attributes that its machine code does not depend on."""
+    for name in list(func.attrs.keys()) if func.attrs else ():
+        if name not in _READ:
+            func = func.without_attr(name)
+    return func
+
+
+def _safe(func: tirx.PrimFunc, kind: Kind) -> tirx.PrimFunc:
+    """`func` as it may run whatever its tensors hold."""
+    if kind is Kind.PACKING:
+        return func
+    if kind is Kind.SCHEDULED:
+        return wrapping(with_safe_sizes(func), scheduled=True)
+    # What TVM adds to a module, without what may end the process.
+    if func.attrs and func.attrs.get("tirx.is_host_func"):
+        func = with_checked_sizes(func)
+    return defined(bounded(with_safe_sizes(func)))

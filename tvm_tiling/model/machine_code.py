@@ -1,0 +1,71 @@
+"""One scheduled PrimFunc to an object of machine code.
+
+The passes are those of TVM's pipeline for scheduled TIR that do something on a CPU, in its order; those left out are
+for GPUs. A kernel that takes nothing but what the virtual machine allocated, or constants, does not check its arguments
+again: the model's function has compared the types and shapes of all that it was given. Those checks would be two thirds
+of a network's machine code, and a third of LLVM's time.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import s_tir, tirx
+
+from ..lowering.named_values import without_names
+from ..match.floats import exact
+from .memory_files import written
+from .object_names import renamed
+
+KERNEL = "tvm_tiling_kernel"  # the name under which every kernel is compiled
+TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need not check what they are called with
+
+
+def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
+    """The object that holds `func`, under the name KERNEL."""
+    with tvm.transform.PassContext(opt_level=3):
+        mod = _lowered(exact(func).with_attr("global_symbol", KERNEL), target)
+        module = tvm.get_global_func("target.build.llvm")(mod, target)
+    return written(lambda path: module.write_to_file(path, "o"))
+
+
+def named(content: bytes, name: str) -> bytes:
+    """The object that object_of() made, under another name."""
+    return renamed(content, lambda symbol: symbol.replace(KERNEL, name, 1))
+
+
+def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
+    """A module of `func` as LLVM's code generator takes it."""
+    passes = [
+        tirx.transform.BindTarget(target.with_host(target)),
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.StmtSimplify(),
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+        tirx.transform.CommonSubexprElim(),
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+        *([tirx.transform.SkipAssert()] if TRUSTED in func.attrs else []),
+        tirx.transform.LowerTVMBuiltin(),
+        tirx.transform.LowerIntrin(),
+    ]
+    lowered = tvm.transform.Sequential(passes)(tvm.IRModule({KERNEL: func}))
+    return tvm.IRModule({variable: without_names(part) for variable, part in lowered.functions.items()}, lowered.attrs)
