@@ -43,6 +43,7 @@ LATE = {
     "tvm_tiling.model.load": "what runs on accelerators is loaded with a file that holds such",
     "tvm_tiling.model.executable": "what writes C libraries is loaded for one",
     "tvm_tiling.model.planned_variant": "what measures takes as long to load as a model",
+    "tvm_tiling.model.outputs": "brings TVM, which a saved model that has a plan does without",
     "tvm_tiling.model.relax_pipeline": "an entry point: TVM imports it whenever it is imported itself",
     "tvm_tiling.model.variants": "brings TVM, which models with a plan do without",
     "tvm_tiling.peak": "brings TVM, which pages of what was measured do without",

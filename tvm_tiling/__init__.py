@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .model.load import load
     from .model.run_many import run_many
     from .report.save import save_report
+    from .runtime.arrays import aligned_empty
     from .runtime.threads import use_all_cores
     from .schedule import ApplyTiling, PackedOperator, llvm_target, packed_operator, tiling_schedule
     from .tuning.metaschedule.cost_model import TilingCostModel
@@ -98,6 +99,7 @@ _ON_FIRST_USE = {
     "Config": (".decide.configs.config", "Config"),
     "Executable": (".model.executable", "Executable"),
     "PackedOperator": (".schedule", "PackedOperator"),
+    "aligned_empty": (".runtime.arrays", "aligned_empty"),
     "compile": (".model.compile", "compile_model"),
     "Program": (".accel.program.program", "Program"),
     "ShapeDatabase": (".tuning.shapes.database", "ShapeDatabase"),
@@ -165,6 +167,7 @@ __all__ = [
     "UnsupportedOperator",
     "WFold",
     "WorkloadError",
+    "aligned_empty",
     "compile",
     "config_of",
     "decide",

@@ -6,7 +6,7 @@ Every one derives from :class:`TilingError` and its message says what was wrong,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -68,3 +68,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}accepted: {', '.join(names)}"
+
+
+def other_version(found: object, readable: Sequence[int], instead: str) -> str:
+    """The tail of an error sentence for a file of a format version that is not in `readable`; `instead` says what to do
+    about one that is older."""
+    expected = " or ".join(map(str, readable))
+    if isinstance(found, int) and found > max(readable):
+        return f"format version {found}, written by a newer tvm-tiling; expected {expected}: install that tvm-tiling"
+    return f"format version {str(found)[:40]}; expected {expected}: {instead}"

@@ -84,6 +84,20 @@ def interquartile_range(values: Sequence[float]) -> float:
     return high - low
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that so many percent of `values` do not exceed, between two of them in proportion; not a number for
+    none. Of fewer than 100 values the 99th is close to the largest."""
+    if len(values) < 2:
+        return values[0] if values else math.nan
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def throughput(seconds: Sequence[float]) -> float:
+    """Calls per second, one after the other, that take so many seconds each; 0 for none."""
+    total = sum(seconds)
+    return len(seconds) / total if total else 0.0
+
+
 def uncertainty(values: Sequence[float]) -> float:
     """Half-width of the median's 95 percent interval, relative to the median; infinite for fewer than two values.
 
@@ -118,12 +132,18 @@ class Timing:
         return interquartile_range(self.seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; a figure that does not exist is None."""
+        """Plain values for JSON; a figure that does not exist is None. Percentiles are of samples, each the mean of
+        `inner` calls; `throughput` is calls per second."""
+        measured = bool(self.seconds)
         return {
             "status": self.status.value,
             "reason": self.reason,
-            "seconds": self.median if self.seconds else None,
+            "seconds": self.median if measured else None,
             "iqr": self.iqr,
+            "p50": self.median if measured else None,
+            "p90": percentile(self.seconds, 90) if measured else None,
+            "p99": percentile(self.seconds, 99) if measured else None,
+            "throughput": throughput(self.seconds) if measured else None,
             "samples": len(self.seconds),
             "inner": self.inner,
             "disturbed": self.disturbed,

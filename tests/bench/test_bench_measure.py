@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 
+import numpy as np
 import pytest
 
 from benchmarks import cache_flush
@@ -19,6 +20,8 @@ from tvm_tiling.measure import (
     interquartile_range,
     machine_record,
     paired,
+    percentile,
+    throughput,
     timed,
     uncertainty,
 )
@@ -224,3 +227,19 @@ def test_flush_reads_more_than_the_last_level(monkeypatch):
     monkeypatch.setattr(flush, "_stream", lambda cpu: read.append((cpu, flush._buffer.nbytes)))
     flush()
     assert sorted(read) == [(cpu, 1 << 17) for cpu in (0, 1, 2)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 100, 1001])
+def test_percentiles_are_numpys(count):
+    values = list(np.random.default_rng(count).exponential(size=count))
+    for percent in (50, 90, 99):
+        assert percentile(values, percent) == pytest.approx(np.percentile(values, percent))
+
+
+def test_percentiles_of_few_and_throughput():
+    assert percentile([2.0], 99) == 2.0 and math.isnan(percentile([], 50))
+    assert throughput([0.25, 0.75]) == 2.0 and throughput([]) == 0.0
+    figures = Timing(seconds=(0.1, 0.2, 0.3)).to_dict()
+    assert (figures["p50"], figures["throughput"]) == (0.2, pytest.approx(5))
+    assert figures["p90"] == pytest.approx(0.28) and figures["p99"] == pytest.approx(0.298)
+    assert {Timing().to_dict()[name] for name in ("p50", "p90", "p99", "throughput")} == {None}

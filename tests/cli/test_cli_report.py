@@ -32,9 +32,9 @@ def folder(tmp_path, monkeypatch):
         ("p.vsim", "neartile: ", "Where the cycles go"),
     ],
 )
-def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, hover, shown):
+def test_in_a_terminal_as_json_and_as_a_page(folder, capsys, subject, told, shown):
     code, out, err = run(capsys, subject, "-o", "r.html")
-    assert (code, err) == (0, "report: r.html\n") and hover in out
+    assert (code, err) == (0, "report: r.html\n") and told in out
     assert shown in (folder / "r.html").read_text()
     code, out, err = run(capsys, subject, "--json")
     assert (code, err) == (0, "")

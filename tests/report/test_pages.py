@@ -129,7 +129,7 @@ def test_save_report_writes_one_file_and_refuses_what_is_none(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.html", "r.html"]
     with pytest.raises(ModelFormatError, match=r"a int is not a report; accepted: what exe\.report"):
         tt.save_report(3, tmp_path / "x.html")
-    with pytest.raises(ModelFormatError, match=r"'other' of version 1"):
+    with pytest.raises(ModelFormatError, match="format 'other'; accepted"):
         tt.save_report({"format": "other", "version": 1}, tmp_path / "x.html")
     with pytest.raises(FileNotFoundError, match=r"directory .* does not exist"):
         tt.save_report(simulation(), tmp_path / "none" / "x.html")

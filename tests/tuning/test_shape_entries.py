@@ -174,7 +174,10 @@ DAMAGES = {
     "cut short": (lambda lines: lines[:-1], "it is cut short or edited"),
     "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "line 33: no JSON"),
     "no header": (lambda lines: lines[1:], "line 1: no header"),
-    "another version": (lambda lines: [edited(lines[0], version=2), *lines[1:]], "line 1: version 2, accepted: 1"),
+    "another version": (
+        lambda lines: [edited(lines[0], version=2), *lines[1:]],
+        "line 1: the file has format version 2, written by a newer tvm-tiling; expected 1",
+    ),
     "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: list, accepted: a table"),
     "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry before any fingerprint"),
     "a wrong cost": (lambda lines: [*lines[:4], edited(lines[4], cost=-5), *lines[5:]], "line 5: cost = -5"),

@@ -38,6 +38,7 @@ def timed_model(path: str, report: Report, measured: Benchmark, rival: Mapping[s
         peak=peak,
         spread=measured.spread,
         runs=measured.runs,
+        latency=measured.latency,
         rival=rival,
     )
 
@@ -65,9 +66,15 @@ def bench(model: str, sizes: OpenSizes, input_file: str, seconds: float, as_json
         rival = pair.to_dict() if pair is not None else {"status": "skipped", "reason": why_not}
         print_json(timed_model(model, report, measured, rival).to_dict())
         return
-    print(f"{model}: {measured.median * 1e3:.3g} ms a run, median of {measured.runs}")
+    print(f"{model}: {latency_text(measured)}")
     print(f"onnxruntime: {_compared(pair) if pair is not None else f'skipped, {why_not}'}\n")
     print_report(report)
+
+
+def latency_text(measured: Benchmark) -> str:
+    """Latency and throughput for people."""
+    p50, p90, p99 = (f"{seconds * 1e3:.3g}" for seconds in (measured.p50, measured.p90, measured.p99))
+    return f"p50 {p50} ms, p90 {p90} ms, p99 {p99} ms, {measured.throughput:.3g} runs/s ({measured.runs} runs)"
 
 
 def _compared(pair: Paired) -> str:

@@ -13,7 +13,7 @@ from ..atomic_file import refuse_unwritable
 from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
 from ..plain_text import plain_json
-from .bench_model import timed_model
+from .bench_model import latency_text, timed_model
 from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened, presets
 from .operator_text import OPERATORS
 from .output import print_json, working
@@ -166,7 +166,7 @@ def _time(name: str, sizes: OpenSizes, input_file: str, seconds: float, output: 
         if as_json:
             print_json(whole.to_dict())
     if not as_json:
-        print(f"{name}: {measured.median * 1e3:.2f} ms a run, median of {measured.runs}\n")
+        print(f"{name}: {latency_text(measured)}\n")
         print_report(report)
     _told(output)
 

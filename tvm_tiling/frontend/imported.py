@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT
@@ -28,6 +28,12 @@ class ImportedModel:
     output_names: tuple[str, ...]
     source: str
 
+    @property
+    def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:
+        """Of each output the shape, None where the data decides it, and TVM's name of its type."""
+        returned = self.module["main"].ret_ty
+        return tuple(map(_shape_and_type, returned.fields if isinstance(returned, relax.TupleType) else [returned]))
+
 
 def check_dims(dims: Mapping[str, int], known: Sequence[str], where: str) -> None:
     """ModelFormatError where `dims` names a dimension that the model does not leave open, or gives no size."""
@@ -46,6 +52,14 @@ def output_count(main: relax.Function) -> int:
     """How many tensors `main` returns."""
     returned = main.ret_ty
     return len(returned.fields) if isinstance(returned, relax.TupleType) else 1
+
+
+def _shape_and_type(kind: tvm.ir.Type) -> tuple[tuple[int, ...] | None, str]:
+    if not isinstance(kind, relax.TensorType):
+        return None, ""
+    extents = kind.shape.values if isinstance(kind.shape, relax.ShapeExpr) else [None]
+    fixed = all(isinstance(extent, tirx.IntImm) for extent in extents)
+    return tuple(map(int, extents)) if fixed else None, str(kind.dtype or "")
 
 
 def first_line(error: Exception) -> str:

@@ -12,10 +12,13 @@ import numpy as np
 
 from ..runtime.execution_policy import ExecutionPolicy
 from . import saved
+from .outputs import Outputs, like
 from .passes.constants import Constants
 from .report import Benchmark, OperatorRecord, Report
 from .signature import Signature, chosen
 from .variants import AnyVariant
+
+OUT = "out"
 
 
 class Executable:
@@ -53,13 +56,33 @@ class Executable:
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, *arrays: Any, **named: Any) -> Any:
-        """The model's outputs for NumPy inputs in graph order or by name; several outputs come as a tuple.
+    def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """The model's outputs as NumPy arrays for inputs in graph order or by name; several outputs come as a tuple.
 
-        WorkloadError says which input is missing, unknown, or of another shape or type than the model's.
+        Inputs are NumPy arrays, tensors of PyTorch, or anything with DLPack in this computer's main memory. One without
+        gaps whose memory begins at a multiple of 64 bytes is not copied.
+
+        `out`: arrays or tensors that the outputs are written to, and that are returned: one, of several outputs a tuple
+        or a mapping by name. They are of the outputs' shapes and types, writable and without gaps; results are
+        written there without a copy where their memory begins at a multiple of 64 bytes too. One that shares memory
+        with an input has that input copied. (An input of the model that is called `out` is meant by the name.)
+
+        WorkloadError says which input is missing, unknown, or of another shape or type than the model's, and what
+        cannot be written to.
         """
+        if out is not None and OUT in self.signature.input_names:
+            named[OUT], out = out, None
         variant, values = self.chosen(arrays, named)
-        return variant.run(values)
+        if out is None:
+            return variant.run(values)
+        outputs = Outputs(out, variant.outputs)
+        variant.run_into(values, outputs)
+        return outputs.result
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """As :meth:`run`, with outputs in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
+        result = self.run(*arrays, out=out, **named)
+        return result if out is not None else like((*arrays, *named.values()), result)
 
     def chosen(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[AnyVariant, Sequence[Any]]:
         """The variant for these inputs, and its inputs in graph order. Errors as :meth:`run`."""

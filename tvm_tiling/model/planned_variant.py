@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import WorkloadError
-from ..runtime.arrays import numpy_type
+from ..runtime.arrays import numpy_type, overlaps, span_of
 from ..runtime.gate import entrance
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
 from ..runtime.plan_runner import Buffers, PlanInstance, PlanRunner, RunFailed
 from ..runtime.threads import own_core
+from .outputs import Outputs, outputs_of
 from .passes.constants import Constants
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
@@ -44,6 +45,11 @@ class PlannedVariant:
             raise ValueError("the plan takes other inputs than the model")
         self.library, self.signature, self.operators = library, signature, tuple(operators)
         self.memory, self.constants, self.cores = memory, tuple(constants), cores
+        self.outputs = outputs_of(
+            signature.names_of(len(plan.outputs)),
+            [kind.shape for kind in plan.outputs],
+            [kind.dtype for kind in plan.outputs],
+        )
         places = [store.places[number] for number in constants]
         self._runner = PlanRunner(library.native, plan, store.block, [(place.offset, place.size) for place in places])
         self._expected = tuple((kind.shape, numpy_type(kind.dtype)) for kind in plan.inputs)
@@ -69,6 +75,15 @@ class PlannedVariant:
         except RunFailed as failed:
             raise _refused(failed) from None
         return _outputs(buffers)
+
+    def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs) -> None:
+        """Write outputs for these inputs to the caller's memory, without a copy where that begins at a multiple
+        of 64 bytes. Errors as :meth:`run`; the memory then holds anything."""
+        apart = [a.copy() if overlaps(span_of(a), outputs.spans) else a for a in map(np.ascontiguousarray, arrays)]
+        try:
+            self._instance().run(Buffers(self._runner.plan, apart, outputs.arrays))
+        except RunFailed as failed:
+            raise _refused(failed) from None
 
     def _instance(self) -> PlanInstance:
         """This thread's."""

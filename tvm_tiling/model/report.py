@@ -26,18 +26,36 @@ class OperatorRecord:
     workload: dict[str, Any] | None = None
 
 
+LATENCY = ("p50", "p90", "p99", "throughput")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """Seconds of a run, median and interquartile range, and of each operator, all its calls together."""
+    """Seconds of a run: median (`p50`), interquartile range (`spread`), 90th and 99th percentile; and seconds of each
+    operator, all its calls together. `throughput`: runs per second, one after the other. Of fewer than 100 runs the
+    99th percentile is close to the slowest of them."""
 
     median: float
     spread: float
+    p90: float
+    p99: float
+    throughput: float
     runs: int
     operators: dict[str, float]
 
+    @property
+    def p50(self) -> float:
+        """The median."""
+        return self.median
+
+    @property
+    def latency(self) -> dict[str, float]:
+        """Percentiles in seconds, and runs per second, by name."""
+        return {name: getattr(self, name) for name in LATENCY}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        return {**asdict(self), "p50": self.p50}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..atomic_file import atomic_file, refuse_unwritable
-from ..errors import ModelFormatError
+from ..errors import ModelFormatError, other_version
 from ..plain_text import plain_json
 from ..runtime.arrays import aligned
 from ..runtime.library import OBJECTS, SHARED, Library, load
@@ -156,9 +156,8 @@ def _description(content: np.ndarray, where: str) -> dict[str, Any]:
         if known["format"] != FORMAT:
             raise ValueError(f"format {known['format']!r}")
         if known["version"] not in READABLE:
-            raise ModelFormatError(
-                f"{where} is of version {known['version']!r}; accepted: {', '.join(map(str, READABLE))}"
-            )
+            said = other_version(known["version"], READABLE, "compile the model again")
+            raise ModelFormatError(f"{where} has {said}")
         if not all(isinstance(digest, str) for digest in known["libraries"]):
             raise TypeError("a digest is not a text")
         if not all(isinstance(found, int) for found in known.get("checksums", {}).values()):

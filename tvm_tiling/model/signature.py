@@ -17,21 +17,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a model takes and gives: names in graph order, shapes in elements, TVM's names of types."""
+    """What a model takes and gives: names in graph order, shapes in elements, TVM's names of types.
+
+    `output_shapes` and `output_dtypes` are empty where a file of an earlier version does not say them; a shape is None
+    where the data decides it.
+    """
 
     input_names: tuple[str, ...]
     input_shapes: tuple[tuple[int, ...], ...]
     input_dtypes: tuple[str, ...]
     output_names: tuple[str, ...]
+    output_shapes: tuple[tuple[int, ...] | None, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, imported: ImportedModel) -> Signature:
         """That of a model as a frontend gives it."""
+        outputs = imported.outputs
         return cls(
             input_names=imported.input_names,
             input_shapes=imported.input_shapes,
             input_dtypes=imported.input_dtypes,
             output_names=imported.output_names,
+            output_shapes=tuple(shape for shape, _ in outputs),
+            output_dtypes=tuple(dtype for _, dtype in outputs),
         )
 
     @classmethod
@@ -42,7 +51,16 @@ class Signature:
             input_shapes=tuple(tuple(int(size) for size in shape) for shape in plain["input_shapes"]),
             input_dtypes=tuple(plain["input_dtypes"]),
             output_names=tuple(plain["output_names"]),
+            output_shapes=tuple(
+                None if shape is None else tuple(int(size) for size in shape)
+                for shape in plain.get("output_shapes", ())
+            ),
+            output_dtypes=tuple(map(str, plain.get("output_dtypes", ()))),
         )
+
+    def names_of(self, outputs: int) -> tuple[str, ...]:
+        """Names of so many outputs: the model's, or made ones where it names another number of them."""
+        return self.output_names if len(self.output_names) == outputs else tuple(f"output_{n}" for n in range(outputs))
 
     def lines(self) -> list[str]:
         """One line for each input, and one for the outputs."""

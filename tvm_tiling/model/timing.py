@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..measure import interquartile_range
+from ..measure import interquartile_range, percentile, throughput
 from .report import Benchmark
 
 LEAST_RUNS = 5
@@ -34,6 +34,9 @@ def benchmark_of(samples: Sequence[float], operators: dict[str, float]) -> Bench
     return Benchmark(
         median=statistics.median(samples),
         spread=interquartile_range(samples),
+        p90=percentile(samples, 90),
+        p99=percentile(samples, 99),
+        throughput=throughput(samples),
         runs=len(samples),
         operators=operators,
     )

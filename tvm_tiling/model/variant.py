@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm.runtime.vm import VirtualMachine
 
 from ..refusal import refused
-from ..runtime.array_io import Inputs, Span, as_arrays, spans
-from ..runtime.arrays import numpy_type
+from ..runtime.array_io import Given, Inputs, as_arrays, spans
+from ..runtime.arrays import Span, numpy_type
 from ..runtime.gate import entrance
 from ..runtime.launcher import take_over
 from ..runtime.library import Library
 from ..runtime.threads import own_core, set_pool
+from .outputs import Outputs, outputs_of
 from .passes.constants import Constants
 from .report import Benchmark, Memory, OperatorRecord
 from .signature import Signature
@@ -26,7 +27,12 @@ from .timing import benchmark_of, median_of_each, operator_runs, timed
 ENTRY = "main"
 KEPT_BYTES = 16 << 20  # memory for inputs of runs to come
 
-_Call = tuple[Callable[..., Any], Inputs, tuple[tvm.runtime.Tensor, ...], tuple[Span, ...]]
+
+class Lent(NamedTuple):
+    """A run's inputs, and the memory for those that were copied."""
+
+    inputs: Inputs
+    given: Given
 
 
 class Variant:
@@ -47,6 +53,7 @@ class Variant:
         the kernels were made for."""
         self.library, self.signature, self.operators = library, signature, tuple(operators)
         self.memory, self.constants, self.cores = memory, tuple(constants), cores
+        self.outputs = outputs_of(signature.output_names, signature.output_shapes, signature.output_dtypes)
         self._tensors = tuple(store.tensors(constants))
         self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
         self._state = threading.local()
@@ -67,20 +74,29 @@ class Variant:
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
         an index that an input holds, or the library is not the one of the signature."""
-        call, inputs, arguments, held = self._call()
-        inputs.fill(arrays)
+        found = self._results(arrays)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def run_into(self, arrays: Sequence[np.ndarray], outputs: Outputs) -> None:
+        """Write outputs for these inputs to memory that the caller gives; the virtual machine's own is copied there.
+        Errors as :meth:`run`; the memory then holds anything."""
+        outputs.write(self._results(arrays, outputs.spans))
+
+    def _results(self, arrays: Sequence[np.ndarray], apart: Sequence[Span] = ()) -> list[np.ndarray]:
+        """The outputs of a run; inputs that lie in the spans `apart` are copied."""
+        call, inputs = self._call()
+        given = inputs.given(arrays, apart)
         try:
-            return _outputs(call(*arguments), held)
+            return self._arrays(call(*self._arguments(given)), given)
         except (RuntimeError, TypeError, ValueError) as error:
             raise refused(error) from None
 
-    def _call(self) -> _Call:
-        """The model's function in this thread's machine, and what it takes."""
-        found: _Call | None = getattr(self._state, "call", None)
+    def _call(self) -> tuple[Callable[..., Any], Inputs]:
+        """The model's function in this thread's machine, and the thread's inputs."""
+        found: tuple[Callable[..., Any], Inputs] | None = getattr(self._state, "call", None)
         if found is None:
             inputs = Inputs(self.signature.input_shapes, self.signature.input_dtypes)
-            found = self._machine()[ENTRY], inputs, self.arguments(inputs), (*self._held, *inputs.spans)
-            self._state.call = found
+            found = self._state.call = self._machine()[ENTRY], inputs
         return found
 
     def _machine(self) -> Any:
@@ -96,30 +112,38 @@ class Variant:
             self._functions.append(self._machine()[ENTRY])
         return self._functions[:threads]
 
-    def lend(self, arrays: Sequence[np.ndarray]) -> Inputs:
-        """Memory that holds these inputs until it is given back."""
+    def lend(self, arrays: Sequence[np.ndarray]) -> Lent:
+        """What holds these inputs until it is given back."""
         inputs = self._spare.pop() if self._spare else Inputs(self.signature.input_shapes, self.signature.input_dtypes)
-        inputs.fill(arrays)
-        return inputs
+        return Lent(inputs, inputs.given(arrays))
 
-    def give_back(self, inputs: Inputs) -> None:
-        if (len(self._spare) + 1) * sum(last - first for first, last in inputs.spans) <= KEPT_BYTES:
-            self._spare.append(inputs)
+    def give_back(self, lent: Lent) -> None:
+        if (len(self._spare) + 1) * lent.inputs.copied_bytes <= KEPT_BYTES:
+            self._spare.append(lent.inputs)
 
-    def arguments(self, inputs: Inputs) -> tuple[tvm.runtime.Tensor, ...]:
+    def arguments(self, lent: Lent) -> tuple[tvm.runtime.Tensor, ...]:
         """What the model's function takes."""
-        return (*inputs.tensors, *self._tensors)
+        return self._arguments(lent.given)
 
-    def received(self, result: Any, inputs: Inputs) -> Any:
+    def _arguments(self, given: Given) -> tuple[tvm.runtime.Tensor, ...]:
+        return (*given.tensors, *self._tensors)
+
+    def received(self, result: Any, lent: Lent) -> Any:
         """Outputs of the model's function, as :meth:`run` gives them."""
-        return _outputs(result, (*self._held, *inputs.spans))
+        found = self._arrays(result, lent.given)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _arrays(self, result: Any, given: Given) -> list[np.ndarray]:
+        """Outputs of the model's function, each with memory of its own."""
+        outputs = (result,) if isinstance(result, tvm.runtime.Tensor) else result
+        return as_arrays(outputs, (*self._held, *given.spans))
 
     # ---- measuring --------------------------------------------------------------------------------------------------
 
     def benchmark(self, arrays: Sequence[np.ndarray], seconds: float) -> Benchmark:
         """Time runs on these inputs for about so many seconds, then each operator."""
-        call, inputs, arguments, _ = self._call()
-        inputs.fill(arrays)
+        call, inputs = self._call()
+        arguments = self._arguments(inputs.given(arrays))
         with own_core():
             try:
                 call(*arguments)
@@ -155,13 +179,6 @@ class Variant:
 
 entrance(Variant, "_call")
 entrance(Variant, "functions")
-
-
-def _outputs(result: Any, held: Sequence[Span]) -> Any:
-    if isinstance(result, tvm.runtime.Tensor):
-        return as_arrays((result,), held)[0]
-    outputs = tuple(as_arrays(result, held))
-    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _numpy_type(dtype: str) -> np.dtype[Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .bars import Bar, bars
-from .figures import count, percent
+from .figures import count, percent, scaled, seconds
 from .machine import machine_table
 from .markup import Html, join, tag
 from .page import Cell, Section, Tile, page, side_by_side, table, text
@@ -177,6 +177,10 @@ def _peer(entry: Mapping[str, Any]) -> Cell:
     hover = [entry["note"], entry["reason"]]
     if entry["ratio"] is not None:
         hover.append(f"ratio {entry['ratio']:.3f}, spread {entry['spread']:.3f}, {entry['samples']} pairs")
+    if entry.get("p99") is not None:  # results of earlier versions have none
+        hover.append(
+            f"p90 {seconds(entry['p90'])}, p99 {seconds(entry['p99'])}, {scaled(entry['throughput'], 'calls/s')}"
+        )
     return Cell(speed(dict(entry)), hover="; ".join(part for part in hover if part))
 
 

@@ -50,6 +50,9 @@ def _tiles(timed: TimedModel) -> list[Tile]:
     if report.seconds is not None:
         spread = "" if timed.spread is None else f"± {seconds(timed.spread / 2)}, {timed.runs} runs"
         found.append(Tile("a run, median", seconds(report.seconds), spread))
+        if timed.latency is not None:
+            tail = f"p99 {seconds(timed.latency['p99'])}; {scaled(timed.latency['throughput'], 'runs/s')}"
+            found.append(Tile("a run, p90", seconds(timed.latency["p90"]), tail))
         peak = timed.peak["gflops"] * 1e9 if timed.peak else None
         fewer = "; Winograd does fewer" if any(o.form == "winograd" for o in report.operators) else ""
         share = "" if peak is None else f"{percent(flops / report.seconds / peak)} of the peak{fewer}"

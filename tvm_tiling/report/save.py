@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..accel.report.report import SimReport
-from ..errors import ModelFormatError
+from ..errors import ModelFormatError, other_version
 from ..hardware.description import Hardware
 from ..measure import machine_record
 from ..model.accel.report import AcceleratorReport
@@ -54,11 +54,15 @@ def is_result(plain: Any) -> bool:
 
 def result_page(plain: Mapping[str, Any], where: str) -> str:
     """The page of a result as plain values; ModelFormatError names `where` they are from if it cannot be read."""
-    if plain.get("format") == timed_model.FORMAT and plain.get("version") == timed_model.VERSION:
+    kinds = {module.FORMAT: module.VERSION for module in (timed_model, suite_result)}
+    version = kinds.get(str(plain.get("format")))
+    if version is None:
+        raise ModelFormatError(f"{where}: format {plain.get('format')!r}; {ACCEPTED}")
+    if plain.get("version") != version:
+        raise ModelFormatError(f"{where} has {other_version(plain.get('version'), (version,), 'measure again')}")
+    if plain["format"] == timed_model.FORMAT:
         return model_page(timed_from_dict(plain, where))
-    if plain.get("format") == suite_result.FORMAT and plain.get("version") == suite_result.VERSION:
-        try:
-            return comparison_page(plain)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ModelFormatError(f"{where} is corrupted: {type(error).__name__} {error}; {ACCEPTED}") from None
-    raise ModelFormatError(f"{where}: {plain.get('format')!r} of version {plain.get('version')!r}; {ACCEPTED}")
+    try:
+        return comparison_page(plain)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ModelFormatError(f"{where} is corrupted: {type(error).__name__} {error}; {ACCEPTED}") from None

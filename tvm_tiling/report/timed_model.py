@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ModelFormatError, TilingError
-from ..model.report import Memory, OperatorRecord, Report
+from ..model.report import LATENCY, Memory, OperatorRecord, Report
 from ..tuning.shapes.key import Workload, workload_from_dict
 from ..workload import GemmWorkload
 
@@ -19,8 +19,9 @@ FORMAT, VERSION = "tvm-tiling-model", 1
 
 @dataclass(frozen=True, kw_only=True)
 class TimedModel:
-    """A model's report under its name. `spread` (seconds) and `runs` are None where it was not measured; `machine` is
-    a machine_record(), `peak` a Peak as plain values; `rival` is what onnxruntime took beside it."""
+    """A model's report under its name. `spread` (seconds) and `runs` are None where it was not measured, `latency`
+    (percentiles in seconds, throughput in runs per second) also where an earlier version measured it; `machine` is a
+    machine_record(), `peak` a Peak as plain values; `rival` is what onnxruntime took beside it."""
 
     name: str
     report: Report
@@ -28,6 +29,7 @@ class TimedModel:
     peak: Mapping[str, Any] | None = None
     spread: float | None = None
     runs: int | None = None
+    latency: Mapping[str, float] | None = None
     rival: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,6 +41,7 @@ class TimedModel:
             **self.report.to_dict(),
             "spread": self.spread,
             "runs": self.runs,
+            **{name: (self.latency or {}).get(name) for name in LATENCY},
             "machine": self.machine,
             "peak": self.peak,
             "onnxruntime": self.rival,
@@ -56,6 +59,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             memory=Memory(**memory),
             compile_seconds=plain["compile_seconds"],
         )
+        latency = {name: plain[name] for name in LATENCY if plain.get(name) is not None}
         return TimedModel(
             name=plain["model"],
             report=report,
@@ -63,6 +67,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             peak=plain["peak"],
             spread=plain["spread"],
             runs=plain["runs"],
+            latency=latency if len(latency) == len(LATENCY) else None,
             rival=plain["onnxruntime"],
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,43 +1,71 @@
 """Arrays into a run and out of it.
 
-Kernels read whole vectors, from memory that starts at a multiple of 64 bytes, which arrays seldom do. So inputs are
-copied, in every run of a thread to the same memory. Outputs are handed over as they are, in memory that the run has
-taken for them, unless they lie in an input, in a constant or in another output.
+Kernels read whole vectors, from memory that starts at a multiple of 64 bytes. An input that does, and has no gaps, is
+taken as it is; others are copied, in every run of a thread to the same memory. Outputs are handed over as they are, in
+memory that the run has taken for them, unless they lie in an input, in a constant or in another output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
 
-from .arrays import ALIGNMENT, SHARED_AS, numpy_type
+from .arrays import ALIGNMENT, SHARED_AS, Span, numpy_type, overlaps
+from .borrowed import borrowed
 
-Span = tuple[int, int]  # first and last address, the latter exclusive
+
+@dataclass(frozen=True)
+class Given:
+    """What a run takes for its inputs, and where that lies in memory."""
+
+    tensors: tuple[tvm.runtime.Tensor, ...]
+    spans: tuple[Span, ...]
 
 
 class Inputs:
-    """Memory for a model's inputs."""
+    """A model's inputs, with memory for those that have to be copied; for one run at a time."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
-        self.tensors = [tvm.runtime.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-        self._arrays = [_array_of(tensor) for tensor in self.tensors]
-        self.spans = spans(self.tensors)
+        self._kinds = tuple(zip(shapes, dtypes, strict=True))
+        self._own: list[tuple[tvm.runtime.Tensor, np.ndarray | None] | None] = [None] * len(self._kinds)
 
-    def fill(self, values: Sequence[np.ndarray]) -> None:
-        """Copy the inputs, which have the shapes and types of this memory."""
-        for tensor, array, value in zip(self.tensors, self._arrays, values, strict=True):
-            if array is None:
-                tensor.copyfrom(value)
-            else:
-                np.copyto(array, value)
+    def given(self, values: Sequence[np.ndarray], apart: Sequence[Span] = ()) -> Given:
+        """What holds `values`, arrays of the model's shapes and types: their own memory where kernels can take it and
+        it lies apart from the spans `apart`, else a copy. It keeps the arrays as long as it is there itself."""
+        tensors, taken = [], []
+        for number, (value, (_, dtype)) in enumerate(zip(values, self._kinds, strict=True)):
+            tensor = borrowed(value, dtype)
+            if tensor is None or (apart and overlaps(_span(tensor, value.nbytes), apart)):
+                tensor = self._copied(number, value)
+            tensors.append(tensor)
+            taken.append(_span(tensor, value.nbytes))
+        return Given(tuple(tensors), tuple(taken))
+
+    @property
+    def copied_bytes(self) -> int:
+        """Of the memory for inputs that were copied."""
+        return sum(array.nbytes for own in self._own if own is not None and (array := own[1]) is not None)
+
+    def _copied(self, number: int, value: np.ndarray) -> tvm.runtime.Tensor:
+        own = self._own[number]
+        if own is None:
+            tensor = tvm.runtime.empty(*self._kinds[number])
+            own = self._own[number] = tensor, _array_of(tensor)
+        tensor, array = own
+        if array is None:
+            tensor.copyfrom(value)
+        else:
+            np.copyto(array, value)
+        return tensor
 
 
 def spans(tensors: Sequence[tvm.runtime.Tensor]) -> tuple[Span, ...]:
     """Where tensors lie in memory, those that follow each other as one."""
     joined: list[Span] = []
-    for start, last in sorted(_span(tensor) for tensor in tensors):
+    for start, last in sorted(map(_held, tensors)):
         end = -(-last // ALIGNMENT) * ALIGNMENT
         if joined and start <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
@@ -55,14 +83,11 @@ def as_arrays(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> li
         if array is None:
             arrays.append(tensor.numpy())
             continue
-        start = tensor.data_ptr()
-        end = start + array.nbytes
-        for first, last in taken:
-            if start < last and first < end:
-                array = array.copy()
-                break
+        span = _span(tensor, array.nbytes)
+        if overlaps(span, taken):
+            array = array.copy()
         else:
-            taken.append((start, end))
+            taken.append(span)
         arrays.append(array)
     return arrays
 
@@ -78,6 +103,11 @@ def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
         return None
 
 
-def _span(tensor: tvm.runtime.Tensor) -> Span:
+def _held(tensor: tvm.runtime.Tensor) -> Span:
     array = _array_of(tensor)
-    return (0, 0) if array is None else (tensor.data_ptr(), tensor.data_ptr() + array.nbytes)
+    return (0, 0) if array is None else _span(tensor, array.nbytes)
+
+
+def _span(tensor: tvm.runtime.Tensor, size: int) -> Span:
+    start = tensor.data_ptr()
+    return start, start + size

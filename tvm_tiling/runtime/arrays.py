@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import WorkloadError
+
+Span = tuple[int, int]  # first and last address, the latter exclusive
 
 ALIGNMENT = 64  # bytes; kernels read whole vectors
 ACCEPTED = "expected a NumPy array, or a dense tensor in this computer's main memory"
@@ -29,6 +33,27 @@ def aligned(size: int) -> np.ndarray:
     space = np.empty(size + ALIGNMENT, np.uint8)
     start = -space.ctypes.data % ALIGNMENT
     return space[start : start + size]
+
+
+def aligned_empty(shape: int | Sequence[int], dtype: str = "float32") -> np.ndarray:
+    """An array without content whose memory begins at a multiple of 64 bytes: a run takes it as an input, and writes to
+    it as `out`, without a copy. `dtype`: a name such as "float32" or "bfloat16"."""
+    kind = numpy_type(dtype)
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    size = math.prod(extents) * kind.itemsize
+    return aligned(size).view(kind).reshape(extents)
+
+
+def span_of(array: np.ndarray) -> Span:
+    """Where an array without gaps lies."""
+    start = array.ctypes.data
+    return start, start + array.nbytes
+
+
+def overlaps(span: Span, others: Sequence[Span]) -> bool:
+    """Whether a span shares memory with one of the others."""
+    start, end = span
+    return any(start < last and first < end for first, last in others)
 
 
 def as_array(value: Any, what: str) -> np.ndarray:

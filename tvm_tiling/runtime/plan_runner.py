@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import aligned, numpy_type
+from .arrays import aligned_empty
 from .native_library import PREFIX, NativeLibrary
 from .plan import CONSTANT, ExecutionPlan, type_code
 
@@ -94,10 +94,13 @@ def _released(runner: PlanRunner, address: int) -> None:
 class Buffers:
     """Inputs and outputs of a run by their addresses. `arrays`: the outputs."""
 
-    def __init__(self, plan: ExecutionPlan, given: Sequence[np.ndarray]) -> None:
-        """`given`: arrays of the plan's shapes and types, which are read during the run."""
+    def __init__(
+        self, plan: ExecutionPlan, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+    ) -> None:
+        """`given`: arrays of the plan's shapes and types, which are read during the run. `outputs`: likewise, without
+        gaps, which are written; left out, new ones."""
         self._given = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in given]
-        self.arrays = [aligned(kind.bytes).view(numpy_type(kind.dtype)).reshape(kind.shape) for kind in plan.outputs]
+        self.arrays = [aligned_empty(kind.shape, kind.dtype) for kind in plan.outputs] if outputs is None else outputs
         self.inputs = (ctypes.c_void_p * max(1, len(self._given)))(*(a.ctypes.data for a in self._given))
         self.outputs = (ctypes.c_void_p * max(1, len(self.arrays)))(*(a.ctypes.data for a in self.arrays))
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...atomic_file import atomic_file
-from ...errors import HardwareError, ProgramError
+from ...errors import HardwareError, ProgramError, other_version
 from ...hardware.description import Hardware
 from ...hardware.file import from_dict
 from ...plain_text import plain_json
@@ -83,7 +83,7 @@ def _parse(kind: type[P], start: bytes, content: memoryview) -> P:
         raise ProgramError("the file is cut short")
     _, version, checksum, length = _START.unpack(start)
     if version != VERSION:
-        raise ProgramError(f"version {version} of the format, accepted: {VERSION}")
+        raise ProgramError(f"the file has {other_version(version, (VERSION,), 'compile and save the program again')}")
     if length > len(content):
         raise ProgramError("the file is cut short")
     if zlib.crc32(content, zlib.crc32(start[-8:])) != checksum:

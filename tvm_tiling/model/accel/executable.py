@@ -50,10 +50,10 @@ class AcceleratedExecutable(Executable):
         self.programs, self.left, self.steps = tuple(programs), dict(left), tuple(steps)
         self._segments = Segments(self.programs)
 
-    def run(self, *arrays: Any, **named: Any) -> Any:
+    def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """As :meth:`Executable.run`; the programs are executed with NumPy."""
         with self._segments.running():
-            return super().run(*arrays, **named)
+            return super().run(*arrays, out=out, **named)
 
     def benchmark(self, *arrays: Any, seconds: float = 2.0, **named: Any) -> Any:
         """Refused: the time of a simulated machine is what `simulate` reports."""

@@ -14,6 +14,7 @@ from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
 from ...errors import WorkloadError, nearest
 from ...runtime.arrays import as_array
+from ..outputs import Output, Outputs, like
 from .report import AcceleratorReport, accelerator_report
 
 
@@ -23,11 +24,22 @@ class SimulatedExecutable:
     def __init__(self, program: Program) -> None:
         self.program = program
 
-    def run(self, *arrays: Any, **named: Any) -> Any:
+    def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """The operator's result: NumPy arrays in, in the order of its parameters or by name, NumPy out; a tuple where
-        it has several. WorkloadError for inputs that are missing, unknown or of another shape or type."""
+        it has several. `out`: arrays or tensors that results are copied to, and that are returned. WorkloadError for
+        inputs that are missing, unknown or of another shape or type, and for what cannot be written to."""
+        outputs = self._outputs(out) if out is not None else None
         results = tuple(run(self.program, self._inputs(arrays, named)).values())
-        return results[0] if len(results) == 1 else results
+        if outputs is None:
+            return results[0] if len(results) == 1 else results
+        for array, result in zip(outputs.arrays, results, strict=True):
+            array[...] = result
+        return outputs.result
+
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """As :meth:`run`, with results in the kind of the first input: tensors of PyTorch for tensors of PyTorch."""
+        result = self.run(*arrays, out=out, **named)
+        return result if out is not None else like((*arrays, *named.values()), result)
 
     def simulate(self, *arrays: Any, **named: Any) -> tuple[Any, SimReport]:
         """The result as :meth:`run`, and what the run takes on the machine that the program was made for."""
@@ -45,6 +57,12 @@ class SimulatedExecutable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to one file, whole or not at all; tt.load and Program.load read it."""
         self.program.save(path)
+
+    def _outputs(self, out: Any) -> Outputs:
+        tensors = self.program.of_role("output")
+        types = ["float32" if tensor.dtype == "bfloat16" else tensor.dtype for tensor in tensors]  # as results come
+        kinds = zip(tensors, types, strict=True)
+        return Outputs(out, [Output(tensor.name, tensor.shape, dtype) for tensor, dtype in kinds])
 
     def _inputs(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> dict[str, np.ndarray]:
         wanted = self.program.of_role("input")

@@ -133,7 +133,9 @@ def _files(
         "cpu": platform.machine(),
         "cores": str(variant.cores),
         "signature": _described(variant.signature, plan),
-        "tables": tables(plan, offsets, name, variant.signature.input_names, _output_names(variant.signature, plan)),
+        "tables": tables(
+            plan, offsets, name, variant.signature.input_names, variant.signature.names_of(len(plan.outputs))
+        ),
         "kernels": " ".join(kernels),
         "weights_bytes": str(block.nbytes),
         "weights_checksum": str(zlib.crc32(block.data)),
@@ -168,11 +170,6 @@ def _objects(archive: bytes) -> dict[str, bytes]:
         return {f"kernels_{number}.o": held.read() for number, held in enumerate(contents) if held is not None}
 
 
-def _output_names(signature: Signature, plan: ExecutionPlan) -> list[str]:
-    names = list(signature.output_names)
-    return names if len(names) == len(plan.outputs) else [f"output_{n}" for n in range(len(plan.outputs))]
-
-
 def _described(signature: Signature, plan: ExecutionPlan) -> str:
     """Inputs and outputs for the header's comment."""
 
@@ -182,7 +179,7 @@ def _described(signature: Signature, plan: ExecutionPlan) -> str:
             for number, (name, each) in enumerate(zip(names, types, strict=True))
         ]
 
-    outputs = _output_names(signature, plan)
+    outputs = signature.names_of(len(plan.outputs))
     return "\n".join([*lines("input", signature.input_names, plan.inputs), *lines("output", outputs, plan.outputs), ""])
 
 

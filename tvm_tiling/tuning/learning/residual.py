@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...atomic_file import atomic_file
-from ...errors import DatabaseError
+from ...errors import DatabaseError, other_version
 from ...plain_text import plain_json
 
 FORMAT = "tvm-tiling-cost-model"
@@ -116,10 +116,8 @@ class Residual:
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise DatabaseError(f"cost model {path}: no file of TilingCostModel.save(); accepted: one that it wrote")
         if record.get("version") != VERSION:
-            raise DatabaseError(
-                f"cost model {path}: version {record.get('version')!r}, this package reads {VERSION}; accepted: a "
-                "file of this version"
-            )
+            said = other_version(record.get("version"), (VERSION,), "tune and save the cost model again")
+            raise DatabaseError(f"cost model {path} has {said}")
         try:
             samples = [
                 Sample(str(group), {str(k): float(v) for k, v in features.items()}, float(predicted), float(cost))

@@ -126,10 +126,13 @@ class Generation:
     # ---- the plan ----------------------------------------------------------------------------------------------------
 
     def _digest(self, workloads: Sequence[Workload]) -> str:
+        settings = dataclasses.asdict(self._settings)
+        # By its first name, so that generations which earlier versions began go on.
+        settings["ahead"] = settings.pop("prepacked")
         plan = {
             "fingerprint": fingerprint_of(self._hardware).digest,
             "shapes": [workload.to_dict() for workload in workloads],
-            "settings": dataclasses.asdict(self._settings),
+            "settings": settings,
         }
         return hashlib.sha256(compact(plan).encode()).hexdigest()[:32]
 

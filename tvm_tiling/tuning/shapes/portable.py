@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import sqlalchemy as sa
 
 from ...decide.configs.config import Config
-from ...errors import DatabaseError, TilingError
+from ...errors import DatabaseError, TilingError, other_version
 from ...plain_text import plain_json
 from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, row_of
 from .fingerprint import Fingerprint
@@ -129,7 +129,8 @@ class Lines:
             if line.get("format") != FORMAT or type(line.get("entries")) is not int:
                 raise DatabaseError(f"no header; accepted: what `db export` writes, with format {FORMAT!r}")
             if line.get("version") != VERSION:
-                raise DatabaseError(f"version {line.get('version')!r}, accepted: {VERSION}")
+                again = "export the database again with `tvm-tiling db export`"
+                raise DatabaseError(f"the file has {other_version(line.get('version'), (VERSION,), again)}")
             return int(line["entries"])
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
