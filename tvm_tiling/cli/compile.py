@@ -12,7 +12,7 @@ import typer
 
 from ..atomic_file import refuse_unwritable
 from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of, targets
-from .output import print_json, working
+from .output import print_json
 
 if TYPE_CHECKING:
     from ..tuning.shapes.database import ShapeDatabase
@@ -51,7 +51,7 @@ def command(
     refuse_unwritable(output)
     sizes = OpenSizes(batch, dim, shape).settled()
     start = time.perf_counter()
-    with working(f"compiling {model}"), _shapes(database) as configs:
+    with _shapes(database) as configs:
         executable = compile_model(
             model,
             target=target,
@@ -60,6 +60,7 @@ def command(
             calibration=[arrays_of(file) for file in calibration] or None,
             winograd=winograd,
             cache=cache,
+            progress=not as_json,
             **sizes,
         )
     seconds = time.perf_counter() - start

@@ -21,10 +21,11 @@ from ..runtime.library import Library
 from ..schedule import Options, Target, hardware_of
 from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Libraries, build
+from .build_progress import Told, shown
 from .cache import CompileCache, model_digest
 from .executable import Executable
 from .kernel_cache import KernelCache
-from .kernels import BuildProgress, Kernels, kernels_for
+from .kernels import Kernels, kernels_for
 from .known_configs import KnownConfigs, known_configs
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
@@ -51,6 +52,7 @@ def compile_model(
     cache: bool = True,
     calibration: Sequence[Any] | None = None,
     limits: Limits | None = None,
+    progress: Told | bool = False,
 ) -> Any:
     """Compile a model with no trial runs.
 
@@ -68,11 +70,14 @@ def compile_model(
     nothing else: each an array, a tuple of arrays in graph order, or arrays by name.
 
     `database`: a ShapeDatabase, whose measured configurations are taken where it knows an operator; formulas decide the
-    others. `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable from the cache of compiled
-    models, or put it there.
+    others. `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable, or else those of its kernels
+    that another model has too, from the cache of compiled models, and put them there.
 
     `limits`: how large tensors, computed constants, work and graphs may be that the model asks for (see Limits); left
     out, the defaults with what the environment variable TVM_TILING_LIMITS changes. LimitError names what to raise.
+
+    `progress`: a function that is told, as a BuildProgress, of every kernel that has been built, in threads but one
+    call at a time; or whether to show a line on standard error, if that is a terminal.
 
     Gives an Executable. With an accelerator for target the operators that it serves run there, simulated, and the rest
     on this CPU: it gives an AcceleratedExecutable, whose `simulate` gives the result and the report of a run. Model may
@@ -111,7 +116,8 @@ def compile_model(
     if hardware.cpu is None:
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
     digest = model_digest(model, settings, shapes, read_params(params)) if cache else None
-    return compile_imported(load, hardware, options, cache=cache, digest=digest)
+    with shown(progress) as told:
+        return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told)
 
 
 def compile_imported(
@@ -122,7 +128,7 @@ def compile_imported(
     cache: bool = True,
     digest: bytes | None = None,
     libraries: Libraries | None = None,
-    progress: Callable[[BuildProgress], None] | None = None,
+    progress: Told | None = None,
 ) -> Executable:
     """An executable for this CPU with one variant for each model that `load` gives.
 
@@ -164,7 +170,7 @@ def _built(
     hardware: Hardware,
     options: Options,
     libraries: Libraries | None,
-    progress: Callable[[BuildProgress], None] | None,
+    progress: Told | None,
 ) -> Executable:
     """An executable of one variant for each of the models; `start` is when the compilation began."""
     cores = hardware.cpu.cores if hardware.cpu else 1

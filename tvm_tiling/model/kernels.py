@@ -12,7 +12,6 @@ import heapq
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Any
@@ -26,6 +25,7 @@ from ..lowering.integers import defined
 from ..lowering.sizes import with_checked_sizes, with_safe_sizes
 from ..lowering.wrapping import wrapping
 from ..schedule import llvm_target
+from .build_progress import BuildProgress, Told
 from .kernel_cache import KernelCache
 from .machine_code import TRUSTED, named, object_of
 from .space import require_space
@@ -42,14 +42,6 @@ class Kind(Enum):
     ADDED = "added"  # by TVM: sorts, and functions that compute sizes
 
 
-@dataclass(frozen=True)
-class BuildProgress:
-    """Kernels of a compilation: how many have been built `of` those that are known so far."""
-
-    done: int
-    of: int
-
-
 class Kernels:
     """Objects of one target by the content of their functions. A context; its threads end with it."""
 
@@ -58,7 +50,7 @@ class Kernels:
         target: tvm.target.Target,
         workers: int,
         cache: KernelCache | None = None,
-        progress: Callable[[BuildProgress], None] | None = None,
+        progress: Told | None = None,
     ) -> None:
         """`workers`: threads. `progress` is called whenever a kernel has been built, in any of them, but never by two
         at once."""
@@ -151,7 +143,7 @@ class Kernels:
 def kernels_for(
     hardware: Hardware,
     cache: KernelCache | None = None,
-    progress: Callable[[BuildProgress], None] | None = None,
+    progress: Told | None = None,
 ) -> Kernels:
     """Kernels for the CPU of `hardware`, compiled on all of its cores."""
     return Kernels(llvm_target(hardware), hardware.cpu.cores if hardware.cpu else 1, cache, progress)

@@ -1,0 +1,46 @@
+"""How far a compilation is: what is told of it, and the line of a terminal that shows it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..progress_line import ProgressLine
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """Kernels of a compilation: how many have been built `of` those that are known so far."""
+
+    done: int
+    of: int
+
+
+Told: TypeAlias = Callable[[BuildProgress], None]
+
+
+@contextlib.contextmanager
+def shown(progress: Told | bool) -> Iterator[Told | None]:
+    """What is to be called with the progress: `progress`, or for True a line on standard error, if that is a terminal.
+    Nothing for False."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    with BuildLine() as line:
+        yield line
+
+
+class BuildLine(ProgressLine):
+    """The progress of a compilation."""
+
+    def __init__(self) -> None:
+        super().__init__("compiling", "kernels")
+
+    def __call__(self, progress: BuildProgress) -> None:
+        """Show it."""
+        self._rich.update(self._task, total=progress.of, completed=progress.done)
