@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from ..decide.conv.conv_tiling import ConvTiling
@@ -77,6 +78,7 @@ def schedule_operators(
         if not isinstance(func, tirx.PrimFunc):
             continue
         made = calls.get(variable, [])
+        func = _with_plain_parameters(func)
         main, operator, scheduled, weights = _schedule(func, variable.name_hint, made, hardware, options)
         operators.append(operator)
         if variable in calls and variable not in given:
@@ -190,6 +192,13 @@ def _schedule(
     if scheduled.pack is None:
         return scheduled.main, operator, None, None
     return scheduled.main, operator, scheduled, place
+
+
+def _with_plain_parameters(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func`, whose parameters are called by their places: in the graph's names of tensors, which it takes them from,
+    two models seldom agree, and their kernels would not be equal."""
+    names = {parameter: tirx.Var(f"argument_{place}", parameter.ty) for place, parameter in enumerate(func.params)}
+    return tvm_ffi.structural_map(func, (tirx.Var, lambda variable: names.get(variable, variable)))
 
 
 def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
