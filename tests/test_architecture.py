@@ -20,8 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 # Rooms from left to right. A module may import from its own room and from those to its left; nothing else.
 ROOMS = (
-    ("errors", "lean_import", "limits", "old_names", "plain_text", "temporary", "atomic_file"),
-    ("errors", "limits", "old_names", "plain_text", "temporary", "atomic_file", "progress_line"),
+    ("errors", "lean_import", "limits", "old_names", "plain_text", "temporary", "atomic_file", "progress_line"),
     ("operand_types", "workload", "hardware"),
     ("decide",),
     ("runtime",),
