@@ -8,7 +8,7 @@ memory that the run has taken for them, unless they lie in an input, in a consta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import tvm
@@ -17,8 +17,7 @@ from .arrays import ALIGNMENT, SHARED_AS, Span, numpy_type, overlaps
 from .borrowed import borrowed
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """What a run takes for its inputs, and where that lies in memory."""
 
     tensors: tuple[tvm.runtime.Tensor, ...]
@@ -38,10 +37,15 @@ class Inputs:
         tensors, taken = [], []
         for number, (value, (_, dtype)) in enumerate(zip(values, self._kinds, strict=True)):
             tensor = borrowed(value, dtype)
-            if tensor is None or (apart and overlaps(_span(tensor, value.nbytes), apart)):
+            if tensor is None:
                 tensor = self._copied(number, value)
+            start = tensor.data_ptr()
+            span = start, start + value.nbytes
+            if apart and overlaps(span, apart):
+                tensor = self._copied(number, value)
+                span = _span(tensor, value.nbytes)
             tensors.append(tensor)
-            taken.append(_span(tensor, value.nbytes))
+            taken.append(span)
         return Given(tuple(tensors), tuple(taken))
 
     @property
