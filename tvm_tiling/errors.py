@@ -51,7 +51,9 @@ def attempted(function: Callable[P, R], *arguments: P.args, **options: P.kwargs)
     try:
         return function(*arguments, **options)
     except UnsupportedOperator as error:
-        return error
+        # Frames, which hold models with their weights, would stay until the garbage collector finds them.
+        error.__context__ = error.__cause__ = None
+        return error.with_traceback(None)
 
 
 class DatabaseError(TilingError):

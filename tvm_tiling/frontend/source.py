@@ -8,10 +8,11 @@ from typing import Any
 
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT, Limits, usual
+from ..runtime.pages import Contents, FileContents
 from .bounded import refuse_excess, refuse_tuples
 from .imported import ImportedModel
 from .relay.archive import is_relay
-from .relay.params import mapped, read_params
+from .relay.params import read_params
 
 ACCEPTED = (
     "a path or the bytes of an ONNX, TFLite or Relay file, an onnx.ModelProto, a torch.export.ExportedProgram, a "
@@ -70,7 +71,7 @@ def load_model(
     if isinstance(model, str | Path):
         where, imported = str(model), _from_file(Path(model), options, params, limits)
     elif isinstance(model, bytes | bytearray | memoryview):
-        where, imported = _BYTES, _from_bytes(memoryview(model), _BYTES, None, options, params, limits)
+        where, imported = _BYTES, _from_contents(Contents(model), _BYTES, None, options, params, limits)
     else:
         where, imported = _GIVEN, _from_object(model, options, example_inputs, limits)
     refuse_excess(imported.module, limits, where)
@@ -118,28 +119,32 @@ def _from_file(path: Path, options: dict[str, Any], params: Any, limits: Limits)
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise ModelFormatError(f"{path} {what}; accepted: {ACCEPTED}")
-    return _from_bytes(mapped(path), str(path), path.parent, options, params, limits)
+    try:
+        held = FileContents(path)
+    except OSError as error:
+        raise ModelFormatError(f"{path} cannot be read: {error.strerror or error}") from None
+    return _from_contents(held, str(path), path.parent, options, params, limits)
 
 
-def _from_bytes(
-    view: memoryview, where: str, folder: Path | None, options: dict[str, Any], params: Any, limits: Limits
+def _from_contents(
+    held: Contents, where: str, folder: Path | None, options: dict[str, Any], params: Any, limits: Limits
 ) -> ImportedModel:
+    view = held.content
     if is_relay(view):
         from .relay.import_relay import read_relay
 
         _refuse_options(options, ("dims",), "Relay gives open dimensions no names")
         shapes, batch = options["shapes"], options["batch"]
         return read_relay(view, shapes=shapes, batch=batch, params=params, where=where, limits=limits).imported
-    data = bytes(view)
-    if data[4:8] == b"TFL3":
+    if view[4:8] == b"TFL3":
         from .tflite_model import import_tflite
 
         _refuse_options(options, ("params", "dims"), "a TFLite file holds its weights and names no dimensions")
-        return import_tflite(data, options["shapes"], options["batch"], where=where, limits=limits)
+        return import_tflite(bytes(view), options["shapes"], options["batch"], where=where, limits=limits)
     for start, what in _FOREIGN.items():
-        if data.startswith(start):
+        if view[: len(start)] == start:
             raise ModelFormatError(f"{where} is {what}; accepted: {ACCEPTED}")
-    return _onnx_importer(where)(data, where=where, folder=folder, limits=limits, **options)
+    return _onnx_importer(where)(held, where=where, folder=folder, limits=limits, **options)
 
 
 def _onnx_importer(where: str) -> Callable[..., ImportedModel]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -20,6 +19,8 @@ from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import Decision, GemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..match import ConvProgram, GemmProgram
+from ..runtime.pages import zeros
+from ..runtime.tensors import tensor_of
 from .dot import linked
 from .named_blocks import with_signatures
 
@@ -42,7 +43,7 @@ def packed_memory(shape: tuple[int, ...], dtype: str) -> tvm.runtime.Tensor:
     """Zeros for packed weights of `shape` elements: packing leaves gaps between the weights, which are saved with
     them."""
     size = math.prod(shape) * -(-tvm.DataType(dtype).bits // 8)
-    return tvm.runtime.tensor(np.zeros(size, np.uint8))._create_view(shape, dtype)
+    return tensor_of(zeros(size))._create_view(shape, dtype)
 
 
 class PackedEmitter(Protocol):

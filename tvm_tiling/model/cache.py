@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from ..errors import ModelFormatError
 from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
+from ..runtime.pages import FileContents
 from ..schedule import Options
 from .cache_folder import ASKED, SUFFIX, CacheFolder
 from .executable import Executable
@@ -31,9 +33,10 @@ from .known_configs import KnownConfigs
 from .load import load
 from .open_sizes import Setting
 from .package_versions import sources, versions
+from .passes.dataflow import array
 
 # How an ONNX file names the file of a weight that lies beside it: a protobuf field, its length and its text.
-EXTERNAL = b"\n\x08location"
+_EXTERNAL = re.compile(rb"\n\x08location")
 
 
 class CompileCache:
@@ -109,13 +112,14 @@ class CompileCache:
             return []
 
     def put(self, key: str, executable: Executable) -> None:
-        """Keep an executable; where that is not possible, do without."""
+        """Keep an executable, and have it run from the constants in its file; where that is not possible, do
+        without."""
         if not self._place.limit or self._place.refused():
             return
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{key}{SUFFIX}"
-            executable.save(path)
+            executable.move_to(path)
             self._place.used(path)
             self._place.make_space()
 
@@ -131,24 +135,24 @@ def model_digest(
     None for models that are not bytes, and for files whose weights lie beside them: those are known when they are read.
     """
     content = _bytes_of(model)
-    if content is None or EXTERNAL in content:
+    if content is None or _EXTERNAL.search(content):
         return None
     digest = hashlib.sha256(content)
     digest.update(json.dumps([asdict(setting) for setting in settings], sort_keys=True).encode())
     digest.update(repr(sorted((shapes or {}).items())).encode())
     for name, value in sorted((params or {}).items()):
-        array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes())
+        known = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
+        digest.update(f"{name} {known.dtype} {known.shape}".encode())
+        digest.update(known.reshape(-1).view(np.uint8).data)
     return digest.digest()
 
 
-def _bytes_of(model: Any) -> bytes | None:
+def _bytes_of(model: Any) -> bytes | memoryview | None:
     if isinstance(model, str | Path):
         path = Path(model)
-        return path.read_bytes() if path.is_file() else None
+        return FileContents(path).content if path.is_file() else None
     if isinstance(model, bytes | bytearray | memoryview):
-        return bytes(model)
+        return memoryview(model)
     # An onnx.ModelProto; no framework is imported to find out.
     if type(model).__name__ == "ModelProto" and hasattr(model, "SerializeToString"):
         try:
@@ -167,8 +171,8 @@ def _hash_function(digest: hashlib._Hash, func: relax.Function | tirx.PrimFunc) 
 
     def constant(expr: object) -> None:
         if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.value, tvm.runtime.Tensor):
-            array = expr.value.numpy()
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(array.reshape(-1).view(np.uint8).data)
+            value = np.asarray(array(expr))
+            digest.update(f"{value.dtype}{value.shape}".encode())
+            digest.update(value.reshape(-1).view(np.uint8).data)
 
     relax.analysis.post_order_visit(func, constant)

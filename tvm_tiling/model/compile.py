@@ -18,6 +18,7 @@ from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
 from ..runtime.library import Library
+from ..runtime.pages import trim
 from ..schedule import Options, Target, hardware_of
 from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Libraries, build
@@ -28,10 +29,10 @@ from .kernel_cache import KernelCache
 from .kernels import Kernels, kernels_for
 from .known_configs import KnownConfigs, known_configs
 from .open_sizes import Sizes, settings_of
-from .operators import record_of
+from .operators import record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
-from .pipeline import lower
+from .pipeline import fused
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
 from .variants import variant_of
@@ -145,7 +146,7 @@ def compile_imported(
     key = store.key(imported if digest is None else digest, hardware, options)
     if (found := store.get(key if known is None else store.key_with(key, known, hardware))) is not None:
         return found
-    executable = make(imported or load(), start, store.kernels())
+    executable = make(_taken(imported) if imported else load(), start, store.kernels())
     if known is not None:
         store.put_asked(key, known)
         key = store.key_with(key, known, hardware)
@@ -174,9 +175,13 @@ def _built(
 ) -> Executable:
     """An executable of one variant for each of the models; `start` is when the compilation began."""
     cores = hardware.cpu.cores if hardware.cpu else 1
-    collection = Collection()
+    collection, parts = Collection(), []
     with kernels_for(hardware, cache, progress) as kernels:
-        parts = [_part(imported, hardware, options, collection, kernels, libraries) for imported in models]
+        for imported in models:
+            signature, held = Signature.of(imported), [imported.module]
+            del imported  # so that constants go away as they are packed
+            parts.append((signature, *_part(held, hardware, options, collection, kernels, libraries)))
+            trim()
     constants = collection.together()
     variants = [
         variant_of(
@@ -188,7 +193,7 @@ def _built(
             store=constants,
             cores=cores,
         )
-        for library, signature, operators, memory, numbers in parts
+        for signature, library, operators, memory, numbers in parts
     ]
     return Executable(
         variants,
@@ -218,19 +223,28 @@ def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
         ) from error
 
 
+def _taken(models: list[ImportedModel]) -> Iterator[ImportedModel]:
+    """The models, each let go of when it is given."""
+    models.reverse()
+    while models:
+        yield models.pop()
+
+
 def _part(
-    imported: ImportedModel,
+    held: list[tvm.IRModule],
     hardware: Hardware,
     options: Options,
     collection: Collection,
     kernels: Kernels,
     libraries: Libraries | None,
-) -> tuple[Library, Signature, list[OperatorRecord], Memory, list[int]]:
-    """What a variant is made of; its constants go to the collection, and their numbers come back."""
+) -> tuple[Library, list[OperatorRecord], Memory, list[int]]:
+    """What a variant is made of the one module that is taken out of `held`; its constants go to the collection, and
+    their numbers come back."""
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
-        scheduled, operators = lower(imported.module, hardware, options, kernels)
+        scheduled, operators = schedule_operators(fused(held.pop()), hardware, options, kernels, ahead=True)
         lifted, constants = lift_constants(scheduled)
+        trim()
         built = make(lifted, kernels)
     numbers = [collection.add(constant.value) for constant in constants]
     multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
@@ -246,7 +260,6 @@ def _part(
     )
     return (
         built.library,
-        Signature.of(imported),
         [record_of(operator) for operator in operators],
         memory,
         numbers,

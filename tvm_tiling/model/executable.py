@@ -14,7 +14,7 @@ from ..runtime.execution_policy import ExecutionPolicy
 from . import saved
 from .outputs import Outputs, like
 from .passes.constants import Constants
-from .report import Benchmark, OperatorRecord, Report
+from .report import Benchmark, Memory, OperatorRecord, Report
 from .signature import Signature, chosen
 from .variants import AnyVariant
 
@@ -123,9 +123,13 @@ class Executable:
         return Report(
             operators=tuple(records),
             seconds=measured.median if measured is not None else None,
-            memory=variant.memory,
+            memory=self._memory(variant),
             compile_seconds=self.compile_seconds,
         )
+
+    def _memory(self, variant: AnyVariant) -> Memory:
+        memory = variant.memory
+        return replace(memory, mapped=memory.weights + memory.constants) if self._constants.mapped else memory
 
     def describe(self) -> dict[str, Any]:
         """Signature, operators and memory of every variant, and the compilation's time, as plain values."""
@@ -138,7 +142,7 @@ class Executable:
                 {
                     "signature": asdict(variant.signature),
                     "operators": [asdict(operator) for operator in variant.operators],
-                    "memory": asdict(variant.memory),
+                    "memory": variant.memory.planned(),
                     "constants": list(variant.constants),
                 }
                 for variant in self.variants
@@ -172,12 +176,22 @@ class Executable:
 
         return export_variant(chosen_variant(self.variants, shapes), self._constants, folder, name)
 
-    def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:
-        """The file, with further contents by name."""
+    def move_to(self, path: str | os.PathLike[str]) -> None:
+        """As :meth:`save`, with the constants from then on in the file's pages, which other processes share, instead of
+        this process's own memory. To be called before the first run."""
+        block = self._save(path, {})
+        if block is not None:
+            self._constants = Constants(block, self._constants.places, mapped=True)
+            for variant in self.variants:
+                variant.use(self._constants)
+
+    def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The file, with further contents by name. Gives the constants in it, None where they are not mapped."""
         description = {
             "fingerprint": self.fingerprint,
             "cores": self.cores,
             "places": self._constants.describe(),
             **self._contents(),
         }
-        saved.write(path, description, [variant.library for variant in self.variants], self._constants.block, further)
+        libraries = [variant.library for variant in self.variants]
+        return saved.write(path, description, libraries, self._constants.block, further)

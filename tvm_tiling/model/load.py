@@ -18,10 +18,15 @@ from .variants import variant_of
 MOST_CORES = 4096
 
 
-def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
+def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool = False) -> Any:
     """A saved executable. It is native code, and loading it is trusting who wrote it: a file that another user owns or
     may write to is refused, unless `digest`, its SHA-256 in hexadecimal, says that it is the one meant. The program of
     an accelerator, which is data, gives a SimulatedExecutable.
+
+    Weights are pages of the file, which processes that load it share; all of it is read once and compared with its
+    checksum. The file may be removed, or replaced as `save` does, while it is in use, but not overwritten or cut short
+    in place, which ends the process: where that may happen, `copy` reads the weights into memory of this process. So
+    are those of files with a `digest` and of network file systems.
 
     Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
     """
@@ -30,11 +35,11 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> Any:
         from .accel.simulated import SimulatedExecutable
 
         return SimulatedExecutable(Program.load(path))
-    found = saved.read(path, digest)
+    found = saved.read(path, digest, copy)
     known, block = found.description, found.constants
     try:
         cores = _cores(known["cores"])
-        constants = Constants(block, places_of(known["places"], block.nbytes))
+        constants = Constants(block, places_of(known["places"], block.nbytes), mapped=found.mapped)
         variants = [
             variant_of(
                 library,

@@ -7,10 +7,10 @@ packed weights; they are packed here, once, and the calls take the packed consta
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
@@ -24,6 +24,7 @@ from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
 from ..match.recurrent import recurrence_of
+from ..runtime.arrays import ALIGNMENT
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
 from ..schedules.fallback import decide_fallback
@@ -66,8 +67,22 @@ def schedule_operators(
 ) -> tuple[tvm.IRModule, list[Operator]]:
     """`mod`, legalised and fused, with every PrimFunc scheduled; and the operators in the order of their first call.
 
-    `kernels` compiles those that pack weights, and with `ahead` the others as well, for build(), from now on.
+    `kernels` compiles those that pack weights, and with `ahead` the others as well, for build(), from now on. Constants
+    that are packed go away one by one where nobody but `mod` has them, nor `mod` itself.
     """
+    mod, operators, packed = _scheduled(mod, hardware, options, kernels, ahead)
+    if packed:
+        packing = _packing(packed, kernels)
+        mod, weights = _with_packed(mod, packed)
+        _pack(weights, packing)
+    return mod, operators
+
+
+def _scheduled(
+    mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, ahead: bool
+) -> tuple[tvm.IRModule, list[Operator], dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]]]:
+    """`mod` with every PrimFunc scheduled but those that are called with packed weights, the operators, and those
+    PrimFuncs, with the numbers of their weights."""
     calls = _calls(mod["main"])
     given = _given(mod["main"])
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
@@ -94,7 +109,7 @@ def schedule_operators(
             kernels.start(main, Kind.SCHEDULED)
     order = {variable.name_hint: place for place, variable in enumerate(calls)}
     operators.sort(key=lambda operator: order.get(operator.name, len(order)))
-    return _with_packed(updated, packed, kernels), operators
+    return updated, operators, packed
 
 
 def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> list[Operator]:
@@ -205,21 +220,33 @@ def _private(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.without_attr("global_symbol")
 
 
-def _with_packed(
-    mod: tvm.IRModule, packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]], kernels: Kernels
-) -> tvm.IRModule:
-    """The calls of `packed` functions with their weights in packed form."""
-    if not packed:
-        return mod
+@dataclass(frozen=True)
+class _Weights:
+    """Weights to be packed by the function `pack`, from `source` to `packed`, which is zeros before."""
+
+    pack: str
+    source: tvm.runtime.Tensor
+    packed: tvm.runtime.Tensor
+
+
+def _packing(
+    packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]], kernels: Kernels
+) -> dict[str, Callable[..., Any]]:
+    """The functions that pack, compiled, by name."""
     functions = {
         f"{variable.name_hint}_pack": trusted(scheduled.pack)
         for variable, (_, scheduled) in packed.items()
         if scheduled.pack is not None
     }
-    packing = build_packing(functions, kernels)
+    library = build_packing(functions, kernels)
+    return {name: library[name] for name in functions}
 
-    set_pool()
 
+def _with_packed(
+    mod: tvm.IRModule, packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]]
+) -> tuple[tvm.IRModule, list[_Weights]]:
+    """The calls of `packed` functions with memory for their weights in packed form, and what is to be packed there."""
+    weights: list[_Weights] = []
     # A function whose parameters change needs a variable of its own, which knows their types.
     renewed: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
 
@@ -231,12 +258,25 @@ def _with_packed(
         if value.args[0] not in renewed:
             renewed[value.args[0]] = rewriter.builder.add_func(_private(scheduled.main), f"{name}_packed")
         arguments = list(value.args[1].fields)
-        weights = tvm.runtime.tensor(arguments[place].value.numpy())
         assert scheduled.packed_shape is not None and scheduled.packed_dtype is not None
-        out = packed_memory(scheduled.packed_shape, scheduled.packed_dtype)
-        packing[f"{name}_pack"](weights, out)
-        arguments[place] = relax.const(np.asarray(out.numpy()), scheduled.packed_dtype)
+        made = _Weights(
+            f"{name}_pack", arguments[place].value, packed_memory(scheduled.packed_shape, scheduled.packed_dtype)
+        )
+        weights.append(made)
+        arguments[place] = relax.const(made.packed)
         operands = [renewed[value.args[0]], relax.Tuple(arguments), *value.args[2:]]
         return relax.Call(value.op, operands, value.attrs, value.ty_args)
 
-    return rewrite(mod, pack)
+    return rewrite(mod, pack), weights
+
+
+def _pack(weights: list[_Weights], packing: dict[str, Callable[..., Any]]) -> None:
+    """Pack all weights, each of which is let go of before the next is packed."""
+    set_pool()
+    weights.reverse()
+    while weights:
+        made = weights.pop()
+        source = made.source
+        if source.data_ptr() % ALIGNMENT:  # as constants of a caller's Relax module may be
+            source = tvm.runtime.tensor(source.numpy())
+        packing[made.pack](source, made.packed)

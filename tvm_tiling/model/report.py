@@ -63,25 +63,33 @@ class Memory:
     """Bytes that a model takes while it runs: activations as planned when it was compiled, and its constants.
 
     `weights` are the constants that convolutions and products read, in packed form; `constants` are the others.
+    `mapped` of both are pages of a file: the system reads them when they are used, and processes that map the file
+    share them.
     """
 
     activations: int
     weights: int
     constants: int
+    mapped: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
         return self.activations + self.weights + self.constants
 
+    def planned(self) -> dict[str, int]:
+        """What is known before the model is loaded: all but `mapped`, as plain values."""
+        return {"activations": self.activations, "weights": self.weights, "constants": self.constants}
+
     def to_dict(self) -> dict[str, int]:
         """Plain values for JSON, with the total."""
         return {**asdict(self), "total": self.total}
 
     def __str__(self) -> str:
+        shared = f"; {mebibytes(self.mapped)} of it mapped from a file" if self.mapped else ""
         return (
             f"{mebibytes(self.total)}: activations {mebibytes(self.activations)}, weights {mebibytes(self.weights)}, "
-            f"other constants {mebibytes(self.constants)}"
+            f"other constants {mebibytes(self.constants)}{shared}"
         )
 
 

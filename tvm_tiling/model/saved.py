@@ -1,8 +1,11 @@
 """A saved executable: a tar archive of a description, a library of kernels for each variant, and the constants.
 
-The constants are one block, read into memory of its own; library.py says what a library is. Damage is told: libraries
-and the description are compared with their SHA-256, the constants and further contents, which may be gigabytes, with
-their CRC-32, which finds every change within 32 bits and runs several times as fast.
+The constants are one block, whose pages are those of the file where that may be mapped (pages.py): what is read of it
+when it is loaded is compared and not kept, and processes that load one file share it. The block lies at a multiple of
+512 bytes, as all members of such an archive do, and the constants in it at multiples of 64. library.py says what a
+library is. Corruption is told: libraries and the description are compared with their SHA-256, the constants and further
+contents, which may be gigabytes, with their CRC-32, which finds every change within 32 bits and runs several times as
+fast.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import os
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,9 +27,10 @@ import numpy as np
 from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError, other_version
 from ..plain_text import plain_json
-from ..runtime.arrays import aligned
+from ..runtime.arrays import ALIGNMENT
 from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
+from ..runtime.pages import mapped, may_be_mapped, zeros
 from ..runtime.plan import ExecutionPlan
 
 FORMAT = "tvm-tiling-executable"
@@ -54,9 +58,9 @@ def write(
     libraries: Sequence[Library],
     constants: np.ndarray,
     further: Mapping[str, np.ndarray] | None = None,
-) -> None:
+) -> np.ndarray | None:
     """Write the file, whole or not at all; `description` is plain values, `constants` bytes, `further` bytes by name.
-    OSError says why it cannot be written.
+    OSError says why it cannot be written. Gives the constants as pages of the file; None where it may not be mapped.
     """
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
@@ -81,8 +85,13 @@ def write(
         _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
         for number, library in enumerate(libraries):
             _add(archive, _library_name(number, library.kind), memoryview(library.content))
+        ends = {}
         for name, held in blocks.items():
             _add(archive, name, held.data)
+            ends[name] = archive.offset
+        file.flush()
+        start = ends[CONSTANTS] - -(-constants.nbytes // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+        return _mapped(_Place(file, start, constants.nbytes))
 
 
 def _add(archive: tarfile.TarFile, name: str, content: memoryview) -> None:
@@ -105,17 +114,19 @@ class _Content(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Saved:
-    """What write() wrote. `further`: contents by name."""
+    """What write() wrote. `mapped`: whether the constants are pages of the file. `further`: contents by name."""
 
     description: dict[str, Any]
     libraries: list[Library]
     constants: np.ndarray
+    mapped: bool
     further: dict[str, np.ndarray]
 
 
-def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
+def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False) -> Saved:
     """A file that write() wrote, all of it from one opening. ModelFormatError says what is wrong with it, or who else
-    may have written it (native_file.py); nothing of it is loaded before all of it is read."""
+    may have written it (native_file.py); nothing of it is loaded before all of it is read. `copy`: constants in memory
+    of this process, not in the file's pages."""
     where = os.fspath(path)
     with open_native(path, digest) as file:
         try:
@@ -125,7 +136,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
                 names = [_library_member(members, number) for number in range(len(known["libraries"]))]
                 contents = [_member(members, name, where).tobytes() for name in names]
                 sums = known.get("checksums", {})  # files of older releases have none
-                constants = _member(members, CONSTANTS, where, checksum=sums.get(CONSTANTS))
+                constants, is_mapped = _constants(members, where, sums.get(CONSTANTS), copy)
                 linked = [_objects_name(number) for number in range(len(names))]
                 objects = [
                     _member(members, name, where, checksum=sums.get(name)).tobytes() if name in members else b""
@@ -147,7 +158,7 @@ def read(path: str | os.PathLike[str], digest: str | None = None) -> Saved:
         _loaded(content, Path(name).suffix, plan, held, where)
         for content, name, plan, held in zip(contents, names, plans, objects, strict=True)
     ]
-    return Saved(known, libraries, constants, further)
+    return Saved(known, libraries, constants, is_mapped, further)
 
 
 def _description(content: np.ndarray, where: str) -> dict[str, Any]:
@@ -230,23 +241,57 @@ def _member(
 ) -> np.ndarray:
     """The bytes of a member, aligned as kernels want them; ModelFormatError where they are more than `most`, or have
     another checksum."""
+    place = _place(members, name, where)
+    if most is not None and place.size > most:
+        raise ModelFormatError(f"{where}: {name} has {place.size} bytes; accepted: at most {most}")
+    content = zeros(place.size)
+    parts = (content[start : start + STEP].data for start in range(0, place.size, STEP))
+    _read(place, name, where, parts, checksum)
+    return content
+
+
+def _constants(members: dict[str, _Place], where: str, checksum: int | None, copy: bool) -> tuple[np.ndarray, bool]:
+    """The constants once they were compared with their checksum, and whether they are pages of the file, which they are
+    where it may be mapped."""
+    place = _place(members, CONSTANTS, where)
+    found = None if copy else _mapped(place)
+    if found is None:
+        return _member(members, CONSTANTS, where, checksum=checksum), False
+    buffer = memoryview(bytearray(STEP))
+    sizes = (min(STEP, place.size - start) for start in range(0, place.size, STEP))
+    _read(place, CONSTANTS, where, (buffer[:size] for size in sizes), checksum)
+    return found, True
+
+
+def _mapped(place: _Place) -> np.ndarray | None:
+    """The bytes of a member as pages of the file; None where it may not be mapped, or they lie at no multiple of
+    ALIGNMENT."""
+    if place.start % ALIGNMENT or not may_be_mapped(place.file):
+        return None
+    try:
+        return mapped(place.file, place.start, place.size)
+    except (OSError, ValueError):  # a file system without mappings, or no room for one
+        return None
+
+
+def _place(members: dict[str, _Place], name: str, where: str) -> _Place:
     place = members.get(name)
     if place is None:
         raise ModelFormatError(f"{where} holds no {name}; {ACCEPTED}")
-    if most is not None and place.size > most:
-        raise ModelFormatError(f"{where}: {name} has {place.size} bytes; accepted: at most {most}")
-    content = aligned(place.size)
+    return place
+
+
+def _read(place: _Place, name: str, where: str, parts: Iterable[memoryview], checksum: int | None) -> None:
+    """Read a member into `parts`, which have its size together. ModelFormatError where it has another checksum."""
     place.file.seek(place.start)
     found = 0
-    for start in range(0, place.size, STEP):
-        part = content[start : start + STEP].data
+    for part in parts:
         if place.file.readinto(part) != part.nbytes:  # type: ignore[attr-defined]
             raise ModelFormatError(f"{where} is cut short within {name}")
         if checksum is not None:
             found = zlib.crc32(part, found)
     if checksum is not None and found != checksum:
         raise ModelFormatError(f"{where}: {name} is corrupted (its checksum is {found}, not {checksum}); {ACCEPTED}")
-    return content
 
 
 def _library_member(members: Mapping[str, object], number: int) -> str:

@@ -54,13 +54,17 @@ class Variant:
         self.library, self.signature, self.operators = library, signature, tuple(operators)
         self.memory, self.constants, self.cores = memory, tuple(constants), cores
         self.outputs = outputs_of(signature.output_names, signature.output_shapes, signature.output_dtypes)
-        self._tensors = tuple(store.tensors(constants))
         self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
         self._state = threading.local()
-        self._held = spans(self._tensors)
+        self.use(store)
         self._functions: list[Any] = []
         self._spare: list[Inputs] = []
         self.launched = take_over(library.native, cores)
+
+    def use(self, store: Constants) -> None:
+        """Take the constants of `store`, which are equal to those before. To be called before the first run."""
+        self._tensors = tuple(store.tensors(self.constants))
+        self._held = spans(self._tensors)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether these are arrays, all of the inputs' shapes and types."""

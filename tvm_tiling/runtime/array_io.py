@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import tvm
 
-from .arrays import ALIGNMENT, SHARED_AS, Span, numpy_type, overlaps
+from .arrays import ALIGNMENT, Span, overlaps
 from .borrowed import borrowed
+from .tensors import array_of
 
 
 class Given(NamedTuple):
@@ -57,7 +58,7 @@ class Inputs:
         own = self._own[number]
         if own is None:
             tensor = tvm.runtime.empty(*self._kinds[number])
-            own = self._own[number] = tensor, _array_of(tensor)
+            own = self._own[number] = tensor, array_of(tensor)
         tensor, array = own
         if array is None:
             tensor.copyfrom(value)
@@ -83,7 +84,7 @@ def as_arrays(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> li
     is copied."""
     arrays, taken = [], list(held)
     for tensor in outputs:
-        array = _array_of(tensor)
+        array = array_of(tensor)
         if array is None:
             arrays.append(tensor.numpy())
             continue
@@ -96,19 +97,8 @@ def as_arrays(outputs: Sequence[tvm.runtime.Tensor], held: Sequence[Span]) -> li
     return arrays
 
 
-def _array_of(tensor: tvm.runtime.Tensor) -> np.ndarray | None:
-    """The tensor's memory as an array; None for types that NumPy lacks."""
-    try:
-        if (name := str(tensor.dtype)) in SHARED_AS:
-            shared = tensor._create_view(tuple(tensor.shape), SHARED_AS[name].name)
-            return np.from_dlpack(shared).view(numpy_type(name))
-        return np.from_dlpack(tensor)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        return None
-
-
 def _held(tensor: tvm.runtime.Tensor) -> Span:
-    array = _array_of(tensor)
+    array = array_of(tensor)
     return (0, 0) if array is None else _span(tensor, array.nbytes)
 
 

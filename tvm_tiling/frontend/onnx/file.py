@@ -7,6 +7,7 @@ weight) does not have bytes for, and no path may leave the model's folder.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from ...errors import ModelFormatError
+from ...runtime.pages import Contents, FileContents
 from .graph import SMALL_BYTES, OnnxGraph, all_graphs, nodes_in, tensors_in
+from .raw_weights import outline
 
 # A protobuf message cannot be larger.
 MAX_MESSAGE = 2**31 - 1
@@ -38,19 +41,26 @@ _FIELDS: dict[int, tuple[str, int]] = {
 }
 
 
-def parse_onnx(data: bytes, where: str, folder: Path | None = None) -> OnnxGraph:
+def parse_onnx(data: Contents, where: str, folder: Path | None = None) -> OnnxGraph:
     """The model in `data`; `folder` is where its external weights may lie. Raises ModelFormatError."""
-    if len(data) > MAX_MESSAGE:
-        raise ModelFormatError(f"{where}: {len(data)} bytes; an ONNX file holds at most 2 GiB, the rest lies beside it")
+    if data.size > MAX_MESSAGE:
+        raise ModelFormatError(f"{where}: {data.size} bytes; an ONNX file holds at most 2 GiB, the rest lies beside it")
+    without = outline(data.content, SMALL_BYTES)
     try:
-        model = onnx.ModelProto.FromString(data)
+        model = onnx.ModelProto.FromString(bytes(data.content) if without is None else without.content)
     except DecodeError:
         raise ModelFormatError(f"{where}: not an ONNX model, or cut short; accepted: a whole .onnx file") from None
-    return prepare_proto(model, where, folder)
+    raw = {} if without is None else {n: data.part(place.start, place.size) for n, place in without.weights.items()}
+    return prepare_proto(model, where, folder, raw)
 
 
-def prepare_proto(model: onnx.ModelProto, where: str, folder: Path | None = None) -> OnnxGraph:
-    """A parsed model, taken over and changed: sizes checked, external weights read, constants no longer inputs."""
+def prepare_proto(
+    model: onnx.ModelProto, where: str, folder: Path | None = None, raw: Mapping[int, np.ndarray] | None = None
+) -> OnnxGraph:
+    """A parsed model, taken over and changed: sizes checked, external weights mapped, constants no longer inputs.
+
+    `raw`: bytes of weights that the parser was not given, by the number of the initializer.
+    """
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelFormatError(f"{where}: holds no graph, so it is not an ONNX model; accepted: a whole .onnx file")
     if not model.graph.output:
@@ -60,18 +70,26 @@ def prepare_proto(model: onnx.ModelProto, where: str, folder: Path | None = None
     if sparse or any(entry.HasField("sparse_tensor") for node in nodes_in(model) for entry in node.attribute):
         raise ModelFormatError(f"{where}: holds sparse weights; accepted: dense ones")
     graph = OnnxGraph(model, where)
-    external = {}
-    for tensor in model.graph.initializer:
+    files: dict[Path, Contents] = {}
+    beside: dict[int, np.ndarray] = {}
+    initializers = list(model.graph.initializer)  # the same objects again wherever these are met, while they are held
+    for number, tensor in enumerate(initializers):
         if tensor.data_location == TensorProto.EXTERNAL:
-            external[tensor.name] = _read_external(tensor, where, folder)
+            beside[number] = _read_external(tensor, where, folder, files)
             tensor.data_location = TensorProto.DEFAULT
+        elif raw is not None and number in raw:
+            if tensor.data_type in _PER_BYTE or tensor.data_type == TensorProto.STRING:
+                tensor.raw_data = raw[number].tobytes()
+            else:
+                beside[number] = _of_bytes(tensor, raw[number], where)
+    known = {id(initializers[number]) for number in beside}
     for tensor in tensors_in(model):
         if tensor.data_location == TensorProto.EXTERNAL:
-            tensor.raw_data = _read_external(tensor, where, folder).tobytes()
+            tensor.raw_data = _read_external(tensor, where, folder, files).tobytes()
             tensor.data_location = TensorProto.DEFAULT
-        elif tensor.name not in external:
+        elif id(tensor) not in known:
             _check_size(tensor, where)
-    _take_constants(graph, external)
+    _take_constants(graph, beside)
     # Functions came with version 8; before 4 every constant had to be declared as an input too.
     model.ir_version = max(model.ir_version, 8)
     return graph
@@ -89,17 +107,18 @@ def _check_names(model: onnx.ModelProto, where: str) -> None:
             raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is corrupted")
 
 
-def _take_constants(graph: OnnxGraph, external: dict[str, np.ndarray]) -> None:
-    """Move large constants out of the graph; none of them is an input any more."""
+def _take_constants(graph: OnnxGraph, beside: Mapping[int, np.ndarray]) -> None:
+    """Move large constants out of the graph, and those that are `beside` it, by number; none of them is an input any
+    more."""
     tensors = list(graph.graph.initializer)
     names = {tensor.name for tensor in tensors}
     values = [value for value in graph.graph.input if value.name not in names]
     del graph.graph.initializer[:]
     del graph.graph.input[:]
     graph.graph.input.extend(values)
-    for tensor in tensors:
-        if tensor.name in external:
-            graph.add_constant(tensor.name, external[tensor.name])
+    for number, tensor in enumerate(tensors):
+        if number in beside:
+            graph.add_constant(tensor.name, beside[number])
         elif tensor.ByteSize() > SMALL_BYTES:
             graph.add_constant(tensor.name, numpy_helper.to_array(tensor))
         else:
@@ -135,13 +154,25 @@ def _check_size(tensor: TensorProto, where: str) -> None:
     else:
         held, wanted, kind = len(tensor.raw_data), _stored_bytes(tensor, where), "bytes"
     if held != wanted:
-        raise ModelFormatError(
-            f"{where}: weight {tensor.name!r} of shape {list(tensor.dims)} needs {wanted} {kind} and has {held}"
-        )
+        raise _wrong_size(tensor, where, wanted, held, kind)
 
 
-def _read_external(tensor: TensorProto, where: str, folder: Path | None) -> np.ndarray:
-    """A weight that lies in a file beside the model."""
+def _wrong_size(tensor: TensorProto, where: str, wanted: int, held: int, kind: str) -> ModelFormatError:
+    return ModelFormatError(
+        f"{where}: weight {tensor.name!r} of shape {list(tensor.dims)} needs {wanted} {kind} and has {held}"
+    )
+
+
+def _of_bytes(tensor: TensorProto, raw: np.ndarray, where: str) -> np.ndarray:
+    """A weight whose bytes were left out of the parsed model."""
+    wanted = _stored_bytes(tensor, where)
+    if raw.nbytes != wanted:
+        raise _wrong_size(tensor, where, wanted, raw.nbytes, "bytes")
+    return raw.view(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).reshape(tuple(tensor.dims))
+
+
+def _read_external(tensor: TensorProto, where: str, folder: Path | None, files: dict[Path, Contents]) -> np.ndarray:
+    """A weight that lies in a file beside the model. `files`: those that were met."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     weight = f"{where}: weight {tensor.name!r}"
     if folder is None:
@@ -155,15 +186,19 @@ def _read_external(tensor: TensorProto, where: str, folder: Path | None) -> np.n
         length = int(entries.get("length", size))
     except ValueError:
         raise ModelFormatError(f"{weight}: offset and length of its place in {path.name!r} are not numbers") from None
-    held = path.stat().st_size
-    if length != size or offset < 0 or offset + size > held:
+    try:
+        if path not in files:
+            files[path] = FileContents(path)
+        held = files[path].size
+        found = files[path].part(offset, size) if length == size and 0 <= offset <= held - size else None
+    except OSError as error:
+        raise ModelFormatError(f"{weight}: {path.name!r} cannot be read: {error.strerror or error}") from None
+    if found is None:
         raise ModelFormatError(
             f"{weight} of shape {list(tensor.dims)} takes {size} bytes; the file says {length} from {offset} on in "
             f"{path.name!r}, which has {held}"
         )
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    values = np.fromfile(path, dtype=dtype, count=math.prod(tensor.dims), offset=offset)
-    return values.reshape(tuple(tensor.dims))
+    return found.view(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).reshape(tuple(tensor.dims))
 
 
 def _inside(folder: Path, location: str, weight: str) -> Path:

@@ -45,6 +45,18 @@ class OnnxGraph:
         small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
         return {**small, **self.weights}
 
+    def take_constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Every constant that is used, by name; large ones are let go of when they are taken, and have no value any
+        more."""
+        used = {name for node in nodes_in(self.proto) for name in node.input}
+        used |= {value.name for graph in all_graphs(self.proto) for value in graph.output}
+        small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
+        yield from ((name, value) for name, value in small.items() if name not in self.weights)
+        for name in self.weights:
+            held, self.weights[name] = [self.weights[name]], np.empty(0)
+            if name in used:
+                yield name, held.pop()
+
     def add_constant(self, name: str, value: np.ndarray) -> None:
         """Keep `value` as the constant `name`: in the graph if it is small, else beside it."""
         if value.nbytes <= SMALL_BYTES or value.dtype.kind in "OSU":

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import TensorProto, checker
 
 from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import Limits
+from ...runtime.pages import Contents
 from ..imported import ImportedModel, first_line
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
 from .folding import CHEAP, Budget, fold_constants
@@ -52,7 +54,7 @@ _CONTROL = frozenset(["If", "Constant"])
 
 
 def import_onnx(
-    model: bytes | onnx.ModelProto,
+    model: Contents | onnx.ModelProto,
     *,
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
@@ -62,18 +64,13 @@ def import_onnx(
     limits: Limits,
     folder: Path | None = None,
 ) -> ImportedModel:
-    """An ONNX model, from the bytes of its file or as a ModelProto (which is left as it is).
+    """An ONNX model, from the contents of its file or as a ModelProto (which is left as it is).
 
     `shapes`, `batch` and `dims` fix what the model leaves open, `params` gives inputs by name a constant value, `where`
     names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, LimitError,
     UnsupportedOperator.
     """
-    if isinstance(model, bytes):
-        graph = parse_onnx(model, where, folder)
-    else:
-        copied = onnx.ModelProto()
-        copied.CopyFrom(model)
-        graph = prepare_proto(copied, where, folder)
+    graph = parse_onnx(model, where, folder) if isinstance(model, Contents) else _copied(model, where, folder)
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= graph.opset <= newest:
         raise ModelFormatError(
@@ -103,6 +100,17 @@ def import_onnx(
         output_names=tuple(value.name for value in graph.graph.output),
         source="onnx",
     )
+
+
+def _copied(model: onnx.ModelProto, where: str, folder: Path | None) -> OnnxGraph:
+    """A ModelProto as its file would be read, so that its weights are copied once."""
+    try:
+        written = model.SerializeToString()
+    except (ValueError, EncodeError):  # larger than a file may be
+        copied = onnx.ModelProto()
+        copied.CopyFrom(model)
+        return prepare_proto(copied, where, folder)
+    return parse_onnx(Contents(written), where, folder)
 
 
 def _bind_params(graph: OnnxGraph, params: Mapping[str, Any]) -> None:

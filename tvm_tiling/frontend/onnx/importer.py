@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ...refusal import blocks_closed
+from ...runtime.tensors import tensor_of
 from ..imported import first_line
 from .graph import OnnxGraph, node_name, static_shape
 from .operators import CONVERTERS
@@ -76,8 +77,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             return self.from_onnx(self._prepared.graph, self._prepared.opset)
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
-        for name, value in self._prepared.constants().items():
-            self._nodes[name] = relax.const(tvm.runtime.tensor(value))
+        for name, value in self._prepared.take_constants():
+            self._nodes[name] = relax.const(tensor_of(value))
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         taken: set[str] = set()

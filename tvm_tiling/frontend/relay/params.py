@@ -7,7 +7,6 @@ against what the file has before it is used.
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelFormatError
+from ...runtime.pages import FileContents
 
 LIST_MAGIC = 0xF7E58D4F05049CB7
 ARRAY_MAGIC = 0xDD5E40F096B4A13F
@@ -48,13 +48,10 @@ def read_params(given: Any) -> dict[str, Any]:
 
 
 def mapped(path: Path) -> memoryview:
-    """The bytes of a file, read by the system when they are used. ModelFormatError where there is no file."""
+    """The bytes of a file, where it may be mapped read when they are used. ModelFormatError where there is no file."""
     if not path.is_file():
         raise ModelFormatError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; accepted: a file")
-    with path.open("rb") as file:
-        if path.stat().st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return FileContents(path).content
 
 
 class _Reader:

@@ -14,6 +14,7 @@ from itertools import product as combinations
 from math import prod
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -243,8 +244,10 @@ class Graph:
         if isinstance(expr, tvm.ir.GenericConst):
             tensor = expr.value
             if tensor not in self._digests:
-                value = tensor.numpy()
-                self._digests[tensor] = hashlib.blake2b(value.tobytes() + str(value.shape).encode()).hexdigest()
+                value = np.asarray(array(expr), order="C")
+                digest = hashlib.blake2b(value.reshape(-1).view(np.uint8).data)
+                digest.update(str(value.shape).encode())
+                self._digests[tensor] = digest.hexdigest()
             return self._digests[tensor]
         value = self.value(expr)
         if is_op(value, *_VIEWS, "permute_dims", "strided_slice", "broadcast_to"):

@@ -2,7 +2,7 @@
 
 A virtual machine that holds constants of its own has them twice while it is loaded, each variant of a model has them
 again, and TVM notes a memory scope for each when a machine is made and logs a warning for every scope that it writes or
-reads afterwards. As arguments they are read from a file in one go, and variants share them.
+reads afterwards. As arguments they are the pages of a file, and variants share them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...runtime.arrays import ALIGNMENT, aligned
+from ...runtime.arrays import ALIGNMENT
+from ...runtime.pages import zeros
 
 if TYPE_CHECKING:
     import tvm
@@ -46,9 +47,9 @@ def _bytes(shape: Sequence[int], dtype: str) -> int:
 class Constants:
     """A block of bytes and the places of the constants in it."""
 
-    def __init__(self, block: np.ndarray, places: Sequence[Place]) -> None:
-        """`block`: as aligned() makes it."""
-        self.block, self.places = block, tuple(places)
+    def __init__(self, block: np.ndarray, places: Sequence[Place], *, mapped: bool = False) -> None:
+        """`block`: bytes that start at a multiple of ALIGNMENT. `mapped`: whether they are pages of a file."""
+        self.block, self.places, self.mapped = block, tuple(places), mapped
         self._tensors: dict[int, tvm.runtime.Tensor] = {}
 
     def tensors(self, numbers: Sequence[int]) -> list[tvm.runtime.Tensor]:
@@ -84,16 +85,17 @@ class Collection:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, tuple[int, ...], bytes], int] = {}
-        self._values: list[np.ndarray] = []
+        self._values: list[np.ndarray | None] = []
         self._places: list[Place] = []
         self._end = 0
 
     def add(self, value: tvm.runtime.Tensor) -> int:
-        """The number of that constant from now on."""
+        """The number of that constant from now on; its memory is kept, and not to be written to any more."""
+        from ...runtime.tensors import bytes_of  # which brings TVM, as the tensor has
+
         shape, dtype = tuple(int(extent) for extent in value.shape), str(value.dtype)
-        # As bytes, for NumPy lacks some of the types.
-        content = value._create_view((_bytes(shape, dtype),), "uint8").numpy()
-        key = (dtype, shape, hashlib.sha256(memoryview(content)).digest())
+        content = bytes_of(value, _bytes(shape, dtype))
+        key = (dtype, shape, hashlib.sha256(content.data).digest())
         if key not in self._found:
             self._found[key] = len(self._values)
             self._values.append(content)
@@ -103,14 +105,15 @@ class Collection:
 
     def size(self, number: int) -> int:
         """Bytes of a constant."""
-        return self._values[number].nbytes
+        return self._places[number].size
 
     def together(self) -> Constants:
-        """All of them in one block; what lies between them is zeros, for the block is saved as it is."""
-        block = aligned(self._end)
-        block.fill(0)
-        for place, value in zip(self._places, self._values, strict=True):
-            block[place.offset : place.offset + value.nbytes] = value
+        """All of them in one block, each let go of when it is there; what lies between them is zeros, for the block is
+        saved as it is. To be called once, at the end."""
+        block = zeros(self._end)
+        for number, place in enumerate(self._places):
+            block[place.offset : place.offset + place.size] = self._values[number]
+            self._values[number] = None
         return Constants(block, self._places)
 
 

@@ -15,6 +15,7 @@ from tvm import relax, tirx
 
 from ...errors import UnsupportedOperator
 from ...refusal import blocks_closed
+from ...runtime.tensors import array_of, tensor_of
 
 Expr: TypeAlias = relax.Expr
 # What becomes of a bound value, its operands replaced already; None leaves it as it is.
@@ -117,12 +118,19 @@ def is_op(expr: Expr, *names: str) -> bool:
 
 
 def array(expr: Expr) -> np.ndarray | None:
-    """The value of a constant, None for anything else."""
-    return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
+    """The value of a constant, its own memory, which is not to be written to; None for anything else."""
+    if not isinstance(expr, tvm.ir.GenericConst):
+        return None
+    held = array_of(expr.value)
+    if held is None:
+        return expr.value.numpy()
+    held.flags.writeable = False
+    return held
 
 
 def constant(value: np.ndarray) -> tvm.ir.GenericConst:
-    return relax.const(np.asarray(value, order="C"), str(value.dtype))
+    """A constant of this value, which nobody writes to any more."""
+    return relax.const(tensor_of(value))
 
 
 def shape_of(expr: Expr) -> tuple[int, ...] | None:

@@ -87,7 +87,7 @@ def folded(call: relax.Call) -> tvm.ir.GenericConst | None:
         return None
     with np.errstate(all="ignore"):
         result = compute(call.attrs, *operands)
-        return None if result is None else constant(np.asarray(result).astype(dtype).reshape(shape))
+        return None if result is None else constant(np.asarray(result).astype(dtype, copy=False).reshape(shape))
 
 
 def _operand(expr: Expr) -> Any:
