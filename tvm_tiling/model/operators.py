@@ -84,7 +84,7 @@ def _scheduled(
     """`mod` with every PrimFunc scheduled but those that are called with packed weights, the operators, and those
     PrimFuncs, with the numbers of their weights."""
     calls = _calls(mod["main"])
-    given = _given(mod["main"])
+    given = _given(mod["main"]) if _is_straight(mod) else set(calls)
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     operators: list[Operator] = []
     packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]] = {}
@@ -147,6 +147,13 @@ def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
                 constants = tuple(a if isinstance(a, tvm.ir.GenericConst) else None for a in arguments.fields)
                 found.setdefault(target, []).append(_Call(constants))
     return found
+
+
+def _is_straight(mod: tvm.IRModule) -> bool:
+    """Whether "main" is the only Relax function and has no branches, so that _calls() sees all calls of PrimFuncs."""
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    bindings = (binding for block in mod["main"].body.blocks for binding in block.bindings)
+    return len(functions) == 1 and not any(isinstance(binding.value, relax.If | relax.Function) for binding in bindings)
 
 
 def _given(func: relax.Function) -> set[tvm.ir.GlobalVar]:
