@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -133,6 +134,17 @@ def test_save_report_writes_one_file_and_refuses_what_is_none(tmp_path):
         tt.save_report({"format": "other", "version": 1}, tmp_path / "x.html")
     with pytest.raises(FileNotFoundError, match=r"directory .* does not exist"):
         tt.save_report(simulation(), tmp_path / "none" / "x.html")
+
+
+def test_latency_is_shown_and_kept():
+    latency = {"p50": 1e-3, "p90": 1.25e-3, "p99": 2.5e-3, "throughput": 960.0}
+    timed = dataclasses.replace(model(), latency=latency)
+    text = model_page(timed)
+    assert "a run, p90" in text and "p99 2.5" in text and "960" in text
+    plain = timed.to_dict()
+    assert timed_from_dict(plain, "x").latency == latency
+    earlier = timed_from_dict({name: value for name, value in plain.items() if name not in latency}, "x")
+    assert earlier.latency is None and "a run, p90" not in model_page(earlier)
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------
