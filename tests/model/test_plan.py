@@ -437,3 +437,15 @@ def test_a_saved_model_runs_without_tvm(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), executable.run(x))
     seconds, mebibytes = map(float, done.stdout.split())
     assert seconds < 0.5 and mebibytes < 60  # 0.05 s and 40 MiB on a quiet machine
+
+
+def test_a_saved_model_without_a_plan_brings_tvm(tmp_path):
+    """In a process that has imported nothing else."""
+    executable = tt.compile(topk(), cache=False)
+    executable.save(tmp_path / "model.tar")
+    given = "numpy.eye(5, 4, dtype='float32')"
+    code = f"import numpy, sys, tvm_tiling as tt; print(tt.load(sys.argv[1]).run({given})[1].sum())"
+    command = [sys.executable, "-c", code, str(tmp_path / "model.tar")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == executable.run(np.eye(5, 4, dtype="float32"))[1].sum()

@@ -38,6 +38,7 @@ HELP_WIDTH = 66
 COMMANDS = (
     Command("explain", "tvm_tiling.cli.explain", "Show how an operator or a model is cut, and why."),
     Command("compile", "tvm_tiling.cli.compile", "Compile a model to one file that runs without it."),
+    Command("export", "tvm_tiling.cli.export", "Write a model as a C library without TVM and Python."),
     Command("run", "tvm_tiling.cli.run", "Run a model, or a compiled one, on inputs from a file."),
     Command("report", "tvm_tiling.cli.report", "Show where time goes: a model, a simulation, a comparison."),
     Command("bench", "tvm_tiling.cli.bench", "Compare speed with other libraries, on a model or suites."),

@@ -57,13 +57,15 @@ def mapped(path: Path, content: bytes, plan: ExecutionPlan | None, no_plan: str,
     load_module keeps every library for good, so that a process that compiles model after model would grow."""
     module = None
     if plan is None:
-        import tvm_ffi  # before the library is mapped, which calls it
+        import tvm  # noqa: F401 - has what the library's program is made of, and comes before the library, which calls it
+        import tvm_ffi
 
         module = tvm_ffi.load_module(path, keep_module_alive=False)
     return Library(content, SHARED, NativeLibrary(path), module, plan, no_plan, objects)
 
 
 def _from_objects(content: bytes) -> Any:
+    import tvm  # noqa: F401 - as above
     from tvm_ffi_orcjit import default_session  # 40 MB that only this asks for
 
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
