@@ -129,17 +129,6 @@ def test_a_file_that_shrinks_does_not_end_a_process_that_copied_it(saved, tmp_pa
     assert done.stdout == "whole\n", done.stderr
 
 
-def test_what_was_compiled_runs_from_the_file_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
-    executable, x = compiled()
-    assert executable.report().memory.mapped == SIZE and not executable.from_cache
-    alone, _ = compiled(cache=False)
-    assert alone.report().memory.mapped == 0
-    for path in tmp_path.iterdir():  # as the cache does when it makes space
-        path.unlink()
-    np.testing.assert_array_equal(executable.run(x), alone.run(x))
-
-
 def test_without_a_file_of_its_own_a_model_runs_from_memory(tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
     monkeypatch.setenv("TVM_TILING_CACHE_SIZE", "0")

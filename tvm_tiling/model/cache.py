@@ -82,7 +82,7 @@ class CompileCache:
         if not path.is_file() or self._place.refused():
             return None
         try:
-            found = load(path)
+            found = load(path, copy=True)  # pages of a file are small: reading gigabytes by them takes a tenth longer
         except ModelFormatError:
             return None
         self._place.used(path)
@@ -112,14 +112,13 @@ class CompileCache:
             return []
 
     def put(self, key: str, executable: Executable) -> None:
-        """Keep an executable, and have it run from the constants in its file; where that is not possible, do
-        without."""
+        """Keep an executable; where that is not possible, do without."""
         if not self._place.limit or self._place.refused():
             return
         with contextlib.suppress(OSError, RuntimeError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{key}{SUFFIX}"
-            executable.move_to(path)
+            executable.save(path)
             self._place.used(path)
             self._place.make_space()
 

@@ -176,17 +176,8 @@ class Executable:
 
         return export_variant(chosen_variant(self.variants, shapes), self._constants, folder, name)
 
-    def move_to(self, path: str | os.PathLike[str]) -> None:
-        """As :meth:`save`, with the constants from then on in the file's pages, which other processes share, instead of
-        this process's own memory. To be called before the first run."""
-        block = self._save(path, {})
-        if block is not None:
-            self._constants = Constants(block, self._constants.places, mapped=True)
-            for variant in self.variants:
-                variant.use(self._constants)
-
-    def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The file, with further contents by name. Gives the constants in it, None where they are not mapped."""
+    def _save(self, path: str | os.PathLike[str], further: Mapping[str, np.ndarray]) -> None:
+        """The file, with further contents by name."""
         description = {
             "fingerprint": self.fingerprint,
             "cores": self.cores,
@@ -194,4 +185,4 @@ class Executable:
             **self._contents(),
         }
         libraries = [variant.library for variant in self.variants]
-        return saved.write(path, description, libraries, self._constants.block, further)
+        saved.write(path, description, libraries, self._constants.block, further)

@@ -50,19 +50,12 @@ class PlannedVariant:
             [kind.shape for kind in plan.outputs],
             [kind.dtype for kind in plan.outputs],
         )
-        self._plan = plan
-        self.use(store)
+        places = [store.places[number] for number in constants]
+        self._runner = PlanRunner(library.native, plan, store.block, [(place.offset, place.size) for place in places])
         self._expected = tuple((kind.shape, numpy_type(kind.dtype)) for kind in plan.inputs)
         self._state = threading.local()
         self._instances: list[PlanInstance] = []
         self.launched = take_over(library.native, cores)
-
-    def use(self, store: Constants) -> None:
-        """Take the constants of `store`, which are equal to those before. To be called before the first run."""
-        assert self.library.native is not None
-        places = [store.places[number] for number in self.constants]
-        held = [(place.offset, place.size) for place in places]
-        self._runner = PlanRunner(self.library.native, self._plan, store.block, held)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether these are arrays, all of the inputs' shapes and types."""

@@ -58,9 +58,9 @@ def write(
     libraries: Sequence[Library],
     constants: np.ndarray,
     further: Mapping[str, np.ndarray] | None = None,
-) -> np.ndarray | None:
+) -> None:
     """Write the file, whole or not at all; `description` is plain values, `constants` bytes, `further` bytes by name.
-    OSError says why it cannot be written. Gives the constants as pages of the file; None where it may not be mapped.
+    OSError says why it cannot be written.
     """
     refuse_unwritable(path)
     digests = [hashlib.sha256(library.content).hexdigest() for library in libraries]
@@ -85,13 +85,8 @@ def write(
         _add(archive, DESCRIPTION, memoryview(json.dumps(known, sort_keys=True).encode()))
         for number, library in enumerate(libraries):
             _add(archive, _library_name(number, library.kind), memoryview(library.content))
-        ends = {}
         for name, held in blocks.items():
             _add(archive, name, held.data)
-            ends[name] = archive.offset
-        file.flush()
-        start = ends[CONSTANTS] - -(-constants.nbytes // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-        return _mapped(_Place(file, start, constants.nbytes))
 
 
 def _add(archive: tarfile.TarFile, name: str, content: memoryview) -> None:

@@ -56,15 +56,11 @@ class Variant:
         self.outputs = outputs_of(signature.output_names, signature.output_shapes, signature.output_dtypes)
         self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
         self._state = threading.local()
-        self.use(store)
+        self._tensors = tuple(store.tensors(constants))
+        self._held = spans(self._tensors)
         self._functions: list[Any] = []
         self._spare: list[Inputs] = []
         self.launched = take_over(library.native, cores)
-
-    def use(self, store: Constants) -> None:
-        """Take the constants of `store`, which are equal to those before. To be called before the first run."""
-        self._tensors = tuple(store.tensors(self.constants))
-        self._held = spans(self._tensors)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
         """Whether these are arrays, all of the inputs' shapes and types."""
