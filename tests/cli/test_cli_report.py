@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("subject", "hover", "shown"),
+    ("subject", "told", "shown"),
     [
         ("model.json", "fused_conv2d0_add_relu", "Predicted against measured"),
         ("suite.json", "g0 64x64x64 float32", "Ours against the faster peer"),
