@@ -57,8 +57,8 @@ def transposed(x, w, strides, pads, more, groups=1):
             weights = w[(slice(group * per_in, (group + 1) * per_in), slice(None), *tap)]
             place = (slice(None), slice(group * per_out, (group + 1) * per_out), *spans)
             out[place] += np.einsum("nc...,co->no...", part, weights)
-    config = tuple(slice(pads[axis], out.shape[axis + 2] - pads[count + axis]) for axis in range(count))
-    return out[(slice(None), slice(None), *config)]
+    inner = tuple(slice(pads[axis], out.shape[axis + 2] - pads[count + axis]) for axis in range(count))
+    return out[(slice(None), slice(None), *inner)]
 
 
 def pool(x, kind, size, strides, pads, ceil=False, include=False, dilation=None):

@@ -125,8 +125,8 @@ def _gather_elements(rng: random.Random) -> Operator:
     axis, places = _along(rng, x)
 
     def reference(data: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        config = tuple(slice(None) if a == axis else slice(extent) for a, extent in enumerate(indices.shape))
-        return np.take_along_axis(data[config], indices.astype("int64"), axis)
+        window = tuple(slice(None) if a == axis else slice(extent) for a, extent in enumerate(indices.shape))
+        return np.take_along_axis(data[window], indices.astype("int64"), axis)
 
     return Operator(
         f"gather_elements {axis}",

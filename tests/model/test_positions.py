@@ -191,9 +191,9 @@ def test_a_slice_of_computed_bounds_stays_inside():
     module = relax_model(relax.op.dynamic_strided_slice, ((3, 4), FLOAT), ((2,), INT), ((2,), INT), ((2,), INT))
     executable, x = tt.compile(module, cache=False), np.arange(12, dtype=FLOAT).reshape(3, 4)
     for begin, end, step in (((0, 1), (3, 4), (1, 2)), ((-100, 1), (3, 2**62), (2, 2)), ((2, 3), (-9, -9), (-1, -2))):
-        config = tuple(slice(*span) for span in zip(begin, end, step, strict=True))
+        taken = tuple(slice(*span) for span in zip(begin, end, step, strict=True))
         found = executable.run(x, *(np.array(given, INT) for given in (begin, end, step)))
-        np.testing.assert_array_equal(found, x[config])
+        np.testing.assert_array_equal(found, x[taken])
     said = refused(lambda: executable.run(x, *(np.array(given, INT) for given in ((0, 1), (3, 4), (1, 0)))))
     assert said.startswith("dynamic_strided_slice: absolute stride 0 at [1] is out of range; expected 1 to ")
 

@@ -215,17 +215,17 @@ def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.Model
             model, given = alone
             break
     for node in list(model.graph.node):
-        config = onnx.ModelProto()
-        config.CopyFrom(model)
-        left = [n for n in config.graph.node if not set(n.output) & set(node.output)]
-        outputs = {value.name for value in config.graph.output}
-        if len(left) == len(config.graph.node) or outputs & set(node.output):
+        trimmed = onnx.ModelProto()
+        trimmed.CopyFrom(model)
+        left = [n for n in trimmed.graph.node if not set(n.output) & set(node.output)]
+        outputs = {value.name for value in trimmed.graph.output}
+        if len(left) == len(trimmed.graph.node) or outputs & set(node.output):
             continue
-        del config.graph.node[:]
-        config.graph.node.extend(left)
+        del trimmed.graph.node[:]
+        trimmed.graph.node.extend(left)
         more = {name: values[name] for name in node.output if name}
-        config.graph.input.extend(_infos(more))
-        smaller = _needed(config, {**given, **more})
+        trimmed.graph.input.extend(_infos(more))
+        smaller = _needed(trimmed, {**given, **more})
         if fails(*smaller):
             model, given = smaller
     return model, given

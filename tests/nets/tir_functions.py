@@ -112,12 +112,12 @@ def _read(d: Drawn, axes: Sequence[tuple[Expr, int]], kind: str, rank: int, plai
         return tensor(*at)
     shape, at, inside = [], [], []
     for index, _, high in indices:
-        config = draw.below(3) if draw.often(12) else 0  # outside of the input on either side
-        size = max(1, high + 1 - 2 * config)
+        beyond = draw.below(3) if draw.often(12) else 0  # outside of the input on either side
+        size = max(1, high + 1 - 2 * beyond)
         shape.append(size)
-        if config:
-            inside += [index >= config, index < config + size]
-            index = index - config
+        if beyond:
+            inside += [index >= beyond, index < beyond + size]
+            index = index - beyond
         at.append(index)
     tensor = te.placeholder(tuple(shape), d.kind(kind), f"in{len(d.inputs)}")
     d.inputs.append(tensor)

@@ -279,10 +279,10 @@ def print_products(results: list[Demonstration]) -> None:
 
 def _choices(tiling: GemmTiling) -> Iterator[tuple[str, str, str]]:
     """The choices that matter most, as far as they have reasons, each reason once."""
-    hover = set()
+    reasons = set()
     for row in tiling.explained():
-        if row.name in SHOWN and row.why and row.why not in hover:
-            hover.add(row.why)
+        if row.name in SHOWN and row.why and row.why not in reasons:
+            reasons.add(row.why)
             yield row.name, row.value, row.why
 
 

@@ -97,8 +97,8 @@ def own_requirements() -> list[Asked] | None:
 def check_packages(asked: list[Asked] | None, installed: Callable[[str], str | None]) -> Iterator[Check]:
     """Everything required, then what the extras bring. `installed` gives a version, None where there is none."""
     if asked is None:
-        hover = "run from source, not installed: versions are not checked"
-        yield Check(DISTRIBUTION, "warn", hover, "pip install --editable .")
+        problem = "run from source, not installed: versions are not checked"
+        yield Check(DISTRIBUTION, "warn", problem, "pip install --editable .")
         return
     yield from (_required(each, installed(each.name)) for each in asked if not each.extra)
     by_extra = {(each.extra, each.name): each for each in asked}

@@ -81,20 +81,20 @@ def _divisions(stage: Stage) -> int:
 def pieces(stage: Stage) -> list[Stage]:
     """The stage cut wherever a condition on one axis changes, so that none is left; itself where that is much."""
     conditions = _conditions(stage)
-    configs: list[list[int]] = []
+    splits: list[list[int]] = []
     for variable, extent in stage.axes:
         changes: set[int] = set()
         for condition in conditions:
             for part in _comparisons(condition):
                 if variables(part) == {variable} and not loads(part):
                     changes |= _changes(part, variable, extent)
-        configs.append([0, *sorted(changes), extent] if len(changes) <= _MOST_CHANGES else [0, extent])
+        splits.append([0, *sorted(changes), extent] if len(changes) <= _MOST_CHANGES else [0, extent])
     count = 1
-    for bounds in configs:
+    for bounds in splits:
         count *= len(bounds) - 1
     if count == 1 or count > _MOST_PIECES:
         return [stage]
-    return [_piece(stage, ranges) for ranges in product(*(list(pairwise(bounds)) for bounds in configs))]
+    return [_piece(stage, ranges) for ranges in product(*(list(pairwise(bounds)) for bounds in splits))]
 
 
 def _changes(condition: tirx.Expr, variable: tirx.Var, extent: int) -> set[int]:

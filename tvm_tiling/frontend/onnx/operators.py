@@ -131,8 +131,8 @@ class SpaceToDepth(tvm_onnx.SpaceToDepth):
             return super()._impl_v1(bb, inputs, attr, params)
         block = int(attr["blocksize"])
         n, c, h, w = shape_of(inputs[0])
-        config = bb.emit(op.reshape(inputs[0], (n, c, h // block, block, w // block, block)))
-        moved = bb.emit(op.permute_dims(config, [0, 1, 3, 5, 2, 4]))
+        blocks = bb.emit(op.reshape(inputs[0], (n, c, h // block, block, w // block, block)))
+        moved = bb.emit(op.permute_dims(blocks, [0, 1, 3, 5, 2, 4]))
         return op.reshape(moved, (n, c * block * block, h // block, w // block))
 
 

@@ -160,11 +160,11 @@ def _with_short_values(graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto
             long.append(place)
     if not long:
         return graph.proto
-    config = onnx.ModelProto()
-    config.CopyFrom(graph.proto)
+    stripped = onnx.ModelProto()
+    stripped.CopyFrom(graph.proto)
     for place in reversed(long):
-        _without_value(config.graph, place, known)
-    return config
+        _without_value(stripped.graph, place, known)
+    return stripped
 
 
 def _length(shape: Sequence[int]) -> float:

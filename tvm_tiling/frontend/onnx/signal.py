@@ -123,11 +123,11 @@ class Stft(tvm_onnx.OnnxOpConverter):
         real, imaginary = _parts(bb, signal)
         frames = 1 + (int(real.ty.shape[1]) - length) // step
         at = np.arange(frames)[:, None] * step + np.arange(length)
-        config = [None if part is None else bb.emit(op.take(part, relax.const(at), 1)) for part in (real, imaginary)]
+        windows = [None if part is None else bb.emit(op.take(part, relax.const(at), 1)) for part in (real, imaginary)]
         if window is not None:
-            config = [None if part is None else bb.emit(part * window) for part in config]
+            windows = [None if part is None else bb.emit(part * window) for part in windows]
         bins = length // 2 + 1 if attr.get("onesided", 1) else length
-        return op.stack(list(_transform(bb, config[0], config[1], bins, length, -1)), -1)
+        return op.stack(list(_transform(bb, windows[0], windows[1], bins, length, -1)), -1)
 
 
 CONVERTERS: dict[str, Any] = {"DFT": Dft, "STFT": Stft}

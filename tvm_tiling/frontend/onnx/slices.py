@@ -59,14 +59,14 @@ class Slice(tvm_onnx.Slice):
             raise ValueError(f"{len(starts)} starts, {len(ends)} ends, {len(set(axes))} axes and {len(steps)} steps")
         if 0 in steps:
             raise ValueError("a step is 0; accepted: other numbers")
-        config = []
+        ranges = []
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             extent = data.ty.shape[axis]
             if not isinstance(extent, tvm.tirx.IntImm):
                 return super()._impl_v13(bb, inputs, attr, params)
             first, last = _clamped(start, end, step, int(extent))
-            config.append((axis, first, last, step))
-        return op.strided_slice(data, *([part[place] for part in config] for place in range(4)))
+            ranges.append((axis, first, last, step))
+        return op.strided_slice(data, *([part[place] for part in ranges] for place in range(4)))
 
 
 class Split(tvm_onnx.OnnxOpConverter):

@@ -17,8 +17,8 @@ def in_pieces(func: tirx.PrimFunc, name: str, pieces: int) -> tirx.PrimFunc | No
     they make and the loads of what each piece reads of its own; None where no loop of theirs is left to cut."""
     sch = s_tir.Schedule(tvm.IRModule({name: func}), debug_mask="none")
     sch.work_on(name)
-    config = [_config(sch, block, pieces) for block in _blocks(sch) if _engine(sch, block) == "vector"]
-    return sch.mod[name] if any(config) else None
+    divided = [_divide(sch, block, pieces) for block in _blocks(sch) if _engine(sch, block) == "vector"]
+    return sch.mod[name] if any(divided) else None
 
 
 def _blocks(sch: s_tir.Schedule) -> list[Block]:
@@ -29,7 +29,7 @@ def _engine(sch: s_tir.Schedule, block: Block) -> str:
     return str(sch.get(block).annotations.get(ENGINE, ""))
 
 
-def _config(sch: s_tir.Schedule, block: Block, pieces: int) -> bool:
+def _divide(sch: s_tir.Schedule, block: Block, pieces: int) -> bool:
     """Whether the block could be cut: its outermost loops are walked one by one, the last of them in parts."""
     count = int(sch.get(block).annotations[LOOPS])
     outer: LoopRV | None = None

@@ -138,10 +138,10 @@ class Graph:
             moved = [axis for axis in axes if before[axis] > 1]
             last = axes[-1] == len(before) - 1
             return (source, 0) if last and moved == sorted(moved) else None
-        config = sliced(value)
-        if config is None:
+        slices = sliced(value)
+        if slices is None:
             return None
-        others = {axis: span for axis, span in config.items() if span != (0, before[axis])}
+        others = {axis: span for axis, span in slices.items() if span != (0, before[axis])}
         first = others.pop(len(before) - 1, (0, 0))[0]
         return None if others else (source, first)
 
@@ -178,10 +178,10 @@ class Graph:
             axis = int(value.attrs.axis) % len(shape)
             return value.args[0], axis, int(place.reshape(())) % shape[axis]
         if is_op(value, "strided_slice"):
-            shape, config = shape_of(value.args[0]), sliced(value)
-            config = {a: s for a, s in (config or {}).items() if shape and s != (0, shape[a])}
-            if len(config) == 1:
-                ((axis, (start, end)),) = config.items()
+            shape, slices = shape_of(value.args[0]), sliced(value)
+            slices = {a: s for a, s in (slices or {}).items() if shape and s != (0, shape[a])}
+            if len(slices) == 1:
+                ((axis, (start, end)),) = slices.items()
                 return (value.args[0], axis, start) if end == start + 1 else None
         return None
 

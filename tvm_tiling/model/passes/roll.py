@@ -167,9 +167,9 @@ class _Rolled:
         asked = [chain.passing[node] for node in order if node in chain.passing]
         if asked:
             self.chains = kept
-            config = max(asked) + 1  # those before it may be asked for by it alone
-            self._add(steps[:config])
-            self._add(steps[config:])
+            split = max(asked) + 1  # those before it may be asked for by it alone
+            self._add(steps[:split])
+            self._add(steps[split:])
 
     def _giver(self) -> dict[Expr, _Chain]:
         return {variable: chain for chain in self.chains for variable in chain.results}

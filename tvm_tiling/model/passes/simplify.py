@@ -117,10 +117,10 @@ def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _sliced(a: np.ndarray, axes: Any, starts: Any, ends: Any, steps: Any) -> np.ndarray:
-    config = [slice(None)] * a.ndim
+    slices = [slice(None)] * a.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
-        config[axis] = slice(start, end, step)
-    return a[tuple(config)]
+        slices[axis] = slice(start, end, step)
+    return a[tuple(slices)]
 
 
 # What integers have no result for is left to the passes that refuse or define it.

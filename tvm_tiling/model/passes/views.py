@@ -167,12 +167,12 @@ def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | 
     view, parts = view_of(rewriter, call.args[0]), [_numbers(argument) for argument in call.args[1:]]
     if view is None or view.root.same_as(call.args[0]) or any(part is None for part in parts):
         return None
-    config = [axis % len(view.axes) for axis in parts[0] or ()]
+    split_axes = [axis % len(view.axes) for axis in parts[0] or ()]
     atoms = [atom for axis in view.axes for atom in axis if atom[0] > 1]
     order = sorted(atoms, key=lambda atom: -atom[1])
-    if order == atoms or any(len([a for a in view.axes[axis] if a[0] > 1]) != 1 for axis in config):
+    if order == atoms or any(len([a for a in view.axes[axis] if a[0] > 1]) != 1 for axis in split_axes):
         return None
-    places = [order.index(next(a for a in view.axes[axis] if a[0] > 1)) for axis in config]
+    places = [order.index(next(a for a in view.axes[axis] if a[0] > 1)) for axis in split_axes]
     source = _reshape(rewriter, view.root, [extent for extent, _ in order])
     piece = rewriter.emit(relax.op.strided_slice(source, places, *(part or [] for part in parts[1:])))
     shape, result = shape_of(piece), shape_of(call)

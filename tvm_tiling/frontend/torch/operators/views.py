@@ -199,8 +199,8 @@ def _rolled(t: Translation, value: relax.Expr, shift: int, axis: int) -> relax.E
     if not shape_of(value):
         return value
     extent = shape_of(value)[axis]
-    config = -shift % extent
-    return joined(t, [part(t, value, axis, config, extent), part(t, value, axis, 0, config)], axis) if config else value
+    first = -shift % extent
+    return joined(t, [part(t, value, axis, first, extent), part(t, value, axis, 0, first)], axis) if first else value
 
 
 @converter("diagonal.default", "diagonal_copy.default")
