@@ -67,7 +67,7 @@ def used() -> Use:
 
 
 def write_matmuls(path: Path, parameters: int) -> None:
-    """A chain of as many matrix multiplications as have so many parameters, with the weights in a file beside it."""
+    """A chain of matrix multiplications with this many parameters in all; the weights lie in a separate file."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -172,7 +172,7 @@ def compile_use(model: Path, target: Path) -> dict[str, Any]:
 
 
 def run_use(step: str, path: Path, processes: int = 1) -> list[tuple[Use, Use]]:
-    """What each of so many processes uses beside each other that run a model: with its modules imported, and in all."""
+    """Memory of each of several processes that run the same model at once: after the imports, and in total."""
     started = [_started(step, path) for _ in range(processes)]
     try:
         for process in started:
