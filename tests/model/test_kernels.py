@@ -135,6 +135,21 @@ def test_only_kernels_that_are_given_arguments_check_them():
     assert {variable.name_hint for variable in _given(builder.get()["main"])} == {"first"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "compiler", "level"),
+    [(Kind.SCHEDULED, "gcc", None), (Kind.ADDED, "gcc", None), (Kind.PACKING, "gcc", 0), (Kind.PACKING, None, None)],
+)
+def test_llvm_does_not_optimise_what_runs_once_where_the_jit_does_not_link(kind, compiler, level, monkeypatch):
+    levels = []
+    monkeypatch.setattr(
+        kernels_module, "object_of", lambda _, target: levels.append(target.attrs.get("opt-level")) or b""
+    )
+    monkeypatch.setattr(kernels_module.cc, "get_cc", lambda: compiler)
+    with kernels_for(this_cpu()) as kernels:
+        kernels.start(product(), kind).result()
+    assert levels == [level]
+
+
 def test_functions_of_symbolic_shapes_check_their_arguments():
     n = tirx.Var("n", "int64")
     a = te.placeholder((n,), "float32", "A")

@@ -18,6 +18,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.support import cc
 
 from ..hardware.description import Hardware
 from ..lowering.bounded import bounded
@@ -27,7 +28,7 @@ from ..lowering.wrapping import wrapping
 from ..schedule import llvm_target
 from .build_progress import BuildProgress, Told
 from .kernel_cache import KernelCache
-from .machine_code import TRUSTED, named, object_of
+from .machine_code import TRUSTED, named, object_of, unoptimised
 from .space import require_space
 
 # The attributes of a PrimFunc that its machine code depends on.
@@ -55,6 +56,9 @@ class Kernels:
         """`workers`: threads. `progress` is called whenever a kernel has been built, in any of them, but never by two
         at once."""
         self.target = target
+        # Unoptimised objects have a start-up function each; TVM's JIT, which links where no C compiler is, takes one.
+        packing = target if cc.get_cc() is None else unoptimised(target)
+        self._targets = {kind: packing if kind is Kind.PACKING else target for kind in Kind}
         self._workers = workers
         self._cache = cache or KernelCache(None)
         self._progress = progress
@@ -93,7 +97,7 @@ class Kernels:
         if key is None:
             func = _bare(func)
             text = tvm.ir.save_json(func)
-            key = self._keys[known] = self._cache.key(f"{kind.value} {self.target} {text}")
+            key = self._keys[known] = self._cache.key(f"{kind.value} {self._targets[kind]} {text}")
         if key not in self._known:
             self._known[key] = result = Future[bytes]()
             size = 1 << 60 if kind is Kind.PACKING else len(text)
@@ -128,7 +132,7 @@ class Kernels:
         try:
             content = self._cache.get(key)
             if content is None:
-                content = object_of(_safe(func, kind), self.target)
+                content = object_of(_safe(func, kind), self._targets[kind])
                 self._cache.put(key, content)
         except BaseException as error:  # raised where it is waited for
             result.set_exception(error)

@@ -1,14 +1,17 @@
 """One scheduled PrimFunc to an object of machine code.
 
-The passes are those of TVM's pipeline for scheduled TIR that do something on a CPU, in its order; those left out are
-for GPUs. A kernel that takes nothing but what the virtual machine allocated, or constants, does not check its arguments
-again: the model's function has compared the types and shapes of all that it was given. Those checks would be two thirds
-of a network's machine code, and a third of LLVM's time.
+The passes are those of TVM's pipeline for scheduled TIR that do something on a CPU, in its order. Left out are those
+for GPUs; RemoveNoOp and LoopPartition, which change no machine code of such kernels; and in a function that has nothing
+for them, those that make buffers of blocks smaller and move conditions out of loops. A kernel that takes nothing but
+what the virtual machine allocated, or constants, does not check its arguments again: the model's function has compared
+the types and shapes of all that it was given. Those checks would be two thirds of a network's machine code, and a third
+of LLVM's time.
 """
 
 from __future__ import annotations
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..lowering.named_values import without_names
@@ -28,6 +31,11 @@ def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     return written(lambda path: module.write_to_file(path, "o"))
 
 
+def unoptimised(target: tvm.target.Target) -> tvm.target.Target:
+    """`target` for functions that run once: LLVM would take longer to optimise them than they take."""
+    return tvm.target.Target({**target.export(), "opt-level": 0})
+
+
 def named(content: bytes, name: str) -> bytes:
     """The object that object_of() made, under another name."""
     return renamed(content, lambda symbol: symbol.replace(KERNEL, name, 1))
@@ -35,27 +43,26 @@ def named(content: bytes, name: str) -> bytes:
 
 def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
     """A module of `func` as LLVM's code generator takes it."""
+    buffers, conditions = _has(func)
     passes = [
         tirx.transform.BindTarget(target.with_host(target)),
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
+        *([s_tir.transform.CompactBufferAllocation()] if buffers else []),
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
-        s_tir.transform.LoopPartition(),
         tirx.transform.VectorizeLoop(True),
         tirx.transform.StorageRewrite(),
-        s_tir.transform.HoistIfThenElse(),
+        *([s_tir.transform.HoistIfThenElse()] if conditions else []),
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.CommonSubexprElim(),
         tirx.transform.FP8ComputeLegalize(),
@@ -69,3 +76,12 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
     ]
     lowered = tvm.transform.Sequential(passes)(tvm.IRModule({KERNEL: func}))
     return tvm.IRModule({variable: without_names(part) for variable, part in lowered.functions.items()}, lowered.attrs)
+
+
+def _has(func: tirx.PrimFunc) -> tuple[bool, bool]:
+    """Whether blocks of `func` allocate buffers, and whether it has conditional statements."""
+    allocated: list[tirx.Buffer] = []
+    conditions: list[tirx.IfThenElse] = []
+    visits = [(s_tir.SBlock, lambda block: allocated.extend(block.alloc_buffers)), (tirx.IfThenElse, conditions.append)]
+    tvm_ffi.structural_walk(func.body, visits)
+    return bool(allocated), bool(conditions)
