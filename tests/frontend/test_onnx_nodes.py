@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from onnx_nodes import by_default_build, cases, check
+from onnx_nodes import by_default_build, cases, check, deciding
 
 # One or two for what this package writes itself, and for what has to be known before the run.
 PLAIN = [
@@ -65,4 +65,5 @@ def test_node(name):
 
 @pytest.mark.parametrize("name", WITH_PARAMS)
 def test_node_with_values_given_before_the_run(name):
-    check(cases()[f"test_{name}"], by_default_build, params=True)
+    case = cases()[f"test_{name}"]
+    check(case, by_default_build, fixed=deciding(case))

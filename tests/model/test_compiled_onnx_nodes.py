@@ -21,6 +21,8 @@ PLAIN = [
     "averagepool_2d_pads_count_include_pad",
     "basic_conv_with_padding",
     "batchnorm_example",
+    "batchnorm_epsilon_training_mode",
+    "bitcast_bool_to_uint8",
     "bitcast_scalar_float32_to_int32",
     "causal_conv_with_state_kernel_size_one",
     "clip",
@@ -79,6 +81,7 @@ def test_node(name):
 
 @pytest.mark.parametrize("name", WITH_PARAMS)
 def test_node_with_values_given_before_the_run(name):
-    from onnx_nodes import by_compile, cases, check
+    from onnx_nodes import by_compile, cases, check, deciding
 
-    check(cases()[f"test_{name}"], by_compile, params=True)
+    case = cases()[f"test_{name}"]
+    check(case, by_compile, fixed=deciding(case))

@@ -10,6 +10,7 @@ import tvm
 from networks import Network, attention, default, residual_network
 from tvm import relax
 
+import tvm_tiling as tt
 from tvm_tiling.model.passes.dataflow import array, constant, is_op, shape_of
 from tvm_tiling.model.passes.layout import channels_last, to_first, to_last
 from tvm_tiling.model.passes.simplify import simplify
@@ -35,6 +36,33 @@ def test_batch_norm_moves_into_the_weights():
     assert calls(mod)["nn.batch_norm"] == 7
     assert not calls(plain)["nn.batch_norm"] and not calls(plain)["multiply"]
     same(mod, plain, net.arrays())
+
+
+@pytest.mark.parametrize(("scale", "center", "axis"), [(True, True, 1), (False, True, 1), (True, False, 3)])
+def test_batch_norm_in_training_takes_the_statistics_of_its_data(scale, center, axis):
+    net = Network((2, 3, 5, 4))
+    size = (2, 3, 5, 4)[axis]
+    gamma, beta, mean, variance = (array(net.c(size)) for _ in range(4))
+    variance = np.abs(variance) + 1
+
+    def body(net, x):
+        vectors = [constant(vector) for vector in (gamma, beta, mean, variance)]
+        norm = op.nn.batch_norm(
+            x, *vectors, axis=axis, epsilon=1e-3, momentum=0.25, scale=scale, center=center, training=True
+        )
+        return relax.Tuple([net.emit(relax.TupleGetItem(net.emit(norm), place)) for place in range(3)])
+
+    (x,) = net.arrays()
+    others = tuple(place for place in range(4) if place != axis)
+    now, spread = x.mean(others, keepdims=True), x.var(others, keepdims=True)
+    along = tuple(-1 if place == axis else 1 for place in range(4))
+    expected = (x - now) / np.sqrt(spread + 1e-3)
+    expected = expected * gamma.reshape(along) if scale else expected
+    expected = expected + beta.reshape(along) if center else expected
+    results = tt.compile(net.module(body), cache=False).run(x)
+    np.testing.assert_allclose(results[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(results[1], 0.75 * mean + 0.25 * now.ravel(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(results[2], 0.75 * variance + 0.25 * spread.ravel(), rtol=1e-4, atol=1e-5)
 
 
 def test_constants_are_computed():

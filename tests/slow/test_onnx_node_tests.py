@@ -1,6 +1,8 @@
 """The share of the onnx package's node tests that pass through tt.compile, and why the rest do not.
 
-Those of inference operators on float32; each in a process of its own, so that a crash or a hang is one failure.
+All of them are run, each in a process of its own, so that a crash or a hang is one failure. Those of training, random
+results, strings, sequences, optionals, images and numbers of fewer than 8 bits or 8-bit floats do not count for the
+share, but none may be wrong either.
 """
 
 from __future__ import annotations
@@ -17,19 +19,19 @@ pytest.importorskip("onnx")
 
 
 @pytest.mark.slow
-def test_85_percent_of_the_node_tests_pass():
-    from onnx_nodes import by_compile, cases, cause, outcomes
+def test_92_percent_of_the_node_tests_pass_and_none_is_wrong():
+    from onnx_nodes import by_compile, cases, cause, left_out, outcomes
 
     found = outcomes(list(cases()), by_compile)
-    causes = Counter(cause(said) for said in found.values())
-    print(f"\n{'count':>5}  outcome")
-    for name, count in causes.most_common():
-        print(f"{count:>5}  {name}")
+    counted = {name: said for name, said in found.items() if not left_out(cases()[name])}
+    for title, outcome in (("counted", counted), ("all", found)):
+        print(f"\n{title}: {len(outcome)}\n{'count':>5}  outcome")
+        for name, count in Counter(map(cause, outcome.values())).most_common():
+            print(f"{count:>5}  {name}")
     for name, said in found.items():
         if not said.startswith("ok"):
             print(f"{name}: {said}")
-    passed = causes["ok"] + causes["ok with params"]
-    assert len(found) > 900
-    assert passed >= 0.85 * len(found)
-    # What is not served is refused by a sentence; nothing crashes or hangs.
-    assert not [name for name in causes if name.startswith(("crash", "error"))]
+    assert len(counted) > 1500
+    assert sum(said.startswith("ok") for said in counted.values()) >= 0.92 * len(counted)
+    # What is not served is refused by a sentence; nothing is wrong, crashes or hangs.
+    assert not {name: said for name, said in found.items() if not said.startswith(("ok", "refused"))}

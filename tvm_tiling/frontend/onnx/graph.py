@@ -33,8 +33,10 @@ class OnnxGraph:
 
     @property
     def opset(self) -> int:
-        """Version of the standard operators; 1 where the file names none."""
-        return next((entry.version for entry in self.proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        """Version of the standard operators; the newest where the file has operators of other domains only, 1 where it
+        names none."""
+        versions = {entry.domain: entry.version for entry in self.proto.opset_import}
+        return versions.get("", versions.get("ai.onnx", onnx.defs.onnx_opset_version() if versions else 1))
 
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """What a caller passes: the graph's inputs without the constants."""

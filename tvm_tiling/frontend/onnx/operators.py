@@ -52,6 +52,14 @@ class LayerNormalization(tvm_onnx.LayerNormalization):
         return relax.Tuple([result if bias is None else bb.emit(result + bias), mean, inverse])
 
 
+class BatchNormalization(tvm_onnx.BatchNormalization):
+    """In training the momentum is the weight of what was before; Relax has it for what is new."""
+
+    @classmethod
+    def _impl_v15(cls, bb, inputs, attr, params):
+        return super()._impl_v15(bb, inputs, {**attr, "momentum": 1 - attr.get("momentum", 0.9)}, params)
+
+
 class RMSNormalization(tvm_onnx.OnnxOpConverter):
     """Division by the root of the mean square over the last axes; the scale may broadcast."""
 
@@ -142,6 +150,10 @@ class BitCast(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v26(cls, bb, inputs, attr, params):
         dtype = tvm_onnx.get_type(attr["to"])
+        if "bool" in (dtype, dtype_of(inputs[0])) and dtype != dtype_of(inputs[0]):
+            if dtype not in ("int8", "uint8"):
+                raise ValueError(f"the bits of {dtype_of(inputs[0])} as {dtype} need not be a bool's")
+            return op.astype(inputs[0], dtype)  # TVM's vectors hold a bool in a bit
 
         def reinterpret(x: te.Tensor) -> te.Tensor:
             return te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x[at]), name="reinterpret")
@@ -250,6 +262,7 @@ class TensorScatter(tvm_onnx.OnnxOpConverter):
 
 
 CONVERTERS: dict[str, Any] = {
+    "BatchNormalization": BatchNormalization,
     "BitCast": BitCast,
     "CumProd": CumProd,
     "Det": Det,

@@ -36,6 +36,8 @@ def _call(rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
         return source.fields[value.index] if isinstance(source, relax.Tuple) else None
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return None
+    if is_op(value, "nn.batch_norm") and value.attrs.training:
+        return _training_batch_norm(rewriter, value)
     known = folded(value)
     return known if known is not None else _plainer(rewriter, value)
 
@@ -184,7 +186,7 @@ def _batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """scale * x + shift of a batch norm at inference, its four vectors being constants."""
     vectors = [array(argument) for argument in call.args[1:]]
     shape = shape_of(call.args[0])
-    if bool(call.attrs.training) or shape is None or any(v is None for v in vectors):
+    if shape is None or any(v is None for v in vectors):
         return None
     gamma, beta, mean, variance = (v.astype(np.float64) for v in vectors if v is not None)
     scale = 1 / np.sqrt(variance + float(call.attrs.epsilon))
@@ -195,6 +197,41 @@ def _batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     dtype = str(call.args[0].ty.dtype)
     scaled = rewriter.emit(relax.op.multiply(call.args[0], constant(scale.reshape(along).astype(dtype))))
     return relax.op.add(scaled, constant(shift.reshape(along).astype(dtype)))
+
+
+def _training_batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr:
+    """A batch norm by the mean and variance of its data, and the running ones after it: TVM's decomposition for
+    inference takes it for one by the running ones."""
+    data, gamma, beta, *running = call.args
+    rank, momentum, dtype = call.ty.fields[0].ndim, float(call.attrs.momentum), str(data.ty.dtype)
+    axis = int(call.attrs.axis) % rank
+    others = [place for place in range(rank) if place != axis]
+
+    def number(value: float) -> Expr:
+        return relax.const(value, dtype)
+
+    def along(vector: Expr) -> Expr:
+        return rewriter.emit(relax.op.expand_dims(vector, others))
+
+    mean = rewriter.emit(relax.op.mean(data, others))
+    away = rewriter.emit(relax.op.subtract(data, along(mean)))
+    variance = rewriter.emit(relax.op.mean(rewriter.emit(relax.op.multiply(away, away)), others))
+    inverse = rewriter.emit(relax.op.rsqrt(rewriter.emit(relax.op.add(variance, number(float(call.attrs.epsilon))))))
+    if call.attrs.scale:
+        inverse = rewriter.emit(relax.op.multiply(inverse, gamma))
+    result = rewriter.emit(relax.op.multiply(away, along(inverse)))
+    if call.attrs.center:
+        result = rewriter.emit(relax.op.add(result, along(beta)))
+    updated = [
+        rewriter.emit(
+            relax.op.add(
+                rewriter.emit(relax.op.multiply(before, number(1 - momentum))),
+                rewriter.emit(relax.op.multiply(now, number(momentum))),
+            )
+        )
+        for before, now in zip(running, (mean, variance), strict=True)
+    ]
+    return relax.Tuple([result, *updated])
 
 
 def _scale_into_weights(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
