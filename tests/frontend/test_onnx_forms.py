@@ -469,3 +469,21 @@ def test_means_of_nothing_are_what_the_reference_says():
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of what is wanted here
         wanted = by_reference(model, given)
     np.testing.assert_array_equal(by_package(model, given)[0], wanted[0])
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "training"), [(0.5, False), (0.0, True), (0.0, False)])
+def test_dropout_that_drops_nothing(ratio, training):
+    given = {"x": floats(3, 4)}
+    constants = {"r": np.float32(ratio), "t": np.asarray(training)}
+    check(model_of([node("Dropout", "x,r,t")], given, FLOAT, constants), given)
+
+
+def test_dropout_in_training_is_refused():
+    given = {"x": floats(3, 4), "r": np.float32(0.5), "t": np.asarray(True)}
+    with pytest.raises(UnsupportedOperator, match="what is dropped is random"):
+        compile_model(model_of([node("Dropout", "x,r,t")], {"x": given["x"]}, FLOAT, {"r": given["r"], "t": True}))
+    with pytest.raises(UnsupportedOperator, match=r"accepted: params=\{'t': value\}"):
+        compile_model(model_of([node("Dropout", "x,r,t")], given, FLOAT))

@@ -26,6 +26,7 @@ VALUE_INPUTS: dict[str, tuple[int, ...]] = {
     "CumProd": (1,),
     "CumSum": (1,),
     "DFT": (1, 2),
+    "Dropout": (2,),
     "Expand": (1,),
     "MaxUnpool": (2,),
     "NonMaxSuppression": (2, 3, 4),
