@@ -219,9 +219,9 @@ class Dropout(tvm_onnx.OnnxOpConverter):
         ratio, training = (inputs[1], inputs[2]) if len(inputs) > 2 else (None, None)
         if training is not None and not isinstance(training, tvm.ir.GenericConst):
             raise ValueError("training_mode has to be known before the run")
-        if training is not None and training.value.numpy().any():
-            if not isinstance(ratio, tvm.ir.GenericConst) or ratio.value.numpy().any():
-                raise ValueError("training_mode is true, and what is dropped is random")
+        drops = training is not None and training.value.numpy().any()
+        if drops and (not isinstance(ratio, tvm.ir.GenericConst) or ratio.value.numpy().any()):
+            raise ValueError("training_mode is true, and what is dropped is random")
         if attr["tvm_custom"]["num_outputs"] == 1:
             return inputs[0]
         return relax.Tuple([inputs[0], relax.const(np.ones(shape_of(inputs[0]), bool))])
