@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx_judge import session_of
 
-OPSETS = (13, 16, 17, 18, 19, 20, 21)
+OPSETS = (13, 16, 17, 18, 19, 20, 21, 22, 23)
 MOST_ELEMENTS = 20_000
 FLOATS = ("float32", "float32", "float32", "float64", "float16")
 INTEGERS = ("int64", "int32", "int64", "uint8", "int8")
@@ -46,6 +46,7 @@ class Node:
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
     exact: bool = False
+    domain: str = ""
 
 
 class Graph:
@@ -156,17 +157,22 @@ class Graph:
         """Run a node and keep it where onnxruntime does; whether it was kept."""
         names = [self.fresh("t") for _ in range(drawn.outputs)]
         inputs = [value.name if value is not None else "" for value in drawn.inputs]
-        node = helper.make_node(drawn.operator, inputs, names, **drawn.attributes)
-        given = {value.name: value.array for value in drawn.inputs if value is not None}
+        node = helper.make_node(drawn.operator, inputs, names, domain=drawn.domain, **drawn.attributes)
+        return self.add_nodes([node], [value for value in drawn.inputs if value is not None], names, drawn.exact)
+
+    def add_nodes(
+        self, nodes: Sequence[onnx.NodeProto], read: Sequence[Value], made: Sequence[str], exact: bool
+    ) -> bool:
+        """The same of nodes that belong together; `made`: which of their results are tensors to go on with."""
         try:
-            results = run_node(node, given, self.opset)
+            results = run_nodes(nodes, {value.name: value.array for value in read}, made, self.opset)
         except Exception:
             return False
         if any(result.size > MOST_ELEMENTS or result.dtype.kind not in "fiub" for result in results):
             return False
-        exact = drawn.exact and all(value.exact for value in drawn.inputs if value is not None)
-        self.nodes.append(node)
-        self.values += [Value(name, result, exact) for name, result in zip(names, results, strict=True)]
+        exact = exact and all(value.exact for value in read)
+        self.nodes += nodes
+        self.values += [Value(name, result, exact) for name, result in zip(made, results, strict=True)]
         return True
 
     def model(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -182,7 +188,7 @@ class Graph:
             [_info(value.name, value.array, shaped=False) for value in outputs],
             [numpy_helper.from_array(value.array, value.name) for value in self.constants if value.name in read],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+        model = helper.make_model(graph, opset_imports=_opsets(self.opset, self.nodes), ir_version=9)
         return model, {value.name: value.array for value in self.inputs if value.name in read}
 
 
@@ -195,12 +201,19 @@ def _read_within(entry: onnx.AttributeProto) -> list[str]:
     return [name for node in entry.g.node for name in node.input] if entry.HasField("g") else []
 
 
-def run_node(node: onnx.NodeProto, given: dict[str, np.ndarray], opset: int) -> list[np.ndarray]:
-    """The outputs of one node by onnxruntime; inputs that decide shapes are constants."""
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
+def _opsets(version: int, nodes: Sequence[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
+    domains = sorted({node.domain for node in nodes} - {""})
+    return [helper.make_opsetid("", version), *(helper.make_opsetid(domain, 1) for domain in domains)]
+
+
+def run_nodes(
+    nodes: Sequence[onnx.NodeProto], given: dict[str, np.ndarray], made: Sequence[str], opset: int
+) -> list[np.ndarray]:
+    """What nodes make, by onnxruntime; inputs that decide shapes are constants."""
+    outputs = [onnx.ValueInfoProto(name=name) for name in made]
     weights = [numpy_helper.from_array(array, name) for name, array in given.items()]
-    graph = helper.make_graph([node], "one", [], outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    graph = helper.make_graph(nodes, "part", [], outputs, weights)
+    model = helper.make_model(graph, opset_imports=_opsets(opset, nodes), ir_version=9)
     return [np.asarray(result) for result in session_of(model).run(None, {})]
 
 

@@ -25,6 +25,7 @@ import onnx
 from apart import apart
 from onnx import helper, numpy_helper
 from onnx_draws import DRAWS
+from onnx_further import FURTHER
 from onnx_generator import random_model
 from onnx_judge import by_onnxruntime, by_package, by_reference
 from onnx_layers import LAYERS
@@ -120,7 +121,7 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
 
 def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The graph of a seed."""
-    return random_model(seed, [*DRAWS, *LAYERS] if seed % 3 else LAYERS)
+    return random_model(seed, ([*DRAWS, *LAYERS], LAYERS, [*DRAWS, *FURTHER], FURTHER)[seed % 4])
 
 
 def outcome(seed: int) -> str:
