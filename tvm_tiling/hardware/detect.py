@@ -20,10 +20,10 @@ from ..errors import HardwareError
 from .caches import read_caches
 from .cpu import Cpu
 from .cpuinfo import CpuInfo, parse_cpuinfo
+from .instruction_sets import MACHINES
 from .microarchitecture import APPLE_M1, AVX512, GENERIC, Microarchitecture, find_arm, find_x86
 from .usable import affinity, cpu_limit, group_by_core, read_text, whole_cpus
 
-MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 RATES = ("l2_bytes_per_cycle", "l3_bytes_per_cycle", "memory_bytes_per_cycle")
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
+from tvm.target.codegen import llvm_get_cpu_features
 
+from ..errors import HardwareError
+from ..hardware.instruction_sets import InstructionSet, host_arch, instruction_set_of_this_cpu
 from ..runtime.library import Library
 from ..runtime.plan import ExecutionPlan
+from ..schedule import this_cpu
 from ..temporary import temporary_folder
 from .extract_plan import NoPlan, extract_plan
 from .kernels import Kernels, Kind
@@ -45,14 +49,16 @@ def build(mod: tvm.IRModule, kernels: Kernels) -> Built:
     left = vm_build._vmcodegen(builder, mod, "bytecode")
     functions = {v.name_hint: f for v, f in left.functions.items() if isinstance(f, tirx.PrimFunc)}
     objects = kernels.objects(functions, lambda name: Kind.SCHEDULED if name in scheduled else Kind.ADDED)
+    needed = _instructions(kernels.target)
     with temporary_folder() as folder, MemoryFiles(folder) as files, naming(folder):
         if plan is not None:
             library = link_plan(objects, plan, folder)
             if library is not None:
-                return Built(library, _planned(mod))
+                return Built(replace(library, instructions=needed), _planned(mod))
             no_plan = "there is no C compiler"
         linked = vm_build._vmlink(builder, kernels.target, None, params=constants)
-        return Built(link(linked, objects, no_plan, folder, files), _planned(mod))
+        library = link(linked, objects, no_plan, folder, files)
+    return Built(replace(library, instructions=needed), _planned(mod))
 
 
 def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
@@ -61,6 +67,27 @@ def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
         return extract_plan(mod), ""
     except NoPlan as why:
         return None, str(why)
+
+
+def _instructions(target: tvm.target.Target) -> InstructionSet | None:
+    """What LLVM may use in kernels for `target`. A processor's name stands for more than a hypervisor may leave of it:
+    kernels for this CPU need nothing that it lacks."""
+    arch = host_arch()
+    if arch is None:
+        return None
+    needed, own = InstructionSet.of(arch, map(str, llvm_get_cpu_features(target))), instruction_set_of_this_cpu()
+    if own is None or target.attrs.get("mcpu") != _own_name():
+        return needed
+    return InstructionSet.of(arch, set(needed.extensions) & set(own.extensions))
+
+
+def _own_name() -> str:
+    """LLVM's name of this CPU; empty where it has none, or kernels cannot be made for it."""
+    try:
+        cpu = this_cpu().cpu
+    except HardwareError:
+        return ""
+    return cpu.mcpu if cpu is not None else ""
 
 
 def build_packing(functions: Mapping[str, tirx.PrimFunc], kernels: Kernels) -> Any:

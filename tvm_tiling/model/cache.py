@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, tirx
 
 from ..atomic_file import atomic_file
-from ..errors import ModelFormatError
+from ..errors import HardwareError, ModelFormatError
 from ..frontend import ImportedModel
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
@@ -83,7 +83,7 @@ class CompileCache:
             return None
         try:
             found = load(path, copy=True)  # pages of a file are small: reading gigabytes by them takes a tenth longer
-        except ModelFormatError:
+        except (ModelFormatError, HardwareError):  # the latter: it was compiled here for another CPU
             return None
         self._place.used(path)
         found.from_cache = True

@@ -28,7 +28,8 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
     in place, which ends the process: where that may happen, `copy` reads the weights into memory of this process. So
     are those of files with a `digest` and of network file systems.
 
-    Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file.
+    Needs neither the model nor a compiler. ModelFormatError says what is wrong with the file, HardwareError which
+    instructions of its kernels this CPU lacks.
     """
     if is_program(path):
         from ..accel.program.program import Program

@@ -18,14 +18,15 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..atomic_file import atomic_file, refuse_unwritable
-from ..errors import ModelFormatError, other_version
+from ..errors import HardwareError, ModelFormatError, other_version
+from ..hardware.instruction_sets import InstructionSet
 from ..plain_text import plain_json
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.library import OBJECTS, SHARED, Library, load
@@ -77,6 +78,7 @@ def write(
         "version": VERSION,
         "libraries": digests,
         "plans": plans,
+        "instructions": [library.instructions and library.instructions.to_dict() for library in libraries],
         "checksums": sums,
         **description,
     }
@@ -120,8 +122,8 @@ class Saved:
 
 def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = False) -> Saved:
     """A file that write() wrote, all of it from one opening. ModelFormatError says what is wrong with it, or who else
-    may have written it (native_file.py); nothing of it is loaded before all of it is read. `copy`: constants in memory
-    of this process, not in the file's pages."""
+    may have written it (native_file.py), HardwareError what this CPU lacks; nothing of it is loaded before all of it is
+    read. `copy`: constants in memory of this process, not in the file's pages."""
     where = os.fspath(path)
     with open_native(path, digest) as file:
         try:
@@ -148,10 +150,10 @@ def read(path: str | os.PathLike[str], digest: str | None = None, copy: bool = F
     for content, expected in zip(contents, known["libraries"], strict=True):
         if hashlib.sha256(content).hexdigest() != expected:
             raise ModelFormatError(f"{where}: its library is corrupted; {ACCEPTED}")
-    plans = _plans(known, where)
+    plans, instructions = _plans(known, where), _instructions(known, where)
     libraries = [
-        _loaded(content, Path(name).suffix, plan, held, where)
-        for content, name, plan, held in zip(contents, names, plans, objects, strict=True)
+        replace(_loaded(content, Path(name).suffix, plan, held, where), instructions=needed)
+        for content, name, plan, held, needed in zip(contents, names, plans, objects, instructions, strict=True)
     ]
     return Saved(known, libraries, constants, is_mapped, further)
 
@@ -304,6 +306,25 @@ def _plans(known: dict[str, Any], where: str) -> list[ExecutionPlan | str]:
         return [plan if isinstance(plan, str) else ExecutionPlan.from_dict(plan) for plan in found]
     except (ValueError, KeyError, TypeError) as error:
         raise corrupted(where, error) from None
+
+
+def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | None]:
+    """For each library the instructions that its kernels may use, all of which this CPU has; None where an older version
+    wrote the file. HardwareError says what this CPU lacks."""
+    try:
+        found = known.get("instructions", [None] * len(known["libraries"]))
+        if len(found) != len(known["libraries"]):
+            raise ValueError(f"{len(found)} instruction sets")
+        needed = [None if plain is None else InstructionSet.from_dict(plain) for plain in found]
+    except (ValueError, KeyError, TypeError) as error:
+        raise corrupted(where, error) from None
+    for each in needed:
+        if each is not None and (lacking := each.lacking()):
+            raise HardwareError(
+                f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled on this CPU, "
+                "or with target= a description of it"
+            )
+    return needed
 
 
 def _loaded(content: bytes, kind: str, plan: ExecutionPlan | str, objects: bytes, where: str) -> Library:

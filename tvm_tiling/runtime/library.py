@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..hardware.instruction_sets import InstructionSet
 from ..temporary import temporary_folder
 from .native_library import NativeLibrary
 from .plan import ExecutionPlan
@@ -28,7 +29,8 @@ class Library:
     """`content`: the file it is loaded from, of the `kind` SHARED or, for an archive, OBJECTS. `native`: the mapped
     library, None for objects. `plan`: how a model is run; None where `module`, TVM's module, has a program that runs
     it, and `no_plan` says which operator is why. `objects`: of a library with a plan what it was linked of, as a
-    compressed archive."""
+    compressed archive. `instructions`: those that the kernels may use; None where a file of an older release does not
+    tell."""
 
     content: bytes
     kind: str
@@ -37,6 +39,7 @@ class Library:
     plan: ExecutionPlan | None = None
     no_plan: str = ""
     objects: bytes = b""
+    instructions: InstructionSet | None = None
 
 
 def load(

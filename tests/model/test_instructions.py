@@ -1,0 +1,110 @@
+"""Saved models say which instructions their kernels need, and are refused by a CPU that lacks some before they run."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import Network, attention
+from test_plan import topk
+
+import tvm_tiling as tt
+from tvm_tiling.errors import HardwareError, ModelFormatError
+from tvm_tiling.hardware.instruction_sets import EXTENSIONS, instruction_set_of_this_cpu
+from tvm_tiling.model import saved
+from tvm_tiling.model.cache import CompileCache
+
+OWN = instruction_set_of_this_cpu()
+pytestmark = pytest.mark.skipif(OWN is None, reason="the system does not tell what this CPU has")
+
+
+@pytest.fixture
+def executable():
+    return tt.compile(Network((1, 17, 24)).module(attention), cache=False)
+
+
+def edited(path: Path, change) -> Path:
+    """The file with another description, whose digest is right."""
+    with tarfile.open(path) as archive:
+        contents = {member.name: archive.extractfile(member).read() for member in archive}
+    known = json.loads(contents[saved.DESCRIPTION])
+    change(known)
+    known["digest"] = saved._digest(known)
+    contents[saved.DESCRIPTION] = json.dumps(known, sort_keys=True).encode()
+    with tarfile.open(path, "w") as archive:
+        for name, content in contents.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def lacking() -> str:
+    """An extension that this CPU does not have."""
+    return next(each.name for each in EXTENSIONS[OWN.arch] if each.name not in OWN.extensions)
+
+
+def test_what_kernels_need_is_saved_and_this_cpu_has_it(executable, tmp_path):
+    executable.save(tmp_path / "model.tar")
+    needed = executable.variants[0].library.instructions
+    assert needed.arch == OWN.arch and set(needed.extensions) <= set(OWN.extensions)
+    assert set(tt.Hardware.detect().cpu.features) & {each.name for each in EXTENSIONS[OWN.arch]} <= set(needed.extensions)
+    loaded = tt.load(tmp_path / "model.tar")
+    assert loaded.variants[0].library.instructions == needed
+    loaded.save(tmp_path / "again.tar")
+    assert (tmp_path / "again.tar").read_bytes() == (tmp_path / "model.tar").read_bytes()
+
+
+@pytest.mark.parametrize("model", ["with a plan", "without"])
+def test_a_cpu_without_them_refuses_the_file(model, executable, tmp_path, monkeypatch):
+    path = tmp_path / "model.tar"
+    (executable if model == "with a plan" else tt.compile(topk(), cache=False)).save(path)
+    name = lacking()
+    edited(path, lambda known: known["instructions"][0]["extensions"].append(name))
+    monkeypatch.setattr(saved, "load", lambda *_, **__: pytest.fail("the library was loaded"))
+    with pytest.raises(HardwareError) as refused:
+        tt.load(path)
+    assert str(refused.value) == (
+        f"{path} was compiled for another CPU: this one lacks {name}; expected a model compiled on this CPU, or with "
+        "target= a description of it"
+    )
+
+
+def test_a_file_for_another_architecture_is_refused(executable, tmp_path):
+    executable.save(tmp_path / "model.tar")
+    other = {"arch": "riscv64", "extensions": []}
+    edited(tmp_path / "model.tar", lambda known: known.update(instructions=[other]))
+    with pytest.raises(HardwareError, match="this one lacks the architecture riscv64"):
+        tt.load(tmp_path / "model.tar")
+
+
+@pytest.mark.parametrize("wrong", [[], [7], [{}], [{"arch": "x86_64", "extensions": [1]}], 7])
+def test_a_record_that_is_none_is_refused(wrong, executable, tmp_path):
+    executable.save(tmp_path / "model.tar")
+    edited(tmp_path / "model.tar", lambda known: known.update(instructions=wrong))
+    with pytest.raises(ModelFormatError, match="its description is corrupted"):
+        tt.load(tmp_path / "model.tar")
+
+
+def test_a_file_without_the_record_loads_as_before(executable, tmp_path):
+    executable.save(tmp_path / "model.tar")
+    edited(tmp_path / "model.tar", lambda known: known.pop("instructions"))
+    loaded = tt.load(tmp_path / "model.tar")
+    x = np.linspace(-1, 1, 17 * 24, dtype="float32").reshape(1, 17, 24)
+    np.testing.assert_array_equal(loaded.run(x), executable.run(x))
+    assert loaded.variants[0].library.instructions is None
+    loaded.save(tmp_path / "again.tar")
+    np.testing.assert_array_equal(tt.load(tmp_path / "again.tar").run(x), executable.run(x))
+
+
+def test_the_cache_leaves_out_what_this_cpu_cannot_run(executable, tmp_path):
+    """Such as a model that was compiled here for another CPU: it is compiled again."""
+    cache = CompileCache(tmp_path / "cache")
+    cache.put("a" * 64, executable)
+    assert cache.get("a" * 64) is not None
+    edited(cache.folder / f"{'a' * 64}.tar", lambda known: known["instructions"][0]["extensions"].append(lacking()))
+    assert cache.get("a" * 64) is None
