@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.errors import TilingError, UnsupportedOperator, WorkloadError
+from tvm_tiling.hardware.instruction_sets import EXTENSIONS, InstructionSet, instruction_set_of_this_cpu
 from tvm_tiling.model.export import export
 
 pytestmark = pytest.mark.skipif(
@@ -133,6 +135,29 @@ def test_the_interface_in_c(sanitizer, tmp_path):
     (folder / "main.c").write_text(INTERFACE.read_text())
     program = built(folder, tmp_path, *filter(None, [sanitizer, "-Wno-switch"]))
     assert done(program, folder / "model.weights", tmp_path / "other.weights") == ""
+
+
+def with_instructions(executable, extensions):
+    """The executable as if its kernels needed these, each by LLVM's name."""
+    variant = executable.variants[0]
+    needed = InstructionSet.of(variant.library.instructions.arch, extensions)
+    variant.library = replace(variant.library, instructions=needed)
+    return executable
+
+
+def test_a_cpu_that_lacks_instructions_is_an_error_and_no_end(tmp_path):
+    """The processor itself is asked, and says of every extension what the system says of it."""
+    own = instruction_set_of_this_cpu()
+    every = [each.name for each in EXTENSIONS[own.arch]]
+    lacking = [name for name in every if name not in own.extensions]
+    executable = with_instructions(tt.compile(MODELS["residual"](), cache=False), every)
+    folder = executable.export(tmp_path / "model")
+    program = built(folder, tmp_path)
+    made = subprocess.run([program, folder / "model.weights"], capture_output=True, text=True, cwd=tmp_path)
+    said = f"the model was compiled for another CPU: this one lacks {', '.join(lacking)}; compile it for this CPU"
+    assert lacking and (made.returncode, made.stderr.strip()) == (1, said)
+    executable = with_instructions(executable, own.extensions)
+    done(built(executable.export(folder), tmp_path), folder / "model.weights", folder=tmp_path)
 
 
 def test_a_refused_index_is_an_error_and_no_end(tmp_path):

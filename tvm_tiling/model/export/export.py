@@ -27,7 +27,7 @@ from ...runtime.plan_runner import SOURCE as PLAN
 from ..passes.constants import Constants
 from ..signature import Signature
 from ..variants import AnyVariant
-from .tables import tables
+from .tables import instruction_table, tables
 
 TEMPLATES = Path(__file__).with_name("templates")
 MARK = ".tvm-tiling-export"  # the file by which a folder that was written here is known; it lists the others
@@ -136,6 +136,7 @@ def _files(
         "tables": tables(
             plan, offsets, name, variant.signature.input_names, variant.signature.names_of(len(plan.outputs))
         ),
+        "instructions": instruction_table(variant.library.instructions),
         "kernels": " ".join(kernels),
         "weights_bytes": str(block.nbytes),
         "weights_checksum": str(zlib.crc32(block.data)),

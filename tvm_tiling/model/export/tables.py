@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...hardware.instruction_sets import InstructionSet
 from ...runtime.native_library import PREFIX
 from ...runtime.plan import CONSTANT, ExecutionPlan, TensorType, type_code
 
@@ -62,6 +63,16 @@ def _array(declared: str, items: Iterable[object], nothing: str = "0,") -> str:
         lines[-1] += f"{item}, "
     content = "\n    ".join(line.rstrip() for line in lines) or nothing
     return f"{declared} = {{\n    {content}\n}};"
+
+
+def instruction_table(needed: InstructionSet | None) -> str:
+    """What @name@.c asks the CPU for; nothing where a model of an older release does not tell what it needs."""
+    records = [] if needed is None else needed.records()
+    rows = [
+        f"{{{quoted(each.name)}, {each.leaf:#x}u, {each.subleaf}, {each.word}, {each.bit}, {each.state:#x}}}"
+        for each in records
+    ]
+    return _array("static const instructions needed[]", [*rows, "{0, 0, 0, 0, 0, 0}"], "")
 
 
 def quoted(text: str) -> str:

@@ -13,6 +13,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 @tables@
 static const tvm_tiling_plan plan = {@arena@, @inputs@, @outputs@, @tensors@, @steps@, @arguments@,
@@ -40,6 +45,52 @@ const char* @name@_error(void) { return message; }
 static @name@_status fail(@name@_status status, const char* what, const char* why) {
   snprintf(message, sizeof message, "%s%s%s", what, *why ? ": " : "", why);
   return status;
+}
+
+/* An extension that the kernels may use: on x86-64 a bit of what CPUID tells, with the registers that the system saves for
+   it; on AArch64 a bit of an entry of the auxiliary vector. */
+typedef struct {
+  const char* name;
+  uint32_t leaf, subleaf, word, bit, state;
+} instructions;
+
+@instructions@
+
+#if defined(__x86_64__)
+static uint64_t saved_registers(void) {
+  uint32_t words[4], low, high;
+  __cpuid(1, words[0], words[1], words[2], words[3]);
+  if (!(words[2] >> 27 & 1)) return 0;
+  __asm__ __volatile__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t)high << 32 | low;
+}
+
+static int has(const instructions* wanted) {
+  uint32_t words[4];
+  if (__get_cpuid_max(wanted->leaf & 0x80000000u, 0) < wanted->leaf) return 0;
+  __cpuid_count(wanted->leaf, 0, words[0], words[1], words[2], words[3]);
+  if (wanted->subleaf) {
+    if (words[0] < wanted->subleaf) return 0;
+    __cpuid_count(wanted->leaf, wanted->subleaf, words[0], words[1], words[2], words[3]);
+  }
+  return words[wanted->word] >> wanted->bit & 1 && (saved_registers() & wanted->state) == wanted->state;
+}
+#elif defined(__aarch64__)
+static int has(const instructions* wanted) { return (int)(getauxval(wanted->leaf) >> wanted->bit & 1); }
+#else
+static int has(const instructions* wanted) { return !wanted; }
+#endif
+
+static @name@_status check_instructions(void) {
+  char lacking[1024] = "";
+  for (const instructions* each = needed; each->name; ++each) {
+    size_t length = strlen(lacking);
+    if (!has(each)) snprintf(lacking + length, sizeof lacking - length, "%s%s", length ? ", " : "", each->name);
+  }
+  if (!*lacking) return @NAME@_OK;
+  snprintf(message, sizeof message, "the model was compiled for another CPU: this one lacks %s; compile it for this CPU",
+           lacking);
+  return @NAME@_CPU;
 }
 
 static @name@_status map_weights(@name@_model* model, const char* path) {
@@ -72,6 +123,7 @@ static @name@_status map_weights(@name@_model* model, const char* path) {
   *model = 0;
   if (!weights) return fail(@NAME@_ARGUMENT, "weights is a null pointer", "expected the path of @name@.weights");
   if (threads < 0) return fail(@NAME@_ARGUMENT, "threads is negative", "expected 0 or more");
+  if (check_instructions()) return @NAME@_CPU;
   @name@_model* made = calloc(1, sizeof *made);
   if (!made) return fail(@NAME@_NO_MEMORY, "no memory for a model", "");
   @name@_status status = map_weights(made, weights);

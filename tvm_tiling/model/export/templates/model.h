@@ -30,7 +30,8 @@ typedef enum {
   @NAME@_FAILED = 2,    /* a kernel failed, or the model is running in another thread */
   @NAME@_NO_MEMORY = 3,
   @NAME@_WEIGHTS = 4,   /* the weights cannot be read, or are of another model */
-  @NAME@_ARGUMENT = 5   /* a null pointer, or a number of threads that is negative */
+  @NAME@_ARGUMENT = 5,  /* a null pointer, or a number of threads that is negative */
+  @NAME@_CPU = 6        /* this CPU lacks instructions that the kernels need */
 } @name@_status;
 
 typedef struct {
