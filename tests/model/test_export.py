@@ -101,11 +101,77 @@ def test_cmake_builds_libraries_and_examples_in_c_and_cpp(tmp_path):
     given = inputs_of(executable)
     for program in ("tiny_net_example", "tiny_net_example_cpp"):
         same(results(build / program, folder, executable, given, tmp_path), executable.run(*given))
-    symbols = done("nm", "-D", "--defined-only", build / "libtiny_net.so") if shutil.which("nm") else ""
-    assert all(line.split()[-1].startswith("tiny_net_") for line in symbols.splitlines())
+    interface = {f"tiny_net_{each}" for each in ("create", "run", "destroy", "error", "inputs", "outputs")}
+    assert not shutil.which("nm") or symbols(build / "libtiny_net.so", "-D") == interface
     found = {path.name for path in installed.rglob("*") if path.is_file()}
     assert found >= {"tiny_net.h", "libtiny_net.so", "libtiny_net.a", "tiny_net.weights", "tiny_net.pc"}
     assert "-ltiny_net" in next(installed.rglob("*.pc")).read_text()
+
+
+def symbols(library: Path, *options: str) -> set[str]:
+    """What a library defines for others to link with."""
+    lines = done("nm", "-g", "--defined-only", *options, library).splitlines()
+    return {line.split()[-1] for line in lines if len(line.split()) == 3}
+
+
+TWO = """
+#include <stdio.h>
+#include <string.h>
+#include "first.h"
+#include "second.h"
+
+static float x[3 * 32 * 32], y[17 * 24], of_first[10], of_second[17 * 24], again[10];
+
+int main(int count, char** arguments) {
+  first_model* first;
+  second_model* second;
+  const void* from_x[] = {x};
+  const void* from_y[] = {y};
+  void* to_first[] = {of_first};
+  void* to_second[] = {of_second};
+  void* to_again[] = {again};
+  FILE* given = fopen("given.bin", "rb");
+  if (count != 3 || !given) return 1;
+  if (fread(x, 1, sizeof x, given) != sizeof x || fread(y, 1, sizeof y, given) != sizeof y) return 2;
+  if (first_create(&first, arguments[1], 0) || second_create(&second, arguments[2], 0)) return 3;
+  if (first_create(&first, arguments[2], 0) != FIRST_WEIGHTS || !*first_error() || *second_error()) return 4;
+  if (first_create(&first, arguments[1], 0)) return 5;
+  if (first_run(first, from_x, to_first) || second_run(second, from_y, to_second)) return 6;
+  if (first_run(first, from_x, to_again) || memcmp(of_first, again, sizeof again)) return 7;
+  first_destroy(first);
+  second_destroy(second);
+  FILE* found = fopen("found.bin", "wb");
+  if (!found || fwrite(of_first, 1, sizeof of_first, found) + fwrite(of_second, 1, sizeof of_second, found) != 1672)
+    return 8;
+  return fclose(found);
+}
+"""
+
+
+def test_two_static_libraries_in_one_program(tmp_path):
+    """Whose kernels have equal names: every symbol begins with its model's name."""
+    archiver = compiler("ar")
+    models = {"first": MODELS["residual"], "second": MODELS["encoder"]}
+    executables = {name: tt.compile(model(), cache=False) for name, model in models.items()}
+    libraries = []
+    for name, executable in executables.items():
+        folder = executable.export(tmp_path / name)
+        sources = [folder / f"{name}.c", folder / "plan.c", folder / "launch.c"]
+        (tmp_path / f"{name}_objects").mkdir()
+        done(compiler(), "-std=c99", "-O2", *WARNINGS, "-c", *sources, folder=tmp_path / f"{name}_objects")
+        libraries.append(tmp_path / f"lib{name}.a")
+        done(archiver, "rcs", libraries[-1], *(tmp_path / f"{name}_objects").glob("*.o"), *folder.glob("*.o"))
+        if shutil.which("nm"):
+            assert {symbol for symbol in symbols(libraries[-1]) if not symbol.startswith(f"{name}_")} == set()
+    (tmp_path / "two.c").write_text(TWO)
+    headers = [f"-I{tmp_path / name}" for name in models]
+    done(compiler(), *WARNINGS, *headers, tmp_path / "two.c", *libraries, "-o", tmp_path / "two", "-lm", "-pthread")
+    given = [inputs_of(executable)[0] for executable in executables.values()]
+    (tmp_path / "given.bin").write_bytes(b"".join(array.tobytes() for array in given))
+    done(tmp_path / "two", *(tmp_path / name / f"{name}.weights" for name in models), folder=tmp_path)
+    wanted = [together(e.run(x))[0] for e, x in zip(executables.values(), given, strict=True)]
+    found = np.fromfile(tmp_path / "found.bin", "float32")
+    np.testing.assert_array_equal(found, np.concatenate([each.reshape(-1) for each in wanted]))
 
 
 def test_what_onnxruntime_says(tmp_path):

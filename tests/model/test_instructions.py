@@ -52,11 +52,22 @@ def test_what_kernels_need_is_saved_and_this_cpu_has_it(executable, tmp_path):
     executable.save(tmp_path / "model.tar")
     needed = executable.variants[0].library.instructions
     assert needed.arch == OWN.arch and set(needed.extensions) <= set(OWN.extensions)
-    assert set(tt.Hardware.detect().cpu.features) & {each.name for each in EXTENSIONS[OWN.arch]} <= set(needed.extensions)
+    assert set(tt.Hardware.detect().cpu.features) & {each.name for each in EXTENSIONS[OWN.arch]} <= set(
+        needed.extensions
+    )
     loaded = tt.load(tmp_path / "model.tar")
     assert loaded.variants[0].library.instructions == needed
     loaded.save(tmp_path / "again.tar")
     assert (tmp_path / "again.tar").read_bytes() == (tmp_path / "model.tar").read_bytes()
+
+
+@pytest.mark.skipif(OWN is None or "avx512f" not in OWN.extensions, reason="needs a CPU with more than AVX2")
+def test_a_model_for_a_described_cpu_needs_what_that_one_has(tmp_path):
+    hardware = tt.Hardware.load("skylake-desktop-8c")
+    executable = tt.compile(Network((1, 17, 24)).module(attention), target=hardware, cache=False)
+    executable.save(tmp_path / "model.tar")
+    extensions = tt.load(tmp_path / "model.tar").variants[0].library.instructions.extensions
+    assert "avx2" in extensions and not [name for name in extensions if "512" in name]
 
 
 @pytest.mark.parametrize("model", ["with a plan", "without"])

@@ -24,9 +24,11 @@ HWCAP, HWCAP2 = 16, 26  # entries of the auxiliary vector on Linux
 
 
 class Extension(NamedTuple):
-    """An extension by LLVM's `name` and the Linux kernel's `flag`, and where C finds its `bit`: on x86-64 in a `word` of
-    CPUID's `leaf` and `subleaf`, if the system saves the registers `state`; on AArch64 in the auxiliary vector's entry
-    `leaf`."""
+    """An extension by LLVM's `name` and the Linux kernel's `flag`, and where C finds its `bit`.
+
+    On x86-64: in a `word` of CPUID's `leaf` and `subleaf`, if the system saves the registers `state`. On AArch64: in
+    the auxiliary vector's entry `leaf`.
+    """
 
     name: str
     flag: str
@@ -111,16 +113,16 @@ class InstructionSet:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> InstructionSet:
-        """What to_dict() made. ValueError, TypeError or KeyError where it is no such thing; extensions that this version
-        does not know stay in it, and are lacking everywhere."""
+        """What to_dict() made. Extensions that this version does not know stay in it, and are lacking everywhere.
+        ValueError, TypeError or KeyError where it is not an instruction set."""
         arch, names = plain["arch"], plain["extensions"]
         if not isinstance(arch, str) or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("its instruction set is not an architecture and a list of names")
         return cls(arch, tuple(names))
 
     def lacking(self, root: Path = Path("/")) -> str:
-        """Which part of this instruction set this CPU lacks, in words; empty where it has all of it, or where the system
-        does not tell."""
+        """What of this instruction set this CPU lacks, in words; empty where it lacks nothing, or the system does not
+        tell."""
         own = instruction_set_of_this_cpu(root)
         if own is None:
             return ""
@@ -130,7 +132,7 @@ class InstructionSet:
 
     def records(self) -> list[Extension]:
         """The extensions as the table has them."""
-        return [each for each in EXTENSIONS[self.arch] if each.name in self.extensions]
+        return [each for each in EXTENSIONS.get(self.arch, ()) if each.name in self.extensions]
 
 
 def host_arch() -> str | None:

@@ -15,6 +15,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, s
 _OFFSET, _SIZE = 24, 32  # of a section's fields
 _SYMBOLS = 2  # the type of the section that holds them
 _SYMBOL_BYTES = 24
+_SEEN_BY_OTHERS = (1, 2)  # bindings: global, weak
 
 
 def has_symbols(content: bytes) -> bool:
@@ -24,23 +25,39 @@ def has_symbols(content: bytes) -> bool:
 
 def renamed(content: bytes, new_name: Callable[[str], str]) -> bytes:
     """The object `content` whose symbols have the names that `new_name` gives for theirs."""
-    (start,) = struct.unpack_from("<Q", content, _PLACE_OF_SECTIONS)
-    size, count = struct.unpack_from("<HH", content, _SIZES_OF_SECTIONS)
-    sections = [_SECTION.unpack_from(content, start + size * number) for number in range(count)]
-    symbols = next(section for section in sections if section[1] == _SYMBOLS)
-    link = symbols[6]
-    names = content[sections[link][4] : sections[link][4] + sections[link][5]]
+    header, names, symbols = _symbols(content)
     changed, added = bytearray(content), bytearray()
-    for place in range(symbols[4], symbols[4] + symbols[5], _SYMBOL_BYTES):
-        (first,) = struct.unpack_from("<I", content, place)
-        name = names[first : names.index(b"\0", first)].decode()
+    for place, name in symbols:
         new = new_name(name)
         if new != name:
             struct.pack_into("<I", changed, place, len(names) + len(added))
             added += new.encode() + b"\0"
     if not added:
         return content
-    header = start + size * link
     struct.pack_into("<Q", changed, header + _OFFSET, len(changed))
     struct.pack_into("<Q", changed, header + _SIZE, len(names) + len(added))
     return bytes(changed + names + added)
+
+
+def defined_names(content: bytes) -> set[str]:
+    """The names that the object defines for others to link with."""
+    found = set()
+    for place, name in _symbols(content)[2]:
+        _, info, _, section = struct.unpack_from("<IBBH", content, place)
+        if info >> 4 in _SEEN_BY_OTHERS and section:
+            found.add(name)
+    return found
+
+
+def _symbols(content: bytes) -> tuple[int, bytes, list[tuple[int, str]]]:
+    """Where the header of the table of names is, that table, and where every symbol is with its name."""
+    (start,) = struct.unpack_from("<Q", content, _PLACE_OF_SECTIONS)
+    size, count = struct.unpack_from("<HH", content, _SIZES_OF_SECTIONS)
+    sections = [_SECTION.unpack_from(content, start + size * number) for number in range(count)]
+    table = next(section for section in sections if section[1] == _SYMBOLS)
+    link = table[6]
+    names = content[sections[link][4] : sections[link][4] + sections[link][5]]
+    places = range(table[4], table[4] + table[5], _SYMBOL_BYTES)
+    firsts = [struct.unpack_from("<I", content, place)[0] for place in places]
+    texts = [names[first : names.index(b"\0", first)].decode() for first in firsts]
+    return start + size * link, names, list(zip(places, texts, strict=True))

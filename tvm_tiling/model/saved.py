@@ -309,8 +309,8 @@ def _plans(known: dict[str, Any], where: str) -> list[ExecutionPlan | str]:
 
 
 def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | None]:
-    """For each library the instructions that its kernels may use, all of which this CPU has; None where an older version
-    wrote the file. HardwareError says what this CPU lacks."""
+    """For each library the instructions that its kernels may use, all of which this CPU has; None for a file of an
+    older version. HardwareError says what this CPU lacks."""
     try:
         found = known.get("instructions", [None] * len(known["libraries"]))
         if len(found) != len(known["libraries"]):
@@ -321,8 +321,8 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     for each in needed:
         if each is not None and (lacking := each.lacking()):
             raise HardwareError(
-                f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled on this CPU, "
-                "or with target= a description of it"
+                f"{where} was compiled for another CPU: this one lacks {lacking}; expected a model compiled on this "
+                "CPU, or with target= a description of it"
             )
     return needed
 

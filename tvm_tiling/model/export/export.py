@@ -27,6 +27,7 @@ from ...runtime.plan_runner import SOURCE as PLAN
 from ..passes.constants import Constants
 from ..signature import Signature
 from ..variants import AnyVariant
+from .own_symbols import objects_with_own_symbols, with_own_symbols
 from .tables import instruction_table, tables
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -125,7 +126,7 @@ def _files(
     variant: AnyVariant, plan: ExecutionPlan, offsets: Sequence[int], block: np.ndarray, name: str
 ) -> dict[str, bytes]:
     """Contents by name of all files but the weights."""
-    kernels = _objects(variant.library.objects)
+    kernels = _objects(variant.library.objects, name)
     values = {
         "name": name,
         "NAME": name.upper(),
@@ -144,31 +145,35 @@ def _files(
         "arena": str(plan.arena),
         "arguments": str(sum(len(step.arguments) for step in plan.steps)),
     }
-    texts = {
+    sources = {
+        LAUNCH.name: LAUNCH,
+        PLAN.name: PLAN,
+        "plan.h": PLAN.with_suffix(".h"),
+        f"{name}.c": TEMPLATES / "model.c",
+    }
+    texts = with_own_symbols(name, {path: source.read_text() for path, source in sources.items()})
+    templates = {
         f"{name}.h": "model.h",
-        f"{name}.c": "model.c",
+        f"{name}.map": "model.map",
         f"{name}.pc.in": "model.pc.in",
         "CMakeLists.txt": "CMakeLists.txt",
         "main.c": "main.c",
         "main.cpp": "main.cpp",
     }
-    files = {path: _filled(TEMPLATES / template, values) for path, template in texts.items()}
-    files[f"{name}.map"] = f"{{ global: {name}_*; local: *; }};\n".encode()
-    for source in (LAUNCH, PLAN, PLAN.with_suffix(".h")):
-        files[source.name] = source.read_bytes()
-    return {**files, **kernels}
+    texts |= {path: (TEMPLATES / template).read_text() for path, template in templates.items()}
+    return {**{path: _filled(text, values).encode() for path, text in texts.items()}, **kernels}
 
 
-def _filled(template: Path, values: Mapping[str, str]) -> bytes:
+def _filled(text: str, values: Mapping[str, str]) -> str:
     """The text with values in the place of @names@; names that are not ours are CMake's, and stay."""
-    return re.sub(r"@(\w+)@", lambda found: values.get(found[1], found[0]), template.read_text()).encode()
+    return re.sub(r"@(\w+)@", lambda found: values.get(found[1], found[0]), text)
 
 
-def _objects(archive: bytes) -> dict[str, bytes]:
+def _objects(archive: bytes, name: str) -> dict[str, bytes]:
     """The objects of the kernels by the names of their files."""
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(archive)), mode="r:") as members:
-        contents = [members.extractfile(member) for member in members]
-        return {f"kernels_{number}.o": held.read() for number, held in enumerate(contents) if held is not None}
+        contents = [held.read() for held in map(members.extractfile, members) if held is not None]
+    return {f"kernels_{number}.o": held for number, held in enumerate(objects_with_own_symbols(name, contents))}
 
 
 def _described(signature: Signature, plan: ExecutionPlan) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ...hardware.instruction_sets import InstructionSet
 from ...runtime.native_library import PREFIX
 from ...runtime.plan import CONSTANT, ExecutionPlan, TensorType, type_code
+from .own_symbols import own_symbol
 
 WIDTH = 110
 
@@ -36,8 +37,11 @@ def tables(
             _array("static const int64_t results[]", plan.results),
             _array("static const int64_t sizes[]", [kind.bytes for kind in (*plan.inputs, *plan.outputs)]),
             "",
-            *(f"void {PREFIX}{kernel}(void);" for kernel in plan.kernels),
-            _array("static void (*const kernels[])(void)", [PREFIX + step.kernel for step in plan.steps]),
+            *(f"void {own_symbol(name, PREFIX + kernel)}(void);" for kernel in plan.kernels),
+            _array(
+                "static void (*const kernels[])(void)",
+                [own_symbol(name, PREFIX + step.kernel) for step in plan.steps],
+            ),
             "",
             *_described(f"{name}_inputs", f"{name}_tensor", plan.inputs, inputs),
             *_described(f"{name}_outputs", f"{name}_tensor", plan.outputs, outputs),
