@@ -64,6 +64,24 @@ def test_match(capsys, url):
     assert code == 0 and "no entry serves it; the formulas decide" in out
 
 
+def test_prepacked_weights_are_asked_for_also_by_the_old_name(capsys, url):
+    machine, product = "icelake-server-2c", gemm(64, 64, 64, "float32")
+    hardware = Hardware.load(machine)
+    config = tt.config_of(tt.decide(product, hardware), product, hardware)
+    with tt.ShapeDatabase(url) as db:
+        db.add(product, config, 3e-6, target=hardware)
+        db.add(product, config, 2e-6, target=hardware, prepacked=True)
+    words = ("db", "match", url, "gemm", "64", "64", "64", "--hardware", machine, "--json")
+    _, plain, _ = run(capsys, *words)
+    code, prepacked, err = run(capsys, *words, "--prepacked")
+    assert (code, err) == (0, "")
+    assert [json.loads(out)["hit"]["entry"]["cost"] for out in (plain, prepacked)] == [3e-6, 2e-6]
+    assert run(capsys, *words, "--ahead") == (0, prepacked, "warning: --ahead is deprecated; use --prepacked\n")
+    for command in (("db", "match"), ("db", "generate"), ("tune",)):
+        code, out, _ = run(capsys, *command, "--help")
+        assert code == 0 and "--prepacked" in out and "--ahead" not in out
+
+
 def test_the_fingerprint_of_another_machine(capsys, url):
     err = failed(capsys, "db", "match", url, "gemm", "128", "64", "64", "dtype=int8", "--hardware", "neartile")
     assert "holds nothing of vsim neartile" in err and "accepted: one of vsim vta" in err
@@ -153,7 +171,7 @@ def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
     model.ir_version = 9
     onnx.save(model, tmp_path / "m.onnx")
     monkeypatch.setattr("tvm_tiling.tuning.shapes.database.measurer_for_shapes", lambda hardware: Proportional())
-    words = ("--model", "m.onnx", "--limit", "0", "--threshold", "0", "--candidates", "1", "--ahead")
+    words = ("--model", "m.onnx", "--limit", "0", "--threshold", "0", "--candidates", "1", "--prepacked")
     code, _, err = run(capsys, "db", "generate", "new.db", *words)
     assert (code, err) == (0, "")
     with tt.ShapeDatabase("new.db") as db:

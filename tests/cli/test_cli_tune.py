@@ -44,6 +44,15 @@ def test_configs_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
     assert f"{report['trials']} more in earlier sessions" in out
 
 
+@pytest.mark.parametrize(("words", "warned"), [(("--prepacked",), False), (("--ahead",), True)])
+def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
+    asked = []
+    monkeypatch.setattr("tvm_tiling.tuning.tune.tune", lambda _, **options: asked.append(options) or sys.exit(0))
+    _, _, err = run(capsys, "tune", "gemm", "64", "64", "64", *words)
+    assert [options["prepacked"] for options in asked] == [True]
+    assert err == ("warning: --ahead is deprecated; use --prepacked\n" if warned else "")
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -19,7 +19,7 @@ from ..tuning.shapes.entries import Entry
 from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
 from ..tuning.shapes.random_shapes import RandomShapes
-from .model_options import presets
+from .model_options import AHEAD, PREPACKED, presets
 from .output import examples, print_json
 from .table import print_table
 
@@ -28,7 +28,6 @@ command = typer.Typer(no_args_is_help=True)
 URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 HARDWARE = typer.Option("", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU.")
-PREPACKED = typer.Option(False, "--ahead", help="Weights are prepacked, as those of a model are.")
 
 
 @command.command("list", epilog=examples("tvm-tiling db list shapes.db"))
@@ -81,6 +80,7 @@ def match(
     order: str = typer.Option("steps", "--order", help="steps, or estimate: the lowest estimate of all steps."),
     epilogue: str = typer.Option("", "--epilogue", help="What is fused behind, as entries name it."),
     prepacked: bool = PREPACKED,
+    ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
     """Find the entry that serves a shape: the step that found it, its configuration and the estimated cost."""
@@ -89,7 +89,7 @@ def match(
     workload, machine = parse_product(" ".join(operator)), _machine(hardware)
     own = fingerprint_of(machine)
     with _opened(url) as db:
-        hit = db.match(workload, target=machine, order=order, epilogue=epilogue, prepacked=prepacked)
+        hit = db.match(workload, target=machine, order=order, epilogue=epilogue, prepacked=prepacked or ahead)
         held = [] if hit else db.holdings()
     if hit is None and held and own.digest not in {h.fingerprint.digest for h in held}:
         raise DatabaseError(
@@ -131,6 +131,7 @@ def generate(
     threshold: float = typer.Option(THRESHOLD, "--threshold", help="Most of the roofline's least cost; 0: any."),
     candidates: int = typer.Option(MOST, "--candidates", help="Cuts of each shape that are measured."),
     prepacked: bool = PREPACKED,
+    ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
     """Measure shapes and reduce them to boundary shapes; started again, it goes on where it was ended."""
@@ -153,7 +154,7 @@ def generate(
             tolerance=tolerance,
             threshold=threshold or None,
             candidates=candidates,
-            prepacked=prepacked,
+            prepacked=prepacked or ahead,
             progress=bar,
         )
     if as_json:

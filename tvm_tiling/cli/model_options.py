@@ -24,8 +24,23 @@ INPUT = typer.Option("", "--input", help="Inputs by name in an .npz file; left o
 BATCH = typer.Option("", "--batch", help="Size of the first dimension where the model leaves it open: 4, or 1,4,8.")
 DIM = typer.Option([], "--dim", help="Size of an open dimension by its name: seq=128, or seq=64,128.")
 SHAPE = typer.Option([], "--shape", help="Whole shape of an input that leaves it open: name=1,3,224,224.")
+PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")
 
 ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
+
+
+def _old_flag(old: str, new: str) -> Any:
+    """A flag by the name it had in the version before; used, it warns."""
+
+    def warn(given: bool) -> bool:
+        if given:
+            typer.echo(f"warning: {old} is deprecated; use {new}", err=True)
+        return given
+
+    return typer.Option(False, old, hidden=True, callback=warn)
+
+
+AHEAD = _old_flag("--ahead", "--prepacked")
 
 
 @dataclass(frozen=True)

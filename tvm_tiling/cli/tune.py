@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from ..errors import ModelFormatError
-from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of, targets
+from .model_options import AHEAD, BATCH, DIM, PREPACKED, SHAPE, OpenSizes, arrays_of, targets
 from .operator_text import OPERATORS, parse_product
 from .output import print_json
 
@@ -36,9 +36,8 @@ def command(
     target: str = typer.Option(
         "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
     ),
-    prepacked: bool = typer.Option(
-        False, "--ahead", help="An operator's weights are prepacked, as those of a model are."
-    ),
+    prepacked: bool = PREPACKED,
+    ahead: bool = AHEAD,
     anew: bool = typer.Option(False, "--anew", help="Measure again what earlier calls measured."),
     unseeded: bool = typer.Option(
         False, "--unseeded", help="Begin without the configurations of entries that match or are near."
@@ -67,7 +66,7 @@ def command(
         database=database,
         trials=trials,
         runner=runner,
-        prepacked=prepacked,
+        prepacked=prepacked or ahead,
         resume=not anew,
         seeded=not unseeded,
         **options,
