@@ -35,6 +35,7 @@ from .passes.lift import lift_constants
 from .pipeline import fused
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
+from .variant_base import VariantParts
 from .variants import variant_of
 
 
@@ -185,13 +186,15 @@ def _built(
     constants = collection.together()
     variants = [
         variant_of(
-            library,
-            signature,
-            operators,
-            memory=memory,
-            constants=numbers,
-            store=constants,
-            cores=cores,
+            VariantParts(
+                library=library,
+                signature=signature,
+                operators=operators,
+                memory=memory,
+                constants=numbers,
+                store=constants,
+                cores=cores,
+            )
         )
         for signature, library, operators, memory, numbers in parts
     ]

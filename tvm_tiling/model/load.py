@@ -13,6 +13,7 @@ from .executable import Executable
 from .passes.constants import Constants, places_of
 from .report import Memory, OperatorRecord
 from .signature import Signature
+from .variant_base import VariantParts
 from .variants import variant_of
 
 MOST_CORES = 4096
@@ -43,13 +44,15 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
         constants = Constants(block, places_of(known["places"], block.nbytes), mapped=found.mapped)
         variants = [
             variant_of(
-                library,
-                Signature.from_dict(plain["signature"]),
-                [OperatorRecord(**record) for record in plain["operators"]],
-                memory=Memory(**plain["memory"]),
-                constants=plain["constants"],
-                store=constants,
-                cores=cores,
+                VariantParts(
+                    library=library,
+                    signature=Signature.from_dict(plain["signature"]),
+                    operators=[OperatorRecord(**record) for record in plain["operators"]],
+                    memory=Memory(**plain["memory"]),
+                    constants=plain["constants"],
+                    store=constants,
+                    cores=cores,
+                )
             )
             for library, plain in zip(found.libraries, known["variants"], strict=True)
         ]

@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import WorkloadError
-from ..runtime.arrays import numpy_type, overlaps, span_of
+from ..runtime.arrays import overlaps, span_of
 from ..runtime.gate import entrance
-from ..runtime.launcher import take_over
-from ..runtime.library import Library
 from ..runtime.plan_runner import Buffers, PlanInstance, PlanRunner, RunFailed
 from ..runtime.threads import own_core
 from .outputs import Outputs, outputs_of
-from .passes.constants import Constants
-from .report import Benchmark, Memory, OperatorRecord
-from .signature import Signature
+from .report import Benchmark
+from .variant_base import VariantBase, VariantParts
 
 
-class PlannedVariant:
+class PlannedVariant(VariantBase):
     """`run` and `benchmark` may be called from several threads at once; each has an instance of its own."""
 
-    def __init__(
-        self,
-        library: Library,
-        signature: Signature,
-        operators: Sequence[OperatorRecord],
-        *,
-        memory: Memory,
-        constants: Sequence[int],
-        store: Constants,
-        cores: int,
-    ) -> None:
-        """`constants`: numbers of those in `store` that the plan takes. `cores`: how many the kernels were made for.
-        ValueError where the library's plan is not one of this signature and these constants."""
+    def __init__(self, parts: VariantParts) -> None:
+        """ValueError where the library's plan is not one of this signature and these constants."""
+        library, signature, store = parts.library, parts.signature, parts.store
         plan = library.plan
         if library.native is None or plan is None:
             raise ValueError("the library has no plan")
         kinds = [(kind.shape, kind.dtype) for kind in plan.inputs]
         if kinds != list(zip(signature.input_shapes, signature.input_dtypes, strict=True)):
             raise ValueError("the plan takes other inputs than the model")
-        self.library, self.signature, self.operators = library, signature, tuple(operators)
-        self.memory, self.constants, self.cores = memory, tuple(constants), cores
-        self.outputs = outputs_of(
+        places = [store.places[number] for number in parts.constants]
+        self._runner = PlanRunner(library.native, plan, store.block, [(place.offset, place.size) for place in places])
+        self._instances: list[PlanInstance] = []
+        outputs = outputs_of(
             signature.names_of(len(plan.outputs)),
             [kind.shape for kind in plan.outputs],
             [kind.dtype for kind in plan.outputs],
         )
-        places = [store.places[number] for number in constants]
-        self._runner = PlanRunner(library.native, plan, store.block, [(place.offset, place.size) for place in places])
-        self._expected = tuple((kind.shape, numpy_type(kind.dtype)) for kind in plan.inputs)
-        self._state = threading.local()
-        self._instances: list[PlanInstance] = []
-        self.launched = take_over(library.native, cores)
-
-    def takes(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are arrays, all of the inputs' shapes and types."""
-        if len(arrays) != len(self._expected):
-            return False
-        for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
-                return False
-        return True
+        super().__init__(parts, outputs)
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses

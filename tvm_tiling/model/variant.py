@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,16 +12,13 @@ from tvm.runtime.vm import VirtualMachine
 
 from ..refusal import refused
 from ..runtime.array_io import Given, Inputs, as_arrays, spans
-from ..runtime.arrays import Span, numpy_type
+from ..runtime.arrays import Span
 from ..runtime.gate import entrance
-from ..runtime.launcher import take_over
-from ..runtime.library import Library
 from ..runtime.threads import own_core, set_pool
 from .outputs import Outputs, outputs_of
-from .passes.constants import Constants
-from .report import Benchmark, Memory, OperatorRecord
-from .signature import Signature
+from .report import Benchmark
 from .timing import benchmark_of, median_of_each, operator_runs, timed
+from .variant_base import VariantBase, VariantParts
 
 ENTRY = "main"
 KEPT_BYTES = 16 << 20  # memory for inputs of runs to come
@@ -35,41 +31,17 @@ class Lent(NamedTuple):
     given: Given
 
 
-class Variant:
+class Variant(VariantBase):
     """`run` and `benchmark` may be called from several threads at once; each has a state of its own."""
 
-    def __init__(
-        self,
-        library: Library,
-        signature: Signature,
-        operators: Sequence[OperatorRecord],
-        *,
-        memory: Memory,
-        constants: Sequence[int],
-        store: Constants,
-        cores: int,
-    ) -> None:
-        """`constants`: numbers of those in `store` that the model's function takes behind the inputs. `cores`: how many
-        the kernels were made for."""
-        self.library, self.signature, self.operators = library, signature, tuple(operators)
-        self.memory, self.constants, self.cores = memory, tuple(constants), cores
-        self.outputs = outputs_of(signature.output_names, signature.output_shapes, signature.output_dtypes)
-        self._expected = tuple(zip(signature.input_shapes, map(_numpy_type, signature.input_dtypes), strict=True))
-        self._state = threading.local()
-        self._tensors = tuple(store.tensors(constants))
+    def __init__(self, parts: VariantParts) -> None:
+        signature = parts.signature
+        outputs = outputs_of(signature.output_names, signature.output_shapes, signature.output_dtypes)
+        super().__init__(parts, outputs)
+        self._tensors = tuple(parts.store.tensors(parts.constants))
         self._held = spans(self._tensors)
         self._functions: list[Any] = []
         self._spare: list[Inputs] = []
-        self.launched = take_over(library.native, cores)
-
-    def takes(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are arrays, all of the inputs' shapes and types."""
-        if len(arrays) != len(self._expected):
-            return False
-        for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
-            if type(array) is not np.ndarray or array.shape != shape or dtype is None or array.dtype != dtype:
-                return False
-        return True
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
@@ -179,11 +151,3 @@ class Variant:
 
 entrance(Variant, "_call")
 entrance(Variant, "functions")
-
-
-def _numpy_type(dtype: str) -> np.dtype[Any] | None:
-    """NumPy's name of a type; None where it has none."""
-    try:
-        return numpy_type(dtype)
-    except TypeError:
-        return None

@@ -28,6 +28,7 @@ from ..pipeline import fused
 from ..quantise.quantise import quantised
 from ..report import Memory
 from ..signature import Signature
+from ..variant_base import VariantParts
 from ..variants import variant_of
 from .executable import AcceleratedExecutable
 from .partition import partition, recorded_operator
@@ -64,16 +65,17 @@ def compile_for_accelerator(
     collection = Collection()
     numbers = [collection.add(constant.value) for constant in constants]
     kept = collection.together()
+    held = sum(collection.size(number) for number in set(numbers))
     variant = variant_of(
-        built.library,
-        Signature.of(imported),
-        [record_of(operator) for operator in operators],
-        memory=Memory(
-            activations=built.activations, weights=0, constants=sum(collection.size(number) for number in set(numbers))
-        ),
-        constants=numbers,
-        store=kept,
-        cores=cores,
+        VariantParts(
+            library=built.library,
+            signature=Signature.of(imported),
+            operators=[record_of(operator) for operator in operators],
+            memory=Memory(activations=built.activations, weights=0, constants=held),
+            constants=numbers,
+            store=kept,
+            cores=cores,
+        )
     )
     names = {operator.name for operator in operators}
     return AcceleratedExecutable(

@@ -19,6 +19,7 @@ from ..passes.lift import lift_constants
 from ..pipeline import lower
 from ..report import Memory
 from ..signature import Signature, chosen
+from ..variant_base import VariantParts
 from ..variants import variant_of
 
 
@@ -38,13 +39,15 @@ def ranges(
     collection = Collection()
     numbers = [collection.add(constant.value) for constant in constants]
     variant = variant_of(
-        built.library,
-        Signature.of(imported),
-        [],
-        memory=Memory(activations=built.activations, weights=0, constants=0),
-        constants=numbers,
-        store=collection.together(),
-        cores=cpu.cpu.cores if cpu.cpu else 1,
+        VariantParts(
+            library=built.library,
+            signature=Signature.of(imported),
+            operators=[],
+            memory=Memory(activations=built.activations, weights=0, constants=0),
+            constants=numbers,
+            store=collection.together(),
+            cores=cpu.cpu.cores if cpu.cpu else 1,
+        )
     )
     found: list[np.ndarray] = []
     for inputs in runs:

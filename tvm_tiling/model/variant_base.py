@@ -1,0 +1,66 @@
+"""What a variant of a model is made of, however it is run, and the inputs that it takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..runtime.arrays import numpy_type
+from ..runtime.launcher import take_over
+from ..runtime.library import Library
+from .outputs import Output
+from .passes.constants import Constants
+from .report import Memory, OperatorRecord
+from .signature import Signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantParts:
+    """`constants`: numbers of those in `store` that the model's function takes behind its inputs. `cores`: how many the
+    kernels were made for."""
+
+    library: Library
+    signature: Signature
+    operators: Sequence[OperatorRecord]
+    memory: Memory
+    constants: Sequence[int]
+    store: Constants
+    cores: int
+
+
+class VariantBase:
+    """A model compiled for one set of shapes."""
+
+    def __init__(self, parts: VariantParts, outputs: Sequence[Output]) -> None:
+        self.library, self.signature, self.memory, self.cores = (
+            parts.library,
+            parts.signature,
+            parts.memory,
+            parts.cores,
+        )
+        self.operators, self.constants, self.outputs = tuple(parts.operators), tuple(parts.constants), outputs
+        types = map(_numpy_type, parts.signature.input_dtypes)
+        self._expected = tuple(zip(parts.signature.input_shapes, types, strict=True))
+        self._state = threading.local()
+        self.launched = take_over(parts.library.native, parts.cores)
+
+    def takes(self, arrays: Sequence[Any]) -> bool:
+        """Whether these are arrays, all of the inputs' shapes and types."""
+        if len(arrays) != len(self._expected):
+            return False
+        for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
+            if type(array) is not np.ndarray or array.shape != shape or dtype is None or array.dtype != dtype:
+                return False
+        return True
+
+
+def _numpy_type(dtype: str) -> np.dtype[Any] | None:
+    """NumPy's name of a type; None where it has none."""
+    try:
+        return numpy_type(dtype)
+    except TypeError:
+        return None
