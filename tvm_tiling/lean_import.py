@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
@@ -26,7 +26,7 @@ def tvm_without_torch() -> Iterator[None]:
     if "torch" in sys.modules or any(name in sys.modules for name in _FIRST):
         yield
         return
-    finder = _Finder()
+    finder = ChangedLoaders({**dict.fromkeys(_FIRST, _WithoutTorch), _LATER: LazyLoader})
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -34,18 +34,24 @@ def tvm_without_torch() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-class _Finder(MetaPathFinder):
-    """Finds TVM's packages as the path does; their loaders leave PyTorch out."""
+class ChangedLoaders(MetaPathFinder):
+    """Finds modules as the path does, for those of some names with another loader: `change` makes it of their own. With
+    LazyLoader they wait until something of theirs is used."""
+
+    def __init__(self, change: Mapping[str, Callable[[Loader], Loader]]) -> None:
+        self._change = change
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """As importlib asks for it; None leaves a module to others."""
-        spec = PathFinder.find_spec(name, path) if name in (*_FIRST, _LATER) else None
+        spec = PathFinder.find_spec(name, path) if name in self._change else None
         if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader) if name == _LATER else _Loader(spec.loader)
+            spec.loader = self._change[name](spec.loader)
         return spec
 
 
-class _Loader(Loader):
+class _WithoutTorch(Loader):
+    """A module's own loader, with PyTorch absent."""
+
     def __init__(self, own: Loader) -> None:
         self._own = own
 

@@ -9,23 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 
+from ...lean_import import ChangedLoaders
+
 LATER = frozenset({"tvm.relax", "tvm.s_tir.dlight", "tvm.s_tir.meta_schedule"})
-
-
-class _Later(MetaPathFinder):
-    """Finds the modules of LATER, which then wait to be used."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        """As importlib asks for it; None leaves a module to others."""
-        spec = PathFinder.find_spec(name, path) if name in LATER else None
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
 
 
 def lean_tvm() -> None:
@@ -33,7 +21,7 @@ def lean_tvm() -> None:
     without_torch()
     sys.modules.setdefault("tvm.runtime.disco", None)  # type: ignore[arg-type]
     os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "0"
-    sys.meta_path.insert(0, _Later())
+    sys.meta_path.insert(0, ChangedLoaders(dict.fromkeys(LATER, LazyLoader)))
 
 
 def without_torch() -> None:
