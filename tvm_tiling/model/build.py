@@ -28,7 +28,8 @@ from .space import naming
 
 @dataclass(frozen=True)
 class Built:
-    """`library`: the kernels and what calls them. `activations`: bytes of the storage that is planned for a run."""
+    """`library`: the kernels and what calls them. `activations`: bytes that a run allocates for what it computes
+    on its way."""
 
     library: Library
     activations: int
@@ -54,7 +55,7 @@ def build(mod: tvm.IRModule, kernels: Kernels) -> Built:
         if plan is not None:
             library = link_plan(objects, plan, folder)
             if library is not None:
-                return Built(replace(library, instructions=needed), _planned(mod))
+                return Built(replace(library, instructions=needed), plan.arena)
             no_plan = "there is no C compiler"
         linked = vm_build._vmlink(builder, kernels.target, None, params=constants)
         library = link(linked, objects, no_plan, folder, files)

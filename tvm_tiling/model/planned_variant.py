@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class PlannedVariant(VariantBase):
             [kind.dtype for kind in plan.outputs],
         )
         super().__init__(parts, outputs)
+        self.memory = replace(parts.memory, activations=plan.arena)  # TVM's plan, of older files, is larger
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
