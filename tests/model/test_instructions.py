@@ -11,7 +11,7 @@ from test_plan import topk
 import tvm_tiling as tt
 from tvm_tiling.errors import HardwareError, ModelFormatError
 from tvm_tiling.hardware.instruction_sets import EXTENSIONS, instruction_set_of_this_cpu
-from tvm_tiling.model import saved
+from tvm_tiling.model import build, saved
 from tvm_tiling.model.cache import CompileCache
 
 OWN = instruction_set_of_this_cpu()
@@ -48,6 +48,15 @@ def test_a_model_for_a_described_cpu_needs_what_that_one_has(tmp_path):
     executable.save(tmp_path / "model.tar")
     extensions = tt.load(tmp_path / "model.tar").variants[0].library.instructions.extensions
     assert "avx2" in extensions and not [name for name in extensions if "512" in name]
+
+
+def test_weights_are_not_packed_for_a_cpu_with_more(monkeypatch):
+    """Packing runs while the model is compiled."""
+    name, features = lacking(), build.llvm_get_cpu_features
+    monkeypatch.setattr(build, "llvm_get_cpu_features", lambda target: [*features(target), name])
+    hardware = tt.Hardware.load("skylake-desktop-8c" if OWN.arch == "x86_64" else "neoverse-v1-16c")
+    with pytest.raises(HardwareError, match=f"weights are packed on this CPU, which lacks .*{name} of the target"):
+        tt.compile(Network((1, 17, 24)).module(attention), target=hardware, cache=False)
 
 
 @pytest.mark.parametrize("model", ["with a plan", "without"])

@@ -92,7 +92,14 @@ def _own_name() -> str:
 
 
 def build_packing(functions: Mapping[str, tirx.PrimFunc], kernels: Kernels) -> Any:
-    """A library that holds `functions`, which pack weights. Errors as build()."""
+    """A library that holds `functions`, which pack weights, here and now. Errors as build(); HardwareError where they
+    are for a CPU with instructions that this one lacks."""
+    needed = _instructions(kernels.target)
+    if needed is not None and (lacking := needed.lacking()):
+        raise HardwareError(
+            f"weights are packed on this CPU, which lacks {lacking} of the target; expected a description of a CPU "
+            "whose instructions this one has"
+        )
     objects = kernels.objects(functions, lambda _: Kind.PACKING)
     with temporary_folder() as folder, naming(folder):
         return link_objects(objects, folder).module
