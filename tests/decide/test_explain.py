@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import pkgutil
@@ -104,18 +105,23 @@ HEADLINE = ("mode", "reasons", "feasible")
 EVERY = [pytest.param(kind, make, id=f"{kind}-{name}") for kind, cases in MADE.items() for name, make in cases.items()]
 
 
-def kinds(kind: type[Decision] = Decision) -> Iterator[type[Decision]]:
-    for below in kind.__subclasses__():
-        yield below
-        yield from kinds(below)
+def below(kind: type[Decision]) -> Iterator[type[Decision]]:
+    for own in kind.__subclasses__():
+        yield own
+        yield from below(own)
 
 
-def test_every_kind_of_decision_is_made_here():
+@functools.cache
+def kinds() -> tuple[type[Decision], ...]:
+    """Every kind of decision of this package, in modules that were not imported before too."""
     package = importlib.import_module("tvm_tiling.decide")
     for module in pkgutil.walk_packages(package.__path__, "tvm_tiling.decide."):
         importlib.import_module(module.name)
-    ours = {kind.__name__ for kind in kinds() if kind.__module__.startswith("tvm_tiling.")}
-    assert ours == set(MADE)
+    return tuple(kind for kind in below(Decision) if kind.__module__.startswith("tvm_tiling."))
+
+
+def test_every_kind_of_decision_is_made_here():
+    assert {kind.__name__ for kind in kinds()} == set(MADE)
 
 
 @pytest.mark.parametrize(("kind", "make"), EVERY)
@@ -138,7 +144,7 @@ def test_every_decision_explains(kind, make):
 def test_every_kind_declares_its_sections(kind):
     """Beside its fields, and of its fields: each in at most one section; what stands in none is a part that has rows of
     its own."""
-    (declared,) = (own for own in kinds() if own.__name__ == kind and own.__module__.startswith("tvm_tiling."))
+    (declared,) = (own for own in kinds() if own.__name__ == kind)
     assert "sections" in vars(declared)
     shown = [name for _, names in declared.sections for name in names]
     assert len(shown) == len(set(shown)) and set(shown) <= {field.name for field in fields(declared)}
