@@ -41,8 +41,9 @@ def convolution(size: int, ci: int, co: int, kernel: int, stride: int) -> te.Ten
     return topi.nn.conv2d_nhwc(x, w, stride, kernel // 2, 1)
 
 
-def cost(op: te.Tensor, hardware: tt.Hardware, form: str | None = None) -> float:
-    """Time of the kernel by primitives over that of the emitted one, which is forced to `form` where it is given."""
+def cost(op: te.Tensor, hardware: tt.Hardware, form: str | None = None, most_seconds: float = 4.0) -> float:
+    """Time of the kernel by primitives over that of the emitted one, which is forced to `form` where it is given. The two
+    are timed for at most so many seconds."""
     runs = []
     for options in ({"form": form}, {"primitives": True}):
         func = tt.tiling_schedule(op, hardware, **options).mod["main"]
@@ -50,7 +51,7 @@ def cost(op: te.Tensor, hardware: tt.Hardware, form: str | None = None) -> float
         shapes = [tuple(int(extent) for extent in parameter.shape) for parameter in func.params]
         arrays = [tvm.runtime.tensor(np.random.default_rng(1).random(shape, "float32")) for shape in shapes]
         runs.append(lambda kernel=kernel, arrays=arrays: kernel(*arrays))
-    return paired(*runs, StopRule(most_seconds=4.0), Condition(clock=time.process_time)).ratio
+    return paired(*runs, StopRule(most_seconds=most_seconds), Condition(clock=time.process_time)).ratio
 
 
 def main() -> int:
