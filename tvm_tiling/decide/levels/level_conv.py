@@ -9,9 +9,8 @@ Of the widths of a strip and the numbers of groups a few are tried.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...workload import ConvWorkload
 from ..conv.shape import Axis, shapes_of
@@ -33,11 +32,19 @@ class Lines:
     wide: Axis
     points: int
     size: int
+    # What was counted before: a decision asks for the same few thousands of times, and the hash of all fields takes
+    # longer than the look-up.
+    _known: dict[tuple[bool, int, int], int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @functools.lru_cache(maxsize=1024)  # noqa: B019 one of a few that a decision makes
     def read(self, bordered: bool, lines: int, parts: int) -> int:
         """Bytes of all blocks of so many lines for each step of k. Each of so many parts of a block holds the lines of
         the image that it shares with its neighbour; those that no tap reads are not left out within a block."""
+        key = bordered, lines, parts
+        if key not in self._known:
+            self._known[key] = self._counted(*key)
+        return self._known[key]
+
+    def _counted(self, bordered: bool, lines: int, parts: int) -> int:
         if self.high.span >= self.high.stride:
             lines //= parts
         sizes = (

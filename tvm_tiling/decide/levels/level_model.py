@@ -236,26 +236,27 @@ def traffic_of(p: LevelProduct, b: Blocks) -> tuple[Traffic, ...]:
     load_a = load_b = blocks_m = blocks_n = 1
     place = place_a = place_b = 0  # loops so far, and how many of them up to the one that changes an operand
     above_m, above_n = p.m, p.n if p.rounds == 1 else p.n + p.units[1] * b.columns[0]
-    for level in range(len(p.levels)):
-        if level <= b.split:
-            for axis in b.orders[level]:
-                place += 1
-                if axis == "m":
-                    blocks_m = p.blocks_m(b.rows[level])
-                    if b.rows[level] < above_m:
-                        load_a, place_a, above_m = blocks_n, place, b.rows[level]
-                else:
-                    blocks_n = p.blocks_n(b.columns[level])
-                    if b.columns[level] < above_n:
-                        load_b, place_b, above_n = blocks_m, place, b.columns[level]
-            if level == b.split and b.depth < p.k:
-                load_a, load_b, place_a, place_b = blocks_n, blocks_m, place + 1, place + 1
-            smaller = p.bytes_a(min(above_m, p.m), 1) <= p.bytes_b(min(above_n, p.n), 1)
-            first = place_a < place_b if place_a != place_b else smaller
-            alone = p.repeats == 1
-            found.append(Traffic(load_a, load_b, place_a == 0 and alone, place_b == 0 and alone, first))
+    split, alone = b.split, p.repeats == 1
+    for level in range(min(split + 1, len(p.levels))):
+        rows, columns = b.rows[level], b.columns[level]
+        for axis in b.orders[level]:
+            place += 1
+            if axis == "m":
+                blocks_m = p.blocks_m(rows)
+                if rows < above_m:
+                    load_a, place_a, above_m = blocks_n, place, rows
+            else:
+                blocks_n = p.blocks_n(columns)
+                if columns < above_n:
+                    load_b, place_b, above_n = blocks_m, place, columns
+        if level == split and b.depth < p.k:
+            load_a, load_b, place_a, place_b = blocks_n, blocks_m, place + 1, place + 1
+        if place_a != place_b:
+            first = place_a < place_b
         else:
-            found.append(found[-1])
+            first = p.bytes_a(min(above_m, p.m), 1) <= p.bytes_b(min(above_n, p.n), 1)
+        found.append(Traffic(load_a, load_b, place_a == 0 and alone, place_b == 0 and alone, first))
+    found.extend(found[-1:] * (len(p.levels) - len(found)))
     return tuple(found)
 
 
@@ -267,11 +268,16 @@ def share(size: int, whole: int, across: int, unit: int) -> int:
 def held_at(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> Held | None:
     """What an instance of a level holds, None where it has no room for that."""
     storage = p.levels[level]
-    depth = -(-b.depth_at(level, p.k) // p.units[2]) * p.units[2]
-    across_m, across_n = b.across_m[level], b.across_n[level]
-    a = p.bytes_a(share(b.rows_at(level), p.m, across_m, p.units[0]), depth)
-    other = p.bytes_b(share(b.columns_at(level), p.n, across_n, p.units[1]), depth)
-    tile = share(b.rows[-1], p.m, across_m, p.units[0]) * share(b.columns[-1], p.n, across_n, p.units[1])
+    depth = round_up(b.depth_at(level, p.k), p.units[2])
+    across_m, across_n, place = b.across_m[level], b.across_n[level], min(level, b.split)
+    rows = share(b.rows[-1], p.m, across_m, p.units[0])
+    columns = share(b.columns[-1], p.n, across_n, p.units[1])
+    if b.rows[place] == b.rows[-1] and b.columns[place] == b.columns[-1]:
+        a, other = p.bytes_a(rows, depth), p.bytes_b(columns, depth)
+    else:
+        a = p.bytes_a(share(b.rows[place], p.m, across_m, p.units[0]), depth)
+        other = p.bytes_b(share(b.columns[place], p.n, across_n, p.units[1]), depth)
+    tile = rows * columns
     several = b.rows[-1] < p.m or b.columns[-1] < p.n or p.rounds * p.repeats > 1
     last = level == len(p.levels) - 1
     slots_out = (b.sums if last else p.turns) if several else 1

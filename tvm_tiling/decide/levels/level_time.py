@@ -39,6 +39,20 @@ class Choice(NamedTuple):
         return self.times.cost, self.times.traffic[0].load_a + self.times.traffic[0].load_b
 
 
+class Timed:
+    """The cycles of a product's configurations; those of one that is asked for again are kept."""
+
+    def __init__(self, p: LevelProduct) -> None:
+        self._p = p
+        self._known: dict[Blocks, Times | None] = {}
+
+    def of(self, b: Blocks) -> Times | None:
+        """The cycles of a configuration, None where it does not fit."""
+        if b not in self._known:
+            self._known[b] = times(self._p, b)
+        return self._known[b]
+
+
 def times(p: LevelProduct, b: Blocks) -> Times | None:
     """The cycles of a configuration, None where it does not fit.
 

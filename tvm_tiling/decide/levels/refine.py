@@ -12,12 +12,13 @@ from collections.abc import Iterator
 
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, round_up, spreads
-from .level_time import Choice, times
+from .level_time import Choice, Timed
 from .steps import deepest
 
 
-def refined(p: LevelProduct, start: Choice) -> Choice:
-    """The configuration, or a better one that small changes lead to."""
+def refined(p: LevelProduct, start: Choice, timed: Timed) -> Choice:
+    """The configuration, or a better one that small changes lead to. `timed` keeps the cycles for the next start: two
+    changes of five were tried from another one before."""
     best = start
     seen = {start.blocks}
     improved = True
@@ -27,10 +28,10 @@ def refined(p: LevelProduct, start: Choice) -> Choice:
             if blocks in seen:
                 continue
             seen.add(blocks)
-            found = times(p, blocks)
+            found = timed.of(blocks)
             if found is None:
                 blocks = deepest(p, blocks)
-                found = times(p, blocks)
+                found = timed.of(blocks)
             if found is not None and (choice := Choice(blocks, found)).rank < best.rank:
                 best, improved = choice, True
                 break

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
-from .level_time import Choice, product_cycles, times
+from .level_time import Choice, Timed, product_cycles
 from .refine import refined
 from .steps import deepest
 
@@ -38,6 +38,7 @@ def best_blocks(p: LevelProduct) -> Choice | None:
     starts = sorted((start for start in _starts(p) if start[0] < math.inf), key=lambda start: start[0])
     spread_count = sum(1 for _ in spreads(p))
     kinds: dict[tuple[object, ...], list[Choice]] = {}
+    timed = Timed(p)
     best = math.inf
     tried: dict[tuple[object, ...], int] = {}
     for bound, start in starts:
@@ -46,13 +47,13 @@ def best_blocks(p: LevelProduct) -> Choice | None:
             break
         if tried.setdefault(kind, 0) < max(MOST_GROWN // 3, MOST_GROWN // spread_count):
             tried[kind] += 1
-            grown = _grown(p, start)
+            grown = _grown(p, start, timed)
             if grown is not None:
                 kinds.setdefault(kind, []).append(grown)
                 best = min(best, grown.times.cost)
     picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
     picks.sort(key=lambda choice: choice.rank)
-    return min((refined(p, pick) for pick in picks[:MOST_REFINED]), key=lambda choice: choice.rank, default=None)
+    return min((refined(p, pick, timed) for pick in picks[:MOST_REFINED]), key=lambda choice: choice.rank, default=None)
 
 
 def sizes(whole: int, unit: int) -> list[int]:
@@ -183,7 +184,7 @@ def _least_loads(p: LevelProduct, b: Blocks, level: int) -> list[tuple[int, int]
     return [(1, most[0]), (most[1], 1)]
 
 
-def _grown(p: LevelProduct, b: Blocks) -> Choice | None:
+def _grown(p: LevelProduct, b: Blocks, timed: Timed) -> Choice | None:
     """The levels outside the split one with the largest blocks that fit, a shared room parted as is best."""
     best: Choice | None = None
     shared = any(storage.capacity is not None for storage in p.levels[: b.split])
@@ -191,7 +192,7 @@ def _grown(p: LevelProduct, b: Blocks) -> Choice | None:
         blocks = b
         for level in range(b.split - 1, -1, -1):
             blocks = _largest(p, blocks, level, part)
-        found = _ordered(p, blocks)
+        found = _ordered(p, blocks, timed)
         if found is not None and (best is None or found.rank < best.rank):
             best = found
     return best
@@ -231,7 +232,7 @@ def _with(b: Blocks, axis: str, own: Sequence[int]) -> Blocks:
     return b._replace(rows=tuple(own)) if axis == "m" else b._replace(columns=tuple(own))
 
 
-def _ordered(p: LevelProduct, b: Blocks) -> Choice | None:
+def _ordered(p: LevelProduct, b: Blocks, timed: Timed) -> Choice | None:
     """The configuration with each level's loops in the order that its loads take less time in, the next level's on a
     tie; None if it does not fit."""
     last = len(p.levels) - 1
@@ -246,5 +247,5 @@ def _ordered(p: LevelProduct, b: Blocks) -> Choice | None:
             ]
             options.append((busy, not traffic[min(level, last)].a_first, own))
         b = min(options, key=lambda option: option[:2])[-1]
-    found = times(p, b)
+    found = timed.of(b)
     return None if found is None else Choice(b, found)

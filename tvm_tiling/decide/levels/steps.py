@@ -10,13 +10,13 @@ def deepest(p: LevelProduct, b: Blocks) -> Blocks:
     """The configuration with the largest step of K that fits, evened out."""
     if b.split == len(p.levels):
         return b
-    most = p.k
+    most, traffic = p.k, traffic_of(p, b)
     for level in range(b.split, len(p.levels)):
         storage, (a, other) = p.levels[level], _bytes_of_step(p, b, level)
         if storage.capacity is None:
             most = min(most, storage.capacities[0] // (a * p.turns), storage.capacities[1] // (other * p.turns))
         else:
-            held = held_at(p, b, level, traffic_of(p, b)[level])
+            held = held_at(p, b, level, traffic[level])
             results = held.out * (b.sums if level == len(p.levels) - 1 else p.turns) if held is not None else 0
             most = min(most, (storage.capacity - results) // ((a + other) * p.turns))
     return stepped(p, b, most // p.units[2])
