@@ -244,7 +244,7 @@ def expected(p: Product, inputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarr
     a, b = (x.astype(DTYPES[p.sum_type]).astype(exact) for x in inputs[:2])
     a = np.swapaxes(a, -1, -2) if p.trans_a and not p.strided else a
     b = np.swapaxes(b, -1, -2) if p.trans_b and not p.strided else b
-    value, kind = np.matmul(a, b), p.sum_type
+    value, kind = _matmul(a, b), p.sum_type
     if kind not in EPSILON:
         value, error = value.astype(DTYPES[kind]).astype(np.int64), np.zeros(value.shape)
     else:
@@ -255,6 +255,14 @@ def expected(p: Product, inputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarr
     for step in p.epilogue:
         value, error, kind = _expected_step(step, value, error, kind, extra)
     return value, error, kind
+
+
+def _matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The matrix product; of integers by way of float64, ten times faster and as exact while every sum of absolute
+    products is below 2^53."""
+    if a.dtype == np.int64 and a.shape[-1] * math.prod(int(np.abs(x).max(initial=0)) for x in (a, b)) < 2**53:
+        return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+    return np.matmul(a, b)
 
 
 def _expected_step(step, value, error, kind, extra):

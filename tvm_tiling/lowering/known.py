@@ -9,6 +9,9 @@ from tvm import s_tir, sym, tirx
 from tvm.ir import Range, TensorLoad
 from tvm.ir.expr import TensorRegion
 
+# Have nothing within. Most extents and steps are such, and to walk each of them takes as long as all the rest.
+_LEAVES = (tirx.IntImm, tirx.Var)
+
 
 class Known:
     """What is known of a function's variables: the range of each, and which of them data decides."""
@@ -49,6 +52,10 @@ class Known:
 
     def from_data(self, expr: Any) -> bool:
         """Whether the value of `expr` depends on what a tensor holds."""
+        if isinstance(expr, tirx.IntImm):
+            return False
+        if isinstance(expr, tirx.Var):
+            return expr in self._decided
         found: list[Any] = []
         tvm_ffi.structural_walk(
             expr,
@@ -65,6 +72,8 @@ class Known:
 
         def address(*expressions: Any) -> None:
             for expression in expressions:
+                if isinstance(expression, _LEAVES) and not isinstance(expression, kinds):
+                    continue
                 tvm_ffi.structural_walk(expression, (kinds, found.add))
 
         def region(accessed: TensorRegion) -> None:
