@@ -42,8 +42,8 @@ def convolution(size: int, ci: int, co: int, kernel: int, stride: int) -> te.Ten
 
 
 def cost(op: te.Tensor, hardware: tt.Hardware, form: str | None = None, most_seconds: float = 4.0) -> float:
-    """Time of the kernel by primitives over that of the emitted one, which is forced to `form` where it is given. The two
-    are timed for at most so many seconds."""
+    """Time of the kernel by primitives over that of the emitted one, timed together for at most `most_seconds`; the
+    emitted one is forced to `form` where it is given."""
     runs = []
     for options in ({"form": form}, {"primitives": True}):
         func = tt.tiling_schedule(op, hardware, **options).mod["main"]
