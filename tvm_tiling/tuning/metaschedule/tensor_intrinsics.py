@@ -12,7 +12,6 @@ import inspect
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 
 _MODULE = "tvm.s_tir.tensor_intrin"
 _FRAMES = ("importlib._bootstrap", "importlib._bootstrap_external")
@@ -27,7 +26,11 @@ def load_tensor_intrinsics() -> None:
     known.update(mine)
     try:
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(import_module, _MODULE).result()
+            thread.submit(_import).result()
     finally:
         for file in mine:
             known.pop(file, None)
+
+
+def _import() -> None:
+    import tvm.s_tir.tensor_intrin  # noqa: F401
