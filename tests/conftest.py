@@ -11,8 +11,9 @@ import pytest
 from hypothesis import settings
 from skips import Skips
 
-# NumPy's OpenBLAS starts a thread for every core in every worker, and these spin for 26 ms behind every product: a
-# third of the suite's processor time. Read when NumPy is first imported, which is later.
+# NumPy's OpenBLAS starts a thread for every core in every worker, and these spin on each other during large products
+# and for 26 ms behind them: a quarter of the processor time of such tests. Read when NumPy is first imported, which is
+# later.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Frames of these are of no file, and of no module either. TVM's script decorators take the whole stack of Python, and
