@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .model.executable import Executable
     from .model.load import load
     from .model.run_many import run_many
+    from .model.torch_report import torch_report
     from .report.save import save_report
     from .runtime.arrays import aligned_empty
     from .runtime.threads import use_all_cores
@@ -127,6 +128,7 @@ _ON_FIRST_USE = {
     "space_generator": (".tuning.metaschedule.rules", "space_generator"),
     "split_k": (".lowering.product_moves", "split_k"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
+    "torch_report": (".model.torch_report", "torch_report"),
     "tune": (".tuning.tune", "tune"),
     "use_all_cores": (".runtime.threads", "use_all_cores"),
 }
@@ -193,6 +195,7 @@ __all__ = [
     "space_generator",
     "split_k",
     "tiling_schedule",
+    "torch_report",
     "tune",
     "use_all_cores",
 ]

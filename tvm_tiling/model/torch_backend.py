@@ -1,8 +1,9 @@
 """torch.compile(net, backend="tvm_tiling"): inference through this package, one executable for each set of shapes.
 
-Torch finds the backend by the entry point group "torch_dynamo_backends". Graph breaks and guards are torch's. A graph
-that is not served, changes its inputs, or is to be differentiated is left to PyTorch, which a LeftToTorch warning says
-once; options={"fallback": False} makes it an error instead.
+Torch finds the backend by the entry point group "torch_dynamo_backends". Graph breaks and guards are torch's. Where
+some operators of a graph are not supported, PyTorch runs these and executables of this package run the parts between
+them. PyTorch runs the whole of a graph that is to be differentiated or cannot be exported. A LeftToTorch warning says
+either once, tvm_tiling.torch_report() lists it for all graphs, and options={"fallback": False} makes it an error.
 
 Parameters and buffers that torch hands over as inputs become constants, so that weights can be packed; what is packed
 belongs to one set of them (torch_parameters.py). After it has seen a second shape torch asks for a graph that serves
@@ -16,23 +17,30 @@ without a word.
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
 from ..errors import LeftToTorch, TilingError, UnsupportedOperator
+from ..frontend import ImportedModel
 from ..frontend.torch.import_torch import decomposed, import_decomposed
-from ..runtime.arrays import torch_array, torch_tensor
+from ..frontend.torch.user_values import changed_inputs, changed_state, user_outputs
+from ..frontend.torch.walk import held_tensor
 from ..schedule import Options, hardware_of
 from .build import Libraries
 from .compile import compile_imported
 from .executable import Executable
-from .torch_outputs import Outputs, outputs_of
+from .torch_division import apart, division, run_on_tensors
+from .torch_outputs import Outputs, empty_like, outputs_of
 from .torch_parameters import ParameterSets
+from .torch_report import GraphReport, left_operators, record, warn_of_part
 
 KEPT = 16
 WHERE = "torch.compile"
@@ -68,6 +76,7 @@ def _left(graph: torch.fx.GraphModule, why: str, fallback: bool) -> Callable[...
     if not fallback:
         raise UnsupportedOperator(f"{WHERE}: {why}")
     warnings.warn(f"{WHERE}: a graph is left to PyTorch: {why}", LeftToTorch, stacklevel=3)
+    record(GraphReport(served=0, parts=0, left=(), why=why))
     run: Callable[..., Any] = graph.forward
     return run
 
@@ -109,7 +118,7 @@ class _Graph:
         """The graph for inputs of the shapes and numbers of these."""
         given = [value.item() if number in self._numbers else value for number, value in enumerate(inputs)]
         try:
-            return _Fixed(self.graph, given, self._static, self._libraries)
+            return _Fixed(self.graph, given, self._static, self._libraries, self._fallback)
         except TilingError as error:
             return _left(self.graph, str(error).removeprefix(f"{WHERE}: "), self._fallback)
         except Exception as error:  # a fault of this package is not a reason not to run a model
@@ -122,13 +131,16 @@ class _Fixed:
     """A graph for inputs of fixed shapes."""
 
     def __init__(
-        self, graph: torch.fx.GraphModule, inputs: Sequence[Any], static: Sequence[int], libraries: Libraries
+        self,
+        graph: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        static: Sequence[int],
+        libraries: Libraries,
+        fallback: bool,
     ) -> None:
         """`static`: numbers of the inputs that are parameters and buffers. Raises TilingError where the graph is not
-        served."""
-        self._static = static
+        served, with `fallback` only where no operator of it is."""
         self._tensors = [number for number, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-        self._free = [number for number in self._tensors if number not in static]
         # Before PyTorch 2.5 parameters are attributes of the graph's modules, and looked up at every call.
         self._attributes = {
             f"graph.{owner}.{name}" if owner else f"graph.{name}": (held, name)
@@ -140,54 +152,145 @@ class _Fixed:
         self._run = graph.forward
         self._outputs = outputs_of(graph, inputs)
         self._graph = _with_results(graph, self._outputs)
-        self._libraries, self._hardware = libraries, hardware_of("llvm")
-        self._examples = [_empty(value) for value in inputs]
-        self._program: torch.export.ExportedProgram | None = None
-        self._unpacked: Executable | None = None
+        self._libraries, self._hardware, self._fallback = libraries, hardware_of("llvm"), fallback
+        self._examples = [empty_like(value) for value in inputs]
+        self._computes = bool(self._outputs.results or self._outputs.changed)
+        self._changed, self._static = self._outputs.changed, list(static)
+        self._program = self._with_static() if self._computes else None
+        self._free = [number for number in self._tensors if number not in self._static]
+        self._unpacked: Runner | None = None
+        self._reported = False
         self._lock = threading.Lock()
         self._packed = ParameterSets(self._packed_for)
-        if self._outputs.results:
-            self._executable(inputs)
+        if self._computes:
+            self._runner(inputs)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        computed: tuple[Any, ...] = ()
-        if self._outputs.results:
-            executable, free = self._executable(inputs)
-            if executable is None:
+        found: Sequence[torch.Tensor] = ()
+        if self._computes:
+            runner = self._runner(inputs)
+            if runner is None or self._shared(inputs):
                 return tuple(self._run(*inputs))
-            result = executable.run(*(torch_array(inputs[number].detach()) for number in free))
-            computed = tuple(map(torch_tensor, result if isinstance(result, tuple) else (result,)))
-        return self._outputs.made(computed, inputs)
+            found = runner(inputs)
+            for number, value in zip(runner.changed, found[len(self._outputs.results) :], strict=True):
+                inputs[number].copy_(value)
+        return self._outputs.made(found[: len(self._outputs.results)], inputs)
 
-    def _executable(self, inputs: Sequence[Any]) -> tuple[Executable | None, Sequence[int]]:
-        """What to run, and the numbers of the inputs that it takes; None for PyTorch itself."""
+    def _shared(self, inputs: Sequence[Any]) -> bool:
+        """Whether an input that is changed shares memory with another one, which changes with it."""
+        if not self._changed:
+            return False
+        places = [inputs[number].untyped_storage().data_ptr() for number in self._tensors]
+        changed = [inputs[number].untyped_storage().data_ptr() for number in self._changed]
+        return any(places.count(place) > 1 for place in changed)
+
+    def _runner(self, inputs: Sequence[Any]) -> Runner | None:
+        """What computes the results; None for PyTorch itself."""
         held = [*(inputs[number] for number in self._static), *(of[name] for of, name in self._attributes.values())]
         if not held:
-            return self._unpacked or self._without_packing(), self._tensors
+            return self._unpacked or self._without_packing()
         packed = self._packed.of(held)
         if packed is not None or self._attributes:  # which cannot be inputs
-            return packed, self._free
-        return self._without_packing(), self._tensors
+            return packed
+        return self._without_packing()
 
-    def _packed_for(self, tensors: Sequence[torch.Tensor]) -> Executable:
+    def _with_static(self) -> torch.export.ExportedProgram:
+        """The graph with its parameters and buffers as constants, but for those that it changes: statistics of
+        batch_norm are changed without a new version. Reduces `_static`, adds to `_changed`."""
+        self._static = [number for number in self._static if number not in self._changed]
+        program = self._exported(self._static)
+        counted = {f"static_{number}": number for number in self._static}
+        if not (state := changed_state(program)):
+            return program
+        if unknown := [name for name in state if name not in counted]:
+            raise UnsupportedOperator(f"the graph changes {', '.join(map(repr, unknown))} in place")
+        self._changed |= {counted[name] for name in state}
+        return self._with_static()
+
+    def _packed_for(self, tensors: Sequence[torch.Tensor]) -> Runner:
         """With these parameters as constants."""
-        if self._program is None:
-            self._program = self._exported(self._static)
+        assert self._program is not None
         names = [*(f"static_{number}" for number in self._static), *self._attributes]
         with _bound(self._program, dict(zip(names, tensors, strict=True))):
-            return self._compiled(self._program)
+            return self._compiled(self._program, self._free)
 
-    def _without_packing(self) -> Executable:
+    def _without_packing(self) -> Runner:
         """With parameters as inputs."""
         with self._lock:
             if self._unpacked is None:
-                self._unpacked = self._compiled(self._exported(()))
+                self._unpacked = self._compiled(self._exported(()), self._tensors)
             return self._unpacked
 
-    def _compiled(self, program: torch.export.ExportedProgram) -> Executable:
-        return compile_imported(
-            lambda: [import_decomposed(program, where=WHERE)], self._hardware, Options(), libraries=self._libraries
-        )
+    def _compiled(self, program: torch.export.ExportedProgram, numbers: Sequence[int]) -> Runner:
+        """`numbers`: those of the inputs that the program takes."""
+        changed = [numbers[place] for place in changed_inputs(program)]
+        if not self._changed.issubset(changed):
+            raise UnsupportedOperator("PyTorch's export of the graph does not say which inputs it changes")
+        self._changed |= set(changed)
+        try:
+            runner = self._whole(program, numbers, changed)
+            served = sum(node.op == "call_function" for node in program.graph.nodes)
+            report = GraphReport(served=served, parts=1, left=(), why="")
+        except Exception as error:
+            if not self._fallback or isinstance(error, MemoryError):
+                raise
+            runner, report = self._divided(program, numbers, changed)
+            if not report.parts:
+                raise
+        self._report(report)
+        return runner
+
+    def _whole(self, program: torch.export.ExportedProgram, numbers: Sequence[int], changed: Sequence[int]) -> Runner:
+        executable = self._executable(lambda: [import_decomposed(program, where=WHERE)])
+        return Runner(lambda inputs: run_on_tensors(executable, [inputs[number] for number in numbers]), changed)
+
+    def _divided(
+        self, program: torch.export.ExportedProgram, numbers: Sequence[int], changed: Sequence[int]
+    ) -> tuple[Runner, GraphReport]:
+        """With the operators that are not served left to PyTorch."""
+        outputs = [output.node for output in user_outputs(program)]
+        parts = division(program, outputs, self._executable, WHERE)
+        sources = self._sources(program, numbers)
+        values = [sources[node.name] for node in parts.placeholders]
+
+        def run(inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+            given = [value(inputs) for value in values]
+            # The casts of autocast are in the program.
+            with torch.no_grad(), torch.autocast("cpu", enabled=False):
+                return apart(parts.run(*given), inputs)
+
+        left = left_operators(parts.left)
+        return Runner(run, changed), GraphReport(served=parts.served, parts=parts.parts, left=left, why="")
+
+    def _sources(
+        self, program: torch.export.ExportedProgram, numbers: Sequence[int]
+    ) -> dict[str, Callable[[Sequence[Any]], Any]]:
+        """For each placeholder of a program what takes its value out of the graph's inputs."""
+        found: dict[str, Callable[[Sequence[Any]], Any]] = {}
+        free = iter(numbers)
+        for spec in program.graph_signature.input_specs:
+            target = str(spec.target)
+            if spec.target is None:
+                found[spec.arg.name] = operator.itemgetter(next(free))
+            elif target in self._attributes:
+                held, name = self._attributes[target]
+                found[spec.arg.name] = functools.partial(_entry, held, name)
+            elif target.startswith("static_"):
+                found[spec.arg.name] = operator.itemgetter(int(target.removeprefix("static_")))
+            else:
+                found[spec.arg.name] = functools.partial(_always, held_tensor(program, target))
+        return found
+
+    def _executable(self, load: Callable[[], list[ImportedModel]]) -> Executable:
+        return compile_imported(load, self._hardware, Options(), libraries=self._libraries)
+
+    def _report(self, report: GraphReport) -> None:
+        """Once of the graph: weights that change are packed anew."""
+        if not self._reported:
+            self._reported = True
+            record(report)
+            if report.left:
+                warn_of_part(WHERE, report, stacklevel=4)
 
     def _exported(self, static: Sequence[int]) -> torch.export.ExportedProgram:
         """The graph in core ATen operators, with buffers in the place of these inputs."""
@@ -203,6 +306,27 @@ class _Fixed:
             raise UnsupportedOperator(f"{WHERE}: the graph cannot be exported: {first}") from error
         finally:
             torch.clear_autocast_cache()  # of weights without content, which PyTorch would compute with afterwards
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What computes a graph's results from its inputs, and behind them what it changes the inputs `changed` to."""
+
+    run: Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]
+    changed: Sequence[int]
+
+    def __call__(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        return self.run(inputs)
+
+
+def _entry(held: Mapping[str, Any], name: str, _: Sequence[Any]) -> Any:
+    """An attribute of the graph's modules as it is now, whatever the inputs."""
+    return held[name]
+
+
+def _always(value: Any, _: Sequence[Any]) -> Any:
+    """A constant, whatever the inputs."""
+    return value
 
 
 class _Frozen(torch.nn.Module):
@@ -223,7 +347,9 @@ class _Frozen(torch.nn.Module):
                 return getattr(self, f"static_{number}")
             return next(given) if isinstance(example, torch.Tensor) else example
 
-        return tuple(self.graph(*(value(number, example) for number, example in enumerate(self._inputs))))
+        values = [value(number, example) for number, example in enumerate(self._inputs)]
+        with torch.fx.traceback.preserve_node_meta():  # the user's source lines among it
+            return tuple(torch.fx.Interpreter(self.graph).run(*values))
 
 
 def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.GraphModule:
@@ -233,13 +359,6 @@ def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.Gra
     copied.graph_copy(graph.graph, nodes)
     copied.output(tuple(nodes[node] for node in outputs.results))
     return torch.fx.GraphModule(graph, copied)
-
-
-def _empty(value: Any) -> Any:
-    """A tensor of the same shape, type and strides, of which no content counts; what is not a tensor as it is."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 Kernels write every output into memory of its own. Where PyTorch would return an input, or a view of one, or several
 views of one intermediate result, the caller may change one and read the other; so views are made anew, by the strides
-that PyTorch recorded, of the input or of the intermediate result, which becomes an output of the kernels.
+that PyTorch recorded, of the input or of the intermediate result, which becomes an output of the kernels. What an input
+is changed to is an output of the kernels too, and is copied into the input.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..errors import UnsupportedOperator
+from .torch_strides import is_dense, with_strides
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,17 @@ Output: TypeAlias = Computed | Given | View | Plain
 
 @dataclass(frozen=True)
 class Outputs:
-    """`results`: the nodes of the graph that the kernels compute. `returned`: what the graph returns, made of them."""
+    """`results`: the nodes of the graph that the kernels compute, `strides`: those that PyTorch gives them. `returned`:
+    what the graph returns, made of them. `changed`: numbers of the inputs that the graph changes."""
 
     results: tuple[torch.fx.Node, ...]
+    strides: tuple[tuple[int, ...], ...]
     returned: tuple[Output, ...]
+    changed: frozenset[int]
 
-    def made(self, computed: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """What the graph returns for these inputs, from what the kernels gave."""
+    def made(self, found: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """What the graph returns for these inputs, which have been changed, from what the kernels gave."""
+        computed = tuple(map(with_strides, found, self.strides))
 
         def tensor(output: Output) -> Any:
             if isinstance(output, Computed):
@@ -77,32 +83,54 @@ class Outputs:
 def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
     """What `graph` returns for inputs of these shapes, types and strides, found by a run without data.
 
-    Raises UnsupportedOperator where it changes an input or an attribute of the graph, or returns a view that cannot be
-    made anew.
+    Raises UnsupportedOperator where it changes an attribute of the graph or the shape or memory of an input, or returns
+    a view that cannot be made anew.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        fakes = [mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+    # Tensors of inference mode count no changes.
+    with torch.inference_mode(False), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        fakes = [mode.from_tensor(empty_like(value)) if isinstance(value, torch.Tensor) else value for value in inputs]
         held = dict(graph.named_parameters()) | dict(graph.named_buffers())
-        before = [_version(value) for value in (*fakes, *held.values())]
+        before = [_state(value) for value in (*fakes, *held.values())]
         recorded = _Recorded(graph)
         try:
             returned = recorded.run(*fakes)
         finally:
             torch.clear_autocast_cache()  # of weights without content
-        after = [_version(value) for value in (*fakes, *held.values())]
-    if changed := [name for name, old, new in zip([*_names(graph), *held], before, after, strict=True) if old != new]:
-        raise UnsupportedOperator(f"the graph changes {', '.join(map(repr, changed))} in place")
+        after = [_state(value) for value in (*fakes, *held.values())]
+    places = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+    for name, old, new in zip([*places, *held], before, after, strict=True):
+        if old[1:] != new[1:]:
+            raise UnsupportedOperator(f"the graph changes the shape or the memory of {name!r} in place")
+    changed = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    if attributes := [name for number, name in enumerate(held, len(fakes)) if number in changed]:
+        raise UnsupportedOperator(f"the graph changes {', '.join(map(repr, attributes))} in place")
+    for number in changed:
+        if not is_dense(fakes[number].shape, fakes[number].stride()) and _overlaps(fakes[number]):
+            raise UnsupportedOperator(f"the graph changes {places[number]!r}, whose elements share memory, in place")
     finder = _Finder(graph, fakes, recorded.values)
     outputs = tuple(map(finder.found, returned))
-    return Outputs(tuple(finder.results), outputs)
+    strides = tuple(tuple(map(int, recorded.values[node].stride())) for node in finder.results)
+    return Outputs(tuple(finder.results), strides, outputs, frozenset(changed))
 
 
-def _names(graph: torch.fx.GraphModule) -> list[str]:
-    return [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+def empty_like(value: Any) -> Any:
+    """A tensor of the same shape, type and strides, of which no content counts; what is not a tensor as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 
 
-def _version(value: Any) -> int:
-    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+def _state(value: Any) -> tuple[Any, ...]:
+    """What changes with a tensor: its version first, then its shape, strides and memory."""
+    if not isinstance(value, torch.Tensor):
+        return ()
+    version = 0 if value.is_inference() else value._version
+    return version, tuple(value.shape), value.stride(), value.storage_offset(), _memory(value)
+
+
+def _overlaps(value: torch.Tensor) -> bool:
+    """Whether two elements may lie at one place."""
+    return any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 class _Recorded(torch.fx.Interpreter):

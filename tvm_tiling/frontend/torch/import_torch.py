@@ -8,28 +8,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export.graph_signature import OutputKind, TensorArgument
 
 from ...errors import ModelFormatError, UnsupportedOperator
 from ..imported import ImportedModel, first_line
 from .operators import CONVERTERS
-from .shapes import input_values, refuse_open, settled
-from .translation import translated
+from .refusals import unsupported
+from .shapes import refuse_open, settled
+from .types import NAMES
+from .user_values import changed_state, user_inputs, user_outputs
+from .walk import Walk
 
 
-def import_module(module: torch.nn.Module, example_inputs: Sequence[Any] | None, *, where: str) -> ImportedModel:
+def import_module(
+    module: torch.nn.Module, example_inputs: Sequence[Any] | Mapping[str, Any] | None, *, where: str
+) -> ImportedModel:
     """A module, exported for the shapes of `example_inputs` as it behaves in inference.
 
     The module is put into eval() for the export and is then as it was. Raises ModelFormatError, UnsupportedOperator.
     """
-    if not isinstance(example_inputs, tuple | list) or not example_inputs:
+    if not isinstance(example_inputs, tuple | list | Mapping) or not example_inputs:
         raise ModelFormatError(
             f"{where}: a torch.nn.Module is exported for the shapes of its arguments; "
-            f"accepted: example_inputs=(tensor, ...)"
+            f"accepted: example_inputs=(tensor, ...), or {{name: tensor, ...}} for arguments by keyword"
         )
+    by_keyword = isinstance(example_inputs, Mapping)
+    args, kwargs = ((), dict(example_inputs)) if by_keyword else (tuple(example_inputs), {})
     with _evaluating(module), _quiet():
         try:
-            program = torch.export.export(module, tuple(example_inputs))
+            program = torch.export.export(module, args, kwargs)
         except Exception as error:
             raise ModelFormatError(f"{where}: torch.export cannot export it: {first_line(error)}") from error
     return import_program(program, batch=None, dims={}, where=where)
@@ -41,6 +47,7 @@ def import_program(
     """An exported program; its parameters become constants.
 
     `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name.
+    Names of inputs and outputs are those of user_values.py; what the program changes an input to is an output more.
     Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
     naming every operator that is not served.
     """
@@ -60,35 +67,33 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:
     """What decomposed() made, as import_program() gives it, and with its errors."""
-    inputs = _inputs(program, where)
-    changed = [spec.target for spec in program.graph_signature.output_specs if spec.kind in _CHANGES]
-    if changed:
+    inputs = user_inputs(program, where)
+    refuse_open(inputs, where)
+    for given in inputs:
+        if given.value.dtype not in NAMES:
+            raise UnsupportedOperator(
+                f"{where}: input {given.name!r} has type {given.value.dtype}; expected a type of real numbers or bool"
+            )
+    if changed := changed_state(program):
         raise ModelFormatError(
             f"{where}: it changes {', '.join(map(repr, changed))} while it runs; accepted: modules in eval() that "
-            f"leave their buffers and inputs as they are"
+            f"leave their buffers as they are, such as those that take a state as an argument and return the new one"
         )
-    module = translated(program, CONVERTERS, where)
-    main = module["main"]
+    outputs = user_outputs(program)
+    walk = Walk(program, CONVERTERS)
+    module = walk.function([given.node for given in inputs], program.graph.nodes, [out.node for out in outputs])
+    if module is None:
+        raise unsupported(walk.refused.values(), where)
+    if not outputs:
+        raise UnsupportedOperator(f"{where}: it returns no tensor; expected one at least")
     return ImportedModel(
         module=module,
-        input_names=tuple(inputs),
-        input_shapes=tuple(inputs.values()),
-        input_dtypes=tuple(str(variable.ty.dtype) for variable in main.params),
-        output_names=tuple(
-            spec.arg.name for spec in program.graph_signature.output_specs if isinstance(spec.arg, TensorArgument)
-        ),
+        input_names=tuple(given.name for given in inputs),
+        input_shapes=tuple(tuple(given.value.shape) for given in inputs),
+        input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
+        output_names=tuple(out.name for out in outputs),
         source="torch",
     )
-
-
-_CHANGES = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-
-
-def _inputs(program: torch.export.ExportedProgram, where: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of what a caller passes, by name."""
-    values = input_values(program, where)
-    refuse_open(values, where)
-    return {name: tuple(value.shape) for name, value in values.items()}
 
 
 # Operators that PyTorch would decompose and that are translated as they are.
@@ -113,6 +118,8 @@ def _decompositions() -> Any:
         table = torch.export.default_decompositions()
     else:  # before PyTorch 2.6
         table = torch._decomp.core_aten_decompositions()
+    for found in [found for found in table if torch.Tag.nondeterministic_seeded in getattr(found, "tags", ())]:
+        table.pop(found)  # PyTorch's own draw the same numbers as the module does
     for name in _WHOLE:
         packet, _, overload = name.partition(".")
         found = getattr(getattr(torch.ops.aten, packet, None), overload, None)

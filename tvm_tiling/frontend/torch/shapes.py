@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind
 
 from ...errors import ModelFormatError
 from ..imported import check_dims, first_line
+from .user_values import UserInput, arguments, user_inputs
 
 
-def input_values(program: torch.export.ExportedProgram, where: str) -> dict[str, torch.Tensor]:
-    """What a caller passes, by name: tensors without content, whose sizes may be open."""
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    values = {}
-    for spec in program.graph_signature.input_specs:
-        if spec.kind is not InputKind.USER_INPUT or isinstance(spec.arg, ConstantArgument):
-            continue
-        value = nodes[spec.arg.name].meta["val"]
-        if not isinstance(value, torch.Tensor):
-            raise ModelFormatError(f"{where}: input {spec.arg.name!r} is a {type(value).__name__}; accepted: tensors")
-        values[spec.arg.name] = value
-    return values
+@dataclass(frozen=True)
+class _Open:
+    """A size that an input leaves open.
+
+    name: as given in dynamic_shapes; empty where none was given, and where it is gone, as it is when a program has been
+    saved. symbol: PyTorch's name, or what it is computed from, as in 2*s0.
+    """
+
+    input: str
+    axis: int
+    name: str
+    symbol: str
+    expr: Any
+
+    @property
+    def place(self) -> str:
+        """As in x[0]."""
+        return f"{self.input}[{self.axis}]"
+
+    @property
+    def shown(self) -> str:
+        return self.name or self.place
 
 
 def settled(
@@ -31,60 +43,132 @@ def settled(
 ) -> torch.export.ExportedProgram:
     """`program` with sizes for open dimensions: of the first ones by `batch`, of others by name.
 
-    ModelFormatError where a name is unknown, a dimension stays open, or the program excludes a size.
+    A name is the one in dynamic_shapes, PyTorch's own, or input and axis as in x[0]. ModelFormatError where a name is
+    unknown, a dimension stays open, or the program excludes a size.
     """
     if batch is None and not dims:
         return program
-    values = input_values(program, where)
-    check_dims(dims, list(dict.fromkeys(name for _, _, name in _open_sizes(values))), where)
-    sizes = {(place, axis): dims[name] for place, axis, name in _open_sizes(values) if name in dims}
+    inputs = user_inputs(program, where)
+    opened = list(_open_sizes(inputs))
+    _check_names(dims, opened, where)
+    sizes: dict[str, int] = {}
+    for size in opened:
+        given = [dims[name] for name in (size.place, size.name, size.symbol) if name in dims]
+        if len(set(given)) > 1:
+            raise ModelFormatError(f"{where}: dims gives {size.place} the sizes {given[0]} and {given[1]}")
+        if given:
+            sizes[size.place] = given[0]
     if batch is not None:
-        leading = [(place, axis) for place, axis, _ in _open_sizes(values) if axis == 0]
+        leading = [size for size in opened if size.axis == 0]
         if not leading:
             raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
-        for key in leading:
-            if sizes.setdefault(key, batch) != batch:
+        for size in leading:
+            if sizes.setdefault(size.place, batch) != batch:
                 raise ModelFormatError(
-                    f"{where}: the first dimension of input {key[0]!r} is {batch} as batch and {sizes[key]} in dims"
+                    f"{where}: the first dimension of input {size.input!r} is {batch} as batch and "
+                    f"{sizes[size.place]} in dims"
                 )
+    values = _symbol_values(opened, sizes, where)
     stated = {
-        place: [sizes.get((place, axis), extent) for axis, extent in enumerate(value.shape)]
-        for place, value in values.items()
+        given.name: [
+            sizes.get(f"{given.name}[{axis}]", _evaluated(extent, values))
+            for axis, extent in enumerate(given.value.shape)
+        ]
+        for given in inputs
     }
     if any(not isinstance(extent, int) for shape in stated.values() for extent in shape):
-        refuse_open(values, where)
-    examples = tuple(torch.zeros(stated[place], dtype=value.dtype) for place, value in values.items())
+        refuse_open(inputs, where)
+    tensors = {given.node.name: torch.zeros(stated[given.name], dtype=given.value.dtype) for given in inputs}
+    args, kwargs = arguments(program, tensors)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return torch.export.export(program.module(), examples)
+            return torch.export.export(program.module(), args, kwargs)
         except Exception as error:
-            shapes = ", ".join(f"{place!r} {tuple(shape)}" for place, shape in stated.items())
+            shapes = ", ".join(f"{name!r} {tuple(shape)}" for name, shape in stated.items())
             raise ModelFormatError(f"{where}: it does not take {shapes}: {first_line(error)}") from None
 
 
-def refuse_open(values: Mapping[str, torch.Tensor], where: str) -> None:
+def refuse_open(inputs: Sequence[UserInput], where: str) -> None:
     """ModelFormatError that names every input with an open size, and what to pass."""
-    opened = list(_open_sizes(values))
+    opened = list(_open_sizes(inputs))
     if not opened:
         return
-    names = {(place, axis): name for place, axis, name in opened}
+    shown = {(size.input, size.axis): size.name or size.symbol for size in opened}
     described = [
-        f"{place!r} ({', '.join(names.get((place, axis), str(extent)) for axis, extent in enumerate(value.shape))})"
-        for place, value in values.items()
-        if any(known == place for known, _ in names)
+        f"{given.name!r} "
+        f"({', '.join(shown.get((given.name, axis), str(extent)) for axis, extent in enumerate(given.value.shape))})"
+        for given in inputs
+        if any(name == given.name for name, _ in shown)
     ]
     raise ModelFormatError(
         f"{where}: the shape of input {', '.join(described)} is open; accepted: batch=... for first dimensions, "
-        f"dims={{{opened[0][2]!r}: ...}} by name, or a program that was exported without dynamic_shapes"
+        f"dims={{{opened[0].shown!r}: ...}} by name, or a program that was exported without dynamic_shapes"
     )
 
 
-def _open_sizes(values: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, int, str]]:
-    """(input, axis, name) of every open size; its name as given in dynamic_shapes, or PyTorch's own where that is
-    gone, as it is when a program has been saved."""
-    for place, value in values.items():
-        for axis, extent in enumerate(value.shape):
+def _check_names(dims: Mapping[str, int], opened: Sequence[_Open], where: str) -> None:
+    """ModelFormatError where `dims` names what is not open, or gives no size."""
+    accepted = {name for size in opened for name in (size.name, size.symbol, size.place)}
+    shown = list(dict.fromkeys(size.shown for size in opened))
+    check_dims({name: size for name, size in dims.items() if name not in accepted}, shown, where)
+    check_dims({name: size for name, size in dims.items() if name in accepted}, sorted(accepted), where)
+
+
+def _symbol_values(opened: Sequence[_Open], sizes: Mapping[str, int], where: str) -> dict[Any, Any]:
+    """What the sizes say of PyTorch's symbols, of which other sizes are computed."""
+    values: dict[Any, Any] = {}
+    for size in opened:
+        if size.place not in sizes:
+            continue
+        value = sizes[size.place]
+        for symbol, solved in _solved(size.expr, value):
+            if values.setdefault(symbol, solved) != solved:
+                other = next(o for o in opened if o.place in sizes and symbol in o.expr.free_symbols)
+                raise ModelFormatError(
+                    f"{where}: {size.shown} = {value} and {other.shown} = {sizes[other.place]} contradict each other; "
+                    f"expected sizes of one value of {symbol}"
+                )
+    return values
+
+
+def _solved(expr: Any, value: int) -> list[tuple[Any, Any]]:
+    """The symbol of an expression and the value that makes the expression `value`; empty where it has several."""
+    if expr.is_Symbol:
+        return [(expr, value)]
+    if len(expr.free_symbols) != 1:
+        return []
+    import sympy
+
+    (symbol,) = expr.free_symbols
+    found = [root for root in sympy.solve(expr - value, symbol) if root.is_Integer]
+    return [(symbol, int(root)) for root in found[:1]]
+
+
+def _evaluated(extent: Any, values: Mapping[Any, Any]) -> Any:
+    """A size where the symbols that it is computed of have values, otherwise itself."""
+    if not isinstance(extent, torch.SymInt):
+        return int(extent)
+    found = extent.node.expr.subs(values)
+    return int(found) if found.is_Integer else extent
+
+
+def _open_sizes(inputs: Sequence[UserInput]) -> Iterator[_Open]:
+    """Every open size."""
+    for given in inputs:
+        for axis, extent in enumerate(given.value.shape):
             if isinstance(extent, torch.SymInt):
-                given = getattr(extent.node.shape_env, "source_name_to_debug_name", {})
-                yield place, axis, given.get(f"L[{place!r}].size()[{axis}]", str(extent.node.expr))
+                expr = extent.node.expr
+                yield _Open(given.name, axis, _given_name(extent, given.node.name, axis), str(expr), expr)
+
+
+def _given_name(extent: torch.SymInt, node: str, axis: int) -> str:
+    """What dynamic_shapes calls a size, by its place in an argument or by any other place of the same symbol."""
+    env = extent.node.shape_env
+    given = getattr(env, "source_name_to_debug_name", {})
+    found = given.get(f"L[{node!r}].size()[{axis}]")
+    if found is None:
+        for source in getattr(env, "var_to_sources", {}).get(extent.node.expr, ()):
+            name = source.name() if callable(source.name) else source.name
+            found = found or given.get(name)
+    return found or ""

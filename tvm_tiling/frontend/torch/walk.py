@@ -1,0 +1,319 @@
+"""From the graph of an exported program, in core ATen operators, to a Relax function.
+
+What a converter returns is compared with the shape and type that PyTorch recorded for the node: a difference is an
+error, never a result. A refused node does not end the walk, so that all refusals are found at once: zeros of its shape
+and type stand for its result.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import tvm
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.fx.node import map_arg
+from tvm import relax
+
+from ...errors import UnsupportedOperator
+from ...refusal import blocks_closed
+from ..imported import first_line
+from .refusals import Refusal, full_name, refusal
+from .translation import (
+    STORAGE,
+    Absent,
+    Converter,
+    Follows,
+    Missing,
+    Translation,
+    Unserved,
+    Value,
+    dtype_of,
+    shape_of,
+)
+from .types import NAMES
+
+# Results of constants up to this many elements are constants, whatever their operands' size.
+_LARGEST_KNOWN = 1 << 16
+_OPEN = "the shape of a result depends on values; expected shapes that follow from the inputs' shapes"
+
+
+class Walk:
+    """One function of a module, made of nodes of a program. `refused`: the nodes that are not translated."""
+
+    def __init__(self, program: torch.export.ExportedProgram, converters: Mapping[str, Converter]) -> None:
+        self._program, self._converters = program, converters
+        self._translation = Translation(relax.BlockBuilder())
+        self._values = self._translation.values
+        self.refused: dict[torch.fx.Node, Refusal] = {}
+
+    def function(
+        self, inputs: Sequence[torch.fx.Node], nodes: Iterable[torch.fx.Node], outputs: Sequence[torch.fx.Node]
+    ) -> tvm.IRModule | None:
+        """A module whose function "main" takes the values of `inputs` and gives those of `outputs`; None where a node
+        is refused. `nodes`: in the graph's order, with those that give constants to others. No output: none is made."""
+        builder = self._translation.builder
+        parameters = self._parameters(inputs)
+        with blocks_closed(builder), builder.function("main", parameters):
+            with builder.dataflow():
+                self._constants(nodes)
+                for node in nodes:
+                    if node.op in ("get_attr", "call_function"):
+                        self._translate(node)
+                tensors = list(map(self._output, outputs))
+                out = builder.emit_output(tensors[0] if len(tensors) == 1 else relax.Tuple(tensors))
+            builder.emit_func_output(out)
+        return None if self.refused else builder.get()
+
+    def constant_nodes(self) -> set[torch.fx.Node]:
+        """The nodes whose values are known before the run."""
+        known = self._translation.known
+        return {
+            node
+            for node, value in self._values.items()
+            if not isinstance(value, relax.Expr | Absent | Missing | tuple | list) or _is_known(value, known)
+        }
+
+    # ---- what the nodes read ----------------------------------------------------------------------------------------
+
+    def _parameters(self, inputs: Sequence[torch.fx.Node]) -> list[relax.Var]:
+        taken: set[str] = set()
+        parameters = []
+        for node in inputs:
+            record: Any = node.meta.get("val")
+            if (why := _unfit(record)) is not None:
+                self._values[node] = Absent(f"{node.name!r} is {why}", follows=False)
+                continue
+            kind = relax.TensorType(tuple(map(int, record.shape)), NAMES[record.dtype])
+            self._values[node] = relax.Var(_unique(node.name, taken), kind)
+            parameters.append(self._values[node])
+        return parameters
+
+    def _constants(self, nodes: Iterable[torch.fx.Node]) -> None:
+        """The values of placeholders among `nodes` that hold parameters, buffers and what is not a tensor."""
+        program = self._program
+        wanted = {node.name: node for node in nodes if node.op == "placeholder" and node not in self._values}
+        for spec in program.graph_signature.input_specs:
+            node = wanted.get(spec.arg.name)
+            if node is None:
+                continue
+            if isinstance(spec.arg, ConstantArgument):
+                self._values[node] = spec.arg.value
+            elif spec.kind is not InputKind.USER_INPUT and node.users:
+                self._values[node] = self._held(held_tensor(program, spec.target), spec.target)
+
+    def _held(self, value: Any, name: Any) -> Value:
+        if not isinstance(value, torch.Tensor):
+            return Absent(f"{str(name)!r} is a {type(value).__name__}", follows=False)
+        try:
+            return self._translation.constant(value)
+        except Unserved as error:
+            return Absent(f"{str(name)!r} is {error}", follows=False)
+
+    # ---- nodes ------------------------------------------------------------------------------------------------------
+
+    def _translate(self, node: torch.fx.Node) -> None:
+        if node.op == "get_attr":
+            held = _attribute(self._program.graph_module, str(node.target))
+            self._values[node] = self._held(held, node.target) if isinstance(held, torch.Tensor) else held
+            return
+        self._translation.node = node
+        try:
+            self._values[node] = self._element(node) if node.target is operator.getitem else self._converted(node)
+        except Unserved as error:
+            self._refuse(node, str(error), isinstance(error, Follows))
+        except UnsupportedOperator as error:
+            self._refuse(node, str(error))
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._refuse(node, f"it cannot be translated: {first_line(error)}")
+
+    def _refuse(self, node: torch.fx.Node, why: str, follows: bool = False) -> None:
+        self.refused[node] = refusal(node, why, follows)
+        self._values[node] = self._stand_in(node.name, node.meta.get("val"))
+
+    def _stand_in(self, name: str, record: Any) -> Value:
+        if isinstance(record, tuple | list):
+            return tuple(self._stand_in(name, part) for part in record)
+        if (why := _unfit(record)) is not None:
+            return Absent(f"{name!r} is {why}", follows=True)
+        return self._translation.emit(relax.op.zeros(tuple(map(int, record.shape)), NAMES[record.dtype]))
+
+    def _element(self, node: torch.fx.Node) -> Value:
+        several, place = node.args
+        assert isinstance(several, torch.fx.Node)
+        held = self._values[several]
+        if isinstance(held, Absent):
+            raise _refused_operand(held)
+        value = held[place]
+        if isinstance(value, Missing):
+            self._refuse(several, f"it uses {value.why}, which is not computed")
+            value = self._values[several][place]
+        if several in self.refused:
+            self._refuse(node, f"{several.name!r} is refused", follows=True)
+            return self._values[node]
+        return value
+
+    def _converted(self, node: torch.fx.Node) -> Value:
+        record = node.meta.get("val")
+        name = full_name(node.target)
+        if is_open(record):
+            if any(is_open(source.meta.get("val")) for source in node.all_input_nodes):
+                raise Follows("a size of an operand is known only in the run")
+            raise Unserved(_OPEN)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise Unserved("")
+        arguments = _arguments(node, self._values)
+        value = self._known(node)
+        if value is None:
+            value = self._empty(record)
+        if value is None:
+            convert = self._converters.get(name)
+            if convert is None:
+                raise Unserved(self._why_not(node))
+            value = convert(self._translation, **arguments)
+        _check(value, record)
+        return value
+
+    def _why_not(self, node: torch.fx.Node) -> str:
+        """Why a node without a converter is not computed beforehand; empty where that is no question."""
+        known = self._translation.known
+        if torch.Tag.nondeterministic_seeded in node.target.tags or not node.all_input_nodes:  # type: ignore[union-attr]
+            return ""
+        if all(_is_known(self._values[source], known) for source in node.all_input_nodes):
+            return f"a constant of more than {_LARGEST_KNOWN} elements; expected an operator that is served"
+        return ""
+
+    def _known(self, node: torch.fx.Node) -> relax.Constant | None:
+        """The result where it depends on nothing but constants: PyTorch's own, computed now.
+
+        None for results that would be larger than what they are made of, beyond a bound, and for random ones.
+        """
+        record = node.meta.get("val")
+        if not isinstance(record, torch.Tensor) or torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+            return None
+        sizes = [0]
+
+        def content(source: torch.fx.Node) -> torch.Tensor:
+            held = self._translation.known[self._values[source]]
+            sizes.append(held.numel())
+            return held
+
+        try:
+            args, kwargs = map_arg((node.args, node.kwargs), content)
+        except (KeyError, TypeError):  # something that only the run knows
+            return None
+        if record.numel() > max(_LARGEST_KNOWN, *sizes):
+            return None
+        with torch.no_grad():
+            return self._translation.constant(node.target(*args, **kwargs))  # type: ignore[operator]
+
+    def _empty(self, record: Any) -> relax.Expr | None:
+        """A result without elements: nothing is computed for it."""
+        if not isinstance(record, torch.Tensor) or 0 not in record.shape or record.dtype not in NAMES:
+            return None
+        return self._translation.emit(relax.op.zeros(tuple(map(int, record.shape)), NAMES[record.dtype]))
+
+    def _output(self, node: torch.fx.Node) -> relax.Expr:
+        value = self._values.get(node)
+        if isinstance(value, Missing):
+            self._refuse(node, f"it uses {value.why}, which is not computed")
+            value = self._values[node]
+        if isinstance(value, relax.Expr):
+            return value
+        # A tensor of a type or shape that TVM lacks: what gives it is refused, or it is an input.
+        said = value.why if isinstance(value, Absent) else f"{node.name!r} is not a tensor"
+        self.refused.setdefault(node, refusal(node, said, False))
+        return relax.const(0)
+
+
+def held_tensor(program: torch.export.ExportedProgram, target: Any) -> Any:
+    """A parameter, buffer or constant of a program by its name; None where there is none."""
+    return program.state_dict[target] if target in program.state_dict else program.constants.get(target)
+
+
+def is_open(record: Any) -> bool:
+    """Whether PyTorch's record of a result holds a size or a number that only the run knows."""
+    if isinstance(record, tuple | list):
+        return any(map(is_open, record))
+    if isinstance(record, torch.Tensor):
+        return not all(isinstance(extent, int) for extent in record.shape)
+    return isinstance(record, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _unfit(record: Any) -> str | None:
+    """Why a value cannot be one of a Relax function; None where it can."""
+    if not isinstance(record, torch.Tensor):
+        return f"a {type(record).__name__}; expected a tensor"
+    if record.layout is not torch.strided or record.dtype not in NAMES:
+        return f"a tensor of type {record.dtype}, {record.layout}; expected a dense tensor of numbers"
+    return "a tensor of a size that only the run knows" if is_open(record) else None
+
+
+def _is_known(value: Value, known: Mapping[relax.Expr, torch.Tensor]) -> bool:
+    return isinstance(value, relax.Expr) and value in known
+
+
+def _attribute(module: Any, name: str) -> Any:
+    for part in name.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _refused_operand(absent: Absent) -> Unserved:
+    return Follows(absent.why) if absent.follows else Unserved(f"operand {absent.why}")
+
+
+def _values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
+    """An argument with the values of nodes in the place of the nodes."""
+    if isinstance(argument, torch.fx.Node):
+        value = values[argument]
+        if isinstance(value, Missing):
+            raise Unserved(f"it uses {value.why}, which is not computed")
+        if isinstance(value, Absent):
+            raise _refused_operand(value)
+        return value
+    if isinstance(argument, tuple | list):
+        return type(argument)(_values(item, values) for item in argument)
+    return argument
+
+
+def _arguments(node: torch.fx.Node, values: Mapping[torch.fx.Node, Value]) -> dict[str, Value]:
+    """All arguments of the operator's schema by name, but for those about storage."""
+    bound: dict[str, Value] = {}
+    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if argument.name in STORAGE:
+            continue
+        if place < len(node.args) and not argument.kwarg_only:
+            bound[argument.name] = _values(node.args[place], values)
+        elif argument.name in node.kwargs:
+            bound[argument.name] = _values(node.kwargs[argument.name], values)
+        else:
+            bound[argument.name] = argument.default_value
+    return bound
+
+
+def _check(value: Value, expected: Any) -> None:
+    """What a converter returned has the shapes and types that PyTorch recorded."""
+    if isinstance(expected, tuple | list):
+        if not isinstance(value, tuple | list) or len(value) != len(expected):
+            raise ValueError(f"{len(expected)} outputs were expected")
+        for part, record in zip(value, expected, strict=True):
+            _check(part, record)
+    elif isinstance(expected, torch.Tensor) and not isinstance(value, Missing):
+        found = (shape_of(value), dtype_of(value))
+        wanted = (tuple(expected.shape), NAMES.get(expected.dtype, str(expected.dtype)))
+        if found != wanted:
+            raise ValueError(
+                f"its translation gives {found[1]} of shape {found[0]}, PyTorch {wanted[1]} of {wanted[0]}"
+            )

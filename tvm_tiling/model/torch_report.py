@@ -1,0 +1,104 @@
+"""What torch.compile made of each graph: how many parts run here, which operators PyTorch runs, and why."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import LeftToTorch
+
+if TYPE_CHECKING:
+    from ..frontend.torch.refusals import Refusal
+
+MOST = 1000  # graphs that are remembered
+_NAMED = 5  # operators that a warning names
+
+
+@dataclass(frozen=True)
+class LeftOperator:
+    """An operator that PyTorch runs.
+
+    name: as in aten::digamma.default. why: the reason. nodes: how many nodes of the graph. lines: those of the user's
+    source that they come from, as in net.py:12.
+    """
+
+    name: str
+    why: str
+    nodes: int
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        places = f" at {', '.join(self.lines)}" if self.lines else ""
+        return f"{self.name} ({self.nodes} node{'s' if self.nodes > 1 else ''}{places}): {self.why}"
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What became of one graph, compiled for one set of shapes.
+
+    served: nodes that executables of this package compute. parts: how many executables. left: the operators that
+    PyTorch runs. why: where PyTorch runs the whole graph, the reason; otherwise empty.
+    """
+
+    served: int
+    parts: int
+    left: tuple[LeftOperator, ...]
+    why: str
+
+    def __str__(self) -> str:
+        if self.why:
+            return f"PyTorch runs the graph: {self.why}"
+        here = f"{self.served} nodes run here, in {self.parts} part{'s' if self.parts != 1 else ''}"
+        return "\n  ".join([here, *(f"left to PyTorch: {operator}" for operator in self.left)])
+
+
+_lock = threading.Lock()
+_graphs: deque[GraphReport] = deque(maxlen=MOST)
+
+
+def torch_report(*, clear: bool = False) -> tuple[GraphReport, ...]:
+    """What torch.compile made of the graphs that this process gave to the backend "tvm_tiling", the last 1000 in order.
+
+    clear: forget them afterwards.
+    """
+    with _lock:
+        found = tuple(_graphs)
+        if clear:
+            _graphs.clear()
+    return found
+
+
+def record(report: GraphReport) -> None:
+    """Add the report of a graph."""
+    with _lock:
+        _graphs.append(report)
+
+
+def left_operators(refusals: Iterable[Refusal]) -> tuple[LeftOperator, ...]:
+    """Refused nodes by operator and reason, those that are refused for a reason of their own first."""
+    nodes: dict[tuple[bool, str, str], list[Refusal]] = {}
+    for found in refusals:
+        if found.operator == "getitem":  # a part of what an operator gives
+            continue
+        why = found.why or "tvm_tiling does not support it"
+        nodes.setdefault((found.follows, found.operator, why), []).append(found)
+    return tuple(
+        LeftOperator(operator, why, len(group), tuple(dict.fromkeys(found.line for found in group if found.line)))
+        for (_, operator, why), group in sorted(nodes.items())
+    )
+
+
+def warn_of_part(where: str, report: GraphReport, stacklevel: int) -> None:
+    """One LeftToTorch warning that names the first operators of a divided graph that PyTorch runs."""
+    named = "; ".join(map(str, report.left[:_NAMED]))
+    more = f"; and {len(report.left) - _NAMED} more" if len(report.left) > _NAMED else ""
+    warnings.warn(
+        f"{where}: operators of a graph are left to PyTorch: {named}{more}; {report.served} nodes run here, in "
+        f"{report.parts} parts",
+        LeftToTorch,
+        stacklevel=stacklevel + 1,
+    )
