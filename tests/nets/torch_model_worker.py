@@ -1,0 +1,134 @@
+"""Judges one model in a process of its own: python torch_model_worker.py LIST NAME WAY; prints one line of JSON.
+
+WAY: "export", by torch.export and tvm_tiling.compile, or "compile", by torch.compile. Both against PyTorch run eagerly.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+import warnings
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch_model_lists import LISTS, Built, declare_torchvision
+
+import tvm_tiling
+from tvm_tiling.errors import TilingError
+
+RELATIVE, TIMES = 1e-3, 8.0
+
+
+def judged(built: Built, way: str) -> dict[str, Any]:
+    """The outcome of a model, and what was said."""
+    with torch.no_grad():
+        wanted = _tensors(built.module(*built.args, **built.kwargs))
+    start = time.process_time()
+    found: dict[str, Any] = {}
+    try:
+        results = _exported(built) if way == "export" else _compiled(built, found)
+    except TilingError as error:
+        kind = "unexportable" if "torch.export cannot export" in str(error) else "refused"
+        return {"outcome": kind, "said": str(error)}
+    except Exception as error:
+        line = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        said = f"{type(error).__name__}: {line}"
+        return {"outcome": "raw error", "said": said, "trace": traceback.format_exc()[-3000:]}
+    said = _difference(built, results, wanted)
+    found["seconds"] = round(time.process_time() - start, 1)
+    return {"outcome": "wrong" if said else "right", "said": said, **found}
+
+
+def _exported(built: Built) -> list[torch.Tensor]:
+    options: Any = built.kwargs or built.args
+    executable = tvm_tiling.compile(built.module, example_inputs=options)
+    tensors = [value for value in pytree.tree_leaves((built.args, built.kwargs)) if isinstance(value, torch.Tensor)]
+    result = executable(*tensors)
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _compiled(built: Built, found: dict[str, Any]) -> list[torch.Tensor]:
+    torch.compiler.reset()
+    tvm_tiling.torch_report(clear=True)
+    with torch.no_grad():
+        result = torch.compile(built.module, backend="tvm_tiling")(*built.args, **built.kwargs)
+    reports = tvm_tiling.torch_report()
+    found["graphs"] = len(reports)
+    found["whole"] = sum(not report.left and not report.why for report in reports)
+    found["left"] = sorted({str(operator) for report in reports for operator in report.left})
+    found["graphs left"] = [report.why for report in reports if report.why]
+    return _tensors(result)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors of a nested result, in PyTorch's order."""
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _difference(built: Built, results: list[torch.Tensor], wanted: list[torch.Tensor]) -> str:
+    """How results differ from eager ones by more than these differ from the same model's in float64; empty where they
+    do not."""
+    if len(results) != len(wanted):
+        return f"{len(results)} outputs, expected {len(wanted)}"
+    exact: list[torch.Tensor] | None = None
+    for place, (result, value) in enumerate(zip(results, wanted, strict=True)):
+        kinds = [f"{tensor.dtype}{tuple(tensor.shape)}" for tensor in (result, value)]
+        if kinds[0] != kinds[1]:
+            return f"output {place}: {kinds[0]}, expected {kinds[1]}"
+        scale = float(value.abs().max()) if value.numel() else 0.0
+        if _error(result, value) <= RELATIVE * scale:
+            continue
+        if exact is None:
+            exact = _in_float64(built)
+        if exact is None or exact[place].shape != value.shape:
+            return f"output {place} differs by {_error(result, value):.3g} at most, of elements up to {scale:.3g}"
+        ours, eager = _error(result, exact[place]), _error(value, exact[place])
+        if not ours <= TIMES * eager + 1e-6 * scale:
+            return (
+                f"output {place} is {ours:.3g} from the exact result, PyTorch {eager:.3g}; elements up to {scale:.3g}"
+            )
+    return ""
+
+
+def _error(result: torch.Tensor, value: torch.Tensor) -> float:
+    """The largest difference; infinite where one of two elements is NaN or one infinite."""
+    if not value.numel():
+        return 0.0
+    a, b = result.double(), value.double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    return float(torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=float("inf")).max())
+
+
+def _in_float64(built: Built) -> list[torch.Tensor] | None:
+    def wide(value: Any) -> Any:
+        return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    try:
+        with torch.no_grad():
+            return _tensors(built.module.double()(*map(wide, built.args), **pytree.tree_map(wide, built.kwargs)))
+    except Exception:
+        return None
+
+
+def main() -> None:
+    source, name, way = sys.argv[1:4]
+    warnings.simplefilter("ignore")
+    declare_torchvision()
+    torch.manual_seed(0)
+    try:
+        built = LISTS[source]()[name]()
+        with torch.no_grad():
+            torch.manual_seed(1)
+            built.module(*built.args, **built.kwargs)
+    except Exception as error:
+        answer = {"outcome": "not built", "said": f"{type(error).__name__}: {str(error).strip()[:300]}"}
+    else:
+        answer = judged(built, way)
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
