@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from ...errors import ModelFormatError, UnsupportedOperator
 from ..imported import ImportedModel, first_line
@@ -61,8 +64,27 @@ def import_program(
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ATen operators."""
+    held, specs = _with_flat_outputs(program)
     with _quiet():
-        return program.run_decompositions(_decompositions())
+        found = held.run_decompositions(_decompositions())
+    found.module_call_graph[0].signature.out_spec = specs  # type: ignore[union-attr]
+    return found
+
+
+def _with_flat_outputs(program: torch.export.ExportedProgram) -> tuple[torch.export.ExportedProgram, Any]:
+    """The program, returning a flat tuple, and how its own outputs are nested.
+
+    PyTorch traces a program anew to decompose it, and with it what makes containers: that of a DynamicCache computes.
+    """
+    own = program.module_call_graph[0]
+    signature = own.signature
+    assert signature is not None and signature.out_spec is not None
+    nested = signature.out_spec
+    flat = pytree.tree_flatten(tuple(range(nested.num_leaves)))[1]
+    held = copy.copy(program)
+    entry = dataclasses.replace(own, signature=dataclasses.replace(signature, out_spec=flat))
+    held._module_call_graph = [entry, *program.module_call_graph[1:]]
+    return held, nested
 
 
 def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:
