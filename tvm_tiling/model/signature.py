@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,8 @@ class Signature:
         return [*inputs, f"outputs: {', '.join(self.output_names)}"]
 
     def arrays(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
-        """Inputs by order and by name as arrays in the order of the graph, their types checked, their shapes not.
+        """Inputs by order and by name as arrays in the order of the graph, their types checked, their shapes not. A
+        dict, list or tuple by name holds the inputs whose names go on from its own, as in state.key.0.
 
         WorkloadError says which input is missing, unknown, given twice or of another type.
         """
@@ -80,7 +81,7 @@ class Signature:
                 f"{len(given)} inputs are given, the model takes {len(self.input_names)}: {_list(self.input_names)}"
             )
         values = dict(zip(self.input_names, given, strict=False))
-        for name, value in named.items():
+        for name, value in _leaves(named, self.input_names):
             known = name if name in self.input_names else _as_keyword(name, self.input_names)
             if known is None:
                 raise WorkloadError(f"the model has no input {name!r}: {nearest(name, self.input_names)}")
@@ -116,6 +117,22 @@ def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int
     accepted = " or ".join(map(str, dict.fromkeys(s.input_shapes[place] for s in signatures)))
     name = signatures[0].input_names[place]
     raise WorkloadError(f"input {name!r} has shape {shapes[place]}, the model was compiled for {accepted}")
+
+
+def _leaves(named: Mapping[str, Any], known: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """What is given by name, with what containers hold by the names of their places; None in them is nothing."""
+    for name, value in named.items():
+        parts: Mapping[Any, Any] | None = None
+        if name not in known and any(other.startswith(f"{name}.") for other in known):
+            if isinstance(value, Mapping):
+                parts = value
+            elif isinstance(value, list | tuple):
+                parts = dict(enumerate(value))
+        if parts is None:
+            yield name, value
+        else:
+            inner = {f"{name}.{key}": part for key, part in parts.items() if part is not None}
+            yield from _leaves(inner, known)
 
 
 def _as_keyword(name: str, names: Sequence[str]) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..errors import UnsupportedOperator
 from .torch_strides import is_dense, with_strides
@@ -55,11 +56,12 @@ Output: TypeAlias = Computed | Given | View | Plain
 
 @dataclass(frozen=True)
 class Outputs:
-    """`results`: the nodes of the graph that the kernels compute, `strides`: those that PyTorch gives them. `returned`:
-    what the graph returns, made of them. `changed`: numbers of the inputs that the graph changes."""
+    """`results`: the nodes of the graph that the kernels compute. `strides`: those that PyTorch gives them, None where
+    only the run knows them. `returned`: what the graph returns, made of them. `changed`: numbers of the inputs that the
+    graph changes."""
 
     results: tuple[torch.fx.Node, ...]
-    strides: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...] | None, ...]
     returned: tuple[Output, ...]
     changed: frozenset[int]
 
@@ -87,8 +89,8 @@ def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
     a view that cannot be made anew.
     """
     # Tensors of inference mode count no changes.
-    with torch.inference_mode(False), FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-        fakes = [mode.from_tensor(empty_like(value)) if isinstance(value, torch.Tensor) else value for value in inputs]
+    with torch.inference_mode(False), torch.no_grad(), _fake_mode() as mode:
+        fakes = [_fake(mode, value) if isinstance(value, torch.Tensor) else value for value in inputs]
         held = dict(graph.named_parameters()) | dict(graph.named_buffers())
         before = [_state(value) for value in (*fakes, *held.values())]
         recorded = _Recorded(graph)
@@ -109,8 +111,21 @@ def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
             raise UnsupportedOperator(f"the graph changes {places[number]!r}, whose elements share memory, in place")
     finder = _Finder(graph, fakes, recorded.values)
     outputs = tuple(map(finder.found, returned))
-    strides = tuple(tuple(map(int, recorded.values[node].stride())) for node in finder.results)
+    strides = tuple(_strides(recorded.values[node]) for node in finder.results)
     return Outputs(tuple(finder.results), strides, outputs, frozenset(changed))
+
+
+def _fake_mode() -> FakeTensorMode:
+    """Where tensors have no content; their sizes may depend on values."""
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+
+def _fake(mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:
+    return mode.from_tensor(empty_like(value), static_shapes=True)
+
+
+def _strides(value: torch.Tensor) -> tuple[int, ...] | None:
+    return tuple(value.stride()) if all(isinstance(stride, int) for stride in value.stride()) else None
 
 
 def empty_like(value: Any) -> Any:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 
 
-def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
-    """The tensor, or a copy of these strides; itself where elements of such strides overlap or leave gaps."""
-    if not differ(tensor, strides) or not is_dense(tensor.shape, strides):
+def with_strides(tensor: torch.Tensor, strides: Sequence[int] | None) -> torch.Tensor:
+    """The tensor, or a copy of these strides; itself where none are known, and where elements of such strides overlap
+    or leave gaps."""
+    if strides is None or not differ(tensor, strides) or not is_dense(tensor.shape, strides):
         return tensor
     return torch.empty_strided(tensor.shape, tuple(strides), dtype=tensor.dtype).copy_(tensor)
 

@@ -59,7 +59,9 @@ def settled(
         if given:
             sizes[size.place] = given[0]
     if batch is not None:
-        leading = [size for size in opened if size.axis == 0]
+        known = _symbol_values(opened, sizes, where)
+        settled_by_dims = [s.place for s in opened if s.place not in sizes and s.expr.subs(known).is_Integer]
+        leading = [size for size in opened if size.axis == 0 and size.place not in settled_by_dims]
         if not leading:
             raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
         for size in leading:

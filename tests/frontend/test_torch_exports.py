@@ -1,0 +1,207 @@
+"""Exported programs as people write them: arguments that are no tensors, keywords, nested arguments and results, sizes
+that PyTorch names, inputs that are changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tvm_tiling as tt  # noqa: E402
+from tvm_tiling.errors import ModelFormatError, UnsupportedOperator, WorkloadError  # noqa: E402
+from tvm_tiling.frontend import load_model  # noqa: E402
+
+
+class Nested(torch.nn.Module):
+    """Takes and gives containers, and arguments that are no tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(4, 4)
+
+    def forward(self, x, state, mode, *, extra=None, use_cache=True, scale=2):
+        y = self.dense(x) * scale
+        if mode == "add":
+            y = y + state["a"] + state["b"][0]
+        if extra is not None:
+            y = y - extra
+        return {"logits": y, "parts": [y[0], (y[1] * 2, None)]}, y.sum()
+
+
+def nested_arguments():
+    torch.manual_seed(0)
+    state = {"a": torch.randn(4), "b": [torch.randn(2, 4)]}
+    return (torch.randn(2, 4), state, "add"), {"extra": torch.randn(4), "use_cache": False, "scale": 3}
+
+
+def leaves(outputs):
+    first, total = outputs
+    return [first["logits"], first["parts"][0], first["parts"][1][0], total]
+
+
+def assert_same(found, wanted):
+    assert len(found) == len(wanted)
+    for result, value in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(result, value.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_tensors_inside_of_arguments_and_results_have_names():
+    module = Nested().eval()
+    (x, state, mode), keywords = nested_arguments()
+    exe = tt.compile(torch.export.export(module, (x, state, mode), keywords), cache=False)
+    assert exe.signature.input_names == ("x", "state.a", "state.b.0", "extra")
+    assert exe.signature.output_names[:3] == ("0.logits", "0.parts.0", "0.parts.1.0")
+    wanted, extra = leaves(module(x, state, mode, **keywords)), keywords["extra"]
+    assert_same(exe.run(x, state["a"], state["b"][0], extra), wanted)
+    assert_same(exe.run(x, extra=extra, state_a=state["a"], state_b_0=state["b"][0]), wanted)
+    assert_same(exe.run(x, extra=extra, state=state), wanted)
+    assert_same(exe.run(x=x, extra=extra, state={**state, "b": (state["b"][0], None)}), wanted)
+    with pytest.raises(WorkloadError, match=r"input 'state.b.0' is missing"):
+        exe.run(x, extra=extra, state={"a": state["a"]})
+    with pytest.raises(WorkloadError, match=r"no input 'state.c'"):
+        exe.run(x, extra=extra, state={**state, "c": x})
+
+
+def test_a_dict_of_example_inputs_is_arguments_by_keyword():
+    module = Nested().eval()
+    (x, state, mode), keywords = nested_arguments()
+    given = {"x": x, "state": state, "mode": mode, **keywords}
+    exe = tt.compile(module, example_inputs=given, cache=False)
+    assert exe.signature.input_names == ("x", "state.a", "state.b.0", "extra")
+    wanted = leaves(module(**given))
+    assert_same(exe.run(x=x, state=state, extra=keywords["extra"]), wanted)
+
+
+def test_containers_of_other_libraries_have_names_too():
+    @dataclass
+    class Cache:
+        keys: list
+
+    torch.export.register_dataclass(Cache, serialized_type_name="tests.Cache")
+
+    class Appends(torch.nn.Module):
+        def forward(self, x, past):
+            return {"out": x * 2, "past": Cache([torch.cat([key, x]) for key in past.keys])}
+
+    x, past = torch.randn(1, 3), Cache([torch.randn(2, 3), torch.empty(0)])
+    model = load_model(torch.export.export(Appends(), (x, past)))
+    assert model.input_names == ("x", "past.keys.0", "past.keys.1")
+    assert model.output_names == ("out", "past.keys.0", "past.keys.1")
+    assert [shape for shape, _ in model.outputs] == [(1, 3), (3, 3), (1, 3)]
+
+
+# ---- sizes ----------------------------------------------------------------------------------------------------------
+
+
+class Product(torch.nn.Module):
+    def forward(self, x, weights, *, shift):
+        return x @ weights["w"] + shift
+
+
+def automatic():
+    """A program all of whose sizes PyTorch names."""
+    if not hasattr(torch.export.Dim, "AUTO"):
+        pytest.skip("this release of PyTorch has no Dim.AUTO")
+    auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    args, keywords = (torch.randn(2, 3), {"w": torch.randn(3, 5)}), {"shift": torch.randn(2, 5)}
+    shapes = {"x": auto, "weights": {"w": auto}, "shift": auto}
+    return torch.export.export(Product(), args, keywords, dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dims": {"x[0]": 4, "x[1]": 6, "shift[1]": 7}},
+        {"dims": {"shift[0]": 4, "weights.w[0]": 6, "weights.w[1]": 7}},
+        {"batch": 4, "dims": {"x[1]": 6, "shift[1]": 7}},
+    ],
+)
+def test_sizes_are_given_by_input_and_axis(options):
+    exe = tt.compile(automatic(), cache=False, **options)
+    assert exe.signature.input_shapes == ((4, 6), (6, 7), (4, 7))
+    x, w, shift = (torch.randn(shape) for shape in exe.signature.input_shapes)
+    assert_same([exe.run(x, w, shift)], [x @ w + shift])
+
+
+def test_sizes_have_pytorchs_names_too():
+    program = automatic()
+    x, w, shift = (node.meta["val"] for node in program.graph.nodes if node.op == "placeholder")
+    dims = {str(x.shape[0]): 4, str(x.shape[1]): 6, str(w.shape[1]): 7}
+    assert load_model(program, dims=dims).input_shapes == ((4, 6), (6, 7), (4, 7))
+    assert str(shift.shape[0]) in dims
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, r"'weights.w' \(.*is open; accepted: batch=.*dims=\{'x\[0\]': \.\.\.\}"),
+        ({"dims": {"x[0]": 4}}, r"is open"),
+        ({"dims": {"rows": 4}}, r"dims names 'rows'; expected 'x\[0\]', 'x\[1\]', 'weights.w\[0\]'"),
+        ({"dims": {"x[0]": 4, "shift[0]": 5, "x[1]": 6, "shift[1]": 7}}, r"x\[0\] = 4.*contradict|shift\[0\] = 5"),
+    ],
+)
+def test_sizes_that_are_missing_unknown_or_contradict_are_refused(options, words):
+    with pytest.raises(ModelFormatError, match=words) as refused:
+        load_model(automatic(), **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_size_follows_from_one_that_is_computed_of_it():
+    class Shifted(torch.nn.Module):
+        def forward(self, x, y):
+            return x[1:] + y
+
+    rows = torch.export.Dim("rows", min=2, max=10)
+    shapes = {"x": {0: rows + 1}, "y": {0: rows}}
+    program = torch.export.export(Shifted(), (torch.randn(5), torch.randn(4)), dynamic_shapes=shapes)
+    for dims in ({"rows": 7}, {"x[0]": 8}):
+        assert load_model(program, dims=dims).input_shapes == ((8,), (7,))
+
+
+# ---- what is changed ------------------------------------------------------------------------------------------------
+
+
+def test_the_new_value_of_a_changed_input_is_a_further_output():
+    class Writes(torch.nn.Module):
+        def forward(self, cache, x):
+            cache["k"][:, 1:2] = x
+            return cache["k"].sum(1)
+
+    program = torch.export.export(Writes(), ({"k": torch.zeros(2, 4)}, torch.ones(2, 1)))
+    exe = tt.compile(program, cache=False)
+    assert exe.signature.output_names[1:] == ("cache.k.updated",)
+    held, x = np.full((2, 4), 2, "float32"), np.full((2, 1), 5, "float32")
+    total, updated = exe.run(held, x)
+    assert total.tolist() == [11, 11]
+    assert updated.tolist() == [[2, 5, 2, 2]] * 2
+    assert (held == 2).all(), "the caller's array is as it was"
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------------
+
+
+def test_all_unsupported_operators_are_named_at_once_with_source_lines():
+    class Spectrum(torch.nn.Module):
+        def forward(self, x):
+            y = torch.special.digamma(x)
+            z = torch.nn.functional.dropout(torch.linalg.svdvals(y), 0.5, True)
+            return torch.special.digamma(y + 1), z, torch.nonzero(x).sum() + 1, y.relu()
+
+    with pytest.raises(UnsupportedOperator) as refused:
+        tt.compile(torch.export.export(Spectrum(), (torch.ones(3, 3),)))
+    said = str(refused.value)
+    for words in (
+        "unsupported operators: aten::_linalg_svd.default (nodes '_linalg_svd' at test_torch_exports.py:",
+        "aten::digamma.default (nodes 'digamma' at test_torch_exports.py:",
+        ", 'digamma_1' at test_torch_exports.py:",
+        "aten::nonzero.default (nodes 'nonzero' at test_torch_exports.py:",
+        "shape of a result depends on values",
+    ):
+        assert words in said
+    assert "random" in said or "bernoulli" in said
+    for name in ("relu", "aten::add", "aten::sum", "getitem"):
+        assert name not in said, "what can be translated, or only reads what cannot, is not named"
+    assert "\n" not in said
