@@ -227,4 +227,7 @@ def _memory(value: Any) -> int:
     """What is equal for tensors that share memory; 0 for what is not a dense tensor."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return 0
-    return int(value.untyped_storage()._cdata)
+    try:
+        return int(value.untyped_storage()._cdata)
+    except NotImplementedError:  # a wrapper of torch.vmap
+        return 0

@@ -166,6 +166,8 @@ class Walk:
             raise Unserved(_OPEN)
         if not isinstance(node.target, torch._ops.OpOverload):
             raise Unserved("")
+        if isinstance(record, torch.Tensor) and (why := _unfit(record)) is not None:
+            raise Unserved(f"its result is {why}")
         arguments = _arguments(node, self._values)
         value = self._known(node)
         if value is None:
