@@ -93,6 +93,34 @@ def test_containers_of_other_libraries_have_names_too():
     assert [shape for shape, _ in model.outputs] == [(1, 3), (3, 3), (1, 3)]
 
 
+class Grown:
+    """A container that computes when it is made, as caches of transformers do."""
+
+    def __init__(self, keys):
+        self.keys = torch.cat([torch.tensor([]), keys], dim=-2)
+
+
+def test_containers_that_compute_when_they_are_made():
+    if Grown not in torch.utils._pytree.SUPPORTED_NODES:
+        torch.utils._pytree.register_pytree_node(
+            Grown,
+            lambda held: ([held.keys], None),
+            lambda values, _: Grown(values[0]),
+            serialized_type_name="tests.Grown",
+            flatten_with_keys_fn=lambda held: ([(torch.utils._pytree.MappingKey("keys"), held.keys)], None),
+        )
+
+    class Appends(torch.nn.Module):
+        def forward(self, x, *, past):
+            return {"total": past.keys.sum() + x.sum(), "past": Grown(torch.cat([past.keys, x]))}
+
+    x, keys = torch.randn(1, 3), torch.randn(2, 3)
+    exe = tt.compile(torch.export.export(Appends(), (x,), {"past": Grown(keys)}), cache=False)
+    assert exe.signature.input_names == ("x", "past.keys")
+    assert exe.signature.output_names == ("total", "past.keys")
+    assert_same(exe.run(x, past={"keys": keys}), [keys.sum() + x.sum(), torch.cat([keys, x])])
+
+
 # ---- sizes ----------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ModelFormatError, UnsupportedOperator
@@ -55,6 +56,7 @@ def import_program(
     naming every operator that is not served.
     """
     program = settled(program, batch, dims, where)
+    refuse_open(user_inputs(program, where), where)
     try:
         program = decomposed(program)
     except Exception as error:
@@ -64,27 +66,32 @@ def import_program(
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ATen operators."""
-    held, specs = _with_flat_outputs(program)
+    own = program.module_call_graph[0].signature
     with _quiet():
-        found = held.run_decompositions(_decompositions())
-    found.module_call_graph[0].signature.out_spec = specs  # type: ignore[union-attr]
+        found = _flat(program).run_decompositions(_decompositions())
+    signature = found.module_call_graph[0].signature
+    assert own is not None and signature is not None
+    signature.in_spec, signature.out_spec = own.in_spec, own.out_spec
     return found
 
 
-def _with_flat_outputs(program: torch.export.ExportedProgram) -> tuple[torch.export.ExportedProgram, Any]:
-    """The program, returning a flat tuple, and how its own outputs are nested.
+def _flat(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program, taking and returning tensors beside each other.
 
     PyTorch traces a program anew to decompose it, and with it what makes containers: that of a DynamicCache computes.
     """
-    own = program.module_call_graph[0]
-    signature = own.signature
-    assert signature is not None and signature.out_spec is not None
-    nested = signature.out_spec
-    flat = pytree.tree_flatten(tuple(range(nested.num_leaves)))[1]
+    entry = program.module_call_graph[0]
+    own = entry.signature
+    assert own is not None and own.in_spec is not None and own.out_spec is not None
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    names = {"forward_arg_names": [spec.arg.name for spec in specs]} if hasattr(own, "forward_arg_names") else {}
+    taken = pytree.tree_flatten((tuple(range(own.in_spec.num_leaves)), {}))[1]
+    given = pytree.tree_flatten(tuple(range(own.out_spec.num_leaves)))[1]
+    signature = dataclasses.replace(own, in_spec=taken, out_spec=given, **names)
     held = copy.copy(program)
-    entry = dataclasses.replace(own, signature=dataclasses.replace(signature, out_spec=flat))
-    held._module_call_graph = [entry, *program.module_call_graph[1:]]
-    return held, nested
+    held._module_call_graph = [dataclasses.replace(entry, signature=signature), *program.module_call_graph[1:]]
+    held._example_inputs = None  # which PyTorch writes guards for, by their names in containers
+    return held
 
 
 def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:

@@ -164,6 +164,8 @@ class Walk:
             if any(is_open(source.meta.get("val")) for source in node.all_input_nodes):
                 raise Follows("a size of an operand is known only in the run")
             raise Unserved(_OPEN)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise Unserved("an operator on graphs, as a branch or a loop; expected operators on tensors")
         if not isinstance(node.target, torch._ops.OpOverload):
             raise Unserved("")
         if isinstance(record, torch.Tensor) and (why := _unfit(record)) is not None:
