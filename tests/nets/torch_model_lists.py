@@ -120,6 +120,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "longformer": {"attention_window": 4, "max_position_embeddings": 64},
     "led": {"attention_window": 4, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
     "levit": {
+        "patch_size": None,
         "hidden_sizes": [16, 32, 32],
         "num_attention_heads": [2, 2, 2],
         "depths": [1, 1, 1],
