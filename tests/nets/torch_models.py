@@ -101,15 +101,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     chosen = set(list(dict.fromkeys((source, name) for source, name, _ in wanted))[:: options.every])
     total: Counter[str] = Counter()
+    left: Counter[str] = Counter()
     for source, name, way in wanted:
         if (source, name) not in chosen or (source, name, way) in done:
             continue
         answer = judge(source, name, way, options.seconds, options.gigabytes)
         total[f"{way}: {answer['outcome']}"] += 1
+        left.update({operator.split(" (")[0] for operator in answer.get("left", ())})
         print(f"{source} {name}, {way}: {answer['outcome']} {answer.get('said', '')[:300]}", flush=True)
         if options.out:
             with options.out.open("a") as file:
                 file.write(json.dumps({"list": source, "model": name, "way": way, **answer}) + "\n")
+    for operator, models in left.most_common(20):
+        print(f"left to PyTorch in {models} models: {operator}")
     print(", ".join(f"{key} {count}" for key, count in sorted(total.items())))
     return 1 if any(key.split(": ")[1] in BAD for key in total) else 0
 

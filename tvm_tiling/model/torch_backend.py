@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from torch.export.graph_signature import InputKind
 
 from ..errors import LeftToTorch, TilingError, UnsupportedOperator
 from ..frontend import ImportedModel
@@ -270,7 +271,7 @@ class _Fixed:
         free = iter(numbers)
         for spec in program.graph_signature.input_specs:
             target = str(spec.target)
-            if spec.target is None:
+            if spec.kind is InputKind.USER_INPUT:
                 found[spec.arg.name] = operator.itemgetter(next(free))
             elif target in self._attributes:
                 held, name = self._attributes[target]
@@ -357,6 +358,8 @@ def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.Gra
     copied = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
     copied.graph_copy(graph.graph, nodes)
+    for node in copied.nodes:
+        node.meta = {key: node.meta[key] for key in ("stack_trace",) if key in node.meta}
     copied.output(tuple(nodes[node] for node in outputs.results))
     return torch.fx.GraphModule(graph, copied)
 
