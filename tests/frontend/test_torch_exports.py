@@ -93,6 +93,17 @@ def test_containers_of_other_libraries_have_names_too():
     assert [shape for shape, _ in model.outputs] == [(1, 3), (3, 3), (1, 3)]
 
 
+def test_names_that_pytorch_would_give_twice_are_told_apart():
+    class Sums(torch.nn.Module):
+        def forward(self, a_b, a, *rest, **options):
+            return a_b * 2 + a["b"] + rest[0] * 3 + options["k"] * 5
+
+    one = torch.ones(2)
+    exe = tt.compile(torch.export.export(Sums(), (one, {"b": one}, one), {"k": one}), cache=False)
+    assert exe.signature.input_names == ("a_b", "a.b", "rest_0", "k")
+    assert exe.run(a_b=one, a={"b": one * 10}, rest_0=one * 100, k=one * 1000).tolist() == [5312, 5312]
+
+
 class Grown:
     """A container that computes when it is made, as caches of transformers do."""
 

@@ -193,11 +193,10 @@ def _input_name(own: str, path: Path) -> str:
     if not inside:
         return own
     tail = "_" + "_".join(re.sub(r"[^a-zA-Z0-9]+", "_", str(key)) for key in inside)
-    return (
-        ".".join([own.removesuffix(tail.lower()).removesuffix(tail), *map(str, inside)])
-        if own.lower().endswith(tail.lower())
-        else own
-    )
+    for name in (own, re.sub(r"_\d+$", "", own)):  # PyTorch counts names that would be equal
+        if name.lower().endswith(tail.lower()):
+            return ".".join([name[: -len(tail)], *map(str, inside)])
+    return own
 
 
 def _output_names(own: Sequence[str], paths: Sequence[Path]) -> list[str]:
