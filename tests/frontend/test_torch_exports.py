@@ -99,7 +99,8 @@ def test_names_that_pytorch_would_give_twice_are_told_apart():
             return a_b * 2 + a["b"] + rest[0] * 3 + options["k"] * 5
 
     one = torch.ones(2)
-    exe = tt.compile(torch.export.export(Sums(), (one, {"b": one}, one), {"k": one}), cache=False)
+    args, keywords = (one.clone(), {"b": one.clone()}, one.clone()), {"k": one.clone()}
+    exe = tt.compile(torch.export.export(Sums(), args, keywords), cache=False)
     assert exe.signature.input_names == ("a_b", "a.b", "rest_0", "k")
     assert exe.run(a_b=one, a={"b": one * 10}, rest_0=one * 100, k=one * 1000).tolist() == [5312, 5312]
 
