@@ -75,6 +75,16 @@ def test_a_dict_of_example_inputs_is_arguments_by_keyword():
     assert_same(exe.run(x=x, state=state, extra=keywords["extra"]), wanted)
 
 
+def test_a_tensor_given_twice_is_two_inputs():
+    class Differs(torch.nn.Module):
+        def forward(self, x, y):
+            return x * 2 - y
+
+    one = torch.ones(3)
+    exe = tt.compile(Differs(), example_inputs=(one, one), cache=False)
+    assert exe.run(one * 3, one * 5).tolist() == [1, 1, 1]
+
+
 def test_containers_of_other_libraries_have_names_too():
     @dataclass
     class Cache:

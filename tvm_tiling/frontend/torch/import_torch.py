@@ -39,10 +39,26 @@ def import_module(
     args, kwargs = ((), dict(example_inputs)) if by_keyword else (tuple(example_inputs), {})
     with _evaluating(module), _quiet():
         try:
-            program = torch.export.export(module, args, kwargs)
+            program = torch.export.export(module, *_apart(args, kwargs))
         except Exception as error:
             raise ModelFormatError(f"{where}: torch.export cannot export it: {first_line(error)}") from error
     return import_program(program, batch=None, dims={}, where=where)
+
+
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments, a tensor that is given twice with a copy of its own each time: PyTorch exports one that is given
+    twice as one input."""
+    seen: set[int] = set()
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        known = id(value) in seen
+        seen.add(id(value))
+        return value.detach().clone() if known else value
+
+    apart: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(own, (args, kwargs))
+    return apart
 
 
 def import_program(
