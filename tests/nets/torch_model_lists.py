@@ -41,7 +41,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "inception_v3": {"init_weights": True, "aux_logits": False},
 }
 _IMAGES = {"vit_": 64, "vit_h_14": 56, "maxvit": 224, "inception_v3": 96, "alexnet": 80, "swin_v2": 64}
-_VIDEOS = {"mvit": (16, 224), "swin3d": (8, 64), "s3d": (16, 64)}
+_VIDEOS = {"mvit": (16, 224), "swin3d": (8, 64), "s3d": (16, 224)}
 
 
 def _by_start(table: Mapping[str, Any], name: str, otherwise: Any) -> Any:
