@@ -110,12 +110,19 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "big_bird": {"attention_type": "original_full"},
     "bit": {"hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1], "embedding_size": 8, "num_groups": 4},
     "convbert": {"embedding_size": 16, "head_ratio": 2},
-    "convnext": {"hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1]},
-    "convnextv2": {"hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1]},
+    "convnext": {"patch_size": None, "hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1]},
+    "convnextv2": {"patch_size": None, "hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1]},
     "electra": {"embedding_size": 16},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 2},
     "focalnet": {"embed_dim": 8, "depths": [1, 1, 1, 1], "image_size": 64, "patch_size": 4},
-    "funnel": {"block_sizes": [1, 1], "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 64},
+    "funnel": {
+        "architectures": ["FunnelModel"],
+        "block_sizes": [1, 1],
+        "d_model": 32,
+        "n_head": 4,
+        "d_head": 8,
+        "d_inner": 64,
+    },
     "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]], "window_size": 4},
     "longformer": {"attention_window": 4, "max_position_embeddings": 64},
     "led": {"attention_window": 4, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64},
@@ -194,7 +201,7 @@ _PICTURES = (
         "focalnet",
     ),
     *("ijepa", "levit", "mobilenet_v1", "mobilenet_v2", "mobilevit", "poolformer", "pvt", "regnet", "resnet"),
-    *("segformer", "swin", "swinv2", "vit", "vit_msn", "hiera", "efficientnet", "glpn"),
+    *("segformer", "swin", "swinv2", "vit", "vit_msn", "efficientnet", "glpn"),
 )
 _SOUNDS = ("hubert", "wav2vec2", "wavlm", "unispeech", "sew")
 
