@@ -23,6 +23,7 @@ TOLERANCES = {
     torch.float16: (4e-3, 1e-3),
     torch.bfloat16: (3e-2, 1e-2),
 }
+_ROUNDED = (torch.float32, torch.float16, torch.bfloat16)
 # Those without content, of which only shape and type are compared.
 WITHOUT_CONTENT = ("empty", "new_empty", "_empty_affine")
 # Those whose last output holds places in the order of the input's elements, and the names of their arguments.
@@ -30,6 +31,11 @@ ORDERS = {
     "sort": ("input", "dim", "descending", "stable"),
     "argsort": ("input", "dim", "descending", "stable"),
     "topk": ("input", "k", "dim", "largest", "sorted"),
+}
+# Those whose second output holds places of elements of which several may be equal, and the arguments' names.
+PLACES = {
+    **dict.fromkeys(("median", "nanmedian", "mode"), ("input", "dim", "keepdim")),
+    "kthvalue": ("input", "k", "dim", "keepdim"),
 }
 
 
@@ -90,10 +96,10 @@ def _run(samples: list[Sample]) -> list[torch.Tensor]:
 
 
 def _difference(name: str, results: list[torch.Tensor], expected: list[torch.Tensor], sample: Sample) -> str:
-    """How results differ both from PyTorch's and, of 16-bit floats, from PyTorch's of the same numbers in float64:
-    where PyTorch rounds sums at every step, the exact result is right too."""
+    """How results differ both from PyTorch's and, of floats, from PyTorch's of the same numbers in float64: where
+    PyTorch rounds sums at every step, or a factorisation loses digits, the exact result is right too."""
     said = different(name, results, expected, sample)
-    if not said or not any(value.dtype in (torch.float16, torch.bfloat16) for value in expected):
+    if not said or not any(value.dtype in _ROUNDED for value in expected):
         return said
     exact = sample.in_float64(expected)
     return said if exact is None or different(name, results, exact, sample) else ""
@@ -108,6 +114,8 @@ def different(
         return f"{len(results)} outputs, expected {len(expected)}"
     if sample is not None and name in ORDERS:
         results, expected = _elements_in_order(name, sample, results, expected)
+    if sample is not None and name in PLACES and len(expected) == 2:
+        results, expected = _elements_at_places(name, sample, results, expected)
     for place, (result, value) in enumerate(zip(results, expected, strict=True)):
         found, wanted = (f"{tensor.dtype}{tuple(tensor.shape)}" for tensor in (result, value))
         if found != wanted:
@@ -120,6 +128,24 @@ def different(
         except AssertionError as error:
             return f"output {place}: {' '.join(str(error).split())}"
     return ""
+
+
+def _elements_at_places(
+    name: str, sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
+) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+    """Outputs with the elements at the places in place of the places: of equal elements PyTorch names any."""
+    given = sample.arguments(PLACES[name])
+    data, dim = given["input"], given.get("dim", -1)
+    places, wanted = results[1], expected[1]
+    if not data.ndim or not wanted.numel() or (places.dtype, places.shape) != (wanted.dtype, wanted.shape):
+        return results, expected
+    if (places < 0).any() or (places >= data.shape[dim]).any():
+        return results, expected
+
+    def read(places: torch.Tensor) -> torch.Tensor:
+        return data.gather(dim, places if given.get("keepdim") else places.unsqueeze(dim))
+
+    return [results[0], read(results[1])], [expected[0], read(expected[1])]
 
 
 def _elements_in_order(

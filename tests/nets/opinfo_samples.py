@@ -42,7 +42,7 @@ class Sample:
         leaves = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         returned = pytree.tree_leaves(self.function(*args, **kwargs))
-        return [value for value in returned if isinstance(value, torch.Tensor)]
+        return [_parts(value) for value in returned if isinstance(value, torch.Tensor)]
 
     def arguments(self, names: Sequence[str]) -> dict[str, Any]:
         """The arguments by name; `names`: those of arguments by position."""
@@ -50,11 +50,14 @@ class Sample:
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def expected(self) -> list[torch.Tensor] | None:
-        """What PyTorch returns without a compiler; None where it refuses the sample itself, or returns no tensor."""
+        """What PyTorch returns without a compiler; None where it refuses the sample itself, returns no tensor, or
+        takes or returns sparse ones."""
         try:
             with torch.no_grad():
                 returned = self.call([tensor.clone() for tensor in self.tensors])
         except Exception:
+            return None
+        if any(tensor.layout is not torch.strided for tensor in (*self.tensors, *returned)):
             return None
         return [tensor.detach().clone().contiguous() for tensor in returned] or None
 
@@ -69,6 +72,11 @@ class Sample:
         if len(returned) != len(like):
             return None
         return [value.to(known.dtype).contiguous() for value, known in zip(returned, like, strict=True)]
+
+
+def _parts(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of complex numbers as one of their parts: no compiled program returns complex numbers."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
 class Batch(torch.nn.Module):

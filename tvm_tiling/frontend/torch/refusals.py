@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,15 @@ class Refusal:
 
 def refusal(node: torch.fx.Node, why: str, follows: bool) -> Refusal:
     """The refusal of a node for this reason."""
-    return Refusal(full_name(node.target), node.name, source_line(node), why, follows)
+    return Refusal(full_name(called(node)[0]), node.name, source_line(node), why, follows)
+
+
+def called(node: torch.fx.Node) -> tuple[Any, Sequence[Any]]:
+    """The operator that a node calls and its arguments; for an operator with effects, behind PyTorch's token of their
+    order, itself."""
+    if node.target is torch.ops.higher_order.with_effects:
+        return node.args[1], node.args[2:]
+    return node.target, node.args
 
 
 def full_name(target: Any) -> str:

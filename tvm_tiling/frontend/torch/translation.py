@@ -50,7 +50,17 @@ class Absent:
     follows: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Complex:
+    """A tensor of complex numbers, which TVM lacks, as two of floats; a program's inputs and outputs are none."""
+
+    real: relax.Expr
+    imag: relax.Expr
+
+
 CONVERTERS: dict[str, Converter] = {}
+# Converters of the same operators where an operand or the result is complex.
+OF_COMPLEX: dict[str, Converter] = {}
 
 
 def converter(*names: str) -> Callable[[Converter], Converter]:
@@ -67,14 +77,27 @@ def converter(*names: str) -> Callable[[Converter], Converter]:
     return register
 
 
+def converter_of_complex(*names: str) -> Callable[[Converter], Converter]:
+    """Register a converter for operators, by names as for `converter`, with complex operands or results."""
+
+    def register(convert: Converter) -> Converter:
+        for name in names:
+            OF_COMPLEX[f"aten::{name}"] = convert
+        return convert
+
+    return register
+
+
 @dataclass
 class Translation:
-    """What a converter works with. `node`: the one that is being converted. `known`: constants by their content."""
+    """What a converter works with. `node`: the one that is being converted. `known`: constants by their content.
+    `checks`: tensors that no other one is made of, and whose computation refuses some inputs."""
 
     builder: relax.BlockBuilder
     node: torch.fx.Node | None = None
     values: dict[torch.fx.Node, Value] = field(default_factory=dict)
     known: dict[relax.Expr, torch.Tensor] = field(default_factory=dict)
+    checks: list[relax.Expr] = field(default_factory=list)
 
     # ---- the result as PyTorch describes it -------------------------------------------------------------------------
 
@@ -91,8 +114,8 @@ class Translation:
 
     @property
     def dtype(self) -> str:
-        """The type of the result."""
-        return NAMES[self.result.dtype]
+        """The type of the result; of complex numbers, that of their parts."""
+        return NAMES[self.result.dtype.to_real() if self.result.dtype.is_complex else self.result.dtype]
 
     @property
     def operands(self) -> list[torch.Tensor]:
@@ -115,6 +138,13 @@ class Translation:
         held = constant(value)
         self.known[held] = value
         return held
+
+    def held(self, value: torch.Tensor) -> Value:
+        """As `constant`, of complex numbers as well."""
+        if not value.is_complex():
+            return self.constant(value)
+        parts = torch.view_as_real(value.detach().resolve_conj())
+        return Complex(self.constant(parts[..., 0]), self.constant(parts[..., 1]))
 
     def te(self, function: Callable[..., Any], *args: Any, **named: Any) -> relax.Var:
         """The result of a function on TE tensors as a kernel of its own; `primfunc_name_hint` names it."""

@@ -15,15 +15,17 @@ import torch
 import tvm
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx.node import map_arg
-from tvm import relax
+from tvm import relax, te, tirx
 
 from ...errors import UnsupportedOperator
 from ...refusal import blocks_closed
 from ..imported import first_line
-from .refusals import Refusal, full_name, refusal
+from .refusals import Refusal, called, full_name, refusal
 from .translation import (
+    OF_COMPLEX,
     STORAGE,
     Absent,
+    Complex,
     Converter,
     Follows,
     Missing,
@@ -62,7 +64,7 @@ class Walk:
                 for node in nodes:
                     if node.op in ("get_attr", "call_function"):
                         self._translate(node)
-                tensors = list(map(self._output, outputs))
+                tensors = self._behind_checks(list(map(self._output, outputs)))
                 out = builder.emit_output(tensors[0] if len(tensors) == 1 else relax.Tuple(tensors))
             builder.emit_func_output(out)
         return None if self.refused else builder.get()
@@ -73,7 +75,7 @@ class Walk:
         return {
             node
             for node, value in self._values.items()
-            if not isinstance(value, relax.Expr | Absent | Missing | tuple | list) or _is_known(value, known)
+            if not isinstance(value, relax.Expr | Complex | Absent | Missing | tuple | list) or _is_known(value, known)
         }
 
     # ---- what the nodes read ----------------------------------------------------------------------------------------
@@ -101,6 +103,8 @@ class Walk:
                 continue
             if isinstance(spec.arg, ConstantArgument):
                 self._values[node] = spec.arg.value
+            elif spec.kind is InputKind.TOKEN:
+                self._values[node] = None
             elif spec.kind is not InputKind.USER_INPUT and node.users:
                 self._values[node] = self._held(held_tensor(program, spec.target), spec.target)
 
@@ -108,7 +112,7 @@ class Walk:
         if not isinstance(value, torch.Tensor):
             return Absent(f"{str(name)!r} is a {type(value).__name__}", follows=False)
         try:
-            return self._translation.constant(value)
+            return self._translation.held(value)
         except Unserved as error:
             return Absent(f"{str(name)!r} is {error}", follows=False)
 
@@ -159,23 +163,35 @@ class Walk:
 
     def _converted(self, node: torch.fx.Node) -> Value:
         record = node.meta.get("val")
-        name = full_name(node.target)
+        target = called(node)[0]
+        name, effects = full_name(target), target is not node.target
         if is_open(record):
             if any(is_open(source.meta.get("val")) for source in node.all_input_nodes):
                 raise Follows("a size of an operand is known only in the run")
             raise Unserved(_OPEN)
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
+        if isinstance(target, torch._ops.HigherOrderOperator):
             raise Unserved("an operator on graphs, as a branch or a loop; expected operators on tensors")
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(target, torch._ops.OpOverload):
             raise Unserved("")
-        if isinstance(record, torch.Tensor) and (why := _unfit(record)) is not None:
+        of_complex = isinstance(record, torch.Tensor) and record.is_complex()
+        if isinstance(record, torch.Tensor) and not of_complex and (why := _unfit(record)) is not None:
             raise Unserved(f"its result is {why}")
         arguments = _arguments(node, self._values)
+        if effects:
+            convert = self._converters.get(name)
+            if convert is None:
+                raise Unserved("")
+            returned = convert(self._translation, **arguments)
+            return (None, *returned) if isinstance(returned, tuple | list) else (None, returned)
         value = self._known(node)
         if value is None:
             value = self._empty(record)
         if value is None:
             convert = self._converters.get(name)
+            if of_complex or _has_complex(arguments.values()):
+                convert = OF_COMPLEX.get(name)
+                if convert is None:
+                    raise Unserved("complex numbers; expected real ones")
             if convert is None:
                 raise Unserved(self._why_not(node))
             value = convert(self._translation, **arguments)
@@ -191,7 +207,7 @@ class Walk:
             return f"a constant of more than {_LARGEST_KNOWN} elements; expected an operator that is served"
         return ""
 
-    def _known(self, node: torch.fx.Node) -> relax.Constant | None:
+    def _known(self, node: torch.fx.Node) -> Value:
         """The result where it depends on nothing but constants: PyTorch's own, computed now.
 
         None for results that would be larger than what they are made of, beyond a bound, and for random ones.
@@ -213,13 +229,37 @@ class Walk:
         if record.numel() > max(_LARGEST_KNOWN, *sizes):
             return None
         with torch.no_grad():
-            return self._translation.constant(node.target(*args, **kwargs))  # type: ignore[operator]
+            return self._translation.held(node.target(*args, **kwargs))  # type: ignore[operator]
 
-    def _empty(self, record: Any) -> relax.Expr | None:
-        """A result without elements: nothing is computed for it."""
-        if not isinstance(record, torch.Tensor) or 0 not in record.shape or record.dtype not in NAMES:
+    def _empty(self, record: Any) -> Value:
+        """A result, or several, without elements: nothing is computed for it."""
+        if isinstance(record, tuple | list):
+            parts = [self._empty(part) for part in record]
+            return None if not parts or any(part is None for part in parts) else parts
+        if not isinstance(record, torch.Tensor) or 0 not in record.shape:
+            return None
+        if record.is_complex():
+            part = self._translation.emit(relax.op.zeros(tuple(map(int, record.shape)), NAMES[record.dtype.to_real()]))
+            return Complex(part, part)
+        if record.dtype not in NAMES:
             return None
         return self._translation.emit(relax.op.zeros(tuple(map(int, record.shape)), NAMES[record.dtype]))
+
+    def _behind_checks(self, tensors: list[relax.Expr]) -> list[relax.Expr]:
+        """The outputs, the first of which reads what checks return, so that they are run."""
+
+        def behind(value: te.Tensor, check: te.Tensor) -> te.Tensor:
+            # What a check lets pass is not negative.
+            passed = check[tuple(0 for _ in check.shape)] >= tirx.const(0, check.dtype)
+            return te.compute(
+                value.shape,
+                lambda *at: tirx.if_then_else(passed, value[at], tirx.const(0, value.dtype)),
+                name="checked",
+            )
+
+        for check in self._translation.checks if tensors else ():
+            tensors = [self._translation.te(behind, tensors[0], check, primfunc_name_hint="checked"), *tensors[1:]]
+        return tensors
 
     def _output(self, node: torch.fx.Node) -> relax.Expr:
         value = self._values.get(node)
@@ -230,6 +270,8 @@ class Walk:
             return value
         # A tensor of a type or shape that TVM lacks: what gives it is refused, or it is an input.
         said = value.why if isinstance(value, Absent) else f"{node.name!r} is not a tensor"
+        if isinstance(value, Complex):
+            said = "its complex numbers are an output; expected their parts, as view_as_real gives them"
         self.refused.setdefault(node, refusal(node, said, False))
         return relax.const(0)
 
@@ -258,6 +300,8 @@ def _unfit(record: Any) -> str | None:
 
 
 def _is_known(value: Value, known: Mapping[relax.Expr, torch.Tensor]) -> bool:
+    if isinstance(value, Complex):
+        return value.real in known and value.imag in known
     return isinstance(value, relax.Expr) and value in known
 
 
@@ -272,6 +316,12 @@ def _unique(name: str, taken: set[str]) -> str:
         name += "_"
     taken.add(name)
     return name
+
+
+def _has_complex(values: Iterable[Value]) -> bool:
+    return any(
+        isinstance(value, Complex) or (isinstance(value, tuple | list) and _has_complex(value)) for value in values
+    )
 
 
 def _refused_operand(absent: Absent) -> Unserved:
@@ -295,11 +345,12 @@ def _values(argument: Any, values: Mapping[torch.fx.Node, Value]) -> Value:
 def _arguments(node: torch.fx.Node, values: Mapping[torch.fx.Node, Value]) -> dict[str, Value]:
     """All arguments of the operator's schema by name, but for those about storage."""
     bound: dict[str, Value] = {}
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    target, args = called(node)
+    for place, argument in enumerate(target._schema.arguments):
         if argument.name in STORAGE:
             continue
-        if place < len(node.args) and not argument.kwarg_only:
-            bound[argument.name] = _values(node.args[place], values)
+        if place < len(args) and not argument.kwarg_only:
+            bound[argument.name] = _values(args[place], values)
         elif argument.name in node.kwargs:
             bound[argument.name] = _values(node.kwargs[argument.name], values)
         else:
@@ -314,6 +365,10 @@ def _check(value: Value, expected: Any) -> None:
             raise ValueError(f"{len(expected)} outputs were expected")
         for part, record in zip(value, expected, strict=True):
             _check(part, record)
+    elif isinstance(value, Complex):
+        parts = torch.empty(expected.shape, dtype=expected.dtype.to_real(), device="meta")
+        _check(value.real, parts)
+        _check(value.imag, parts)
     elif isinstance(expected, torch.Tensor) and not isinstance(value, Missing):
         found = (shape_of(value), dtype_of(value))
         wanted = (tuple(expected.shape), NAMES.get(expected.dtype, str(expected.dtype)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from tvm import relax, te, tirx
 from tvm.relax import op
@@ -11,7 +12,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.divisors import checked_divisors
-from ..translation import Converter, Translation, Unserved, Value, converter
+from ..translation import Converter, Translation, Unserved, Value, converter, dtype_of
 from ..types import computed_in, is_float
 from .elementwise import (
     binary,
@@ -25,6 +26,7 @@ from .elementwise import (
     signed_infinity,
     unrounded,
 )
+from .loops import ALONE, looped
 
 # ---- sums and products ----------------------------------------------------------------------------------------------
 
@@ -183,9 +185,6 @@ def _power(t: Translation, base: Value, exponent: Value) -> relax.Expr:
     return _whole_power(t, t.cast(base, t.dtype), t.cast(exponent, t.dtype))
 
 
-# TVM's mark of a kernel that is fused to no other: the loops of this one are not those of a TE computation.
-_ALONE = {"op_pattern": 8}
-
 # The largest exponent of integers that is written as a chain of products.
 _LARGEST_CHAIN = 16
 
@@ -207,7 +206,7 @@ def _whole_power(t: Translation, base: relax.Expr, exponent: relax.Expr) -> rela
     count = math.prod(t.shape)
     flat = [t.emit(op.reshape(op.broadcast_to(x, relax.ShapeExpr(t.shape)), (count,))) for x in (base, exponent)]
     bits = int(t.dtype.removeprefix("u").removeprefix("int"))
-    found = t.te(_by_squares, *flat, bits, primfunc_name_hint="integer_power", primfunc_attrs=_ALONE)[0]
+    found = t.te(_by_squares, *flat, bits, primfunc_name_hint="integer_power", primfunc_attrs=ALONE)[0]
     found = t.emit(op.reshape(found, relax.ShapeExpr(t.shape)))
     if "uint" in t.dtype:
         return found
@@ -284,6 +283,50 @@ def _nextafter(t: Translation, self: Value, other: Value) -> relax.Expr:
     if t.dtype not in ("float32", "float64"):
         raise Unserved(f"type {t.dtype}; expected float32 or float64")
     return elementwise(t, "nextafter", in_libm("nextafter"), self, other)
+
+
+def _register_divisor(name: str, *, multiple: bool) -> None:
+    @converter(f"{name}.default")
+    def convert(t: Translation, self: Value, other: Value) -> relax.Expr:
+        """The greatest common divisor by Euclid's steps, or the least common multiple."""
+        count = math.prod(t.shape)
+        operands = [
+            t.emit(op.reshape(op.broadcast_to(t.cast(x, t.dtype), relax.ShapeExpr(t.shape)), (count,)))
+            for x in (self, other)
+        ]
+        zero = tirx.const(0, t.dtype)
+
+        def size(x: tirx.Expr) -> tirx.Expr:
+            return x if "uint" in t.dtype else tirx.Select(x < zero, zero - x, x)
+
+        def body(left: Any, right: Any, found: Any, rest: Any, last: Any) -> None:
+            with tir.parallel(0, count) as i:
+                found[i], rest[i] = size(left[i]), size(right[i])
+                with tir.While(tirx.NE(rest[i], zero)):
+                    last[i] = tirx.truncmod(found[i], rest[i])
+                    found[i] = rest[i]
+                    rest[i] = last[i]
+                found[i] = size(found[i])
+                if multiple:
+                    none = tirx.EQ(found[i], zero)
+                    share = tirx.truncdiv(left[i], tirx.Select(none, tirx.const(1, t.dtype), found[i]))
+                    found[i] = tirx.Select(none, zero, size(share * right[i]))
+
+        found = looped(t, name, operands, [((count,), t.dtype)] * 3, body)[0]
+        return t.emit(op.reshape(found, relax.ShapeExpr(t.shape)))
+
+
+_register_divisor("gcd", multiple=False)
+_register_divisor("lcm", multiple=True)
+
+
+@converter("ldexp.Tensor")
+def _ldexp(t: Translation, self: Value, other: Value) -> relax.Expr:
+    """self * 2^other, the power rounded to its own type."""
+    kind = "float32" if number(other) or not is_float(dtype_of(other)) else dtype_of(other)
+    wide = computed_in(kind)
+    power = kernel(t, "power_of_2", lambda x: in_libm("exp2")(x), t.cast(t.cast(other, kind), wide))
+    return unrounded(t, op.multiply, self, t.cast(power, kind))
 
 
 @converter("clamp.default", "clamp.Tensor")

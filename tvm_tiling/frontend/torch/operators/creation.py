@@ -54,7 +54,10 @@ def _arange(t: Translation, start: float, end: float, step: float, dtype: Any) -
 # ---- copies ---------------------------------------------------------------------------------------------------------
 
 
-@converter("alias.default", "clone.default", "detach.default", "lift_fresh_copy.default")
+@converter(
+    *("alias.default", "alias_copy.default", "clone.default", "detach.default", "detach_copy.default"),
+    *("lift_fresh_copy.default", "_conj.default", "_conj_physical.default"),
+)
 def _same(t: Translation, self: relax.Expr) -> relax.Expr:
     return self
 

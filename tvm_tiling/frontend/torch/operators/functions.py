@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tvm import relax, tirx
@@ -106,6 +107,16 @@ def _sign(t: Translation, self: relax.Expr) -> relax.Expr:
 @converter("reciprocal.default")
 def _reciprocal(t: Translation, self: relax.Expr) -> relax.Expr:
     return unary(t, lambda x: op.divide(relax.const(1, dtype_of(x)), x), self)
+
+
+@converter("angle.default")
+def _angle(t: Translation, self: relax.Expr) -> relax.Expr:
+    """Pi of negative numbers, 0 of others, NaN of NaN."""
+
+    def element(x: tirx.Expr) -> tirx.Expr:
+        return tirx.Select(tirx.isnan(x), x, tirx.Select(x < real(0, x), real(math.pi, x), real(0, x)))
+
+    return elementwise(t, "angle", element, self)
 
 
 def _register_rounding(name: str, function: Callable[[relax.Expr], relax.Expr]) -> None:

@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
-from ..types import DTYPES, computed_in
+from ..types import DTYPES, NAMES, computed_in
 from .views import expanded, reshaped
 
 
@@ -38,7 +38,52 @@ def _batch_norm(
 ) -> list[Value]:
     # The momentum concerns training.
     result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
-    return [result, Missing("the mean of a batch"), Missing("the deviation of a batch")]
+    none = [t.emit(op.zeros(tuple(each.shape), NAMES[each.dtype])) for each in t.node.meta["val"][1:]]  # type: ignore[union-attr]
+    return [result, *none]
+
+
+@converter("_native_batch_norm_legit_functional.default")
+def _batch_norm_in_training(
+    t: Translation,
+    input: relax.Expr,
+    weight: Value,
+    bias: Value,
+    running_mean: relax.Expr,
+    running_var: relax.Expr,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
+    """As the norm by the input itself, and the running statistics moved towards it."""
+    if not training:
+        result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
+        none = [t.emit(op.zeros((0,), NAMES[each.dtype])) for each in t.node.meta["val"][1:3]]  # type: ignore[union-attr]
+        return [result, *none, running_mean, running_var]
+    wide = computed_in(t.dtype)
+    shape = shape_of(input)
+    data = t.cast(input, wide)
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    count = prod(shape[axis] for axis in axes)
+    mean = t.emit(op.mean(data, axes, keepdims=True))
+    away = t.emit(op.subtract(data, mean))
+    variance = t.emit(op.mean(t.emit(op.multiply(away, away)), axes, keepdims=True))
+    inverse = t.emit(op.rsqrt(t.emit(op.add(variance, t.cast(eps, wide)))))
+    along = [1, shape[1], *[1] * (len(shape) - 2)]
+    result = _affine(t, t.emit(op.multiply(away, inverse)), weight, bias, along)
+    unbiased = t.emit(op.multiply(variance, t.cast(count / max(count - 1, 1), wide)))
+
+    def moved(old: relax.Expr, new: relax.Expr) -> relax.Expr:
+        dtype = str(old.ty.dtype)
+        kept = t.emit(op.multiply(t.cast(old, wide), t.cast(1 - momentum, wide)))
+        share = t.emit(op.multiply(reshaped(t, new, shape_of(old)), t.cast(momentum, wide)))
+        return t.cast(t.emit(op.add(kept, share)), dtype)
+
+    records = t.node.meta["val"][1:3]  # type: ignore[union-attr]
+    statistics = [
+        t.cast(reshaped(t, value, tuple(record.shape)), NAMES[record.dtype])
+        for value, record in zip((mean, inverse), records, strict=True)
+    ]
+    return [t.cast(result, t.dtype), *statistics, moved(running_mean, mean), moved(running_var, unbiased)]
 
 
 def _by_statistics(
@@ -64,11 +109,7 @@ def _batch_norm_by_input(
     axes = [axis for axis in range(len(shape)) if axis != 1]
     result = _normal(t, data, axes, eps)
     along = [1, shape[1], *[1] * (len(shape) - 2)]
-    return [
-        t.cast(_affine(t, result, weight, bias, along), t.dtype),
-        Missing("the mean of a batch"),
-        Missing("the deviation of a batch"),
-    ]
+    return [t.cast(_affine(t, result, weight, bias, along), t.dtype), *_statistics(t, data, axes, eps, "batch")]
 
 
 def _normal(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float) -> relax.Expr:
@@ -79,6 +120,22 @@ def _normal(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float) -
     variance = t.emit(op.mean(t.emit(op.multiply(away, away)), list(axes), keepdims=True))
     inverse = t.emit(op.rsqrt(t.emit(op.add(variance, t.cast(eps, dtype)))))
     return t.emit(op.multiply(away, inverse))
+
+
+def _statistics(t: Translation, data: relax.Expr, axes: Sequence[int], eps: float, what: str) -> list[Value]:
+    """The node's second and third result: means, and one over the root of variances, where the graph reads them."""
+    used = {user.args[1] for user in t.node.users}  # type: ignore[union-attr]
+    if not used & {1, 2}:
+        return [Missing(f"the mean of a {what}"), Missing(f"the deviation of a {what}")]
+    mean = t.emit(op.mean(data, list(axes), keepdims=True))
+    away = t.emit(op.subtract(data, mean))
+    variance = t.emit(op.mean(t.emit(op.multiply(away, away)), list(axes), keepdims=True))
+    inverse = t.emit(op.rsqrt(t.emit(op.add(variance, t.cast(eps, str(data.ty.dtype))))))
+    records = t.node.meta["val"][1:]  # type: ignore[union-attr]
+    return [
+        t.cast(reshaped(t, value, tuple(record.shape)), NAMES[record.dtype])
+        for value, record in zip((mean, inverse), records, strict=True)
+    ]
 
 
 def _rows(t: Translation, data: relax.Expr, weight: Value, bias: Value, axes: Sequence[int], eps: float) -> relax.Expr:
@@ -133,8 +190,9 @@ def _layer_norm(
 ) -> list[Value]:
     wide = computed_in(t.dtype)
     axes = list(range(-len(normalized_shape), 0))
-    result = _rows(t, t.cast(input, wide), weight, bias, axes, eps)
-    return [t.cast(result, t.dtype), Missing("the mean of a row"), Missing("the deviation of a row")]
+    data = t.cast(input, wide)
+    result = _rows(t, data, weight, bias, axes, eps)
+    return [t.cast(result, t.dtype), *_statistics(t, data, axes, eps, "row")]
 
 
 @converter("native_group_norm.default")
@@ -160,7 +218,8 @@ def _group_norm(
         rows = reshaped(t, data, [N * group, prod(shape[1:]) // group])
         plain = reshaped(t, _rows(t, rows, None, None, [-1], eps), shape)
         result = _affine(t, plain, weight, bias, [1, C, *[1] * (len(shape) - 2)])
-    return [t.cast(result, t.dtype), Missing("the mean of a group"), Missing("the deviation of a group")]
+    groups = reshaped(t, data, [N, group, prod(shape[1:]) // group])
+    return [t.cast(result, t.dtype), *_statistics(t, groups, [-1], eps, "group")]
 
 
 # ---- bags -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from ..refusals import full_name
 from ..translation import Missing, Translation, Unserved, converter, dtype_of, shape_of
 from ..types import DTYPES, computed_in, is_float
 from .views import each, expanded, reshaped
@@ -292,6 +293,28 @@ def _register_unpool(rank: int) -> None:
         zeros = expanded(t, t.cast(0, t.dtype), [planes, plane])
         places, values = (reshaped(t, operand, [planes, taken]) for operand in (indices, self))
         return reshaped(t, t.emit(op.scatter_elements(zeros, places, values, 1, "update")), t.shape)
+
+
+@converter("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
+def _max_pool_backward(
+    t: Translation,
+    grad_output: relax.Expr,
+    self: relax.Expr,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: relax.Expr,
+) -> relax.Expr:
+    """The gradient of each window at the place that it was taken from; the windows are those of the indices."""
+    rank = 2 if "2d" in full_name(t.node.target) else 3  # type: ignore[union-attr]
+    wide = computed_in(t.dtype)
+    planes, taken, plane = prod(t.shape[:-rank]), prod(shape_of(indices)[-rank:]), prod(t.shape[-rank:])
+    zeros = expanded(t, t.cast(0, wide), [planes, plane])
+    places, values = (reshaped(t, operand, [planes, taken]) for operand in (indices, t.cast(grad_output, wide)))
+    found = t.emit(op.scatter_elements(zeros, places, values, 1, "add"))
+    return t.cast(reshaped(t, found, t.shape), t.dtype)
 
 
 for _rank in (1, 2, 3):

@@ -11,6 +11,7 @@ from tvm.relax import op
 
 from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
 from ..types import computed_in
+from .elementwise import in_libm, kernel, real
 
 
 def reduced_axes(x: relax.Expr, dim: int | Sequence[int] | None) -> list[int]:
@@ -140,10 +141,18 @@ def _vector_norm(
     elif ord == 2:
         result = t.emit(op.sqrt(over(t, op.sum, t.emit(op.multiply(x, x)), axes, keepdim, 0)))
     else:
-        powers = t.emit(op.power(size, t.cast(float(ord), kind)))
+        power = in_libm("pow")
+        powers = kernel(t, "power", lambda a: power(a, real(ord, a)), size)
         total = over(t, op.sum, powers, axes, keepdim, 0)
-        result = t.emit(op.power(total, t.cast(1 / ord, kind)))
+        result = kernel(t, "power", lambda a: power(a, real(1 / ord, a)), total)
     return t.cast(result, t.dtype)
+
+
+@converter("dist.default")
+def _dist(t: Translation, self: relax.Expr, other: relax.Expr, p: float) -> relax.Expr:
+    """The norm of a difference, which is rounded to the result's type."""
+    away = t.emit(op.subtract(widened(t, self, t.dtype), widened(t, other, t.dtype)))
+    return _vector_norm(t, t.cast(away, t.dtype), p, None, False, None)
 
 
 # ---- extremes -------------------------------------------------------------------------------------------------------

@@ -141,6 +141,24 @@ def _scatter_reduce(
     return t.emit(op.where(touched, result, kept))
 
 
+@converter("index_reduce.default")
+def _index_reduce(
+    t: Translation,
+    self: relax.Expr,
+    dim: int,
+    index: relax.Expr,
+    source: relax.Expr,
+    reduce: str,
+    include_self: bool,
+) -> relax.Expr:
+    shape = shape_of(source)
+    if not shape:
+        return _scatter_reduce(t, self, dim, reshaped(t, index, ()), source, reduce, include_self)
+    along = [extent if axis == dim % len(shape) else 1 for axis, extent in enumerate(shape)]
+    places = expanded(t, reshaped(t, index, along), shape)
+    return _scatter_reduce(t, self, dim, places, source, reduce, include_self)
+
+
 def _start(reduce: str, dtype: str) -> float:
     """What a reduction begins with."""
     if reduce in ("sum", "mean"):

@@ -11,31 +11,35 @@ import torch
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..translation import Translation, Unserved, converter, shape_of
+from ..translation import Translation, Unserved, converter, dtype_of, shape_of
 
 
-@converter("view.default", "_unsafe_view.default", "_reshape_alias.default")
+@converter(
+    "view.default", "_unsafe_view.default", "_reshape_alias.default", "view_copy.default", "_reshape_copy.default"
+)
 def _view(t: Translation, self: relax.Expr, size: Sequence[int], stride: Any = None) -> relax.Expr:
     return reshaped(t, self, t.shape)
 
 
 def reshaped(t: Translation, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
     """The elements in order in another shape."""
+    if 0 in shape:  # Relax takes a 0 for the extent of the same axis before
+        return t.emit(op.zeros(tuple(shape), dtype_of(value)))
     return value if shape_of(value) == tuple(shape) else t.emit(op.reshape(value, tuple(shape)))
 
 
-@converter("unsqueeze.default")
+@converter("unsqueeze.default", "unsqueeze_copy.default")
 def _unsqueeze(t: Translation, self: relax.Expr, dim: int) -> relax.Expr:
     return t.emit(op.expand_dims(self, dim))
 
 
-@converter("squeeze.default", "squeeze.dim", "squeeze.dims")
+@converter(*(f"{name}.{overload}" for name in ("squeeze", "squeeze_copy") for overload in ("default", "dim", "dims")))
 def _squeeze(t: Translation, self: relax.Expr, dim: Any = None) -> relax.Expr:
     # Axes of more than one element stay where they are; the record knows which.
     return reshaped(t, self, t.shape)
 
 
-@converter("permute.default")
+@converter("permute.default", "permute_copy.default")
 def _permute(t: Translation, self: relax.Expr, dims: Sequence[int]) -> relax.Expr:
     return permuted(t, self, dims)
 
@@ -47,7 +51,7 @@ def permuted(t: Translation, value: relax.Expr, order: Sequence[int]) -> relax.E
     return value if order == list(range(rank)) else t.emit(op.permute_dims(value, order))
 
 
-@converter("transpose.int")
+@converter("transpose.int", "transpose_copy.int")
 def _transpose(t: Translation, self: relax.Expr, dim0: int, dim1: int) -> relax.Expr:
     order = list(range(len(shape_of(self))))
     if order:
@@ -55,12 +59,12 @@ def _transpose(t: Translation, self: relax.Expr, dim0: int, dim1: int) -> relax.
     return permuted(t, self, order)
 
 
-@converter("t.default")
+@converter("t.default", "t_copy.default")
 def _t(t: Translation, self: relax.Expr) -> relax.Expr:
     return permuted(t, self, range(len(shape_of(self)))[::-1])
 
 
-@converter("expand.default")
+@converter("expand.default", "expand_copy.default")
 def _expand(t: Translation, self: relax.Expr, size: Sequence[int], implicit: bool) -> relax.Expr:
     return expanded(t, self, t.shape)
 
@@ -122,24 +126,24 @@ def bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
     return first, max(first, last)
 
 
-@converter("slice.Tensor")
+@converter("slice.Tensor", "slice_copy.Tensor")
 def _slice(t: Translation, self: relax.Expr, dim: int, start: int | None, end: int | None, step: int) -> relax.Expr:
     return part(t, self, dim, *bounds(shape_of(self)[dim], start, end), step)
 
 
-@converter("narrow.default")
+@converter("narrow.default", "narrow_copy.default")
 def _narrow(t: Translation, self: relax.Expr, dim: int, start: int, length: int) -> relax.Expr:
     first = start % shape_of(self)[dim] if start < 0 else start
     return part(t, self, dim, first, first + length)
 
 
-@converter("select.int")
+@converter("select.int", "select_copy.int")
 def _select(t: Translation, self: relax.Expr, dim: int, index: int) -> relax.Expr:
     place = index % shape_of(self)[dim]
     return reshaped(t, part(t, self, dim, place, place + 1), t.shape)
 
 
-@converter("split_with_sizes.default")
+@converter("split_with_sizes.default", "split_with_sizes_copy.default")
 def _split_with_sizes(t: Translation, self: relax.Expr, split_sizes: Sequence[int], dim: int) -> list[relax.Expr]:
     ends = np.cumsum(split_sizes).tolist()
     pairs = zip(ends, split_sizes, strict=True)
@@ -155,7 +159,7 @@ def _filled_part(t: Translation, value: relax.Expr, axis: int, start: int, end: 
     return part(t, value, axis, start, end)
 
 
-@converter("split.Tensor")
+@converter("split.Tensor", "split_copy.Tensor")
 def _split(t: Translation, self: relax.Expr, split_size: int, dim: int) -> list[relax.Expr]:
     extent = shape_of(self)[dim]
     if extent == 0:
@@ -168,7 +172,7 @@ def _chunk(t: Translation, self: relax.Expr, chunks: int, dim: int) -> list[rela
     return _split(t, self, -(-shape_of(self)[dim] // chunks), dim)
 
 
-@converter("unbind.int")
+@converter("unbind.int", "unbind_copy.int")
 def _unbind(t: Translation, self: relax.Expr, dim: int) -> list[relax.Expr]:
     shape = list(shape_of(self))
     extent = shape.pop(dim)
@@ -220,7 +224,7 @@ def _diagonal(t: Translation, self: relax.Expr, offset: int, dim1: int, dim2: in
     return t.te(diagonal, self, primfunc_name_hint="diagonal")
 
 
-@converter("unfold.default")
+@converter("unfold.default", "unfold_copy.default")
 def _unfold(t: Translation, self: relax.Expr, dimension: int, size: int, step: int) -> relax.Expr:
     """Windows along an axis, the elements of each along a new last axis."""
     own, shape = shape_of(self), t.shape

@@ -1,0 +1,88 @@
+"""The same bits as elements of another type, and the parts of floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tvm import relax, te, tirx
+
+from ..translation import Translation, converter, dtype_of, shape_of
+from ..types import DTYPES, computed_in
+from .elementwise import kernel
+from .views import reshaped
+
+
+def _width(dtype: str) -> int:
+    return torch.empty((), dtype=DTYPES[dtype]).element_size() * 8
+
+
+def _as_bits(x: tirx.Expr, dtype: str) -> tirx.Expr:
+    """An element's bits as an unsigned number."""
+    bits = f"uint{_width(dtype)}"
+    return tirx.Cast(bits, x) if dtype == "bool" else x if dtype == bits else tirx.reinterpret(bits, x)
+
+
+def _from_bits(x: tirx.Expr, dtype: str) -> tirx.Expr:
+    if dtype == "bool":
+        return x != tirx.const(0, "uint8")
+    return x if dtype == f"uint{_width(dtype)}" else tirx.reinterpret(dtype, x)
+
+
+@converter("view.dtype", "view_copy.dtype")
+def _view_as(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
+    """Elements of a narrower type are several along the last axis, of a wider one fewer; the lowest bits come first."""
+    old, new = dtype_of(self), t.dtype
+    if old == new:
+        return self
+    narrow, wide = sorted((_width(old), _width(new)))
+    ratio = wide // narrow
+    if ratio == 1:
+        return kernel(t, "bits", lambda x: _from_bits(_as_bits(x, old), new), self)
+    shape = t.shape
+
+    def parts(x: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            source = (*at[:-1], tirx.floordiv(at[-1], ratio))
+            whole = _as_bits(x[source], old)
+            shift = tirx.Cast(f"uint{wide}", tirx.floormod(at[-1], ratio) * narrow)
+            return _from_bits(tirx.Cast(f"uint{narrow}", whole >> shift), new)
+
+        return te.compute(shape, element, name="bits")
+
+    def joined(x: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            total = tirx.const(0, f"uint{wide}")
+            for place in range(ratio):
+                source = (*at[:-1], at[-1] * ratio + place)
+                some = tirx.Cast(f"uint{wide}", _as_bits(x[source], old))
+                total = tirx.bitwise_or(total, some << tirx.const(place * narrow, f"uint{wide}"))
+            return _from_bits(total, new)
+
+        return te.compute(shape, element, name="bits")
+
+    return t.te(parts if _width(old) > _width(new) else joined, self, primfunc_name_hint="bits")
+
+
+@converter("frexp.Tensor")
+def _frexp(t: Translation, self: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
+    """x = mantissa * 2^exponent, the mantissa's size from 1/2 to 1; of 0, infinities and NaN with exponent 0."""
+    dtype = computed_in(t.dtype)
+    bits, places, bias = ("int64", 52, 1022) if dtype == "float64" else ("int32", 23, 126)
+    scale = 2.0 ** (places + 2)
+    x = t.cast(self, dtype)
+
+    def parts(a: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        small = tirx.abs(a) < tirx.const(2.0 ** (1 - bias), dtype)
+        normal = tirx.Select(small, a * tirx.const(scale, dtype), a)
+        held = tirx.reinterpret(bits, normal)
+        raw = tirx.bitwise_and(held >> tirx.const(places, bits), tirx.const(2 * bias + 3, bits))
+        exponent = raw - tirx.const(bias, bits) - tirx.Select(small, tirx.const(places + 2, bits), tirx.const(0, bits))
+        cleared = tirx.bitwise_and(held, tirx.const(~((2 * bias + 3) << places), bits))
+        mantissa = tirx.reinterpret(dtype, tirx.bitwise_or(cleared, tirx.const(bias << places, bits)))
+        plain = tirx.any(tirx.EQ(a, tirx.const(0, dtype)), tirx.isnan(a), tirx.isinf(a))
+        return tirx.Select(plain, a, mantissa), tirx.Select(plain, tirx.const(0, bits), exponent)
+
+    mantissa = kernel(t, "mantissa", lambda a: parts(a)[0], x)
+    exponent = kernel(t, "exponent", lambda a: tirx.Cast("int32", parts(a)[1]), x)
+    return t.cast(reshaped(t, mantissa, shape_of(self)), t.dtype), exponent

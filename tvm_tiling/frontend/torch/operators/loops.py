@@ -1,0 +1,61 @@
+"""Kernels that are written as loops, for algorithms in which a step needs the result of the step before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from tvm import relax, te, tirx
+from tvm.relax import op
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as tir
+
+from ..translation import Translation, shape_of
+from .views import permuted, reshaped
+
+# TVM's mark of a kernel that is fused to no other: the loops of these are not those of a TE computation.
+ALONE = {"op_pattern": 8}
+
+
+def looped(
+    t: Translation,
+    name: str,
+    operands: Sequence[relax.Expr],
+    results: Sequence[tuple[Sequence[int], str]],
+    body: Callable[..., None],
+) -> list[relax.Expr]:
+    """The results, given by shape and type, of a kernel whose loops `body` writes with TVM's builder.
+
+    `body` takes the buffers of the operands and of the results. A result may serve as room for intermediate values.
+    """
+
+    def compute(*tensors: te.Tensor) -> Any:
+        def write(ins: list[tirx.Buffer], outs: list[tirx.Buffer]) -> tirx.Stmt:
+            with IRBuilder() as builder:
+                with tir.seq_scope():
+                    body(*(tir.buffer_proxy(buffer) for buffer in (*ins, *outs)))
+                return builder.get()
+
+        shapes, dtypes = [tuple(shape) for shape, _ in results], [dtype for _, dtype in results]
+        return te.extern(shapes, list(tensors), write, dtype=dtypes, name=name)
+
+    found = t.te(compute, *operands, primfunc_name_hint=name, primfunc_attrs=ALONE)
+    if len(results) == 1:
+        return [found]
+    return [t.emit(relax.TupleGetItem(found, place)) for place in range(len(results))]
+
+
+def lines(t: Translation, value: relax.Expr, axis: int) -> relax.Expr:
+    """A tensor as rows along an axis: (other axes together, that axis)."""
+    shape = shape_of(value)
+    order = [place for place in range(len(shape)) if place != axis] + [axis]
+    return reshaped(t, permuted(t, value, order), (prod(shape) // max(shape[axis], 1), shape[axis]))
+
+
+def from_lines(t: Translation, rows: relax.Expr, axis: int, shape: Sequence[int]) -> relax.Expr:
+    """The reverse of `lines`, where the axis may have got another extent; `shape`: of the result."""
+    rest = [extent for place, extent in enumerate(shape) if place != axis]
+    order = [*range(axis), len(shape) - 1, *range(axis, len(shape) - 1)]
+    apart = t.emit(op.reshape(rows, (*rest, shape[axis])))
+    return permuted(t, apart, order)

@@ -1,0 +1,81 @@
+"""Reductions of parts of an axis whose sizes tensors name: segments, and bags of embeddings."""
+
+from __future__ import annotations
+
+import math
+from math import prod
+from typing import Any
+
+from tvm import relax, tirx
+from tvm.script.ir_builder import tirx as tir
+
+from ..translation import Translation, Unserved, Value, converter, shape_of
+from ..types import computed_in
+from .elementwise import real
+from .loops import looped
+from .views import reshaped
+
+_STARTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+
+
+@converter("segment_reduce.default")
+def _segment_reduce(
+    t: Translation,
+    data: relax.Expr,
+    reduce: str,
+    lengths: Value,
+    indices: Value,
+    offsets: Value,
+    axis: int,
+    unsafe: bool,
+    initial: Value,
+) -> relax.Expr:
+    """Each segment of an axis as one element; an empty one as `initial`, of means NaN."""
+    given = lengths if offsets is None else offsets
+    if given is None or reduce not in _STARTS:
+        raise Unserved(f"reduce={reduce!r} with indices; expected lengths or offsets, and one of {sorted(_STARTS)}")
+    by_offsets = offsets is not None
+    shape, wide = shape_of(data), computed_in(t.dtype)
+    outer, length, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    count = t.shape[axis]
+    columns = shape_of(given)[-1]
+    x = reshaped(t, t.cast(data, wide), (outer, length, inner))
+    sizes = reshaped(t, t.cast(given, "int64"), (outer, columns))
+    start = _STARTS[reduce] if initial is None else float(initial)
+
+    def body(value: Any, size: Any, result: Any, first: Any) -> None:
+        zero, limit = tirx.const(0, "int64"), tirx.const(length, "int64")
+        with tir.parallel(0, outer) as o:
+            first[o, 0], first[o, 1] = zero, zero
+            with tir.serial(0, count) as s:
+                if by_offsets:
+                    first[o, 0], first[o, 1] = size[o, s], size[o, s + 1]
+                else:
+                    first[o, 0] = first[o, 1]
+                    first[o, 1] = first[o, 0] + size[o, s]
+                # Sizes that reach beyond the axis read nothing outside of it.
+                first[o, 0] = tirx.max(tirx.min(first[o, 0], limit), zero)
+                first[o, 1] = tirx.max(tirx.min(first[o, 1], limit), zero)
+                with tir.serial(0, inner) as c:
+                    result[o, s, c] = real(start, result[o, s, c])
+                    with tir.serial(0, length) as k:
+                        inside = tirx.all(tirx.Cast("int64", k) >= first[o, 0], tirx.Cast("int64", k) < first[o, 1])
+                        with tir.If(inside), tir.Then():
+                            result[o, s, c] = _combined(reduce, result[o, s, c], value[o, k, c])
+                    if reduce == "mean":
+                        held = first[o, 1] - first[o, 0]
+                        average = result[o, s, c] / tirx.Cast(wide, tirx.max(held, tirx.const(1, "int64")))
+                        empty = real(math.nan, average) if initial is None else result[o, s, c]
+                        result[o, s, c] = tirx.Select(held > zero, average, empty)
+
+    found = looped(t, "segment_reduce", [x, sizes], [((outer, count, inner), wide), ((outer, 2), "int64")], body)[0]
+    return t.cast(reshaped(t, found, t.shape), t.dtype)
+
+
+def _combined(reduce: str, old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
+    if reduce == "prod":
+        return old * new
+    if reduce in ("max", "min"):
+        ahead = new > old if reduce == "max" else new < old
+        return tirx.Select(tirx.isnan(old), old, tirx.Select(tirx.any(tirx.isnan(new), ahead), new, old))
+    return old + new

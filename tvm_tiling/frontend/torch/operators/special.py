@@ -1,0 +1,328 @@
+"""Special functions of one number, in float64 whatever the operand's type, rounded once.
+
+Where no short formula is known, a function is a table of polynomials: on equal pieces of a range PyTorch's own function
+of float64 is interpolated at Chebyshev nodes when the program is translated. Beyond the ranges stand the usual scaled
+forms in 1/x. The error is below 1e-13 of the function's size around; near zeros of the function it is as small as that
+in absolute terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tvm import relax, tirx
+
+from ..translation import Translation, converter
+from .elementwise import in_libm, kernel
+from .tables import Table, evaluated, table
+
+_WIDE = "float64"
+Expr = Any
+Special = torch.special
+
+
+def n(value: float) -> Expr:
+    return tirx.const(float(value), _WIDE)
+
+
+def _choice(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    return tirx.Select(condition, then, otherwise)
+
+
+_sin, _cos, _exp, _log, _sqrt = (in_libm(name) for name in ("sin", "cos", "exp", "log", "sqrt"))
+_erf, _erfc, _log1p, _floor, _copysign = (in_libm(name) for name in ("erf", "erfc", "log1p", "floor", "copysign"))
+_NAN, _INFINITY = math.nan, math.inf
+
+
+def _register(name: str, element: Callable[..., Expr], *tables: Table) -> None:
+    """`element` takes the number and, for each table, a function of a place in its range, whose result stands at one
+    place of the expression only."""
+
+    @converter(f"{name}.default")
+    def convert(t: Translation, **operand: relax.Expr) -> relax.Expr:
+        (x,) = operand.values()  # the schemas name it differently
+        found = evaluated(t, name.removeprefix("special_"), element, t.cast(x, _WIDE), tables)
+        return t.cast(found, t.dtype)
+
+
+# ---- modified Bessel functions of the first kind ---------------------------------------------------------------------
+
+_NEAR = 16.0  # from here on functions are given in 16/x
+
+
+def _scaled(function: Callable[[torch.Tensor], torch.Tensor], start: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """sqrt(x) f(x) as a function of start/x."""
+
+    def by_inverse(v: torch.Tensor) -> torch.Tensor:
+        x = start / v
+        return torch.sqrt(x) * function(x)
+
+    return by_inverse
+
+
+def _exponential(near: Callable[[Expr], Expr], far: Callable[[Expr], Expr], size: Expr, start: float = _NEAR) -> Expr:
+    """A function's scaled form from both of its tables, of a number that is not negative."""
+    other = far(n(start) / tirx.max(size, n(start))) / _sqrt(tirx.max(size, n(start)))
+    return _choice(size < n(start), near(tirx.min(size, n(start))), other)
+
+
+_I0 = table("i0e", Special.i0e, 0, _NEAR, 64), table("i0e_far", _scaled(Special.i0e, _NEAR), 0, 1, 8)
+_I1 = table("i1e", Special.i1e, 0, _NEAR, 64), table("i1e_far", _scaled(Special.i1e, _NEAR), 0, 1, 8)
+
+
+def _i0e(x: Expr, near: Any, far: Any) -> Expr:
+    return _of_finite(x, lambda y: _exponential(near, far, tirx.abs(y)), n(0))
+
+
+def _i1e(x: Expr, near: Any, far: Any) -> Expr:
+    def of(y: Expr) -> Expr:
+        return _copysign(_exponential(near, far, tirx.abs(y)), y)
+
+    return _of_finite(x, of, n(0))
+
+
+def _of_finite(x: Expr, function: Callable[[Expr], Expr], at_infinity: Expr) -> Expr:
+    """`function` of a number, of 1 in the place of NaN and infinities."""
+    odd = tirx.any(tirx.isnan(x), tirx.isinf(x))
+    return _choice(tirx.isnan(x), x, _choice(odd, at_infinity, function(_choice(odd, n(1), x))))
+
+
+def _grown(scaled: Callable[..., Expr]) -> Callable[..., Expr]:
+    # Of infinities NaN, as in PyTorch.
+    return lambda x, near, far: scaled(x, near, far) * _exp(tirx.abs(x))
+
+
+_register("special_i0e", _i0e, *_I0)
+_register("special_i1e", _i1e, *_I1)
+for _name in ("i0", "special_i0", "special_modified_bessel_i0"):
+    _register(_name, _grown(_i0e), *_I0)
+for _name in ("special_i1", "special_modified_bessel_i1"):
+    _register(_name, _grown(_i1e), *_I1)
+
+# ---- modified Bessel functions of the second kind --------------------------------------------------------------------
+
+_K_NEAR = 2.0
+
+
+def _k0_rest(x: torch.Tensor) -> torch.Tensor:
+    return Special.modified_bessel_k0(x) + torch.log(x / 2) * Special.i0(x)
+
+
+def _k1_rest(x: torch.Tensor) -> torch.Tensor:
+    return x * (Special.modified_bessel_k1(x) - torch.log(x / 2) * Special.i1(x))
+
+
+_K0 = (
+    table("k0_near", _k0_rest, 0, _K_NEAR, 16),
+    table("i0_near", Special.i0, 0, _K_NEAR, 16),
+    table("k0_far", _scaled(Special.scaled_modified_bessel_k0, _K_NEAR), 0, 1, 32),
+)
+_K1 = (
+    table("k1_near", _k1_rest, 0, _K_NEAR, 16),
+    table("i1_near", Special.i1, 0, _K_NEAR, 16),
+    table("k1_far", _scaled(Special.scaled_modified_bessel_k1, _K_NEAR), 0, 1, 32),
+)
+
+
+def _second_kind(order: int, scaled: bool) -> Callable[..., Expr]:
+    def element(x: Expr, rest: Any, first: Any, far: Any) -> Expr:
+        small = tirx.max(tirx.min(x, n(_K_NEAR)), n(1e-300))
+        logarithm = _log(small * n(0.5)) * first(small)
+        near = rest(small) - logarithm if order == 0 else rest(small) / small + logarithm
+        large = tirx.max(x, n(_K_NEAR))
+        beyond = far(n(_K_NEAR) / large) / _sqrt(large)
+        near = near * _exp(small) if scaled else near
+        beyond = beyond if scaled else beyond * _exp(n(0) - large)
+        found = _choice(x <= n(_K_NEAR), near, _choice(tirx.isinf(x), n(0), beyond))
+        found = _choice(tirx.EQ(x, n(0)), n(_INFINITY), found)
+        return _choice(tirx.any(x < n(0), tirx.isnan(x)), n(_NAN), found)
+
+    return element
+
+
+for _order, _tables in ((0, _K0), (1, _K1)):
+    _register(f"special_modified_bessel_k{_order}", _second_kind(_order, False), *_tables)
+    _register(f"special_scaled_modified_bessel_k{_order}", _second_kind(_order, True), *_tables)
+
+# ---- Bessel functions ------------------------------------------------------------------------------------------------
+
+
+def _wave(order: int, part: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What slowly changes in J and Y of large x: J = sqrt(2/(pi x)) (P cos - Q sin), Y = sqrt(2/(pi x)) (P sin + Q cos)
+    of x - phase. Q is given over 16/x."""
+    first, second = ((Special.bessel_j0, Special.bessel_y0), (Special.bessel_j1, Special.bessel_y1))[order]
+
+    def by_inverse(v: torch.Tensor) -> torch.Tensor:
+        x = _NEAR / v
+        angle = x - math.pi / 4 * (1 + 2 * order)
+        size = torch.sqrt(x * (math.pi / 2))
+        j, y = first(x) * size, second(x) * size
+        return (j * torch.cos(angle) + y * torch.sin(angle), y * torch.cos(angle) - j * torch.sin(angle))[part]
+
+    return by_inverse
+
+
+def _waves(order: int) -> tuple[Table, Table]:
+    # Nodes at very large x lose the angle's digits; the functions change little there.
+    return table(f"bessel_p{order}", _wave(order, 0), 1 / 64, 1, 16), table(
+        f"bessel_q{order}", _wave(order, 1), 1 / 64, 1, 16
+    )
+
+
+def _far_waves(x: Expr, p: Any, q: Any, order: int, second: bool) -> Expr:
+    v = n(_NEAR) / tirx.max(x, n(_NEAR))
+    square = v * v * n(1 / _NEAR**2)
+    # Beyond the table the first terms of the expansion in 1/x are exact enough.
+    m = 4.0 * order * order
+    c2 = (m - 1) * (m - 9) / 128
+    c4 = (m - 1) * (m - 9) * (m - 25) * (m - 49) / 98304
+    d1 = (m - 1) / 8
+    d3 = (m - 1) * (m - 9) * (m - 25) / 3072
+    d5 = (m - 1) * (m - 9) * (m - 25) * (m - 49) * (m - 81) / 3932160
+    inside = v >= n(1 / 64)
+    near = tirx.max(v, n(1 / 64))
+    slow = _choice(inside, p(near), n(1) - square * (n(c2) - square * n(c4)))
+    fast = _choice(inside, q(near), v * n(1 / _NEAR) * (n(d1) - square * (n(d3) - square * n(d5))))
+    angle = x - n(math.pi / 4 * (1 + 2 * order))
+    cosine, sine = _cos(angle), _sin(angle)
+    wave = slow * sine + fast * cosine if second else slow * cosine - fast * sine
+    return wave * _sqrt(n(2 / math.pi) / tirx.max(x, n(_NEAR)))
+
+
+def _first_kind(order: int) -> Callable[..., Expr]:
+    def element(x: Expr, near: Any, p: Any, q: Any) -> Expr:
+        def of(y: Expr) -> Expr:
+            size = tirx.abs(y)
+            inner, outer = near(tirx.min(size, n(_NEAR))), _far_waves(size, p, q, order, False)
+            found = _choice(size < n(_NEAR), inner, outer)
+            return found * _copysign(n(1), y) if order else found
+
+        return _of_finite(x, of, n(_NAN))
+
+    return element
+
+
+def _y0_rest(x: torch.Tensor) -> torch.Tensor:
+    return Special.bessel_y0(x) - 2 / math.pi * torch.log(x) * Special.bessel_j0(x)
+
+
+def _y1_rest(x: torch.Tensor) -> torch.Tensor:
+    return Special.bessel_y1(x) - 2 / math.pi * (torch.log(x) * Special.bessel_j1(x) - 1 / x)
+
+
+def _other_kind(order: int) -> Callable[..., Expr]:
+    def element(x: Expr, first: Any, rest: Any, p: Any, q: Any) -> Expr:
+        def of(y: Expr) -> Expr:
+            small = tirx.max(tirx.min(y, n(_NEAR)), n(1e-300))
+            grown = _log(small) * first(small)
+            grown = grown - n(1) / small if order else grown
+            near = rest(small) + n(2 / math.pi) * grown
+            return _choice(y < n(_NEAR), near, _far_waves(y, p, q, order, True))
+
+        found = _of_finite(x, of, n(_NAN))
+        found = _choice(tirx.EQ(x, n(0)), n(-_INFINITY), found)
+        return _choice(x < n(0), n(_NAN), found)
+
+    return element
+
+
+_J = table("bessel_j0", Special.bessel_j0, 0, _NEAR, 64), table("bessel_j1", Special.bessel_j1, 0, _NEAR, 64)
+_Y = table("bessel_y0", _y0_rest, 0, _NEAR, 64), table("bessel_y1", _y1_rest, 0, _NEAR, 64)
+for _order in (0, 1):
+    _register(f"special_bessel_j{_order}", _first_kind(_order), _J[_order], *_waves(_order))
+    _register(f"special_bessel_y{_order}", _other_kind(_order), _J[_order], _Y[_order], *_waves(_order))
+
+
+def _spherical(x: Expr) -> Expr:
+    """sin(x)/x."""
+    square = x * x
+    near = n(1) - square * n(1 / 6) * (n(1) - square * n(1 / 20) * (n(1) - square * n(1 / 42)))
+    far = _sin(x) / _choice(tirx.EQ(x, n(0)), n(1), x)
+    return _choice(tirx.isinf(x), n(0), _choice(tirx.abs(x) < n(0.02), near, far))
+
+
+_register("special_spherical_bessel_j0", _spherical)
+
+# ---- the normal distribution -----------------------------------------------------------------------------------------
+
+
+def _erfcx_by_share(u: torch.Tensor) -> torch.Tensor:
+    """erfcx(x) / u of u = 4/(4 + x)."""
+    return Special.erfcx(4 / u - 4) / u
+
+
+_ERFCX = table("erfcx", _erfcx_by_share, 0, 1, 64)
+
+
+def _erfcx(x: Expr, by_share: Any) -> Expr:
+    share = n(4) / (n(4) + tirx.abs(x))
+    found = by_share(share) * share * _choice(x < n(0), n(-1), n(1)) + _choice(x < n(0), n(2) * _exp(x * x), n(0))
+    return _choice(tirx.isnan(x), x, found)
+
+
+def _log_ndtr(x: Expr, by_share: Any) -> Expr:
+    place = x * n(math.sqrt(0.5))
+    below = tirx.max(n(0) - place, n(0))
+    share = n(4) / (n(4) + below)
+    left = _log(by_share(share) * share * n(0.5)) - place * place
+    return _choice(x < n(-1), left, _log1p(n(-0.5) * _erfc(place)))
+
+
+_register("special_erfcx", _erfcx, _ERFCX)
+_register("special_log_ndtr", _log_ndtr, _ERFCX)
+
+
+def _ndtri_by_size(s: torch.Tensor) -> torch.Tensor:
+    """ndtri(e^(-s^2/2)) by Newton's method on the logarithm, which no number is too small for."""
+    found = -s
+    for _ in range(12):
+        logarithm = Special.log_ndtr(found)
+        slope = torch.exp(found * found * -0.5 - logarithm) / math.sqrt(2 * math.pi)
+        found = found - (logarithm + s * s * 0.5) / slope
+    return found
+
+
+_NDTRI = table("ndtri", Special.ndtri, 0.1, 0.9, 32), table("ndtri_far", _ndtri_by_size, 1.9, 39, 128)
+
+
+def _ndtri(y: Expr, near: Any, far: Any) -> Expr:
+    least = tirx.min(y, n(1) - y)
+    size = _sqrt(n(-2) * _log(tirx.max(least, n(5e-324))))
+    tail = far(tirx.max(tirx.min(size, n(39)), n(1.9)))
+    tail = tail * _choice(y > n(0.5), n(-1), n(1))
+    found = _choice(least > n(0.13), near(tirx.max(tirx.min(y, n(0.9)), n(0.1))), tail)
+    found = _choice(tirx.EQ(y, n(0)), n(-_INFINITY), _choice(tirx.EQ(y, n(1)), n(_INFINITY), found))
+    return _choice(tirx.any(y < n(0), y > n(1), tirx.isnan(y)), n(_NAN), found)
+
+
+_register("special_ndtri", _ndtri, *_NDTRI)
+
+
+def _erfinv_by_size(s: torch.Tensor) -> torch.Tensor:
+    return Special.erfinv(-torch.expm1(-s * s))
+
+
+_ERFINV = table("erfinv", Special.erfinv, 0, 0.8, 32), table("erfinv_far", _erfinv_by_size, 1, 6, 64)
+
+
+def _erfinv(y: Expr, near: Any, far: Any) -> Expr:
+    size = tirx.abs(y)
+    rest = tirx.max(n(1) - size, n(1e-16))
+    tail = far(tirx.max(tirx.min(_sqrt(n(0) - _log(rest)), n(6)), n(1)))
+    return _copysign(_choice(size < n(0.7), near(tirx.min(size, n(0.8))), tail), y)
+
+
+def _step(y: Expr, found: Expr) -> Expr:
+    """A step of Newton's method, which gives back the digits that the nearness of 1 takes."""
+    better = found - (_erf(found) - y) * n(math.sqrt(math.pi) / 2) * _exp(found * found)
+    better = _choice(tirx.EQ(tirx.abs(y), n(1)), _copysign(n(_INFINITY), y), better)
+    return _choice(tirx.any(tirx.abs(y) > n(1), tirx.isnan(y)), n(_NAN), better)
+
+
+@converter("erfinv.default", "special_erfinv.default")
+def _inverse_error(t: Translation, self: relax.Expr) -> relax.Expr:
+    y = t.cast(self, _WIDE)
+    return t.cast(kernel(t, "erfinv_step", _step, y, evaluated(t, "erfinv", _erfinv, y, _ERFINV)), t.dtype)
