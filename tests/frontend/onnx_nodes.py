@@ -141,7 +141,8 @@ def outcomes(names: list[str], run: Run) -> dict[str, str]:
         inputs = {value.name for value in case.model.graph.input}
         while True:
             said = apart(functools.partial(judged, case, run, frozenset(fixed)), SECONDS)
-            asked = set(re.findall(r"params=\{'([^']*)': value\}", said)) & inputs - fixed
+            named = re.search(r"params=\{(.*?)\}", said)
+            asked = set(re.findall(r"'([^']*)': value", named[1] if named else "")) & inputs - fixed
             if not asked:
                 break
             fixed |= asked

@@ -471,6 +471,68 @@ def test_means_of_nothing_are_what_the_reference_says():
     np.testing.assert_array_equal(by_package(model, given)[0], wanted[0])
 
 
+# ---- sequences -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 11])
+def test_a_split_into_parts_of_one_size(size):
+    """Nine elements in parts of 4 are 4, 4 and 1."""
+    given = {"x": floats(2, 9)}
+    last = [node("SplitToSequence", "x,n", "s", axis=1), node("SequenceAt", "s,p"), node("SequenceLength", "s", "l")]
+    check(model_of(last, given, {"y": "float32", "l": "int64"}, {"n": size, "p": -1}), given)
+
+
+@pytest.mark.parametrize(("axis", "new"), [(0, 0), (-1, 0), (0, 1), (-1, 1), (1, 1)])
+def test_a_sequence_that_is_changed_and_joined(axis, new):
+    given = {"a": floats(2, 3), "b": floats(2, 3) + 1, "c": floats(2, 3) + 2}
+    nodes = [
+        node("SequenceConstruct", "a,b", "s0"),
+        node("SequenceInsert", "s0,c,zero", "s1"),
+        node("SequenceInsert", "s1,a", "s2"),
+        node("SequenceErase", "s2,one", "s3"),
+        node("ConcatFromSequence", "s3", axis=axis, new_axis=new),
+    ]
+    check(model_of(nodes, given, FLOAT, {"zero": 0, "one": 1}), given)
+
+
+def test_rows_of_a_split_without_sizes():
+    given = {"x": floats(4, 3)}
+    nodes = [node("SplitToSequence", "x", "s", keepdims=0), node("SequenceAt", "s,p")]
+    check(model_of(nodes, given, FLOAT, {"p": 2}), given)
+
+
+def test_a_position_outside_of_a_sequence_is_refused():
+    given = {"x": floats(4, 3)}
+    nodes = [node("SequenceConstruct", "x,x", "s"), node("SequenceAt", "s,p")]
+    with pytest.raises(UnsupportedOperator, match="position 2 is outside of a sequence of 2"):
+        compile_model(model_of(nodes, given, FLOAT, {"p": 2}))
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (9, 5), (3, 11)])
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil"])
+def test_the_nearest_of_two_that_are_as_near(sizes, rounding):
+    """2 pixels to 7: the fourth lies in the middle between both."""
+    given = {"x": floats(1, 1, 2, 2)}
+    resize = node("Resize", "x,,,n", mode="nearest", nearest_mode=rounding)
+    check(model_of([resize], given, FLOAT, {"n": [1, 1, *sizes]}), given)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "extremes"),
+    [
+        ("bool", (False, True)),
+        ("int32", (-(2**31), 2**31 - 1)),
+        ("uint8", (0, 255)),
+        ("float32", (-math.inf, math.inf)),
+    ],
+)
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
+def test_extremes_of_nothing(operator, dtype, extremes):
+    given = {"x": np.zeros((2, 0, 3), dtype)}
+    result = by_package(model_of([node(operator, "x,a")], given, {"y": dtype}, {"a": [1]}, opset=20), given)[0]
+    np.testing.assert_array_equal(result, np.full((2, 1, 3), extremes[operator == "ReduceMin"], dtype))
+
+
 # ---- training --------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from .reductions import CONVERTERS as REDUCTIONS
 from .resize import CONVERTERS as RESIZE
 from .sampling import CONVERTERS as SAMPLING
 from .selection import CONVERTERS as SELECTION
+from .sequences import CONVERTERS as SEQUENCES
 from .signal import CONVERTERS as SIGNAL
 from .slices import CONVERTERS as SLICES
 from .tensors import constant, dtype_of, shape_of
@@ -293,6 +294,7 @@ CONVERTERS: dict[str, Any] = {
     **RESIZE,
     **SAMPLING,
     **SELECTION,
+    **SEQUENCES,
     **SIGNAL,
     **SLICES,
     **WINDOWS,

@@ -38,6 +38,16 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
         raise NotImplementedError
 
     @classmethod
+    def _of_nothing(cls, dtype: str) -> Any:
+        """The extreme of no elements: an infinity, or the number of the type that is nearest to it."""
+        if dtype in ("float16", "float32", "float64", "bfloat16"):
+            return float(cls.infinity)
+        upwards = float(cls.infinity) > 0
+        if dtype == "bool":
+            return upwards
+        return np.iinfo(dtype).max if upwards else np.iinfo(dtype).min
+
+    @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         return cls._reduced(bb, inputs, attr, params, list(attr.get("axes", ())), "_impl_v11")
 
@@ -54,16 +64,16 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
     ) -> relax.Expr:
         data = inputs[0]
         dtype, rank = dtype_of(data), len(data.ty.shape)
+        reduced = sorted({axis % rank for axis in axes}) or list(range(rank))
+        keep = bool(attr.get("keepdims", 1))
+        if any(int(data.ty.shape[axis]) == 0 for axis in reduced):
+            empty = np.empty(shape_of(data), bool).any(axis=tuple(reduced), keepdims=keep)
+            return relax.const(np.full(empty.shape, cls._of_nothing(dtype), dtype), dtype)
         if dtype == "bool":
             narrow = bb.emit(op.astype(data, "int8"))
             return op.astype(bb.emit(cls._reduced(bb, [narrow, *inputs[1:]], attr, params, axes, form)), "bool")
         if dtype not in ("float32", "float64", "float16"):
             return getattr(cls.plain, form)(bb, inputs, attr, params)
-        reduced = sorted({axis % rank for axis in axes}) or list(range(rank))
-        keep = bool(attr.get("keepdims", 1))
-        if any(int(data.ty.shape[axis]) == 0 for axis in reduced):
-            empty = np.empty(shape_of(data), dtype).sum(axis=tuple(reduced), keepdims=keep)
-            return relax.const(np.full_like(empty, float(cls.infinity)), dtype)
         reducer = te.comm_reducer(
             lambda a, b: cls._combine(a, b), lambda kind: tirx.const(float(cls.infinity), kind), name="extreme"
         )
