@@ -209,4 +209,5 @@ def test_without_a_compiler_models_run_in_the_pool_of_tvm(monkeypatch):
     x = np.random.default_rng(0).standard_normal(executable.signature.input_shapes[0]).astype("float32")
     assert not executable.variants[0].launched
     monkeypatch.undo()
-    np.testing.assert_allclose(executable.run(x), tt.compile(small_network(), cache=False).run(x), rtol=1e-5)
+    other = tt.compile(small_network(), cache=False).run(x)  # whose weights were packed with other roundings
+    np.testing.assert_allclose(executable.run(x), other, rtol=1e-5, atol=2e-6)

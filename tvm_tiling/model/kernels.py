@@ -114,8 +114,9 @@ class Kernels:
             heapq.heappush(self._waiting, (order, len(self._known), job))
             self._changed.notify()
         if len(self._threads) < self._workers:
-            self._threads.append(threading.Thread(target=self._work, name="tvm-tiling-kernels"))
-            self._threads[-1].start()
+            thread = threading.Thread(target=self._work, name="tvm-tiling-kernels")
+            thread.start()
+            self._threads.append(thread)  # not before: what interrupts the start leaves none that cannot be joined
 
     def _work(self) -> None:
         """What a thread does: the job that comes first, until the context ends."""
