@@ -236,17 +236,17 @@ def test_the_new_value_of_a_changed_input_is_a_further_output():
 def test_all_unsupported_operators_are_named_at_once_with_source_lines():
     class Spectrum(torch.nn.Module):
         def forward(self, x):
-            y = torch.special.digamma(x)
-            z = torch.nn.functional.dropout(torch.linalg.svdvals(y), 0.5, True)
-            return torch.special.digamma(y + 1), z, torch.nonzero(x).sum() + 1, y.relu()
+            y = torch.special.airy_ai(x)
+            z = torch.nn.functional.dropout(torch.sqrt(y), 0.5, True)
+            return torch.special.airy_ai(y + 1), z, torch.nonzero(x).sum() + 1, y.relu()
 
     with pytest.raises(UnsupportedOperator) as refused:
         tt.compile(torch.export.export(Spectrum(), (torch.ones(3, 3),)))
     said = str(refused.value)
     for words in (
-        "unsupported operators: aten::_linalg_svd.default (nodes '_linalg_svd' at test_torch_exports.py:",
-        "aten::digamma.default (nodes 'digamma' at test_torch_exports.py:",
-        ", 'digamma_1' at test_torch_exports.py:",
+        "unsupported operators: aten::",
+        "aten::special_airy_ai.default (nodes 'special_airy_ai' at test_torch_exports.py:",
+        ", 'special_airy_ai_1' at test_torch_exports.py:",
         "aten::nonzero.default (nodes 'nonzero' at test_torch_exports.py:",
         "shape of a result depends on values",
     ):

@@ -243,8 +243,10 @@ def test_statistics_of_training_are_counted():
 
 def test_an_operator_that_is_not_served_is_left_to_torch():
     x = torch.rand(3, 3) + 1
-    with torch.no_grad(), pytest.warns(LeftToTorch, match="digamma"):
-        assert_equal(torch.compile(lambda x: torch.special.digamma(x) + 1, backend=backend)(x), torch.digamma(x) + 1)
+    with torch.no_grad(), pytest.warns(LeftToTorch, match="airy_ai"):
+        assert_equal(
+            torch.compile(lambda x: torch.special.airy_ai(x) + 1, backend=backend)(x), torch.special.airy_ai(x) + 1
+        )
 
 
 def test_an_unknown_option_is_an_error():

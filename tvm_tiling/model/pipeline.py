@@ -1,14 +1,15 @@
 """From a Relax module to one whose operators are scheduled: the order of the graph passes.
 
-without_empty    operators of no elements, which have nothing to compute
-roll_cells       cells that an exporter unrolled into recurrent layers
-simplify         constants, batch norm into weights, operators that do nothing
-join_views       reshapes and transpositions that meet, and vanish
-channels_last    regions around convolutions
-fuse_attention   products around a softmax
-legalise         operators to TIR, which checks positions that tensors hold and stays inside of its buffers
-fuse             element-wise operators into the write-back of what they follow
-schedule         a decision for every operator, constant weights packed
+without_branches  both sides of an If computed, and one chosen
+without_empty     operators of no elements, which have nothing to compute
+roll_cells        cells that an exporter unrolled into recurrent layers
+simplify          constants, batch norm into weights, operators that do nothing
+join_views        reshapes and transpositions that meet, and vanish
+channels_last     regions around convolutions
+fuse_attention    products around a softmax
+legalise          operators to TIR, which checks positions that tensors hold and stays inside of its buffers
+fuse              element-wise operators into the write-back of what they follow
+schedule          a decision for every operator, constant weights packed
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..schedule import Options
 from .kernels import Kernels, kernels_for
 from .operators import Operator, decide_operators, schedule_operators
 from .passes.attention import fuse_attention
+from .passes.branches import without_branches
 from .passes.functions import with_known_functions
 from .passes.fuse import fused_operators
 from .passes.layout import channels_last
@@ -58,7 +60,7 @@ def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = Non
     """`mod` with a PrimFunc for every group of operators that become one kernel. Operators that are to stay `alone` are
     in no group."""
     # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
-    mod = relax.transform.DecomposeOpsForInference()(simplify(roll_cells(without_empty(mod))))
+    mod = relax.transform.DecomposeOpsForInference()(simplify(roll_cells(without_empty(without_branches(mod)))))
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = with_known_functions(legalised(fuse_attention(mod)))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

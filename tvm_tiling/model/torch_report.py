@@ -22,7 +22,7 @@ _NAMED = 5  # operators that a warning names
 class LeftOperator:
     """An operator that PyTorch runs.
 
-    name: as in aten::digamma.default. why: the reason. nodes: how many nodes of the graph. lines: those of the user's
+    name: as in aten::add.Tensor. why: the reason. nodes: how many nodes of the graph. lines: those of the user's
     source that they come from, as in net.py:12.
     """
 

@@ -118,9 +118,10 @@ class Walk:
 
     # ---- nodes ------------------------------------------------------------------------------------------------------
 
-    def _translate(self, node: torch.fx.Node) -> None:
+    def _translate(self, node: torch.fx.Node, module: torch.nn.Module | None = None) -> None:
+        """Give a node its value; `module` holds its attributes, the program's graph where it is left out."""
         if node.op == "get_attr":
-            held = _attribute(self._program.graph_module, str(node.target))
+            held = _attribute(module or self._program.graph_module, str(node.target))
             self._values[node] = self._held(held, node.target) if isinstance(held, torch.Tensor) else held
             return
         self._translation.node = node
@@ -169,6 +170,8 @@ class Walk:
             if any(is_open(source.meta.get("val")) for source in node.all_input_nodes):
                 raise Follows("a size of an operand is known only in the run")
             raise Unserved(_OPEN)
+        if target is torch.ops.higher_order.cond:
+            return self._conditional(node)
         if isinstance(target, torch._ops.HigherOrderOperator):
             raise Unserved("an operator on graphs, as a branch or a loop; expected operators on tensors")
         if not isinstance(target, torch._ops.OpOverload):
@@ -197,6 +200,39 @@ class Walk:
             value = convert(self._translation, **arguments)
         _check(value, record)
         return value
+
+    def _conditional(self, node: torch.fx.Node) -> Value:
+        """torch.cond: both branches are computed, and the condition chooses among their results."""
+        condition, taken, other, operands = _values(list(node.args), self._values)
+        results = [self._branch(node, side, operands) for side in (taken, other)]
+        if not isinstance(condition, relax.Expr):
+            return results[0 if condition else 1]
+        chosen = []
+        for a, b, record in zip(*results, node.meta["val"], strict=True):
+            if is_open(record):
+                raise Unserved(_OPEN)
+            chosen.append(self._translation.emit(relax.op.where(condition, a, b)))
+        _check(chosen, node.meta["val"])
+        return tuple(chosen)
+
+    def _branch(self, node: torch.fx.Node, side: Any, operands: Sequence[Value]) -> Sequence[relax.Expr]:
+        """The results of one branch of a node, whose graph takes `operands`."""
+        inputs = [inner for inner in side.graph.nodes if inner.op == "placeholder"]
+        self._values.update(zip(inputs, operands, strict=True))
+        for inner in side.graph.nodes:
+            if inner.op in ("get_attr", "call_function"):
+                self._translate(inner, side)
+        refused = [self.refused[inner] for inner in side.graph.nodes if inner in self.refused]
+        own = [each for each in refused if not each.follows]
+        if refused:
+            self._translation.node = node
+            said = "; ".join(f"{each.operator}{': ' + each.why if each.why else ''}" for each in own or refused)
+            raise Unserved(f"in a branch: {said}")
+        (returned,) = (inner.args[0] for inner in side.graph.nodes if inner.op == "output")
+        results = _values(list(returned), self._values)
+        if not all(isinstance(result, relax.Expr) for result in results):
+            raise Unserved("a branch that returns what is no tensor of real numbers; expected tensors")
+        return results
 
     def _why_not(self, node: torch.fx.Node) -> str:
         """Why a node without a converter is not computed beforehand; empty where that is no question."""

@@ -1,0 +1,78 @@
+"""Branches of the run: both sides are computed, one is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+
+import tvm_tiling as tt
+from tvm_tiling.errors import UnsupportedOperator
+
+onnx = pytest.importorskip("onnx")
+helper = onnx.helper
+FLOAT, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL
+
+
+def info(name, shape=(2, 3), kind=FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def side(*nodes, outputs):
+    return helper.make_graph(list(nodes), "side", [], [info(name, None) for name in outputs])
+
+
+def model(then, other, outputs):
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("If", ["condition"], list(outputs), then_branch=then, else_branch=other),
+    ]
+    graph = helper.make_graph(
+        nodes, "graph", [info("x"), info("condition", (), BOOL)], [info(name, None) for name in outputs]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_the_condition_chooses_at_every_run():
+    inner = helper.make_node(
+        "If",
+        ["condition"],
+        ["n"],
+        then_branch=side(helper.make_node("Neg", ["e"], ["deep"]), outputs=["deep"]),
+        else_branch=side(helper.make_node("Abs", ["x"], ["deeper"]), outputs=["deeper"]),
+    )
+    then = side(inner, helper.make_node("Sin", ["x"], ["s"]), outputs=["n", "s"])
+    other = side(
+        helper.make_node("Add", ["e", "x"], ["a"]), helper.make_node("Mul", ["e", "e"], ["m"]), outputs=["a", "m"]
+    )
+    executable = tt.compile(model(then, other, ("y", "z")), cache=False)
+    x = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
+    e = np.exp(x)
+    for condition, expected in ((True, (-e, np.sin(x))), (False, (e + x, e * e))):
+        for result, value in zip(executable.run(x, np.array(condition)), expected, strict=True):
+            np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6)
+
+
+def test_results_of_two_shapes_are_refused():
+    then = side(helper.make_node("Identity", ["x"], ["a"]), outputs=["a"])
+    other = side(helper.make_node("ReduceSum", ["x"], ["b"]), outputs=["b"])
+    with pytest.raises(UnsupportedOperator, match="expected tensors of one shape and type"):
+        tt.compile(model(then, other, ("y",)), cache=False)
+
+
+def test_a_relax_module_with_a_branch():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4,), "float32"))
+    flag = relax.Var("flag", relax.TensorType((), "bool"))
+
+    def branch(value):
+        held = relax.Var("held", relax.TensorType((4,), "float32"))
+        return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(held, value)])], held)
+
+    with builder.function("main", [x, flag]):
+        chosen = builder.emit(relax.If(flag, branch(relax.op.exp(x)), branch(relax.op.negative(x))))
+        builder.emit_func_output(builder.emit(relax.op.add(chosen, x)))
+    executable = tt.compile(builder.get(), cache=False)
+    given = np.arange(4, dtype="float32")
+    np.testing.assert_allclose(executable.run(given, np.array(True)), np.exp(given) + given, rtol=1e-6)
+    np.testing.assert_allclose(executable.run(given, np.array(False)), np.zeros(4), atol=1e-7)
