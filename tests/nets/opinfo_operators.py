@@ -1,4 +1,4 @@
-"""The operators of OpInfo that the slow net judges: element-wise ones, reductions, indexing, and layers."""
+"""The operators of OpInfo that the nets judge: by kind those that models use most, then all others."""
 
 from __future__ import annotations
 
@@ -50,3 +50,16 @@ KINDS = {
     """,
 }
 OPERATORS = {kind: names.split() for kind, names in KINDS.items()}
+
+
+def every_kind() -> dict[str, list[str]]:
+    """All operators of OpInfo; needs PyTorch."""
+    from opinfo_samples import operators
+
+    listed = {name for names in OPERATORS.values() for name in names}
+    return {**OPERATORS, "others": [name for name in operators() if name not in listed]}
+
+
+def a_tenth() -> list[str]:
+    """Every tenth operator, always the same ones."""
+    return [name for names in every_kind().values() for name in names][::10]

@@ -32,6 +32,17 @@ def test_operators_are_right_after_a_worker_died():
         assert tally.counts == {"right": 2}
 
 
+def test_a_tenth_of_all_operators_is_right_or_refused():
+    from opinfo_operators import a_tenth
+
+    worker = Worker()
+    found = list(tallies(worker, a_tenth(), ["float32"], seed=0, limit=1))
+    worker.close()
+    assert not [(tally.name, tally.bad[0]) for tally in found if tally.bad]
+    right = sum(tally.counts["right"] for tally in found)
+    assert right >= 0.9 * len(found) > 50, [tally.name for tally in found if not tally.counts["right"]]
+
+
 def test_a_wrong_result_is_found():
     value = torch.tensor([1.0, float("nan")])
     assert not different("add", [value], [value.clone()])

@@ -14,6 +14,7 @@ from ...limits import Limits
 from .branches import take_branches
 from .corrected import correct_shapes, standard_shape
 from .graph import SMALL_BYTES, OnnxGraph, attributes, node_name, static_shape
+from .loops import unroll_loops
 from .shapes import all_known, inferred_types
 
 _ROUNDS_WITHOUT_VALUES = 3
@@ -128,7 +129,7 @@ def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfo
             types = _types(graph, types)
         _refuse_sizes(graph, types, budget)
         rounds += 1
-        changed = _fold_once(graph, types, budget) or take_branches(graph)
+        changed = _fold_once(graph, types, budget) or take_branches(graph) or unroll_loops(graph, types, budget.limits)
         if not changed and (with_values or all_known(graph, types)):
             return types
         # What constants alone decide is known, and bounded, before shapes are computed from shapes.

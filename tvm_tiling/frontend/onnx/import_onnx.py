@@ -51,6 +51,8 @@ SERVED_TYPES = frozenset(
 )
 # Served by the importer itself.
 _CONTROL = frozenset(["If", "Constant"])
+# Written out where their number of iterations is known before the run.
+_LOOPS = frozenset(["Loop", "Scan"])
 
 
 def import_onnx(
@@ -80,7 +82,7 @@ def import_onnx(
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch, dims)
     write_out_functions(graph, converters().keys() | _CONTROL, limits)
-    _refuse_unserved(graph, CHEAP)
+    _refuse_unserved(graph, CHEAP | _LOOPS)
     _check(graph)
     budget = Budget(limits, weights=sum(value.nbytes for value in graph.weights.values()))
     types = fold_constants(graph, budget)
@@ -145,6 +147,8 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
             operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             if node.op_type in CHEAP:
                 operator += ", except for constant inputs or inputs given as params={name: value}"
+            if node.op_type in _LOOPS:
+                operator += " of a number of iterations that is not known before the run"
             refused.setdefault(operator, []).append(node_name(node))
     if refused:
         listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))

@@ -1,0 +1,105 @@
+"""Loop and Scan of ONNX of a known number of iterations, beside onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper, numpy_helper
+from onnx_judge import check, model_of
+
+from tvm_tiling.errors import LimitError, UnsupportedOperator
+from tvm_tiling.frontend import load_model
+
+FLOATS = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
+
+
+def info(name, kind=TensorProto.FLOAT, shape=None):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(operator, inputs, outputs, **attributes):
+    return helper.make_node(operator, inputs.split(","), outputs.split(","), **attributes)
+
+
+def counted(*nodes, constants=()):
+    """A body that multiplies its state by 1.5, adds the number of the iteration, and scans the state before."""
+    own = [
+        node("Identity", "go_in", "go_out"),
+        node("Cast", "number", "float_number", to=TensorProto.FLOAT),
+        node("Mul", "state_in,factor", "scaled"),
+        node("Add", "scaled,float_number", "state_out"),
+        node("Add", "state_in,x", "row"),
+    ]
+    inputs = [info("number", TensorProto.INT64, []), info("go_in", TensorProto.BOOL, []), info("state_in")]
+    outputs = [info("go_out", TensorProto.BOOL), info("state_out"), info("row")]
+    held = [numpy_helper.from_array(np.float32(1.5), "factor"), *constants]
+    return helper.make_graph([*own, *nodes], "body", inputs, outputs, held)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("condition", ["", "go"])
+def test_a_loop_of_four_iterations(condition, opset):
+    """The body reads a tensor from outside; two loops may have bodies of equal names."""
+    loop = node("Loop", f"n,{condition},s", "y,rows", body=counted())
+    second = node("Loop", f"n,{condition},y", "z,unused", body=counted())
+    given = {"x": FLOATS, "s": FLOATS * 2}
+    constants = {"n": np.int64(4), **({"go": np.array(True)} if condition else {})}
+    check(model_of([loop, second], given, {"rows": "float32", "z": "float32"}, constants, opset=opset), given)
+
+
+@pytest.mark.parametrize(("most", "go"), [(0, True), (3, False)])
+def test_a_loop_that_never_runs(most, go):
+    body = counted()
+    del body.output[2]
+    given = {"x": FLOATS, "s": FLOATS * 2}
+    constants = {"n": np.int64(most), "go": np.array(go)}
+    check(model_of([node("Loop", "n,go,s", "y", body=body)], given, {"y": "float32"}, constants), given)
+
+
+def test_a_loop_whose_end_the_run_decides_is_refused():
+    body = counted(node("ReduceSum", "state_in", "total", keepdims=0), node("Less", "total,factor", "less"))
+    body.output[0].name = "less"
+    given = {"x": FLOATS, "s": FLOATS}
+    with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known before the run"):
+        load_model(model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"y": "float32"}, {"n": np.int64(3)}))
+
+
+def test_a_loop_of_too_many_iterations_is_refused_before_it_is_written_out():
+    given = {"x": FLOATS, "s": FLOATS}
+    model = model_of([node("Loop", "n,,s", "y,rows", body=counted())], given, {"y": "float32"}, {"n": np.int64(10**12)})
+    with pytest.raises(LimitError, match="iterations"):
+        load_model(model)
+
+
+@pytest.mark.parametrize("backwards", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_scan_along_an_axis(axis, backwards):
+    """A running sum of slices, and the slices' products, in both directions."""
+    into, out = backwards
+    nodes = [node("Add", "before,slice", "after"), node("Mul", "after,other", "product")]
+    body = helper.make_graph(
+        nodes, "body", [info("before"), info("slice"), info("other")], [info("after"), info("product")]
+    )
+    scan = node(
+        "Scan",
+        "s,x,z",
+        "y,products",
+        body=body,
+        num_scan_inputs=2,
+        scan_input_axes=[axis, 0],
+        scan_input_directions=[into, 0],
+        scan_output_axes=[1],
+        scan_output_directions=[out],
+    )
+    length = FLOATS.shape[axis]
+    size = FLOATS.shape[1 if axis == 0 else 0]
+    given = {
+        "s": np.ones(size, "float32"),
+        "x": FLOATS,
+        "z": np.arange(length * size, dtype="float32").reshape(length, size),
+    }
+    check(model_of([scan], given, {"y": "float32", "products": "float32"}), given)

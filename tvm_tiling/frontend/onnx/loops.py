@@ -1,0 +1,190 @@
+"""Loops of an ONNX graph whose number of iterations is known before the run, written out: Loop and Scan.
+
+A Loop's number is known where it is a constant and its condition stays true; a Scan's is the extent of what it scans.
+Names of each iteration are its own; constants of the body are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ...limits import Limits
+from .branches import add_own_names, fresh_prefix, own_results, renamed
+from .graph import OnnxGraph, attributes, node_name, static_shape
+
+Types = Mapping[str, onnx.ValueInfoProto]
+_ONES = 13  # the version of the standard from which on Unsqueeze takes its axes as an input
+
+
+def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
+    """Replace every Loop and Scan of a known number of iterations by its iterations; whether there was any.
+
+    LimitError where they are too many nodes.
+    """
+    found = False
+    for node in list(graph.graph.node):
+        if node.domain or node.op_type not in ("Loop", "Scan"):
+            continue
+        loop = _loop(graph, node) if node.op_type == "Loop" else _scan(graph, node, types)
+        if loop is None:
+            continue
+        count = loop.count * len(loop.body.node) + len(graph.graph.node)
+        limits.require_nodes(f"{graph.where}: the iterations of node {node_name(node)}, written out,", count)
+        nodes = list(graph.graph.node)
+        place = nodes.index(node)
+        graph.replace_nodes([*nodes[:place], *loop.written_out(), *nodes[place + 1 :]])
+        found = True
+    return found
+
+
+class _Unrolled:
+    """The iterations of one node while they are written out."""
+
+    def __init__(self, graph: OnnxGraph, node: onnx.NodeProto, body: onnx.GraphProto, count: int) -> None:
+        self.graph, self.node, self.body, self.count = graph, node, body, count
+        self.prefix = fresh_prefix(graph, node.op_type.lower())
+        self.nodes: list[onnx.NodeProto] = []
+        self._held = add_own_names(graph, body, self.prefix)
+        self._results = own_results(body)
+        self._made = 0
+
+    def iteration(self, number: int, given: Mapping[str, str]) -> list[str]:
+        """The body with its inputs in the place of `given`'s names; the names of its outputs."""
+        names = {**self._held, **{name: f"{self.prefix}{number}_{name}" for name in self._results}, **given}
+        self.nodes += [renamed(inner, names) for inner in self.body.node]
+        return [names.get(output.name, output.name) for output in self.body.output]
+
+    def constant(self, value: np.ndarray) -> str:
+        """The name of a constant."""
+        name = self.fresh("constant")
+        self.graph.add_constant(name, value)
+        return name
+
+    def fresh(self, what: str) -> str:
+        self._made += 1
+        return f"{self.prefix}{what}_{self._made}"
+
+    def add(self, operator: str, inputs: Sequence[str], output: str = "", **more: Any) -> str:
+        """A node of one result; its name."""
+        output = output or self.fresh(operator.lower())
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], name=output, **more))
+        return output
+
+    def stacked(self, parts: Sequence[str], axis: int, output: str) -> None:
+        """`parts` behind each other along a new axis, as `output`."""
+        lifted = []
+        for part in parts:
+            if self.graph.opset >= _ONES:
+                lifted.append(self.add("Unsqueeze", [part, self.constant(np.array([axis], np.int64))]))
+            else:
+                lifted.append(self.add("Unsqueeze", [part], axes=[axis]))
+        self.add("Concat", lifted, output, axis=axis)
+
+
+class _Loop(_Unrolled):
+    def written_out(self) -> list[onnx.NodeProto]:
+        """The nodes in the Loop's place."""
+        number, condition, *states = (value.name for value in self.body.input)
+        values, scanned = list(self.node.input[2:]), []
+        true = self.constant(np.array(True))
+        for step in range(self.count):
+            given = {number: self.constant(np.array(step, np.int64)), condition: true}
+            _, *outputs = self.iteration(step, {**given, **dict(zip(states, values, strict=True))})
+            values = outputs[: len(states)]
+            scanned.append(outputs[len(states) :])
+        for value, name in zip(values, self.node.output, strict=False):
+            if name:
+                self.add("Identity", [value], name)
+        for parts, name in zip(zip(*scanned, strict=True), self.node.output[len(states) :], strict=True):
+            if name:
+                self.stacked(parts, 0, name)
+        return self.nodes
+
+
+def _loop(graph: OnnxGraph, node: onnx.NodeProto) -> _Loop | None:
+    """A Loop of a known number of iterations; None for any other."""
+    constants, body = graph.constants(), attributes(node)["body"]
+    most, start = node.input[0], node.input[1] if len(node.input) > 1 else ""
+    if most not in constants or (start and start not in constants):
+        return None
+    count = max(0, int(constants[most].reshape(-1)[0]))
+    if start and not constants[start].all():
+        count = 0
+    states = len(body.input) - 2
+    if (count == 0 and any(node.output[states:])) or not _stays_true(body):
+        return None  # of no iteration the shape of what is scanned is not known
+    return _Loop(graph, node, body, count)
+
+
+def _stays_true(body: onnx.GraphProto) -> bool:
+    """Whether a Loop's condition is true after every iteration, whatever its values are."""
+    makers = {name: node for node in body.node for name in node.output}
+    held = {tensor.name: tensor for tensor in body.initializer}
+    name = body.output[0].name
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    if name in held:
+        return bool(onnx.numpy_helper.to_array(held[name]).all())
+    if name in makers and makers[name].op_type == "Constant":
+        value = attributes(makers[name]).get("value")
+        return value is not None and bool(onnx.numpy_helper.to_array(value).all())
+    return name == body.input[1].name
+
+
+class _Scan(_Unrolled):
+    axes: Sequence[int]
+    backwards: Sequence[int]
+    out_axes: Sequence[int]
+    out_backwards: Sequence[int]
+
+    def written_out(self) -> list[onnx.NodeProto]:
+        """The nodes in the Scan's place."""
+        names = [value.name for value in self.body.input]
+        states = len(names) - len(self.axes)
+        values, scanned = list(self.node.input[:states]), []
+        for step in range(self.count):
+            elements = [
+                self.add(
+                    "Gather", [source, self.constant(np.array(self.count - 1 - step if back else step))], axis=axis
+                )
+                for source, axis, back in zip(self.node.input[states:], self.axes, self.backwards, strict=True)
+            ]
+            outputs = self.iteration(step, dict(zip(names, [*values, *elements], strict=True)))
+            values = outputs[:states]
+            scanned.append(outputs[states:])
+        for value, name in zip(values, self.node.output, strict=False):
+            if name:
+                self.add("Identity", [value], name)
+        for place, parts in enumerate(zip(*scanned, strict=True)):
+            if self.node.output[states + place]:
+                ordered = parts[::-1] if self.out_backwards[place] else parts
+                self.stacked(ordered, self.out_axes[place], self.node.output[states + place])
+        return self.nodes
+
+
+def _scan(graph: OnnxGraph, node: onnx.NodeProto, types: Types) -> _Scan | None:
+    """A Scan over tensors of known extents; None for any other, and for the form of version 8, which has a batch."""
+    given = attributes(node)
+    body, count = given["body"], int(given["num_scan_inputs"])
+    states = len(node.input) - count
+    outputs = len(body.output) - states
+    if graph.opset < 9:
+        return None
+    shapes = [static_shape(types[name]) if name in types else None for name in node.input[states:]]
+    axes = list(given.get("scan_input_axes", [0] * count))
+    if any(shape is None for shape in shapes):
+        return None
+    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True) if shape is not None}
+    if len(lengths) != 1 or not min(lengths):
+        return None
+    scan = _Scan(graph, node, body, lengths.pop())
+    scan.axes = axes
+    scan.backwards = given.get("scan_input_directions", [0] * count)
+    scan.out_axes = given.get("scan_output_axes", [0] * outputs)
+    scan.out_backwards = given.get("scan_output_directions", [0] * outputs)
+    return scan
