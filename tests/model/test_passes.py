@@ -65,6 +65,22 @@ def test_batch_norm_in_training_takes_the_statistics_of_its_data(scale, center, 
     np.testing.assert_allclose(results[2], 0.75 * variance + 0.25 * spread.ravel(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_long_chain_whose_links_read_the_one_before_twice():
+    """Written into one expression, it would read its input 2^30 times."""
+    net = Network((3, 20))
+
+    def body(net, x):
+        for _ in range(30):
+            x = net.emit(op.multiply(x, net.emit(op.subtract(relax.const(np.float32(1.5)), x))))
+        return x
+
+    (x,) = net.arrays()
+    x = expected = np.abs(x) % 1
+    for _ in range(30):
+        expected = expected * (np.float32(1.5) - expected)
+    np.testing.assert_allclose(tt.compile(net.module(body), cache=False).run(x), expected, rtol=1e-5)
+
+
 def test_constants_are_computed():
     net = Network((2, 3))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -148,16 +149,34 @@ def _fold(sch: s_tir.Schedule, root: s_tir.schedule.SBlockRV) -> None:
         readers = [sch.get(c) for c in consumers]
         if _costly(written.body.value) and not _read_once(written, readers):
             continue
+        reads = sum(_loads(reader, written.body.buffer) for reader in readers)
+        if reads > 1 and reads * _loads(written.body.value) > MOST_LOADS:
+            continue
         try:
             sch.compute_inline(block)
         except s_tir.ScheduleError:  # an output, or indices that cannot be inverted: it stays a stage
             continue
 
 
+def _loads(node: Any, buffer: tirx.Buffer | None = None) -> int:
+    """How many elements an expression or a block reads, of one buffer where it is given."""
+    count = 0
+
+    def note(load: TensorLoad) -> None:
+        nonlocal count
+        count += buffer is None or load.source.same_as(buffer)
+
+    tvm_ffi.structural_walk(node, (TensorLoad, note))
+    return count
+
+
 def _is_reduction(block: s_tir.SBlock) -> bool:
     return any(int(v.iter_type) == tirx.IterVar.CommReduce for v in block.iter_vars)
 
 
+# Elements that an expression may come to read by taking in one that it reads several times: a chain of operators each
+# of which reads the one before twice would double at every link.
+MOST_LOADS = 64
 _CHEAP = {"if_then_else", "likely", "floor", "ceil", "round", "trunc", "fabs", "reinterpret"}
 
 
