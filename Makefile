@@ -18,7 +18,7 @@ demo: $(VENV)/with-onnx
 test: $(VENV)/with-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Tests that need PyTorch; make test-torch TORCH=2.4.1 TESTS=tests/frontend for another one and fewer tests.
+# Tests that need PyTorch; make test-torch TORCH=2.6.0 TESTS=tests/frontend for another one and fewer tests.
 test-torch:
 	@$(MAKE) --no-print-directory VENV=.venv-torch-$(TORCH) .venv-torch-$(TORCH)/with-torch
 	.venv-torch-$(TORCH)/bin/python -m pytest -n 2 --dist worksteal --torch $(TESTS)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from default_build import run  # noqa: E402
 from torch_networks import Detector, Encoder, MaskedAttention, UNet  # noqa: E402
 
+import tvm_tiling as tt  # noqa: E402
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator  # noqa: E402
 from tvm_tiling.frontend import load_model  # noqa: E402
 
@@ -63,6 +64,35 @@ def test_an_exported_program_is_taken_as_it_is():
     assert (model.input_names, model.input_dtypes) == (("image",), ("float32",))
     result = run(model, [inputs[0].numpy()])[0]
     np.testing.assert_allclose(result, network(*inputs).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_program_that_was_decomposed_before(name):
+    network, inputs = seeded(name)
+    program = torch.export.export(network.eval(), inputs).run_decompositions()
+    results = run(load_model(program), [value.numpy() for value in inputs])
+    with torch.no_grad():
+        expected = network(*inputs)
+    expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, value.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_with_the_sums_of_its_rows(causal):
+    class Attention(torch.nn.Module):
+        def forward(self, query, key, value, mask):
+            attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+            return attention(query, key, value, is_causal=causal, attn_mask=None if causal else mask)
+
+    operands = [torch.randn(2, 3, 5, 16) for _ in range(3)]
+    mask = torch.zeros(2, 3, 5, 5)
+    mask[0, :, 2] = -torch.inf  # a row of nothing
+    mask[1, 1, :, 3] = -torch.inf
+    exe = tt.compile(Attention(), example_inputs=(*operands, mask), cache=False)
+    results = exe.run(*(value.numpy() for value in (*operands, mask)))
+    for result, value in zip(results, Attention()(*operands, mask), strict=True):
+        np.testing.assert_allclose(result, value.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_are_constants():

@@ -16,6 +16,8 @@ from tvm_tiling.model import torch_backend  # noqa: E402
 from tvm_tiling.model.torch_backend import backend  # noqa: E402
 
 STRICT = {"fallback": False}
+# Before 2.9 PyTorch records a wrong shape for the states of an LSTM on several sequences, which it then runs itself.
+SEQUENCES = (2,) if torch.__version__ >= (2, 9) else ()
 # Before PyTorch 2.5 each instance of a class has a graph of its own, which holds its parameters.
 GRAPHS_ARE_SHARED = getattr(torch._dynamo.config, "inline_inbuilt_nn_modules", True)
 
@@ -357,7 +359,7 @@ def test_graph_breaks_are_torchs():
         assert_equal(torch.compile(steps, backend=backend, dynamic=False, options=STRICT)(x), steps(x))
 
 
-@pytest.mark.parametrize(("cell", "sequences"), [("LSTM", (2,)), ("GRU", (2,)), ("RNN", ())])
+@pytest.mark.parametrize(("cell", "sequences"), [("LSTM", SEQUENCES), ("GRU", (2,)), ("RNN", ())])
 def test_recurrent_layers_are_compiled_whole(cell, sequences, compilations):
     net, x = getattr(torch.nn, cell)(12, 20, num_layers=2).eval(), torch.randn(5, *sequences, 12)
     with torch.no_grad():

@@ -142,7 +142,7 @@ class _Fixed:
         """`static`: numbers of the inputs that are parameters and buffers. Raises TilingError where the graph is not
         served, with `fallback` only where no operator of it is."""
         self._tensors = [number for number, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-        # Before PyTorch 2.5 parameters are attributes of the graph's modules, and looked up at every call.
+        # Where Dynamo does not inline modules, parameters are attributes of the graph's, and looked up at every call.
         self._attributes = {
             f"graph.{owner}.{name}" if owner else f"graph.{name}": (held, name)
             for owner, module in graph.named_modules()

@@ -49,11 +49,16 @@ class GraphReport:
     left: tuple[LeftOperator, ...]
     why: str
 
+    @property
+    def here(self) -> str:
+        """The graph's nodes that run here, and in how many parts, as a phrase."""
+        nodes, parts = ("s" if number != 1 else "" for number in (self.served, self.parts))
+        return f"{self.served} node{nodes} run here, in {self.parts} part{parts}"
+
     def __str__(self) -> str:
         if self.why:
             return f"PyTorch runs the graph: {self.why}"
-        here = f"{self.served} nodes run here, in {self.parts} part{'s' if self.parts != 1 else ''}"
-        return "\n  ".join([here, *(f"left to PyTorch: {operator}" for operator in self.left)])
+        return "\n  ".join([self.here, *(f"left to PyTorch: {operator}" for operator in self.left)])
 
 
 _lock = threading.Lock()
@@ -97,8 +102,7 @@ def warn_of_part(where: str, report: GraphReport, stacklevel: int) -> None:
     named = "; ".join(map(str, report.left[:_NAMED]))
     more = f"; and {len(report.left) - _NAMED} more" if len(report.left) > _NAMED else ""
     warnings.warn(
-        f"{where}: operators of a graph are left to PyTorch: {named}{more}; {report.served} nodes run here, in "
-        f"{report.parts} parts",
+        f"{where}: operators of a graph are left to PyTorch: {named}{more}; {report.here}",
         LeftToTorch,
         stacklevel=stacklevel + 1,
     )

@@ -159,10 +159,7 @@ _WHOLE = (
 
 def _decompositions() -> Any:
     """PyTorch's own to core ATen operators, but for those that are translated whole."""
-    if hasattr(torch.export, "default_decompositions"):
-        table = torch.export.default_decompositions()
-    else:  # before PyTorch 2.6
-        table = torch._decomp.core_aten_decompositions()
+    table: Any = torch.export.default_decompositions()
     for found in [found for found in table if torch.Tag.nondeterministic_seeded in getattr(found, "tags", ())]:
         table.pop(found)  # PyTorch's own draw the same numbers as the module does
     for name in _WHOLE:

@@ -136,28 +136,65 @@ def _attention(
     enable_gqa: bool,
 ) -> relax.Expr:
     """softmax(query @ key^T * scale + mask) @ value; rows without any key give zeros."""
+    if enable_gqa:
+        key, value = (_heads(t, operand, shape_of(query)[-3]) for operand in (key, value))
+    scores = _scores(t, query, key, attn_mask, dropout_p, is_causal, scale)
+    return _weighted(t, scores, value, masked=attn_mask is not None and not is_causal)
+
+
+# What PyTorch decomposes attention to where it is not kept whole.
+@converter("_scaled_dot_product_flash_attention_for_cpu.default")
+def _attention_and_sums(
+    t: Translation,
+    query: relax.Expr,
+    key: relax.Expr,
+    value: relax.Expr,
+    dropout_p: float,
+    is_causal: bool,
+    attn_mask: Value,
+    scale: float | None,
+) -> tuple[relax.Expr, relax.Expr]:
+    scores = _scores(t, query, key, attn_mask, dropout_p, is_causal, scale)
+    best = t.emit(op.max(scores, -1, keepdims=True))
+    hidden = t.emit(op.equal(best, t.cast(-inf, dtype_of(scores))))  # rows without any key, whose sum is 0 here
+    best = t.emit(op.where(hidden, t.cast(0.0, dtype_of(scores)), best))
+    powers = t.emit(op.exp(t.emit(op.subtract(scores, best))))
+    sums = t.emit(op.add(t.emit(op.log(t.emit(op.sum(powers, -1, keepdims=True)))), best))
+    sums = t.emit(op.where(hidden, t.cast(0.0, dtype_of(scores)), sums))
+    sums = reshaped(t, sums, shape_of(scores)[:-1])
+    return _weighted(t, scores, value, masked=attn_mask is not None and not is_causal), sums
+
+
+def _scores(
+    t: Translation,
+    query: relax.Expr,
+    key: relax.Expr,
+    mask: Value,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> relax.Expr:
+    """query @ key^T * scale + mask, in the type that is computed in."""
     if dropout_p:
         raise Unserved(f"dropout_p={dropout_p}; expected 0, attention without random choices")
     wide = computed_in(t.dtype)
-    query, key, value = (t.cast(operand, wide) for operand in (query, key, value))
-    if enable_gqa:
-        key, value = (_heads(t, operand, shape_of(query)[-3]) for operand in (key, value))
     rows, depth = shape_of(query)[-2:]
     keys = shape_of(key)[-2]
     factor = 1 / sqrt(depth) if scale is None else scale
-    scores = product(t, query, turned(t, key), wide)
+    scores = product(t, t.cast(query, wide), turned(t, t.cast(key, wide)), wide)
     scores = t.emit(op.multiply(scores, t.cast(factor, wide)))
-    mask = attn_mask
     if is_causal:
         mask = t.constant(torch.ones(rows, keys, dtype=torch.bool).tril())
-    if mask is None:
-        weights = t.emit(op.nn.softmax(scores, -1))
-    else:
-        scores = t.emit(op.add(scores, _added_mask(t, mask, wide)))
-        weights = t.emit(op.nn.softmax(scores, -1))
-        if not is_causal:
-            weights = _zero_rows(t, scores, weights)
-    return t.cast(product(t, weights, value, wide), t.dtype)
+    return scores if mask is None else t.emit(op.add(scores, _added_mask(t, mask, wide)))
+
+
+def _weighted(t: Translation, scores: relax.Expr, value: relax.Expr, *, masked: bool) -> relax.Expr:
+    """softmax(scores) @ value; `masked`: rows of minus infinity alone may occur, and give zeros."""
+    wide = dtype_of(scores)
+    weights = t.emit(op.nn.softmax(scores, -1))
+    if masked:
+        weights = _zero_rows(t, scores, weights)
+    return t.cast(product(t, weights, t.cast(value, wide), wide), t.dtype)
 
 
 def _heads(t: Translation, operand: relax.Expr, count: int) -> relax.Expr:
