@@ -10,7 +10,6 @@ from tvm.relax.frontend.onnx.onnx_frontend import OnnxOpConverter
 from tvm.script import tirx as T  # noqa: N812
 
 import tvm_tiling as tt
-from tvm_tiling.frontend.onnx import import_onnx
 from tvm_tiling.frontend.onnx.operators import CONVERTERS
 
 ROWS, STEPS = 37, 53
@@ -59,9 +58,8 @@ class ToyRunningMean(OnnxOpConverter):
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch):
-    monkeypatch.setattr(import_onnx, "DOMAINS", (*import_onnx.DOMAINS, "toy"))
     for toy in (ToySquash, ToyHinge, ToyRunningMean):
-        monkeypatch.setitem(CONVERTERS, toy.__name__, toy)
+        monkeypatch.setitem(CONVERTERS, f"toy.{toy.__name__}", toy)
 
 
 def model(nodes, inputs: int, size=(ROWS, STEPS)) -> onnx.ModelProto:
@@ -111,6 +109,6 @@ def test_a_scan():
 
 
 def test_without_its_row_an_operator_is_refused_by_name(monkeypatch):
-    monkeypatch.delitem(CONVERTERS, "ToySquash")
+    monkeypatch.delitem(CONVERTERS, "toy.ToySquash")
     with pytest.raises(tt.UnsupportedOperator, match="ToySquash"):
         tt.compile(model([helper.make_node("ToySquash", ["x0"], ["y"], domain="toy")], 1))

@@ -338,8 +338,11 @@ def sequence(g: Graph) -> Node | None:
 # ---- onnxruntime's own -----------------------------------------------------------------------------------------------
 
 
+_OF_ONE, _SIMPLE = ("FastGelu", "Gelu", "QuickGelu"), "SkipSimplifiedLayerNormalization"
+
+
 def contributed(g: Graph) -> Node | None:
-    name = g.one_of(("BiasGelu", "FastGelu", "SkipLayerNormalization", "Gelu", "EmbedLayerNormalization"))
+    name = g.one_of((*_OF_ONE, "BiasGelu", "SkipLayerNormalization", _SIMPLE, "EmbedLayerNormalization", "FusedMatMul"))
     if name == "EmbedLayerNormalization":
         batch, rows, width = g.number(1, 2), g.number(1, 4), g.number(1, 6)
         words, kinds = (
@@ -353,10 +356,14 @@ def contributed(g: Graph) -> Node | None:
     if x.array.dtype != np.float32:
         return None
     width = x.shape[-1]
-    if name == "SkipLayerNormalization":
-        more = [weights(g, x, width) for _ in range(g.number(1, 3))]
+    if name in ("SkipLayerNormalization", _SIMPLE):
+        more = [weights(g, x, width) for _ in range(g.number(1, 2 if name == _SIMPLE else 3))]
         return Node(name, [x, g.like(x, x.shape), *more], {"epsilon": 1e-2}, domain=MICROSOFT)
-    inputs = [x] if name == "Gelu" or (name == "FastGelu" and g.chance(0.5)) else [x, weights(g, x, width)]
+    if name == "FusedMatMul":
+        flip = g.number(0, 1)
+        right = g.like(x, (x.shape[0], x.shape[1], width) if flip else (x.shape[0], width, x.shape[1]))
+        return Node(name, [x, right], {"transB": flip, "alpha": 0.5}, domain=MICROSOFT)
+    inputs = [x] if name in _OF_ONE and (name != "FastGelu" or g.chance(0.5)) else [x, weights(g, x, width)]
     return Node(name, inputs, domain=MICROSOFT)
 
 

@@ -1,4 +1,4 @@
-"""A handful of random ONNX graphs; tests/slow/test_onnx_graphs_300.py judges 300."""
+"""A handful of random ONNX graphs; tests/slow/test_onnx_graphs_5000.py judges 5,000."""
 
 from __future__ import annotations
 

@@ -19,14 +19,12 @@ from .file import MAX_MESSAGE, parse_onnx, prepare_proto
 from .folding import CHEAP, Budget, fold_constants
 from .functions import write_out_functions
 from .graph import OnnxGraph, node_name, static_shape
-from .importer import OnnxImporter, converters, importing
+from .importer import OnnxImporter, converters, importing, operator_name
 from .shapes import bind_shapes
 from .tensors import dtype_of
 from .values import settle_values
 
 OLDEST_OPSET = 7
-# Domains of operators that TVM has converters for.
-DOMAINS = frozenset(["", "ai.onnx", "com.microsoft"])
 # Types of tensors; what has none yet is left to the importer.
 SERVED_TYPES = frozenset(
     getattr(TensorProto, name)
@@ -143,11 +141,11 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
     supported = converters().keys() | _CONTROL | folded
     refused: dict[str, list[str]] = {}
     for node in graph.graph.node:
-        if node.op_type not in supported or node.domain not in DOMAINS:
-            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            if node.op_type in CHEAP:
+        operator = operator_name(node)
+        if operator not in supported:
+            if operator in CHEAP:
                 operator += ", except for constant inputs or inputs given as params={name: value}"
-            if node.op_type in _LOOPS:
+            if operator in _LOOPS:
                 operator += " of a number of iterations that is not known before the run"
             refused.setdefault(operator, []).append(node_name(node))
     if refused:

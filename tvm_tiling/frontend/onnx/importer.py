@@ -58,8 +58,13 @@ _OPEN_ANYWAY = frozenset(["NonMaxSuppression"])
 
 
 def converters() -> dict[str, Any]:
-    """The converter of each operator that can be imported."""
+    """The converter of each operator that can be imported, by its operator_name()."""
     return {**onnx_frontend._get_convert_map(), **CONVERTERS}
+
+
+def operator_name(node: onnx.NodeProto) -> str:
+    """What a node computes: its type, behind its domain where that is not the standard's."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):
@@ -142,7 +147,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         where = f"node {node_name(node)} ({node.op_type})"
         given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
         try:
-            result = self._convert_operator(node.op_type, inputs, given, self.opset)
+            result = self._convert_operator(operator_name(node), inputs, given, self.opset)
         except ModelFormatError as error:
             raise ModelFormatError(f"{self._prepared.where}: {error}") from None
         except Exception as error:

@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .activations import CONVERTERS as ACTIVATIONS
 from .arithmetic import CONVERTERS as ARITHMETIC
+from .contributed import CONVERTERS as CONTRIBUTED
 from .einsum import CONVERTERS as EINSUM
 from .indexing import CONVERTERS as INDEXING
 from .indexing import positions
@@ -285,6 +286,7 @@ CONVERTERS: dict[str, Any] = {
     "TensorScatter": TensorScatter,
     **ACTIVATIONS,
     **ARITHMETIC,
+    **CONTRIBUTED,
     **EINSUM,
     **INDEXING,
     **POOLS,

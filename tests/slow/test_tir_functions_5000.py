@@ -1,4 +1,4 @@
-"""1,000 random functions of tensor expressions beside TVM's plain build of them: none wrong, no raw error, no crash.
+"""5,000 random functions of tensor expressions beside TVM's plain build of them: none wrong, no raw error, no crash.
 
 TVM_TILING_FUZZ_CASES sets another number of cases, TVM_TILING_FUZZ_SEED another seed, which is printed.
 """
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "nets"))
 from run_functions import run
 
 pytestmark = pytest.mark.slow
-CASES = int(os.environ.get("TVM_TILING_FUZZ_CASES", "1000"))
+CASES = int(os.environ.get("TVM_TILING_FUZZ_CASES", "5000"))
 SEED = int(os.environ.get("TVM_TILING_FUZZ_SEED", "1"))
 
 

@@ -1,4 +1,4 @@
-"""300 random ONNX graphs compute what onnxruntime does, or are refused in a sentence; none ends its process.
+"""5,000 random ONNX graphs compute what onnxruntime does, or are refused in a sentence; none ends its process.
 
 TVM_TILING_NET_GRAPHS sets another number of graphs, TVM_TILING_NET_SEED the first seed. What fails is printed with its
 seed, shrunk, and repeated by `python tests/nets/onnx_graphs.py --seed S --count 1`.
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "nets"))  # whose graphs are 
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
-GRAPHS = int(os.environ.get("TVM_TILING_NET_GRAPHS", "300"))
+GRAPHS = int(os.environ.get("TVM_TILING_NET_GRAPHS", "5000"))
 FIRST = int(os.environ.get("TVM_TILING_NET_SEED", "10000"))
 
 

@@ -1,0 +1,90 @@
+"""Operators of the domain com.microsoft, beside onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from onnx import helper
+from onnx_judge import check, model_of
+
+from tvm_tiling.errors import UnsupportedOperator
+from tvm_tiling.frontend import load_model
+
+RNG = np.random.default_rng(0)
+X, SKIP = (RNG.standard_normal((2, 5, 24)).astype("float32") for _ in range(2))
+GAMMA, BETA, BIAS = (RNG.standard_normal(24).astype("float32") for _ in range(3))
+
+
+def model(operator, given, outputs, places=None, **attributes):
+    """A node on `given`, whose operands are called as `places` says, "" for one that is left out."""
+    node = helper.make_node(operator, places or list(given), [*outputs], domain="com.microsoft", **attributes)
+    made = model_of([node], given, outputs, opset=17)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "places", ["x,skip,gamma", "x,skip,gamma,beta", "x,skip,gamma,beta,bias", "x,skip,gamma,,bias", "x,row,gamma,beta"]
+)
+def test_skip_layer_normalization(places, dtype):
+    every = {"x": X, "skip": SKIP, "row": SKIP[:1], "gamma": GAMMA, "beta": BETA, "bias": BIAS}
+    given = {name: every[name].astype(dtype) for name in places.split(",") if name}
+    made = model("SkipLayerNormalization", given, {"y": dtype, "sum": dtype}, places.split(","), epsilon=1e-3)
+    made.graph.node[0].output[:] = ["y", "", "", "sum"]
+    close = 1e-5 if dtype == "float32" else 4e-3
+    check(made, given, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("places", ["x,skip,gamma", "x,skip,gamma,bias"])
+def test_skip_simplified_layer_normalization(places):
+    every = {"x": X, "skip": SKIP, "gamma": GAMMA, "bias": BIAS}
+    given = {name: every[name] for name in places.split(",")}
+    check(model("SkipSimplifiedLayerNormalization", given, {"y": "float32"}, epsilon=1e-3), given, atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_embed_layer_normalization(masked):
+    words, kinds = (RNG.integers(0, most, (2, 5)).astype("int32") for most in (9, 2))
+    tables = {name: RNG.standard_normal((rows, 24)).astype("float32") for name, rows in (("w", 9), ("p", 7), ("k", 2))}
+    given = {"words": words, "kinds": kinds, **tables, "gamma": GAMMA, "beta": BETA}
+    if masked:
+        given["mask"] = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], "int32")
+    check(
+        model("EmbedLayerNormalization", given, {"y": "float32", "count": "int32", "sum": "float32"}), given, atol=1e-5
+    )
+
+
+def test_activations():
+    for operator, attributes in (("QuickGelu", {}), ("QuickGelu", {"alpha": 0.5}), ("Gelu", {}), ("FastGelu", {})):
+        check(model(operator, {"x": X}, {"y": "float32"}, **attributes), {"x": X}, atol=1e-5)
+    check(model("BiasGelu", {"x": X, "bias": BIAS}, {"y": "float32"}), {"x": X, "bias": BIAS}, atol=1e-5)
+
+
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_fused_mat_mul(turned):
+    left, right = (
+        RNG.standard_normal((3, 4, 5) if flag == base else (3, 5, 4)).astype("float32")
+        for flag, base in zip(turned, (0, 1), strict=True)
+    )
+    given = {"a": left, "b": right}
+    check(model("FusedMatMul", given, {"y": "float32"}, transA=turned[0], transB=turned[1], alpha=0.25), given)
+
+
+def test_linear_quantisation():
+    grid = {"scale": np.array(0.02, "float32"), "zero": np.array(117, "uint8")}
+    given = {"x": X, **grid}
+    check(model("QuantizeLinear", given, {"y": "uint8"}), given)
+    given = {"x": RNG.integers(0, 255, (3, 4)).astype("uint8"), **grid}
+    check(model("DequantizeLinear", given, {"y": "float32"}), given)
+
+
+@pytest.mark.parametrize("operator", ["Attention", "RotaryEmbedding", "Pad"])
+def test_a_name_of_the_standard_is_not_taken_for_the_standards_operator(operator):
+    made = model(operator, {"x": X, "w": GAMMA}, {"y": "float32"})
+    with pytest.raises(UnsupportedOperator, match=f"com.microsoft.{operator}"):
+        load_model(made)
