@@ -128,8 +128,9 @@ def quantised(g: Graph) -> Node | None:
     name = g.one_of(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
     dtype = g.one_of(("uint8", "int8"))
     if name == "DynamicQuantizeLinear":
-        x = g.pick("f", exact=True)
-        return Node(name, [x], outputs=3, exact=False) if x.array.dtype == np.float32 else None
+        x = g.pick("f", exact=True)  # a range without end has no zero point
+        fits = x.array.dtype == np.float32 and np.isfinite(x.array).all()
+        return Node(name, [x], outputs=3, exact=False) if fits else None
     x = g.pick("f", exact=True, ranks=(1, 2, 3, 4)) if name == "QuantizeLinear" else g.pick("iu", ranks=(1, 2, 3, 4))
     if x.array.dtype not in (np.float32, np.int8, np.uint8) or not np.isfinite(x.array).all():
         return None

@@ -1,6 +1,7 @@
 """Judges one model in a process of its own: python torch_model_worker.py LIST NAME WAY; prints one line of JSON.
 
-WAY: "export", by torch.export and tvm_tiling.compile, or "compile", by torch.compile. Both against PyTorch run eagerly.
+WAY: "export", by torch.export and tvm_tiling.compile, or "compile", by torch.compile, both against PyTorch run eagerly;
+"onnx", by torch.onnx.export, against onnxruntime.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import traceback
 import warnings
 from typing import Any
 
+import onnx
+import onnxruntime
 import torch
 from torch.utils import _pytree as pytree
 from torch_model_lists import LISTS, Built, declare_torchvision
@@ -24,12 +27,21 @@ RELATIVE, TIMES = 1e-3, 8.0
 
 def judged(built: Built, way: str) -> dict[str, Any]:
     """The outcome of a model, and what was said."""
-    with torch.no_grad():
-        wanted = _tensors(built.module(*built.args, **built.kwargs))
-    start = time.process_time()
     found: dict[str, Any] = {}
+    if way == "onnx":
+        try:
+            model, given, wanted = _as_onnx(built)
+        except Exception as error:
+            return {"outcome": "unexportable", "said": f"{type(error).__name__}: {str(error).strip()[:300]}"}
+    else:
+        with torch.no_grad():
+            wanted = _tensors(built.module(*built.args, **built.kwargs))
+    start = time.process_time()
     try:
-        results = _exported(built) if way == "export" else _compiled(built, found)
+        if way == "onnx":
+            results = _of(tvm_tiling.compile(model), given)
+        else:
+            results = _exported(built) if way == "export" else _compiled(built, found)
     except TilingError as error:
         kind = "unexportable" if "torch.export cannot export" in str(error) else "refused"
         return {"outcome": kind, "said": str(error)}
@@ -44,10 +56,25 @@ def judged(built: Built, way: str) -> dict[str, Any]:
 
 def _exported(built: Built) -> list[torch.Tensor]:
     options: Any = built.kwargs or built.args
-    executable = tvm_tiling.compile(built.module, example_inputs=options)
-    tensors = [value for value in pytree.tree_leaves((built.args, built.kwargs)) if isinstance(value, torch.Tensor)]
+    return _of(tvm_tiling.compile(built.module, example_inputs=options), _tensors((built.args, built.kwargs)))
+
+
+def _of(executable: tvm_tiling.Executable, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     result = executable(*tensors)
     return list(result) if isinstance(result, tuple) else [result]
+
+
+def _as_onnx(built: Built) -> tuple[onnx.ModelProto, list[torch.Tensor], list[torch.Tensor]]:
+    """The model as PyTorch exports it to ONNX, its inputs, and what onnxruntime computes of them."""
+    made = torch.onnx.export(built.module, built.args, kwargs=built.kwargs, dynamo=True, verbose=False)
+    model: onnx.ModelProto = made.model_proto
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    tensors = _tensors((built.args, built.kwargs))
+    names = [given.name for given in session.get_inputs()]
+    if len(names) != len(tensors):
+        raise ValueError(f"the exported model has {len(names)} inputs, the module {len(tensors)}")
+    results = session.run(None, {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)})
+    return model, tensors, [torch.from_numpy(value) for value in results]
 
 
 def _compiled(built: Built, found: dict[str, Any]) -> list[torch.Tensor]:

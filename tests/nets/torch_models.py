@@ -1,4 +1,5 @@
-"""Models that others wrote, compiled by torch.export and by torch.compile, beside PyTorch run eagerly.
+"""Models that others wrote, compiled by torch.export and by torch.compile, beside PyTorch run eagerly, and every third
+through ONNX, beside onnxruntime.
 
 python tests/nets/torch_models.py --lists torchvision,transformers,timm --out models.jsonl
 python tests/nets/torch_models.py --models "timm resnet18,transformers gpt2" --ways compile
@@ -25,7 +26,8 @@ from typing import Any
 import psutil
 
 WORKER = Path(__file__).with_name("torch_model_worker.py")
-WAYS = ("export", "compile")
+WAYS = ("export", "compile", "onnx")
+THROUGH_ONNX = 3  # every third
 BAD = ("wrong", "raw error", "died")
 
 
@@ -71,9 +73,9 @@ def jobs(lists: Sequence[str], models: Sequence[str], ways: Sequence[str]) -> It
 
     declare_torchvision()
     for source in lists:
-        for name in LISTS[source]():
+        for place, name in enumerate(LISTS[source]()):
             for way in ways:
-                if not models or f"{source} {name}" in models:
+                if f"{source} {name}" in models or (not models and (way != "onnx" or place % THROUGH_ONNX == 0)):
                     yield source, name, way
 
 
