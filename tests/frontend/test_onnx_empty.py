@@ -7,6 +7,8 @@ import pytest
 from onnx import helper
 from onnx_judge import by_package, check, model_of
 
+from tvm_tiling.errors import UnsupportedOperator
+
 FLOAT = {"y": "float32"}
 
 
@@ -86,3 +88,8 @@ def test_recurrent_layers_of_no_steps_or_rows(operator, gates, steps, batch):
     states, last = by_package(model_of([node], given, {**FLOAT, "h": "float32"}, constants), given)
     assert states.shape == (steps, 1, batch, 3)
     np.testing.assert_array_equal(last, np.zeros((1, batch, 3), "float32"))
+
+
+def test_the_mean_of_no_integers_is_refused():
+    with pytest.raises(UnsupportedOperator, match="the mean of no integers is no number"):
+        by_package(one("ReduceMean", {"x": np.zeros(0, "int64")}, kind="int64"), {"x": np.zeros(0, "int64")})

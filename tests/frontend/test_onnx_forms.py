@@ -549,3 +549,10 @@ def test_dropout_in_training_is_refused():
         compile_model(model_of([node("Dropout", "x,r,t")], {"x": given["x"]}, FLOAT, {"r": given["r"], "t": True}))
     with pytest.raises(UnsupportedOperator, match=r"accepted: params=\{'t': value\}"):
         compile_model(model_of([node("Dropout", "x,r,t")], given, FLOAT))
+
+
+@pytest.mark.parametrize("values", [[0, 0], [-1.5, 2, 0.25], [3, 4], [-3, -4], [], [1e-39], [np.inf, 1]])
+def test_dynamic_quantisation(values):
+    given = {"x": np.array(values, "float32")}
+    outputs = {"y": "uint8", "scale": "float32", "start": "uint8"}
+    check(model_of([node("DynamicQuantizeLinear", "x", "y,scale,start")], given, outputs), given)

@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 
 from ..lowering.named_values import without_names
 from ..match.floats import exact
+from .flatten_buffers import flatten_buffers
 from .memory_files import written
 from .object_names import renamed
 
@@ -44,7 +45,7 @@ def named(content: bytes, name: str) -> bytes:
 def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
     """A module of `func` as LLVM's code generator takes it."""
     buffers, conditions = _has(func)
-    passes = [
+    before = [
         tirx.transform.BindTarget(target.with_host(target)),
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
@@ -54,7 +55,8 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
-        tirx.transform.FlattenBuffer(),
+    ]
+    after = [
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
         tirx.transform.VectorizeLoop(True),
@@ -74,7 +76,8 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
         tirx.transform.LowerTVMBuiltin(),
         tirx.transform.LowerIntrin(),
     ]
-    lowered = tvm.transform.Sequential(passes)(tvm.IRModule({KERNEL: func}))
+    mod = tvm.transform.Sequential(before)(tvm.IRModule({KERNEL: func}))
+    lowered = tvm.transform.Sequential(after)(flatten_buffers(mod))
     return tvm.IRModule({variable: without_names(part) for variable, part in lowered.functions.items()}, lowered.attrs)
 
 

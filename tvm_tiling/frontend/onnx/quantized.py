@@ -80,8 +80,29 @@ class QLinearConv(tvm_onnx.OnnxOpConverter):
         return _requantized(bb, total, bb.emit(x_scale * w_scale), y_scale, y_zero)
 
 
+class DynamicQuantizeLinear(tvm_onnx.OnnxOpConverter):
+    """uint8 of a scale and a zero point by the data's own range, which 0 belongs to; zeros alone have the scale 1."""
+
+    @classmethod
+    def _impl_v11(cls, bb, inputs, attr, params):
+        data, dtype = inputs[0], dtype_of(inputs[0])
+        zero, one, most = (relax.const(number, dtype) for number in (0.0, 1.0, 255.0))
+        if 0 in shape_of(data):
+            grid = relax.const(0, "uint8")
+            return relax.Tuple([bb.emit(op.zeros(shape_of(data), "uint8")), one, grid])
+        high = bb.emit(op.maximum(bb.emit(op.max(data)), zero))
+        low = bb.emit(op.minimum(bb.emit(op.min(data)), zero))
+        scale = bb.emit(op.divide(bb.emit(high - low), most))
+        scale = bb.emit(op.where(bb.emit(op.equal(high, low)), one, scale))
+        start = bb.emit(op.round(bb.emit(op.clip(bb.emit(zero - bb.emit(op.divide(low, scale))), 0, 255))))
+        steps = bb.emit(op.round(bb.emit(op.divide(data, scale))))
+        result = bb.emit(op.astype(bb.emit(op.clip(bb.emit(steps + start), 0, 255)), "uint8"))
+        return relax.Tuple([result, scale, bb.emit(op.astype(start, "uint8"))])
+
+
 CONVERTERS: dict[str, Any] = {
     "ConvInteger": ConvInteger,
+    "DynamicQuantizeLinear": DynamicQuantizeLinear,
     "QLinearConv": QLinearConv,
     "QLinearMatMul": QLinearMatMul,
 }

@@ -146,6 +146,14 @@ class _Reduction(tvm_onnx.OnnxOpConverter):
 
 class ReduceMean(_Reduction):
     @classmethod
+    def _reduced(cls, bb, data, attr, axes):
+        shape = shape_of(data)
+        empty = any(shape[axis] == 0 for axis in axes or range(len(shape)))
+        if empty and "float" not in dtype_of(data):
+            raise ValueError("the mean of no integers is no number")
+        return super()._reduced(bb, data, attr, axes)
+
+    @classmethod
     def _values(cls, bb, data, axes):
         return op.mean(data, axes, keepdims=True)
 

@@ -1,0 +1,89 @@
+"""Indices of quotients and remainders keep their values on their way to machine code."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from tvm import relax, te, tirx
+
+import tvm_tiling as tt
+
+POINTS, ELEMENTS = 24, 400
+
+
+def dividend(draw: random.Random, v):
+    factor = draw.choice([-7, -3, -2, -1, 1, 2, 3, 5])
+    return v * factor + draw.randint(-30, 30)
+
+
+def term(draw: random.Random, v):
+    c, k = draw.choice([2, 3, 4, 7, 8]), draw.choice([2, 3, 4])
+    kind = draw.randrange(4)
+    if kind == 0:
+        return dividend(draw, v) // c * draw.choice([1, c])
+    if kind == 1:
+        return dividend(draw, v) % c
+    if kind == 2:
+        return dividend(draw, v) // c % k
+    falling = dividend(draw, v)
+    return falling // c * c + (falling + c * draw.choice([-1, 0, 2])) % c
+
+
+def index(seed: int, v):
+    """Of a variable of TIR, or of numbers; // and % round down in both."""
+    draw = random.Random(seed)
+    total = term(draw, v)
+    for _ in range(draw.randrange(2)):
+        total = total + term(draw, v)
+    return total + ELEMENTS // 2
+
+
+class Floor:
+    """A variable of TIR whose // and % round down."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __add__(self, other):
+        return Floor(self.value + (other.value if isinstance(other, Floor) else other))
+
+    def __mul__(self, other):
+        return Floor(self.value * other)
+
+    def __floordiv__(self, other):
+        return Floor(tirx.floordiv(self.value, tirx.const(other, "int64")))
+
+    def __mod__(self, other):
+        return Floor(tirx.floormod(self.value, tirx.const(other, "int64")))
+
+
+def mapped(a: te.Tensor, seed: int) -> te.Tensor:
+    return te.compute((POINTS,), lambda v: a[index(seed, Floor(v)).value], f"map_{seed}")
+
+
+def test_random_index_maps():
+    rows = 24
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((ELEMENTS,), "int32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            parts = [builder.emit_te(mapped, x, seed) for seed in range(rows)]
+            result = builder.emit_output(relax.op.stack(parts, 0))
+        builder.emit_func_output(result)
+    values = np.arange(ELEMENTS, dtype="int32")
+    found = tt.compile(builder.get(), cache=False).run(values)
+    points = np.arange(POINTS)
+    np.testing.assert_array_equal(found, np.stack([index(seed, points) for seed in range(rows)]))
+
+
+def test_rows_in_reverse_after_a_reshape():
+    for dtype in ("float16", "float32", "int8"):
+        builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((3, 7), dtype))
+        with builder.function("main", [x]):
+            with builder.dataflow():
+                lined = builder.emit(relax.op.reshape(x, (21, 1)))
+                result = builder.emit_output(relax.op.flip(lined, 0))
+            builder.emit_func_output(result)
+        values = np.arange(21).reshape(3, 7).astype(dtype)
+        found = tt.compile(builder.get(), cache=False).run(values)
+        np.testing.assert_array_equal(found, values.reshape(21, 1)[::-1])
