@@ -72,6 +72,6 @@ def test_what_pytorch_cannot_decompose_is_refused(monkeypatch):
     def decompositions():
         raise RuntimeError("no decomposition.\nSecond line")
 
-    monkeypatch.setattr("tvm_tiling.frontend.torch.import_torch._decompositions", decompositions)
+    monkeypatch.setattr("tvm_tiling.frontend.torch.import_torch.decompositions", decompositions)
     with pytest.raises(UnsupportedOperator, match=r"PyTorch cannot decompose it: no decomposition$"):
         compiled(lambda x: x + 1, MORE * 1.0)

@@ -453,6 +453,20 @@ def test_embedding_bag():
     )
 
 
+def test_embedding_bag_by_offsets_that_only_the_run_knows():
+    indices = torch.randint(0, 9, (20,), generator=torch.Generator().manual_seed(0))
+    offsets = torch.tensor([0, 4, 4, 11])
+    compare(
+        lambda i, w, o, s: (
+            *(F.embedding_bag(i, w, o, mode=mode) for mode in ("sum", "mean", "max")),
+            *(F.embedding_bag(i, w, o, mode=mode, padding_idx=3) for mode in ("sum", "mean", "max")),
+            F.embedding_bag(i, w, o, include_last_offset=True),
+            F.embedding_bag(i, w, o, per_sample_weights=s),
+        ),
+        *(indices, seeded(9, 3), offsets, seeded(20)),
+    )
+
+
 # ---- structure ------------------------------------------------------------------------------------------------------
 
 

@@ -9,16 +9,16 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's test suite imports it: pip install expecttest")
 
-from opinfo_judge import different  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
-from torch_opinfo import Worker, tallies  # noqa: E402
+from torch_sample_judge import different  # noqa: E402
+from torch_sample_net import Worker, tallies  # noqa: E402
 
 
 def test_operators_are_right_after_a_worker_died():
-    worker = Worker()
-    job = {"name": "no such operator", "dtype": "float32", "seed": 0, "limit": 1, "only": None}
-    assert worker.answer(job) is None
-    found = list(tallies(worker, ["add", "nn.functional.elu"], ["float32", "bfloat16", "int64"], seed=0, limit=2))
+    worker, dtypes = Worker(), ["float32", "bfloat16", "int64"]
+    (died,) = tallies(worker, "opinfo", ["no such operator"], ["float32"], ["export"], seed=0, limit=1)
+    assert died.counts == {"died": 1}
+    found = list(tallies(worker, "opinfo", ["add", "nn.functional.elu"], dtypes, ["export"], seed=0, limit=2))
     worker.close()
     assert [(tally.name, tally.dtype) for tally in found] == [
         ("add", "float32"),
@@ -36,7 +36,7 @@ def test_a_tenth_of_all_operators_is_right_or_refused():
     from opinfo_operators import a_tenth
 
     worker = Worker()
-    found = list(tallies(worker, a_tenth(), ["float32"], seed=0, limit=1))
+    found = list(tallies(worker, "opinfo", a_tenth(), ["float32"], ["export"], seed=0, limit=1))
     worker.close()
     assert not [(tally.name, tally.bad[0]) for tally in found if tally.bad]
     right = sum(tally.counts["right"] for tally in found)
@@ -71,7 +71,7 @@ def test_places_of_equal_elements_are_free_unless_the_order_is_stable():
 
 
 def test_the_exact_sum_is_right_where_pytorch_rounds_at_every_step(monkeypatch):
-    import opinfo_judge
+    import torch_sample_judge
     from opinfo_samples import samples
 
     # 256 + 1 is 256 in bfloat16, in which PyTorch takes one term after the other.
@@ -80,8 +80,9 @@ def test_the_exact_sum_is_right_where_pytorch_rounds_at_every_step(monkeypatch):
     sample = replace(sample, function=lambda x: sum(x.unbind()))
     assert sample.expected()[0].item() == 256
     for value, outcome in ((320.0, "right"), (256.0, "right"), (290.0, "wrong")):
-        monkeypatch.setattr(opinfo_judge, "_run", lambda found, value=value: [torch.tensor(value).bfloat16()])
-        assert opinfo_judge.judged("sum", [sample])[0][0] == outcome
+        found = [torch.tensor(value).bfloat16()]
+        monkeypatch.setitem(torch_sample_judge.WAYS, "export", lambda samples, found=found: (found, []))
+        assert torch_sample_judge.judged("sum", [sample])[0].kind == outcome
 
 
 def replaced(sample, tensor, options):

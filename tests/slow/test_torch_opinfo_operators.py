@@ -2,7 +2,7 @@
 than a TilingError, none that ends the process.
 
 TVM_TILING_OPINFO_SEED sets another seed, TVM_TILING_OPINFO_LIMIT another number of samples of an operator and type.
-What fails is repeated by `python tests/nets/torch_opinfo.py --operators NAME --dtypes TYPE --seed SEED --limit LIMIT`.
+What fails is repeated by `python tests/nets/torch_opinfo.py --names NAME --dtypes TYPE --seed SEED --limit LIMIT`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_every_listed_operator_is_known():
 @pytest.mark.parametrize("kind", [*OPERATORS, "others"])
 def test_samples_are_right_or_refused(kind):
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), "--operators", ",".join(every_kind()[kind]), "--seed", SEED, "--limit", LIMIT],
+        [sys.executable, str(PROGRAM), "--names", ",".join(every_kind()[kind]), "--seed", SEED, "--limit", LIMIT],
         capture_output=True,
         text=True,
     )

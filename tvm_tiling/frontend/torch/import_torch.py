@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ...errors import ModelFormatError, UnsupportedOperator
 from ..imported import ImportedModel, first_line
+from .decompositions import decompositions
 from .operators import CONVERTERS
 from .refusals import unsupported
 from .shapes import refuse_open, settled
@@ -84,7 +85,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     """The program in core ATen operators."""
     own = program.module_call_graph[0].signature
     with _quiet():
-        found = _flat(program).run_decompositions(_decompositions())
+        found = _flat(program).run_decompositions(decompositions())
     signature = found.module_call_graph[0].signature
     assert own is not None and signature is not None
     signature.in_spec, signature.out_spec = own.in_spec, own.out_spec
@@ -139,35 +140,6 @@ def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> I
         output_names=tuple(out.name for out in outputs),
         source="torch",
     )
-
-
-# Operators that PyTorch would decompose and that are translated as they are.
-_WHOLE = (
-    *("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"),
-    *("linear.default", "scaled_dot_product_attention.default"),
-    *("roll.default", "im2col.default", "col2im.default", "pixel_shuffle.default", "pixel_unshuffle.default"),
-    *(f"{kind}_pad{rank}d.default" for kind in ("reflection", "replication") for rank in (1, 2, 3)),
-    *("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec"),
-    *("_upsample_nearest_exact1d.vec", "_upsample_nearest_exact2d.vec", "_upsample_nearest_exact3d.vec"),
-    *("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec"),
-    *("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "_upsample_lanczos2d_aa.vec"),
-    *("affine_grid_generator.default", "max_unpool2d.default", "max_unpool3d.default"),
-    *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
-    *("instance_norm.default", "take.default", "one_hot.default", "linspace.default"),
-)
-
-
-def _decompositions() -> Any:
-    """PyTorch's own to core ATen operators, but for those that are translated whole."""
-    table: Any = torch.export.default_decompositions()
-    for found in [found for found in table if torch.Tag.nondeterministic_seeded in getattr(found, "tags", ())]:
-        table.pop(found)  # PyTorch's own draw the same numbers as the module does
-    for name in _WHOLE:
-        packet, _, overload = name.partition(".")
-        found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-        if found is not None:
-            table.pop(found, None)
-    return table
 
 
 @contextlib.contextmanager

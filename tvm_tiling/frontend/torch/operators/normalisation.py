@@ -4,16 +4,15 @@ type."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 
 import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
+from ..translation import Missing, Translation, Value, converter, shape_of
 from ..types import DTYPES, NAMES, computed_in
-from .views import expanded, reshaped
+from .views import reshaped
 
 
 def _filled(t: Translation, number: float, shape: Sequence[int], dtype: str) -> relax.Constant:
@@ -220,53 +219,3 @@ def _group_norm(
         result = _affine(t, plain, weight, bias, [1, C, *[1] * (len(shape) - 2)])
     groups = reshaped(t, data, [N, group, prod(shape[1:]) // group])
     return [t.cast(result, t.dtype), *_statistics(t, groups, [-1], eps, "group")]
-
-
-# ---- bags -----------------------------------------------------------------------------------------------------------
-
-
-@converter("_embedding_bag.default", "_embedding_bag_forward_only.default")
-def _embedding_bag(
-    t: Translation,
-    weight: relax.Expr,
-    indices: relax.Expr,
-    offsets: relax.Expr,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Value,
-    include_last_offset: bool,
-    padding_idx: int,
-) -> list[Value]:
-    """Sums (mode 0), means (1) or largest elements (2) of rows, bag by bag."""
-    starts = t.content(offsets)
-    if starts is None:
-        raise Unserved("bags whose offsets are not known before the run; expected constant offsets")
-    count = shape_of(indices)[0]
-    bounds = starts.tolist() if include_last_offset else [*starts.tolist(), count]
-    sizes = [end - start for start, end in pairwise(bounds)]
-    longest = max(sizes)
-    places = torch.tensor([[min(start + k, count - 1) for k in range(longest)] for start in bounds[:-1]])
-    held = torch.tensor([[k < size for k in range(longest)] for size in sizes])
-    chosen = t.emit(op.take(indices, t.constant(places), axis=0))
-    counted: relax.Expr = t.constant(held)
-    if padding_idx >= 0:
-        other = t.emit(op.not_equal(chosen, t.cast(padding_idx, str(indices.ty.dtype))))
-        counted = t.emit(op.logical_and(counted, other))
-    wide = computed_in(t.dtype)
-    rows = t.cast(t.emit(op.take(weight, t.cast(chosen, "int64"), axis=0)), wide)
-    if per_sample_weights is not None:
-        factors = t.emit(op.take(t.cast(per_sample_weights, wide), t.constant(places), axis=0))
-        rows = t.emit(op.multiply(rows, t.emit(op.expand_dims(factors, 2))))
-    counted = t.emit(op.expand_dims(counted, 2))
-    rest = t.cast(float("-inf") if mode == 2 else 0.0, wide)
-    rows = t.emit(op.where(counted, rows, rest))
-    number = t.emit(op.sum(t.cast(counted, wide), 1))
-    result = t.emit((op.max if mode == 2 else op.sum)(rows, 1))
-    one, zero = t.cast(1.0, wide), t.cast(0.0, wide)
-    if mode == 1:
-        result = t.emit(op.divide(result, t.emit(op.maximum(number, one))))
-    if mode == 2:
-        filled = expanded(t, t.emit(op.greater(number, zero)), shape_of(result))
-        result = t.emit(op.where(filled, result, zero))
-    return [t.cast(result, t.dtype), *(Missing(what) for what in ("bags of rows", "sizes of bags", "largest places"))]

@@ -7,9 +7,10 @@ from math import prod
 from typing import Any
 
 from tvm import relax, tirx
+from tvm.relax import op
 from tvm.script.ir_builder import tirx as tir
 
-from ..translation import Translation, Unserved, Value, converter, shape_of
+from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
 from ..types import computed_in
 from .elementwise import real
 from .loops import looped
@@ -79,3 +80,61 @@ def _combined(reduce: str, old: tirx.Expr, new: tirx.Expr) -> tirx.Expr:
         ahead = new > old if reduce == "max" else new < old
         return tirx.Select(tirx.isnan(old), old, tirx.Select(tirx.any(tirx.isnan(new), ahead), new, old))
     return old + new
+
+
+# ---- bags -----------------------------------------------------------------------------------------------------------
+
+_BAGS = ("sum", "mean", "max")  # PyTorch's modes in order
+
+
+@converter("_embedding_bag.default", "_embedding_bag_forward_only.default")
+def _embedding_bag(
+    t: Translation,
+    weight: relax.Expr,
+    indices: relax.Expr,
+    offsets: relax.Expr,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Value,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> list[Value]:
+    """Sums, means or largest elements of rows, bag by bag; an empty bag gives zeros."""
+    wide = computed_in(t.dtype)
+    count, bags = shape_of(indices)[0], t.shape[0]
+    counted = t.emit(op.ones((count,), "int64"))
+    if padding_idx >= 0:
+        other = t.emit(op.not_equal(indices, t.cast(padding_idx, str(indices.ty.dtype))))
+        counted = t.cast(other, "int64")
+    rows = t.cast(t.emit(op.take(weight, t.cast(indices, "int64"), axis=0)), wide)
+    if per_sample_weights is not None:
+        rows = t.emit(op.multiply(rows, reshaped(t, t.cast(per_sample_weights, wide), (count, 1))))
+    starts = t.cast(offsets, "int64")
+    reduce, columns, held = _BAGS[mode], shape_of(weight)[1], shape_of(offsets)[0]
+
+    def body(row: Any, is_counted: Any, start: Any, result: Any, size: Any, first: Any) -> None:
+        zero, one, limit = (tirx.const(number, "int64") for number in (0, 1, count))
+        with tir.parallel(0, bags) as b:
+            # Offsets that lie outside read nothing outside.
+            end = start[tirx.min(b + 1, held - 1)]
+            first[b, 0] = tirx.max(tirx.min(start[b], limit), zero)
+            first[b, 1] = tirx.max(tirx.min(tirx.Select(b + 1 < held, end, limit), limit), first[b, 0])
+            size[b] = zero
+            with tir.serial(0, columns) as c:
+                result[b, c] = real(_STARTS[reduce], result[b, c])
+            with tir.serial(0, first[b, 1] - first[b, 0]) as k:
+                place = first[b, 0] + k
+                with tir.If(is_counted[place] > zero), tir.Then():
+                    size[b] = size[b] + one
+                    with tir.serial(0, columns) as c:
+                        result[b, c] = _combined(reduce, result[b, c], row[place, c])
+            with tir.serial(0, columns) as c:
+                if reduce == "max":
+                    result[b, c] = tirx.Select(size[b] > zero, result[b, c], real(0, result[b, c]))
+                if reduce == "mean":
+                    result[b, c] = result[b, c] / tirx.Cast(wide, tirx.max(size[b], one))
+
+    shapes = [((bags, columns), wide), ((bags,), "int64"), ((bags, 2), "int64")]
+    found = looped(t, "embedding_bag", [rows, counted, starts], shapes, body)[0]
+    return [t.cast(found, t.dtype), *(Missing(what) for what in ("bags of rows", "sizes of bags", "largest places"))]

@@ -1,20 +1,20 @@
-"""The outcome of a sample: what a compiled module gives beside what PyTorch gives.
+"""The outcome of a sample: what it gives compiled, by one of two ways, beside what PyTorch gives.
 
-Samples of one operator are judged in one module as long as all are right; those of a module that is not are judged one
-by one.
+Samples of one operator or module are judged in one program as long as all are right; those of a program that is not are
+judged one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
-from opinfo_samples import Batch, Sample, as_array, as_tensor
+from torch_samples import Exported, Sample, Several, as_array, as_tensor, returned_tensors, seeded
 
 import tvm_tiling
 from tvm_tiling.errors import TilingError
-
-OUTCOMES = ("right", "refused", "unexportable", "wrong", "raw error", "died")
 
 # Relative and absolute error that is no mistake: of sums in another order, and of roundings between operators.
 TOLERANCES = {
@@ -39,60 +39,139 @@ PLACES = {
 }
 
 
+# How torch_report() gives an error of another kind than TilingError.
+_OTHER_ERROR = re.compile(r"[\w.]*(Error|Exception): ")
+
+
 class Unexportable(Exception):
-    """torch.export cannot export the module."""
+    """PyTorch cannot export the module, or trace it."""
 
 
-def judged(name: str, samples: Sequence[Sample]) -> list[tuple[str, str]]:
-    """(outcome, what was said) of each sample, without those that PyTorch itself refuses."""
+class Outcome(NamedTuple):
+    """kind: right; left (right, with operators that torch.compile left to PyTorch); traced (not what PyTorch computes
+    eagerly, but what it computes of its own trace); refused (a TilingError); unexportable; wrong; raw error.
+    said: the message. elements: how large the sample is."""
+
+    kind: str
+    said: str
+    elements: int
+
+
+# A sample and PyTorch's own results.
+_Known = tuple[Sample, list[torch.Tensor]]
+# The results of several samples, one behind the other, and what was left to PyTorch.
+_Ran = tuple[list[torch.Tensor], list[str]]
+
+
+def judged(name: str, samples: Sequence[Sample], way: str = "export") -> list[Outcome]:
+    """The outcome of each sample, without those that PyTorch itself refuses."""
     known = [(sample, sample.expected()) for sample in samples]
-    held = [(sample, expected) for sample, expected in known if expected is not None]
-    return _judged(name, [sample for sample, _ in held], [expected for _, expected in held])
+    return _judged(name, [(sample, expected) for sample, expected in known if expected is not None], way)
 
 
-def _judged(name: str, samples: list[Sample], expected: list[list[torch.Tensor]]) -> list[tuple[str, str]]:
-    if not samples:
+def _judged(name: str, known: list[_Known], way: str) -> list[Outcome]:
+    if not known:
         return []
-    outcomes = _together(name, samples, expected)
-    if len(samples) == 1 or all(outcome == "right" for outcome, _ in outcomes):
+    outcomes = _together(name, known, way)
+    kinds = {outcome.kind for outcome in outcomes}
+    if len(known) == 1 or kinds == {"right"}:
         return outcomes
-    if outcomes[0][0] in ("right", "wrong"):  # it ran: what is right stays so
-        singly = [
-            outcome if outcome[0] == "right" else _together(name, [sample], [values])[0]
-            for outcome, sample, values in zip(outcomes, samples, expected, strict=True)
+    if kinds == {"right", "wrong"}:  # what is right stays so
+        return [
+            outcome if outcome.kind == "right" else _together(name, [each], way)[0]
+            for outcome, each in zip(outcomes, known, strict=True)
         ]
-        return singly
-    half = len(samples) // 2
-    return _judged(name, samples[:half], expected[:half]) + _judged(name, samples[half:], expected[half:])
+    half = len(known) // 2
+    return _judged(name, known[:half], way) + _judged(name, known[half:], way)
 
 
-def _together(name: str, samples: list[Sample], expected: list[list[torch.Tensor]]) -> list[tuple[str, str]]:
+def _together(name: str, known: list[_Known], way: str) -> list[Outcome]:
+    samples = [sample for sample, _ in known]
     try:
-        results = _run(samples)
+        results, left = WAYS[way](samples)
     except Unexportable as error:
-        return [("unexportable", str(error))] * len(samples)
+        return _alike("unexportable", str(error), samples)
     except TilingError as error:
-        return [("refused", str(error))] * len(samples)
+        return _alike("refused", str(error), samples)
     except Exception as error:
-        return [("raw error", f"{type(error).__name__}: {error}")] * len(samples)
+        return _alike("raw error", f"{type(error).__name__}: {error}", samples)
+    if faults := [text for text in left if _OTHER_ERROR.search(text)]:
+        return _alike("raw error", "; ".join(faults), samples)
+    counts = [len(expected) for _, expected in known]
+    if sum(counts) != len(results):
+        return _alike("wrong", f"{len(results)} outputs, expected {sum(counts)}", samples)
     outcomes, first = [], 0
-    for sample, values in zip(samples, expected, strict=True):
-        said = _difference(name, results[first : first + len(values)], values, sample)
-        outcomes.append(("wrong", f"{said}; sample {sample.text}") if said else ("right", ""))
-        first += len(values)
+    for sample, expected in known:
+        said = _difference(name, results[first : first + len(expected)], expected, sample)
+        kind = "wrong" if said else "left" if left else "right"
+        if said and len(known) == 1 and _is_traced(name, results, sample, way):
+            kind = "traced"
+        outcomes += _alike(kind, said or "; ".join(left), [sample])
+        first += len(expected)
     return outcomes
 
 
-def _run(samples: list[Sample]) -> list[torch.Tensor]:
+def _is_traced(name: str, results: list[torch.Tensor], sample: Sample, way: str) -> bool:
+    """Whether results are those of PyTorch's own trace, run by PyTorch: some modules ask whether they are traced."""
+    try:
+        traced = _by_backend("eager", [sample]) if way == "compile" else _program([sample]).module()(*sample.tensors)
+    except Exception:
+        return False
+    with torch.no_grad():
+        return not _difference(name, results, [value.detach().contiguous() for value in traced], sample)
+
+
+def _alike(kind: str, said: str, samples: Sequence[Sample]) -> list[Outcome]:
+    def text(sample: Sample) -> str:
+        return f"{said}; sample {sample.number}: {sample.text}" if kind != "right" else ""
+
+    return [Outcome(kind, text(sample), sample.elements) for sample in samples]
+
+
+def _exported(samples: Sequence[Sample]) -> _Ran:
+    """By tvm_tiling.compile of an exported program."""
+    executable = tvm_tiling.compile(_program(samples))
+    returned = executable.run(*(as_array(tensor) for sample in samples for tensor in sample.tensors))
+    return [as_tensor(value) for value in (returned if isinstance(returned, tuple | list) else (returned,))], []
+
+
+def _program(samples: Sequence[Sample]) -> torch.export.ExportedProgram:
     tensors = tuple(tensor.clone() for sample in samples for tensor in sample.tensors)
+    seeded(0)
     try:
         with torch.no_grad():
-            program = torch.export.export(Batch(samples).eval(), tensors)
+            return torch.export.export(Exported(samples).eval(), tensors)
     except Exception as error:
         raise Unexportable(f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}") from None
-    executable = tvm_tiling.compile(program)
-    returned = executable.run(*(as_array(tensor) for tensor in tensors))
-    return [as_tensor(value) for value in (returned if isinstance(returned, tuple | list) else (returned,))]
+
+
+def _compiled(samples: Sequence[Sample]) -> _Ran:
+    """By torch.compile."""
+    try:
+        tvm_tiling.torch_report(clear=True)
+        results = _by_backend("tvm_tiling", samples)
+    except Exception as error:
+        try:
+            _by_backend("eager", samples)
+        except Exception:
+            raise Unexportable(f"{type(error).__name__}: {str(error).strip().splitlines()[:1]}") from None
+        raise
+    reports = tvm_tiling.torch_report(clear=True)
+    left = [f"{operator.name}: {operator.why}" for report in reports for operator in report.left]
+    left += [report.why for report in reports if report.why]
+    return results, left if reports else ["Dynamo gives no graph to a backend"]
+
+
+def _by_backend(backend: str, samples: Sequence[Sample]) -> list[torch.Tensor]:
+    torch.compiler.reset()
+    arguments = [sample.bound([tensor.clone() for tensor in sample.tensors]) for sample in samples]
+    seeded(0)
+    with torch.no_grad():
+        returned = torch.compile(Several(samples), backend=backend)(*arguments)
+    return returned_tensors(returned)
+
+
+WAYS: dict[str, Callable[[Sequence[Sample]], _Ran]] = {"export": _exported, "compile": _compiled}
 
 
 def _difference(name: str, results: list[torch.Tensor], expected: list[torch.Tensor], sample: Sample) -> str:

@@ -1,0 +1,67 @@
+"""Operators of attention and of losses that PyTorch leaves whole."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from torch_compare import compare  # noqa: E402
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+PADDING = torch.tensor([[False, False, True, True], [False, False, False, True]])
+CAUSAL = torch.ones(4, 4).triu(1).bool()
+
+
+def served(run, x):
+    """What torch.compile serves without PyTorch's help, beside what PyTorch computes; PyTorch's export takes the slow
+    way of these modules, torch.compile the fast one."""
+    with torch.no_grad():
+        expected = run(x)
+        results = torch.compile(run, backend="tvm_tiling", fullgraph=True, options={"fallback": False})(x)
+    torch.testing.assert_close(results, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"norm_first": True, "activation": "gelu"}, {}], ids=["norm first", "norm last"])
+def test_an_encoder_layer_in_inference_is_one_operator_of_pytorch(options):
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, **options).eval()
+
+    def run(x):
+        return layer(x), layer(x, src_mask=CAUSAL), layer(x, src_key_padding_mask=PADDING), layer(x, CAUSAL, PADDING)
+
+    served(run, random(2, 4, 8))
+
+
+def test_attention_in_inference_gives_its_weights():
+    torch.manual_seed(0)
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+
+    def run(x):
+        return (
+            *attention(x, x, x),
+            *attention(x, x, x, average_attn_weights=False, attn_mask=CAUSAL),
+            attention(x, x, x, need_weights=False, key_padding_mask=PADDING)[0],
+        )
+
+    served(run, random(2, 4, 8))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_margin_losses_of_classes(reduction):
+    def run(x, one, several, weight):
+        return (
+            F.multi_margin_loss(x, one, reduction=reduction),
+            F.multi_margin_loss(x, one, p=2, margin=0.5, weight=weight, reduction=reduction),
+            F.multi_margin_loss(x[0], one[0], reduction=reduction),
+            F.multilabel_margin_loss(x, several, reduction=reduction),
+            F.multilabel_margin_loss(x[1], several[1], reduction=reduction),
+        )
+
+    several = torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [0, 1, 2, 3]])
+    compare(run, random(3, 4), torch.tensor([1, 0, 3]), several, random(4, seed=1).abs(), atol=1e-6)

@@ -1,0 +1,165 @@
+"""A sample: an operator or a module of PyTorch with arguments, whose tensors alone are inputs."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A function, or a module in eval(), with the arguments of one sample; `tensors`: those of them that are tensors.
+    `number`: its place among the samples of its function and type."""
+
+    function: Any
+    leaves: tuple[Any, ...]
+    structure: Any
+    tensors: tuple[torch.Tensor, ...]
+    text: str
+    number: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensors and of a module's parameters: how large the sample is."""
+        return sum(tensor.numel() for tensor in (*self.tensors, *_parameters(self.function)))
+
+    def bound(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments by position and by name, with these tensors in the place of the sample's own."""
+        left = iter(tensors)
+        leaves = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return args, kwargs
+
+    def call(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tensors that the function returns for these in the place of the sample's own."""
+        args, kwargs = self.bound(tensors)
+        return returned_tensors(self.function(*args, **kwargs))
+
+    def arguments(self, names: Sequence[str]) -> dict[str, Any]:
+        """The arguments by name; `names`: those of arguments by position."""
+        args, kwargs = pytree.tree_unflatten(list(self.leaves), self.structure)
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def expected(self) -> list[torch.Tensor] | None:
+        """What PyTorch returns without a compiler; None where it refuses the sample itself, returns no tensor, or
+        takes or returns sparse ones."""
+        seeded(0)
+        try:
+            with torch.no_grad():
+                returned = self.call([tensor.clone() for tensor in self.tensors])
+        except Exception:
+            return None
+        if any(tensor.layout is not torch.strided for tensor in (*self.tensors, *returned)):
+            return None
+        return [tensor.detach().clone().contiguous() for tensor in returned] or None
+
+    def in_float64(self, like: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """What PyTorch returns for the same numbers in float64, in the types of `like`; None where it refuses them."""
+        wide = [tensor.double() if tensor.is_floating_point() else tensor.clone() for tensor in self.tensors]
+        seeded(0)
+        try:
+            module = isinstance(self.function, torch.nn.Module)
+            function = copy.deepcopy(self.function).double() if module else self.function
+            with torch.no_grad():
+                returned = replace(self, function=function).call(wide)
+        except Exception:
+            return None
+        if len(returned) != len(like):
+            return None
+        return [value.to(known.dtype).contiguous() for value, known in zip(returned, like, strict=True)]
+
+
+def sample_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], text: str) -> Sample:
+    """A sample of a function with these arguments; what they are made of is added to `text`."""
+    leaves, structure = pytree.tree_flatten((tuple(args), kwargs))
+    tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return Sample(function, tuple(leaves), structure, tensors, f"{text}{described(tuple(args))} {described(kwargs)}")
+
+
+def described(arguments: Any) -> str:
+    """Arguments with types and shapes in the place of tensors."""
+
+    def short(value: Any) -> Any:
+        return f"{str(value.dtype)[6:]}{list(value.shape)}" if isinstance(value, torch.Tensor) else value
+
+    return str(pytree.tree_map(short, arguments))
+
+
+def chosen(found: Sequence[Sample], limit: int | None) -> list[Sample]:
+    """At most `limit` samples, spread over all, with their places among these; all of them without a limit."""
+    if limit is not None and len(found) > limit:
+        found = [found[place * len(found) // limit] for place in range(limit)]
+    return [replace(sample, number=number) for number, sample in enumerate(found)]
+
+
+def seeded(seed: int) -> None:
+    """Start all generators of random numbers from this seed."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def returned_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors of a nested result, in PyTorch's order, complex numbers as their parts: no compiled program returns
+    complex numbers."""
+    leaves = pytree.tree_leaves(value)
+    return [
+        torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
+def _parameters(function: Any) -> Sequence[torch.Tensor]:
+    return list(function.parameters()) if isinstance(function, torch.nn.Module) else []
+
+
+class Exported(torch.nn.Module):
+    """Several samples in one module that takes their tensors, and whose outputs stand one behind the other."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        super().__init__()
+        self.samples = samples
+        self.inner = torch.nn.ModuleList(s.function for s in samples if isinstance(s.function, torch.nn.Module))
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs: list[torch.Tensor] = []
+        first = 0
+        for sample in self.samples:
+            outputs += sample.call(tensors[first : first + len(sample.tensors)])
+            first += len(sample.tensors)
+        return tuple(outputs)
+
+
+class Several(torch.nn.Module):
+    """Several samples in one module that takes the arguments of each and returns what each returns."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        super().__init__()
+        self.functions = [sample.function for sample in samples]
+
+    def forward(self, *arguments: Any) -> list[Any]:
+        return [function(*args, **kwargs) for function, (args, kwargs) in zip(self.functions, arguments, strict=True)]
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor as NumPy's array; bfloat16 as ml_dtypes has it."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def as_tensor(array: np.ndarray) -> torch.Tensor:
+    """The reverse of as_array."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16).reshape(array.shape)
+    return torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape)
