@@ -14,6 +14,7 @@ from . import (  # noqa: F401
     gamma,
     indexing,
     linear_algebra,
+    losses,
     normalisation,
     padding,
     polynomials,
