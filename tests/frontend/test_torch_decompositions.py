@@ -1,10 +1,12 @@
-"""What nn.MultiheadAttention and nn.TransformerEncoderLayer call in inference, which PyTorch leaves whole."""
+"""Operators that this package decomposes: what attention calls in inference, which PyTorch leaves whole, and losses."""
 
 from __future__ import annotations
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from torch_compare import compare  # noqa: E402
 
 
 def random(*shape, seed=0):
@@ -47,3 +49,18 @@ def test_attention_in_inference_gives_its_weights():
         )
 
     served(run, random(2, 4, 8))
+
+
+def test_labels_behind_the_first_minus_one_do_not_count():
+    """PyTorch's decomposition counts them, and gives the loss of one row an axis."""
+    several = torch.tensor([[3, 0, -1, 1], [-1, 2, 2, 2], [0, 1, 2, 3]])
+
+    def run(x, several):
+        loss = torch.nn.functional.multilabel_margin_loss
+        return [
+            loss(given, labels, reduction=reduction)
+            for given, labels in ((x, several), (x[1], several[1]))
+            for reduction in ("none", "mean", "sum")
+        ]
+
+    compare(run, random(3, 4), several, atol=1e-6)

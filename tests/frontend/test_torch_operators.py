@@ -441,6 +441,20 @@ def test_norms(dtype):
     compare(Norms(), seeded(2, 4, 5, 6, dtype=dtype))
 
 
+def test_a_product_and_what_is_padded():
+    """A mask with a padded axis that is added to scores: places of one type were compared with sizes of another."""
+    compare(
+        lambda x, y, m: (
+            torch.baddbmm(F.pad(m, (0, 1)), x, y),
+            x @ y + F.pad(m.masked_fill(m > 0, 2.0), (1, 0)),
+            F.pad(x[..., 1:], (1, 0)) @ y,
+            x @ F.pad(y[:, :3].relu(), (0, 0, 0, 1)),
+        ),
+        *(seeded(2, 3, 4), seeded(2, 4, 6), seeded(2, 3, 5)),
+        compiled=True,
+    )
+
+
 def test_embedding_bag():
     indices = torch.randint(0, 9, (4, 5), generator=torch.Generator().manual_seed(0))
     compare(

@@ -34,18 +34,38 @@ class Access:
 
     def at(self, *indices: Index, dtype: str | None = None) -> tirx.Expr:
         """The element at fused `indices`, one per axis, cast to `dtype`."""
-        value = substitute(self.expr, bind(self.axes, self.extents, indices))
-        value = tvm_ffi.structural_map(value, ((tirx.EQ, tirx.NE), _of_one_type))
+        value = at_indices(self.expr, bind(self.axes, self.extents, indices))
         return value if dtype is None or str(value.ty) == dtype else tirx.Cast(dtype, value)
 
 
-def _of_one_type(comparison: tirx.EQ | tirx.NE) -> tirx.Expr:
-    """An element compared with an index, which may have got another type: TVM refuses to compare the two."""
+_COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+def _of_one_type(comparison: tirx.Expr) -> tirx.Expr:
+    """An index, which may have got another type, compared with an element or with a number: TVM refuses to compare two
+    types. An element keeps its type; a number takes the other side's."""
     a, b = comparison.a, comparison.b
-    if str(a.ty) == str(b.ty) or not (loads(a) or loads(b)):
+    if str(a.ty) == str(b.ty):
         return comparison
-    kind = str((a if loads(a) else b).ty)
-    return type(comparison)(*(side if str(side.ty) == kind else tirx.Cast(kind, side) for side in (a, b)))
+    number = next((side for side in (b, a) if isinstance(side, tirx.IntImm)), None)
+    if loads(a) or loads(b):
+        kind = str((a if loads(a) else b).ty)
+    elif number is not None:
+        kind = str((a if number is b else b).ty)
+    else:
+        kind = "int64"
+
+    def side(value: tirx.Expr) -> tirx.Expr:
+        if str(value.ty) == kind:
+            return value
+        return tirx.const(int(value), kind) if isinstance(value, tirx.IntImm) else tirx.Cast(kind, value)
+
+    return type(comparison)(side(a), side(b))
+
+
+def at_indices(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:
+    """`expr` with each variable of `mapping` replaced by an index, whatever the type of either."""
+    return tvm_ffi.structural_map(substitute(expr, mapping), (_COMPARISONS, _of_one_type))
 
 
 def substitute(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:

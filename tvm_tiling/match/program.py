@@ -12,7 +12,7 @@ from tvm.ir import TensorLoad
 
 from ..lowering.vector_math import with_vector_math
 from ..operand_types import OPERAND_TYPES
-from .access import Index, bind, loads, substitute
+from .access import Index, at_indices, bind, loads, substitute
 from .evaluate import shortest
 from .function import refuse
 
@@ -60,7 +60,7 @@ class MatchedProgram:
         Functions are written out: kernels store vectors, and a vector of calls would be made one by one. But not
         before a cast to bfloat16: TVM repeats its operand, and cannot repeat the names bound within.
         """
-        value = substitute(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
+        value = at_indices(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
         if self.out_dtype != "bfloat16":
             value = with_vector_math(value)
         return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)

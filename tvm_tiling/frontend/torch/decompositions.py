@@ -133,3 +133,24 @@ def _encoder_layer(
         return middle + fed(second(middle))
     middle = first(src + attended(src))
     return second(middle + fed(middle))
+
+
+# ---- losses ---------------------------------------------------------------------------------------------------------
+
+
+@_decomposes("multilabel_margin_loss_forward.default")
+def _multilabel_margin_loss(
+    input: torch.Tensor, target: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The labels of a row are those before its first -1; PyTorch's own rule counts those behind it as label 0."""
+    rows, labels = torch.atleast_2d(input), torch.atleast_2d(target)
+    classes = torch.arange(rows.shape[1])
+    counts = (labels < 0).to(torch.int64).cumsum(1) == 0
+    is_target = ((labels[..., None] == classes) & counts[..., None]).any(1)
+    own = rows.gather(1, labels.clamp(min=0))
+    away = (1 - own[..., None] + rows[:, None]).clamp(min=0)
+    terms = torch.where(counts[..., None] & ~is_target[:, None], away, torch.zeros_like(away))
+    losses = terms.sum((1, 2)) / rows.shape[1]
+    # PyTorch's numbers of reductions: 0 none, 1 mean, 2 sum.
+    loss = losses.reshape(target.shape[:-1]) if reduction == 0 else losses.mean() if reduction == 1 else losses.sum()
+    return loss, is_target.to(input.dtype).reshape(target.shape)
