@@ -475,7 +475,7 @@ def test_embedding_bag_by_offsets_that_only_the_run_knows():
             *(F.embedding_bag(i, w, o, mode=mode) for mode in ("sum", "mean", "max")),
             *(F.embedding_bag(i, w, o, mode=mode, padding_idx=3) for mode in ("sum", "mean", "max")),
             F.embedding_bag(i, w, o, include_last_offset=True),
-            F.embedding_bag(i, w, o, per_sample_weights=s),
+            F.embedding_bag(i, w, o, mode="sum", per_sample_weights=s),
         ),
         *(indices, seeded(9, 3), offsets, seeded(20)),
     )
