@@ -187,7 +187,7 @@ def command(
         totals.setdefault(f"{tally.dtype}, {tally.way}", Counter()).update(tally.counts)
         print(f"{tally.name} {tally.dtype}, {tally.way}: {_listed(tally.counts)}", flush=True)
         for kind, (_, said) in tally.smallest().items():
-            print(f"    {kind}, the smallest: {said[: options.characters]}", flush=True)
+            print(f"    {kind}, the smallest: {' '.join(said.split())[: options.characters]}", flush=True)
         if options.out:
             with options.out.open("a") as file:
                 lines = [{"name": tally.name, "dtype": tally.dtype, "way": tally.way, "outcomes": tally.outcomes}]
