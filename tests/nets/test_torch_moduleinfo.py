@@ -21,8 +21,8 @@ def test_a_tenth_of_all_modules_is_right(way):
     assert not [outcome for outcome in judged("nn", found, way) if outcome.kind != "right"]
 
 
-class Wrong(torch.nn.Module):
-    """Compiled it is another function than eagerly."""
+class Asking(torch.nn.Module):
+    """Traced it is another function than eagerly."""
 
     def forward(self, x):
         return x + 2 if torch.compiler.is_compiling() else x + 1
@@ -51,17 +51,27 @@ def sample(kind, size=3, **options):
 @pytest.mark.parametrize(
     ("kind", "way", "outcome", "said"),
     [
-        (Wrong, "export", "wrong", "sample 0: Wrong"),
-        (Wrong, "compile", "wrong", "sample 0: Wrong"),
+        (Asking, "export", "traced", "sample 0: Asking"),
+        (Asking, "compile", "traced", "sample 0: Asking"),
         (Airy, "export", "refused", "aten::special_airy_ai"),
         (Airy, "compile", "left", "aten::special_airy_ai"),
-        (Untraced, "compile", "left", "no graph"),
+        (Untraced, "compile", "left", "Dynamo"),
     ],
 )
 def test_outcomes_among_right_samples(kind, way, outcome, said):
     found = judged("mixed", [sample(Plain), sample(kind), sample(Plain)], way)
     assert [each.kind for each in found] == ["right", outcome, "right"]
     assert said in found[1].said
+
+
+def test_a_wrong_result_among_right_ones(monkeypatch):
+    def ran(samples):
+        results = [sample.expected()[0] for sample in samples]
+        return [value + 1 if len(value) == 4 else value for value in results], []
+
+    monkeypatch.setitem(torch_sample_judge.WAYS, "export", ran)
+    found = judged("mixed", [sample(Plain), sample(Plain, size=4), sample(Plain)])
+    assert [each.kind for each in found] == ["right", "wrong", "right"]
 
 
 def test_an_error_of_another_kind_is_no_refusal(monkeypatch):

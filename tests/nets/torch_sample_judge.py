@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from torch._dynamo.utils import counters
 from torch_samples import Exported, Sample, Several, as_array, as_tensor, returned_tensors, seeded
 
 import tvm_tiling
@@ -149,6 +150,7 @@ def _compiled(samples: Sequence[Sample]) -> _Ran:
     """By torch.compile."""
     try:
         tvm_tiling.torch_report(clear=True)
+        counters.clear()
         results = _by_backend("tvm_tiling", samples)
     except Exception as error:
         try:
@@ -159,6 +161,7 @@ def _compiled(samples: Sequence[Sample]) -> _Ran:
     reports = tvm_tiling.torch_report(clear=True)
     left = [f"{operator.name}: {operator.why}" for report in reports for operator in report.left]
     left += [report.why for report in reports if report.why]
+    left += ["Dynamo breaks the graph"] if counters["graph_break"] else []
     return results, left if reports else ["Dynamo gives no graph to a backend"]
 
 
