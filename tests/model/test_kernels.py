@@ -137,7 +137,7 @@ def test_only_kernels_that_are_given_arguments_check_them():
 
 @pytest.mark.parametrize(
     ("kind", "compiler", "level"),
-    [(Kind.SCHEDULED, "gcc", None), (Kind.ADDED, "gcc", None), (Kind.PACKING, "gcc", 0), (Kind.PACKING, None, None)],
+    [(Kind.SCHEDULED, "gcc", 1), (Kind.ADDED, "gcc", 1), (Kind.PACKING, "gcc", 0), (Kind.PACKING, None, 1)],
 )
 def test_llvm_does_not_optimise_what_runs_once_where_the_jit_does_not_link(kind, compiler, level, monkeypatch):
     levels = []

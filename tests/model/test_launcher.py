@@ -13,6 +13,8 @@ from tvm.support import cc
 
 import tvm_tiling as tt
 from tvm_tiling.model import native_objects
+from tvm_tiling.model.cache_folder import CacheFolder
+from tvm_tiling.model.kernel_cache import KernelCache
 from tvm_tiling.runtime.launcher import SOURCE
 from tvm_tiling.runtime.threads import usable_processors
 
@@ -195,12 +197,25 @@ def test_a_compiler_that_fails_is_told(tmp_path, monkeypatch):
     compiler.write_text("#!/bin/sh\necho 'launch.c:1: error: no such thing' >&2\nexit 1\n")
     compiler.chmod(0o700)
     monkeypatch.setattr(cc, "get_cc", lambda: str(compiler))
-    native_objects._object.cache_clear()
+    native_objects._made.clear()
     try:
         with pytest.warns(RuntimeWarning, match="models run in TVM's thread pool: launch.c:1: error: no such thing"):
             assert native_objects.launch_object(tmp_path) == []
     finally:
-        native_objects._object.cache_clear()
+        native_objects._made.clear()
+
+
+def test_what_runs_plans_is_compiled_once_for_all_processes(tmp_path, monkeypatch):
+    cache = KernelCache(CacheFolder(tmp_path / "cache", 1 << 30))
+    monkeypatch.setattr(native_objects, "_made", {})
+    native_objects.make_ahead(cache)
+    made = dict(native_objects._made)
+    assert len(made) == 2
+    assert all(made.values())
+    monkeypatch.setattr(native_objects, "_made", {})
+    monkeypatch.setattr(native_objects, "_compiled", lambda *_: pytest.fail("compiled again"))
+    native_objects.make_ahead(cache)
+    assert native_objects._made == made
 
 
 def test_without_a_compiler_models_run_in_the_pool_of_tvm(monkeypatch):

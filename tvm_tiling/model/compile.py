@@ -178,6 +178,7 @@ def _built(
     cores = hardware.cpu.cores if hardware.cpu else 1
     collection, parts = Collection(), []
     with kernels_for(hardware, cache, progress) as kernels:
+        kernels.start_native()
         for imported in models:
             signature, held = Signature.of(imported), [imported.module]
             del imported  # so that constants go away as they are packed

@@ -32,9 +32,9 @@ def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     return written(lambda path: module.write_to_file(path, "o"))
 
 
-def unoptimised(target: tvm.target.Target) -> tvm.target.Target:
-    """`target` for functions that run once: LLVM would take longer to optimise them than they take."""
-    return tvm.target.Target({**target.export(), "opt-level": 0})
+def at_level(target: tvm.target.Target, level: int) -> tvm.target.Target:
+    """`target` with LLVM's optimisation level."""
+    return tvm.target.Target({**target.export(), "opt-level": level})
 
 
 def named(content: bytes, name: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import shutil
 import subprocess
 import sys
 import warnings
@@ -11,8 +11,20 @@ from pathlib import Path
 from tvm.support import cc
 
 from ..runtime.launcher import SOURCE as LAUNCH
+from ..runtime.locks import ForkSafeLock
 from ..runtime.plan_runner import SOURCE as PLAN
 from ..temporary import temporary_folder
+from .kernel_cache import KernelCache
+
+_OPTIONS = ("-x", "c", "-O2", "-fPIC", "-pthread", "-c")
+_made: dict[Path, bytes | None] = {}  # None: the compiler failed, which has been told
+_lock = ForkSafeLock()
+
+
+def make_ahead(cache: KernelCache) -> None:
+    """Compile both, or take them from `cache`, so that they are there when a model is linked."""
+    for source in (LAUNCH, PLAN):
+        _object(source, cache)
 
 
 def launch_object(folder: Path) -> list[str]:
@@ -27,7 +39,7 @@ def plan_objects(folder: Path) -> list[str]:
 
 
 def _written(folder: Path, source: Path) -> list[str]:
-    content = _object(source)
+    content = _object(source, KernelCache(None))
     if content is None:
         return []
     target = folder / f"{source.stem}.o"
@@ -35,15 +47,39 @@ def _written(folder: Path, source: Path) -> list[str]:
     return [str(target)]
 
 
-@functools.lru_cache(maxsize=2)
-def _object(source: Path) -> bytes | None:
+def _object(source: Path, cache: KernelCache) -> bytes | None:
     compiler = cc.get_cc()
     if compiler is None or not sys.platform.startswith("linux"):
         return None
+    with _lock:
+        if source not in _made:
+            key = cache.key(f"{_identity(compiler)} {_OPTIONS} {source.read_text(encoding='utf-8')}")
+            content = cache.get(key)
+            if content is None:
+                content = _compiled(compiler, source)
+                if content is not None:
+                    cache.put(key, content)
+            _made[source] = content
+        return _made[source]
+
+
+def _identity(compiler: str) -> str:
+    """What changes when the compiler does: its place, size and time."""
+    found = Path(shutil.which(compiler) or compiler).resolve()
+    status = found.stat()
+    return f"{found} {status.st_size} {status.st_mtime_ns}"
+
+
+def _compiled(compiler: str, source: Path) -> bytes | None:
     with temporary_folder() as folder:
         target = folder / f"{source.stem}.o"
-        command = [compiler, "-x", "c", "-O2", "-fPIC", "-pthread", "-c", str(source), "-o", str(target)]
-        made = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        made = subprocess.run(
+            [compiler, *_OPTIONS, str(source), "-o", str(target)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
         if made.returncode == 0:
             return target.read_bytes()
     said = next((line for line in made.stderr.splitlines() if "error" in line), f"it ended with {made.returncode}")
