@@ -15,9 +15,10 @@ from torch.utils import _pytree as pytree
 
 from ...errors import ModelFormatError, UnsupportedOperator
 from ..imported import ImportedModel, first_line
-from .decompositions import decompositions
+from .decompositions import decompositions, rules
+from .expansion import expanded
 from .operators import CONVERTERS
-from .refusals import unsupported
+from .refusals import full_name, unsupported
 from .shapes import refuse_open, settled
 from .types import NAMES
 from .user_values import changed_state, user_inputs, user_outputs
@@ -74,6 +75,10 @@ def import_program(
     """
     program = settled(program, batch, dims, where)
     refuse_open(user_inputs(program, where), where)
+    quick = expanded(program, rules(), lambda target: full_name(target) in CONVERTERS)
+    if quick is not None:
+        with contextlib.suppress(UnsupportedOperator):  # which is said of the program as PyTorch decomposes it
+            return import_decomposed(quick, where=where)
     try:
         program = decomposed(program)
     except Exception as error:

@@ -54,6 +54,20 @@ def _convolution(
     return reshaped(t, result, t.shape) if single else result
 
 
+@converter("conv1d.default", "conv2d.default", "conv3d.default")
+def _forward(
+    t: Translation,
+    input: relax.Expr,
+    weight: relax.Expr,
+    bias: Value,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    return _convolution(t, input, weight, bias, stride, padding, dilation, False, [0], groups)
+
+
 def _transposed(
     t: Translation,
     input: relax.Expr,

@@ -10,7 +10,7 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from ..translation import Missing, Translation, Value, converter, shape_of
+from ..translation import Missing, Translation, Unserved, Value, converter, shape_of
 from ..types import DTYPES, NAMES, computed_in
 from .views import reshaped
 
@@ -39,6 +39,24 @@ def _batch_norm(
     result = _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
     none = [t.emit(op.zeros(tuple(each.shape), NAMES[each.dtype])) for each in t.node.meta["val"][1:]]  # type: ignore[union-attr]
     return [result, *none]
+
+
+@converter("batch_norm.default")
+def _batch_norm_in_inference(
+    t: Translation,
+    input: relax.Expr,
+    weight: Value,
+    bias: Value,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> relax.Expr:
+    if training or running_mean is None or running_var is None:
+        raise Unserved("a batch norm by the statistics of its input; expected one that PyTorch decomposes")
+    return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
 
 
 @converter("_native_batch_norm_legit_functional.default")
