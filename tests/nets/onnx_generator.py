@@ -13,11 +13,13 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from onnx_judge import session_of
+from onnx_versions import in_form_of
 
-OPSETS = (13, 16, 17, 18, 19, 20, 21, 22, 23)
+OPSETS = (*range(7, 29), *range(16, 27), 22, 23, 24, 24)
 MOST_ELEMENTS = 20_000
 FLOATS = ("float32", "float32", "float32", "float64", "float16")
-INTEGERS = ("int64", "int32", "int64", "uint8", "int8")
+INTEGERS = ("int64", "int32", "int64", "int32", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
+LOCAL = "local"  # domain of the functions that a model brings
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[Value] = []
         self.constants: list[Value] = []
+        self.functions: list[onnx.FunctionProto] = []
         self.count = 0
         self.plain = self.rng.random() < 0.7  # no NaN, no infinities
 
@@ -156,64 +159,88 @@ class Graph:
     def add(self, drawn: Node) -> bool:
         """Run a node and keep it where onnxruntime does; whether it was kept."""
         names = [self.fresh("t") for _ in range(drawn.outputs)]
-        inputs = [value.name if value is not None else "" for value in drawn.inputs]
-        node = helper.make_node(drawn.operator, inputs, names, domain=drawn.domain, **drawn.attributes)
-        return self.add_nodes([node], [value for value in drawn.inputs if value is not None], names, drawn.exact)
+        arrays = [value.array if value is not None else None for value in drawn.inputs]
+        try:
+            kept, attributes = in_form_of(self.opset, drawn.operator, drawn.domain, arrays, drawn.attributes)
+        except onnx.defs.SchemaError:
+            return False
+        read = drawn.inputs[:kept]
+        inputs = [value.name if value is not None else "" for value in read]
+        node = helper.make_node(drawn.operator, inputs, names, domain=drawn.domain, **attributes)
+        return self.add_nodes([node], [value for value in read if value is not None], names, drawn.exact)
 
     def add_nodes(
-        self, nodes: Sequence[onnx.NodeProto], read: Sequence[Value], made: Sequence[str], exact: bool
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        read: Sequence[Value],
+        made: Sequence[str],
+        exact: bool,
+        functions: Sequence[onnx.FunctionProto] = (),
     ) -> bool:
         """The same of nodes that belong together; `made`: which of their results are tensors to go on with."""
+        given = {value.name: value.array for value in read}
         try:
-            results = run_nodes(nodes, {value.name: value.array for value in read}, made, self.opset)
+            results = run_nodes(nodes, given, made, self.opset, [*self.functions, *functions])
         except Exception:
             return False
         if any(result.size > MOST_ELEMENTS or result.dtype.kind not in "fiub" for result in results):
             return False
         exact = exact and all(value.exact for value in read)
         self.nodes += nodes
+        self.functions += functions
         self.values += [Value(name, result, exact) for name, result in zip(made, results, strict=True)]
         return True
 
     def model(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         """The graph; what nothing reads are its outputs."""
-        read = {name for node in self.nodes for name in node.input}
-        read |= {name for node in self.nodes for entry in node.attribute for name in _read_within(entry)}
+        read = {name for node in self.nodes for name in read_by(node)}
         made = {name for node in self.nodes for name in node.output}
         outputs = [value for value in self.values if value.name in made and value.name not in read]
         graph = helper.make_graph(
             self.nodes,
             "random",
-            [_info(value.name, value.array) for value in self.inputs if value.name in read],
-            [_info(value.name, value.array, shaped=False) for value in outputs],
+            [info(value.name, value.array) for value in self.inputs if value.name in read],
+            [info(value.name, value.array, shaped=False) for value in outputs],
             [numpy_helper.from_array(value.array, value.name) for value in self.constants if value.name in read],
         )
-        model = helper.make_model(graph, opset_imports=_opsets(self.opset, self.nodes), ir_version=9)
+        model = _model(graph, self.opset, self.functions)
         return model, {value.name: value.array for value in self.inputs if value.name in read}
 
 
-def _info(name: str, array: np.ndarray, shaped: bool = True) -> onnx.ValueInfoProto:
+def info(name: str, array: np.ndarray, shaped: bool = True) -> onnx.ValueInfoProto:
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, kind, array.shape if shaped else None)
 
 
-def _read_within(entry: onnx.AttributeProto) -> list[str]:
-    return [name for node in entry.g.node for name in node.input] if entry.HasField("g") else []
+def read_by(node: onnx.NodeProto) -> set[str]:
+    """The names that a node reads, those that the graphs within it read from outside among them."""
+    names = set(node.input)
+    for entry in node.attribute:
+        if entry.HasField("g"):
+            own = {value.name for value in (*entry.g.input, *entry.g.initializer)}
+            own |= {name for inner in entry.g.node for name in inner.output}
+            names |= {name for inner in entry.g.node for name in read_by(inner)} - own
+    return names
 
 
-def _opsets(version: int, nodes: Sequence[onnx.NodeProto]) -> list[onnx.OperatorSetIdProto]:
-    domains = sorted({node.domain for node in nodes} - {""})
-    return [helper.make_opsetid("", version), *(helper.make_opsetid(domain, 1) for domain in domains)]
+def _model(graph: onnx.GraphProto, version: int, functions: Sequence[onnx.FunctionProto]) -> onnx.ModelProto:
+    domains = {"com.microsoft"} | ({LOCAL} if functions else set())
+    opsets = [helper.make_opsetid("", version), *(helper.make_opsetid(domain, 1) for domain in sorted(domains))]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
 
 
 def run_nodes(
-    nodes: Sequence[onnx.NodeProto], given: dict[str, np.ndarray], made: Sequence[str], opset: int
+    nodes: Sequence[onnx.NodeProto],
+    given: dict[str, np.ndarray],
+    made: Sequence[str],
+    opset: int,
+    functions: Sequence[onnx.FunctionProto] = (),
 ) -> list[np.ndarray]:
     """What nodes make, by onnxruntime; inputs that decide shapes are constants."""
     outputs = [onnx.ValueInfoProto(name=name) for name in made]
     weights = [numpy_helper.from_array(array, name) for name, array in given.items()]
     graph = helper.make_graph(nodes, "part", [], outputs, weights)
-    model = helper.make_model(graph, opset_imports=_opsets(opset, nodes), ir_version=9)
+    model = _model(graph, opset, functions)
     return [np.asarray(result) for result in session_of(model).run(None, {})]
 
 

@@ -1,13 +1,12 @@
-"""How layers of random graphs are drawn: products, convolutions, pools, norms, samples between pixels, recurrent layers
-and branches."""
+"""How layers of random graphs are drawn: products, convolutions, pools, norms, samples between pixels, recurrent
+layers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from onnx import helper
-from onnx_generator import Draw, Graph, Node, Value, _info
+from onnx_generator import Draw, Graph, Node, Value
 
 
 def weights(g: Graph, like: Value, *shape: int) -> Value:
@@ -231,37 +230,7 @@ def recurrent(g: Graph) -> Node | None:
     return Node(name, inputs, attributes, outputs=3 if name == "LSTM" else 2)
 
 
-def branch(g: Graph) -> Node | None:
-    """An If of a constant condition whose branches read a tensor from outside."""
-    x = g.pick("f")
-    if x.array.dtype != np.float32:
-        return None
-    graphs = []
-    for place, operator in enumerate((g.one_of(("Neg", "Tanh")), g.one_of(("Abs", "Sigmoid")))):
-        made = g.fresh("b")
-        node = helper.make_node(operator, [x.name], [made])
-        graphs.append(helper.make_graph([node], f"branch{place}", [], [_info(made, x.array)]))
-    condition = g.constant(np.array(g.chance(0.5)))
-    if not any(value is x for value in g.values):
-        return None
-    node = Node("If", [condition], {"then_branch": graphs[0], "else_branch": graphs[1]})
-    return None if not _add_branch(g, node, x) else Node("Identity", [g.values[-1]], exact=True)
-
-
-def _add_branch(g: Graph, drawn: Node, x: Value) -> bool:
-    """Add an If, whose branches read `x` by its name alone."""
-    taken = drawn.attributes["then_branch" if drawn.inputs[0].array else "else_branch"]
-    if not g.add(Node(taken.node[0].op_type, [x])):
-        return False
-    result = g.values.pop()
-    g.nodes.pop()
-    made = helper.make_node("If", [drawn.inputs[0].name], [result.name], **drawn.attributes)
-    g.nodes.append(made)
-    g.values.append(Value(result.name, result.array, False))
-    return True
-
-
 LAYERS: list[Draw] = [
     *[product, product, gemm, einsum, convolution, convolution, transposed, pool, pool, global_pool, norm, norm],
-    *[mean_variance, resized, resized, grid_sample, roi_align, blocks, prelu, recurrent, recurrent, branch],
+    *[mean_variance, resized, resized, grid_sample, roi_align, blocks, prelu, recurrent, recurrent],
 ]

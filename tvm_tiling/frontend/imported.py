@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from tvm import relax, tirx
 
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT
+
+# How TVM's messages write an operator.
+_OPERATOR = re.compile(r'ir\.Op\(.*?name="relax\.([\w.]+)".*?support_level=\d+\)')
 
 
 @dataclass(frozen=True)
@@ -63,5 +67,6 @@ def _shape_and_type(kind: tvm.ir.Type) -> tuple[tuple[int, ...] | None, str]:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of another package's message, without its full stop."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")
+    """The first line of another package's message, without its full stop; TVM's operators by their names alone."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__).strip().rstrip(".")
+    return _OPERATOR.sub(r"\1", line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
@@ -67,9 +67,39 @@ class Sign(tvm_onnx.OnnxOpConverter):
         return op.where(bb.emit(op.isnan(x)), x, sign) if "float" in dtype_of(x) else sign
 
 
+class _OfRows(tvm_onnx.OnnxOpConverter):
+    """Before version 13 of a tensor flattened to rows, which TVM's converters do not take without elements."""
+
+    plain: Any
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        empty = any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in inputs[0].ty.shape)
+        return inputs[0] if empty else cls.plain._impl_v1(bb, inputs, attr, params)
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        return cls.plain._impl_v13(bb, inputs, attr, params)
+
+
+class Softmax(_OfRows):
+    plain = tvm_onnx.Softmax
+
+
+class LogSoftmax(_OfRows):
+    plain = tvm_onnx.LogSoftmax
+
+
+class Hardmax(_OfRows):
+    plain = tvm_onnx.Hardmax
+
+
 CONVERTERS: dict[str, Any] = {
     "Celu": Celu,
     "Elu": Elu,
+    "Hardmax": Hardmax,
+    "LogSoftmax": LogSoftmax,
+    "Softmax": Softmax,
     "Selu": Selu,
     "Sign": Sign,
     "ThresholdedRelu": ThresholdedRelu,

@@ -63,6 +63,39 @@ class Mod(tvm_onnx.OnnxOpConverter):
         return op.where(whole, kept, result)
 
 
+class _Several(tvm_onnx.OnnxOpConverter):
+    """Any number of operands that broadcast, combined two by two. TVM's converters stack them for a reduction, and
+    take 1 for the larger extent beside 0."""
+
+    combine: Any
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        total = inputs[0]
+        for value in inputs[1:]:
+            total = bb.emit(cls.combine(total, value))
+        return total
+
+
+class Max(_Several):
+    combine = staticmethod(op.maximum)
+
+
+class Min(_Several):
+    combine = staticmethod(op.minimum)
+
+
+class Sum(_Several):
+    combine = staticmethod(op.add)
+
+
+class Mean(Sum):
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        total = super()._impl_v1(bb, inputs, attr, params)
+        return op.divide(total, relax.const(len(inputs), dtype_of(total)))
+
+
 class IsInf(tvm_onnx.OnnxOpConverter):
     """Of one sign only, where the other is not asked for."""
 
@@ -77,4 +110,13 @@ class IsInf(tvm_onnx.OnnxOpConverter):
         return found
 
 
-CONVERTERS: dict[str, Any] = {"Div": Div, "IsInf": IsInf, "Mod": Mod, "Pow": Pow}
+CONVERTERS: dict[str, Any] = {
+    "Div": Div,
+    "IsInf": IsInf,
+    "Max": Max,
+    "Mean": Mean,
+    "Min": Min,
+    "Mod": Mod,
+    "Pow": Pow,
+    "Sum": Sum,
+}

@@ -1,14 +1,16 @@
-"""Branches of an ONNX graph that are decided before the run: the one that is taken stands in place of its If."""
+"""Branches of an ONNX graph: the branch that is taken replaces its If where the condition is known before the run.
+
+Otherwise both branches are computed: their nodes become nodes of the graph, and the If chooses among the results.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
 
 import numpy as np
 import onnx
 
-from .graph import OnnxGraph, attributes
+from .graph import OnnxGraph, attributes, graphs_of
 
 
 def take_branches(graph: OnnxGraph) -> bool:
@@ -37,12 +39,47 @@ def _written_out(graph: OnnxGraph, node: onnx.NodeProto, branch: onnx.GraphProto
     return nodes
 
 
+def lift_branches(graph: OnnxGraph) -> bool:
+    """Put the nodes of the branches of every If in front of it, where they are folded, unrolled and converted as others
+    are; whether there was any. The branches keep an Identity for each result."""
+    kept, found = [], False
+    for node in graph.graph.node:
+        if node.op_type != "If" or node.domain or all(map(_is_lifted, graphs_of(node))):
+            kept.append(node)
+            continue
+        found = True
+        chosen = onnx.NodeProto.FromString(node.SerializeToString())
+        for entry in chosen.attribute:
+            prefix = fresh_prefix(graph, "branch")
+            names = add_own_names(graph, entry.g, prefix)
+            kept += [renamed(inner, names) for inner in entry.g.node]
+            results = [(names.get(result.name, result.name), result.name) for result in entry.g.output]
+            del entry.g.node[:], entry.g.initializer[:], entry.g.value_info[:], entry.g.output[:]
+            for place, (source, name) in enumerate(results):
+                made = f"{prefix}{place}_{name}"
+                entry.g.node.append(onnx.helper.make_node("Identity", [source], [made], name=made))
+                entry.g.output.append(onnx.ValueInfoProto(name=made))
+        kept.append(chosen)
+    if found:
+        graph.replace_nodes(kept)
+    return found
+
+
+def _is_lifted(branch: onnx.GraphProto) -> bool:
+    """Whether a branch holds nothing but the Identity of each result, in the order of the results."""
+    made = [(node.op_type, *node.output) for node in branch.node]
+    return made == [("Identity", value.name) for value in branch.output]
+
+
 def fresh_prefix(graph: OnnxGraph, base: str) -> str:
-    """A beginning of names that no tensor of the graph has."""
+    """A beginning of names that no tensor of the graph has, another one at each call."""
     used = {name for node in graph.graph.node for name in node.output}
     used |= {tensor.name for tensor in graph.graph.initializer}
-    prefixes = (f"{base}_{k}_" for k in count())
-    return next(prefix for prefix in prefixes if not any(name.startswith(prefix) for name in used))
+    while True:
+        graph.prefixes += 1
+        prefix = f"{base}_{graph.prefixes}_"
+        if not any(name.startswith(prefix) for name in used):
+            return prefix
 
 
 def add_own_names(graph: OnnxGraph, inner: onnx.GraphProto, prefix: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .quantized import CONVERTERS as QUANTIZED
 from .tensors import constant, dtype_of, shape_of
 
 DOMAIN = "com.microsoft"
@@ -37,16 +38,27 @@ class QuickGelu(tvm_onnx.OnnxOpConverter):
 
 
 class FusedMatMul(tvm_onnx.OnnxOpConverter):
-    """alpha A B, of either operand the last two axes exchanged where it says so."""
+    """alpha A B, of either operand the last two axes exchanged where it says so; before that, where transBatch says so,
+    the first axis moved behind the other outer ones."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        if attr.get("transBatchA", 0) or attr.get("transBatchB", 0):
-            raise ValueError("transBatchA or transBatchB is set; accepted: 0")
-        turned = [cls._turned(bb, inputs[place], attr.get(name, 0)) for place, name in enumerate(("transA", "transB"))]
+        turned = [
+            cls._turned(
+                bb, cls._moved(bb, inputs[place], attr.get(f"transBatch{name}", 0)), attr.get(f"trans{name}", 0)
+            )
+            for place, name in enumerate("AB")
+        ]
         product = bb.emit(op.matmul(*turned))
         alpha = attr.get("alpha", 1.0)
         return product if alpha == 1 else product * relax.const(alpha, dtype_of(product))
+
+    @staticmethod
+    def _moved(bb: relax.BlockBuilder, operand: relax.Expr, wanted: int) -> relax.Expr:
+        rank = len(shape_of(operand))
+        if not wanted or rank < 3:
+            return operand
+        return bb.emit(op.permute_dims(operand, [*range(1, rank - 1), 0, rank - 1]))
 
     @staticmethod
     def _turned(bb: relax.BlockBuilder, operand: relax.Expr, wanted: int) -> relax.Expr:
@@ -121,19 +133,19 @@ def _normalised(
 
 
 class QuantizeLinear(tvm_onnx.OnnxOpConverter):
-    """As the standard's."""
+    """As the standard's of version 21, which has the same types."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return tvm_onnx.QuantizeLinear._impl_v13(bb, inputs, attr, params)
+        return QUANTIZED["QuantizeLinear"]._impl_v21(bb, inputs, attr, params)
 
 
 class DequantizeLinear(tvm_onnx.OnnxOpConverter):
-    """As the standard's."""
+    """As the standard's of version 21, which has the same types."""
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return tvm_onnx.DequantizeLinear._impl_v13(bb, inputs, attr, params)
+        return QUANTIZED["DequantizeLinear"]._impl_v21(bb, inputs, attr, params)
 
 
 _OPERATORS: dict[str, Any] = {

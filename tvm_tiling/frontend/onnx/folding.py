@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from ...limits import Limits
-from .branches import take_branches
+from .branches import lift_branches, take_branches
 from .corrected import correct_shapes, standard_shape
 from .graph import SMALL_BYTES, OnnxGraph, attributes, node_name, static_shape
 from .loops import unroll_loops
@@ -34,6 +34,8 @@ _ITEM_BYTES = {
     for kind in onnx.TensorProto.DataType.values()
     if kind != onnx.TensorProto.UNDEFINED
 }
+# By how many tensors the results of operators on sequences are longer.
+_SEQUENCE_CHANGES = {"Identity": 0, "SequenceErase": -1, "SequenceInsert": 1}
 # Operators whose work is at most their inputs and outputs, a few times over.
 CHEAP = frozenset(
     [
@@ -131,7 +133,10 @@ def fold_constants(graph: OnnxGraph, budget: Budget) -> dict[str, onnx.ValueInfo
         rounds += 1
         changed = _fold_once(graph, types, budget) or take_branches(graph) or unroll_loops(graph, types, budget.limits)
         if not changed and (with_values or all_known(graph, types)):
-            return types
+            # No condition will be known any more that is not known now.
+            if not lift_branches(graph):
+                return types
+            changed = True
         # What constants alone decide is known, and bounded, before shapes are computed from shapes.
         with_values = with_values or not changed or rounds >= _ROUNDS_WITHOUT_VALUES
 
@@ -254,6 +259,9 @@ def _known_values(
         return [_constant_value(node)]
     if node.op_type in ("Shape", "Size"):
         return _shape_values(graph, node, types)
+    if node.op_type == "SequenceLength":
+        length = _sequence_length(graph, node.input[0])
+        return None if length is None else [np.array(length, np.int64)]
     if node.op_type not in CHEAP or any(name and name not in constants for name in node.input):
         return None
     if _makes_only_outputs(graph, node) or _divides_by_zero(node, constants):
@@ -311,6 +319,23 @@ def _shape_values(
         return [np.array(math.prod(shape), np.int64)]
     given = attributes(node)
     return [np.array(shape[given.get("start", 0) : given.get("end")], np.int64)]
+
+
+def _sequence_length(graph: OnnxGraph, name: str) -> int | None:
+    """How many tensors a sequence holds, where that follows from how it was made."""
+    makers = {made: node for node in graph.graph.node for made in node.output}
+    change = 0
+    while name in makers:
+        node = makers[name]
+        if node.op_type == "SequenceConstruct":
+            return len(node.input) + change
+        if node.op_type == "SequenceEmpty":
+            return change
+        if node.op_type not in _SEQUENCE_CHANGES:
+            return None
+        change += _SEQUENCE_CHANGES[node.op_type]
+        name = node.input[0]
+    return None
 
 
 def _evaluate(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> list[np.ndarray] | None:

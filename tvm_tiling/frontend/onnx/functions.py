@@ -23,9 +23,10 @@ _DOMAIN = "written.out"
 _Key = tuple[str, str, str]  # domain, name and overload of a function
 
 
-def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Limits) -> None:
-    """Put their definitions in place of the model's functions, and of standard operators not in `served`. LimitError
-    where that gives too many nodes, ModelFormatError where functions call themselves."""
+def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Limits) -> bool:
+    """Put their definitions in place of the model's functions, and of standard operators not in `supported`; whether
+    there was any. LimitError where that gives too many nodes, ModelFormatError where functions call themselves."""
+    found = bool(graph.proto.functions)
     if graph.proto.functions:
         _refuse_growth(graph, limits)
         try:
@@ -36,9 +37,11 @@ def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Li
             ) from None
     # A definition may use operators that are themselves defined by others.
     while functions := _definitions(graph, supported):
+        found = True
         graph.proto.functions.extend(functions)
         graph.proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
         graph.proto = inliner.inline_local_functions(graph.proto)
+    return found
 
 
 def _refuse_growth(graph: OnnxGraph, limits: Limits) -> None:

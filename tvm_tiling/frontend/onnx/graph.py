@@ -19,13 +19,14 @@ class OnnxGraph:
 
     `proto` holds the graph. Constants above SMALL_BYTES are in `weights`, and declared as inputs in the graph, so that
     checking, inference and rewriting never copy them. `where` names the model in messages. `relied` has the shapes of
-    tensors that constants were computed from.
+    tensors that constants were computed from. `prefixes`: how many beginnings of names were made.
     """
 
     proto: onnx.ModelProto
     where: str
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     relied: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    prefixes: int = 0
 
     @property
     def graph(self) -> onnx.GraphProto:

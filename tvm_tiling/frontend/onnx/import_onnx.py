@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,14 @@ def import_onnx(
         )
     _bind_params(graph, params)
     bind_shapes(graph, shapes, batch, dims)
-    write_out_functions(graph, converters().keys() | _CONTROL, limits)
+    served = converters().keys() | _CONTROL
+    write_out_functions(graph, served, limits)
     _refuse_unserved(graph, CHEAP | _LOOPS)
     _check(graph)
     budget = Budget(limits, weights=sum(value.nbytes for value in graph.weights.values()))
-    types = fold_constants(graph, budget)
+    types = _folded(graph, budget, served)
     if settle_values(graph, types):
-        types = fold_constants(graph, budget)
+        types = _folded(graph, budget, served)
     _refuse_unserved(graph, frozenset())
     _refuse_types(graph, types)
     importer = OnnxImporter(graph)
@@ -100,6 +101,14 @@ def import_onnx(
         output_names=tuple(value.name for value in graph.graph.output),
         source="onnx",
     )
+
+
+def _folded(graph: OnnxGraph, budget: Budget, served: Collection[str]) -> dict[str, onnx.ValueInfoProto]:
+    """The types of a graph whose constants are folded, where also what loops and branches held has a converter."""
+    types = fold_constants(graph, budget)
+    while write_out_functions(graph, served, budget.limits):
+        types = fold_constants(graph, budget)
+    return types
 
 
 def _copied(model: onnx.ModelProto, where: str, folder: Path | None) -> OnnxGraph:

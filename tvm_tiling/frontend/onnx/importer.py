@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -16,7 +17,7 @@ from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ...refusal import blocks_closed
 from ...runtime.tensors import tensor_of
 from ..imported import first_line
-from .graph import OnnxGraph, node_name, static_shape
+from .graph import OnnxGraph, attributes, node_name, static_shape
 from .operators import CONVERTERS
 from .tensors import shape_of
 from .values import VALUE_INPUTS
@@ -128,21 +129,34 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             )
 
     def _branch(self, node: onnx.NodeProto) -> None:
-        given = self._parse_attr(node.attribute)
-        then, other = (
-            relax.SeqExpr(blocks=[], body=self._convert_subgraph(self.bb, given[name]))
+        """An If whose branches name what was computed before it."""
+        given = attributes(node)
+        sides = [
+            [self._tensor(self._nodes[inner.input[0]]) for inner in given[name].node]
             for name in ("then_branch", "else_branch")
-        )
-        result = self.bb.emit(relax.If(self._nodes[node.input[0]], then, other))
+        ]
+        for taken, other in zip(*sides, strict=True):
+            if not tvm_ffi.structural_equal(taken.ty, other.ty):
+                raise UnsupportedOperator(
+                    f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): its branches give "
+                    f"{_described(taken)} and {_described(other)}, and the run decides between them; "
+                    "expected tensors of one shape and type"
+                )
+        bodies = [relax.SeqExpr([], values[0] if len(values) == 1 else relax.Tuple(values)) for values in sides]
+        result = self.bb.emit(relax.If(self._nodes[node.input[0]], *bodies))
         for index, name in enumerate(node.output):
             self._nodes[name] = result if len(node.output) == 1 else self.bb.emit(relax.TupleGetItem(result, index))
+
+    def _tensor(self, value: relax.Expr) -> relax.Expr:
+        """A value, as a tensor where it is a shape."""
+        return self.bb.emit(relax.op.shape_to_tensor(value)) if isinstance(value.ty, relax.ShapeType) else value
 
     def _results(self, node: onnx.NodeProto) -> list[relax.Expr]:
         inputs = onnx_frontend.onnx_input(self._nodes[name] if name else None for name in node.input)
         if node.op_type not in _TAKE_SHAPES:
             for place, value in enumerate(inputs):
-                if isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType):
-                    inputs[place] = self.bb.emit(relax.op.shape_to_tensor(value))
+                if isinstance(value, relax.Expr):
+                    inputs[place] = self._tensor(value)
         given = self._parse_attr(node.attribute)
         where = f"node {node_name(node)} ({node.op_type})"
         given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
@@ -152,7 +166,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             raise ModelFormatError(f"{self._prepared.where}: {error}") from None
         except Exception as error:
             raise self._refusal(node, error) from error
-        if node.op_type in _MAKE_SEQUENCES:
+        if node.op_type in _MAKE_SEQUENCES or node.op_type == "Identity":
             return [result]
         if node.op_type not in _OPEN_ANYWAY and _is_open(result) and (unknown := self._unknown_values(node)):
             raise self._value_refusal(node, unknown)
@@ -212,6 +226,14 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 seen.add(name)
                 left += makers[name].input if name in makers else []
         return [value.name for value in self._prepared.inputs() if value.name in seen]
+
+
+def _described(value: relax.Expr) -> str:
+    """What a message calls a value: by its type and shape."""
+    if not isinstance(value.ty, relax.TensorType):
+        return "what is not a tensor"
+    extents = [str(extent) for extent in value.ty.shape] if value.ty.shape is not None else ["?"]
+    return f"{value.ty.dtype} of shape ({', '.join(extents)})"
 
 
 def _is_open(result: relax.Expr) -> bool:

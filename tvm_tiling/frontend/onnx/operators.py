@@ -122,6 +122,23 @@ class Expand(tvm_onnx.Expand):
         return op.broadcast_to(data, relax.ShapeExpr(wanted))
 
 
+class Reshape(tvm_onnx.Reshape):
+    """To shapes without elements too, where Relax takes a 0 for the extent of before."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        data, shape = inputs[0], inputs[1]
+        extents = data.ty.shape if isinstance(data.ty, relax.TensorType) else None
+        known = extents is not None and all(isinstance(extent, tirx.IntImm) for extent in extents)
+        if known and isinstance(shape, tvm.ir.GenericConst) and 0 in shape_of(data):
+            before, wanted = shape_of(data), [int(extent) for extent in shape.value.numpy()]
+            if not attr.get("allowzero", 0):
+                wanted = [before[place] if extent == 0 else extent for place, extent in enumerate(wanted)]
+            dtype = dtype_of(data)
+            return relax.const(np.empty(before, dtype).reshape(wanted), dtype)
+        return super()._impl_v13(bb, inputs, attr, params)
+
+
 class EyeLike(tvm_onnx.OnnxOpConverter):
     """A constant: it depends on the shape alone."""
 
@@ -218,6 +235,14 @@ class Dropout(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
+        if attr["tvm_custom"]["num_outputs"] == 1:
+            return inputs[0]
+        # Before version 10 the mask has the type of the data.
+        dtype = dtype_of(inputs[0])
+        return relax.Tuple([inputs[0], relax.const(np.ones(shape_of(inputs[0])).astype(dtype), dtype)])
+
+    @classmethod
+    def _impl_v10(cls, bb, inputs, attr, params):
         ratio, training = (inputs[1], inputs[2]) if len(inputs) > 2 else (None, None)
         if training is not None and not isinstance(training, tvm.ir.GenericConst):
             raise ValueError("training_mode has to be known before the run")
@@ -281,6 +306,7 @@ CONVERTERS: dict[str, Any] = {
     "LpNormalization": LpNormalization,
     "OneHot": OneHot,
     "RMSNormalization": RMSNormalization,
+    "Reshape": Reshape,
     "Size": Size,
     "SpaceToDepth": SpaceToDepth,
     "TensorScatter": TensorScatter,

@@ -39,6 +39,71 @@ def _requantized(
     return op.astype(bb.emit(op.clip(rounded, low, high)), dtype)
 
 
+def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any], like: relax.Expr) -> relax.Expr:
+    """What each block has, for each of its elements; the last block along the axis may be cut."""
+    axis = attr.get("axis", 1) % len(shape_of(like))
+    repeated = bb.emit(op.repeat(value, attr["block_size"], axis))
+    return bb.emit(op.strided_slice(repeated, [axis], [0], [shape_of(like)[axis]]))
+
+
+class QuantizeLinear(tvm_onnx.QuantizeLinear):
+    """Scales and zero points of a tensor, of the places along an axis, or of blocks along it."""
+
+    @classmethod
+    def _impl_v21(cls, bb, inputs, attr, params):
+        if not attr.get("block_size", 0):
+            return super()._impl_v21(bb, inputs, attr, params)
+        return cls._blocks(bb, inputs, attr)
+
+    @classmethod
+    def _impl_v23(cls, bb, inputs, attr, params):
+        if not attr.get("block_size", 0):
+            return super()._impl_v23(bb, inputs, attr, params)
+        if attr.get("precision", 0):
+            raise ValueError("precision is set; accepted: 0")
+        return cls._blocks(bb, inputs, attr)
+
+    @classmethod
+    def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
+        data, scale, zero = inputs[0], inputs[1], inputs[2]
+        kind = attr.get("output_dtype", 0)
+        dtype = dtype_of(zero) if zero is not None else tvm_onnx.get_type(kind) if kind else "uint8"
+        scale = _of_elements(bb, bb.emit(op.astype(scale, "float32")), attr, data)
+        real = bb.emit(op.round(bb.emit(op.astype(data, "float32") / scale)))
+        if zero is not None:
+            real = bb.emit(real + _of_elements(bb, bb.emit(op.astype(zero, "float32")), attr, data))
+        limits = np.iinfo(dtype)
+        return op.astype(bb.emit(op.clip(real, limits.min, limits.max)), dtype)
+
+
+class DequantizeLinear(tvm_onnx.DequantizeLinear):
+    """The same backwards, in the type of the scales."""
+
+    @classmethod
+    def _impl_v21(cls, bb, inputs, attr, params):
+        if not attr.get("block_size", 0):
+            return super()._impl_v21(bb, inputs, attr, params)
+        return cls._blocks(bb, inputs, attr)
+
+    @classmethod
+    def _impl_v23(cls, bb, inputs, attr, params):
+        if not attr.get("block_size", 0):
+            return super()._impl_v23(bb, inputs, attr, params)
+        return cls._blocks(bb, inputs, attr)
+
+    @classmethod
+    def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
+        data, scale, zero = inputs[0], inputs[1], inputs[2]
+        kind = attr.get("output_dtype", 0)
+        dtype = tvm_onnx.get_type(kind) if kind else dtype_of(scale)
+        whole = bb.emit(op.astype(data, "int32"))
+        if zero is not None:
+            whole = bb.emit(whole - _of_elements(bb, bb.emit(op.astype(zero, "int32")), attr, data))
+        scale = _of_elements(bb, bb.emit(op.astype(scale, "float32")), attr, data)
+        real = bb.emit(op.astype(whole, "float32") * scale)
+        return real if dtype == "float32" else op.astype(real, dtype)
+
+
 class QLinearMatMul(tvm_onnx.OnnxOpConverter):
     """A product of 8-bit integers, back in 8 bits."""
 
@@ -102,7 +167,9 @@ class DynamicQuantizeLinear(tvm_onnx.OnnxOpConverter):
 
 CONVERTERS: dict[str, Any] = {
     "ConvInteger": ConvInteger,
+    "DequantizeLinear": DequantizeLinear,
     "DynamicQuantizeLinear": DynamicQuantizeLinear,
     "QLinearConv": QLinearConv,
     "QLinearMatMul": QLinearMatMul,
+    "QuantizeLinear": QuantizeLinear,
 }

@@ -66,7 +66,7 @@ class _Extreme(tvm_onnx.OnnxOpConverter):
         dtype, rank = dtype_of(data), len(data.ty.shape)
         reduced = sorted({axis % rank for axis in axes}) or list(range(rank))
         keep = bool(attr.get("keepdims", 1))
-        if any(int(data.ty.shape[axis]) == 0 for axis in reduced):
+        if any(isinstance(extent := data.ty.shape[axis], tirx.IntImm) and int(extent) == 0 for axis in reduced):
             empty = np.empty(shape_of(data), bool).any(axis=tuple(reduced), keepdims=keep)
             return relax.const(np.full(empty.shape, cls._of_nothing(dtype), dtype), dtype)
         if dtype == "bool":

@@ -128,7 +128,7 @@ def _described(value: onnx.ValueInfoProto) -> str:
 def inferred_types(
     graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto] | None = None
 ) -> dict[str, onnx.ValueInfoProto]:
-    """What is known of every tensor's type and shape, by name.
+    """What is known of every tensor's type and shape, by name, of constants too.
 
     With `known`, what inference without it gave, also of shapes that are computed from the shapes of other tensors.
     """
@@ -137,7 +137,12 @@ def inferred_types(
         model = shape_inference.infer_shapes(proto, data_prop=known is not None)
     except Exception as error:
         raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None
-    return {value.name: value for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
+    constants = (
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+    )
+    inferred = (*constants, *model.graph.input, *model.graph.value_info, *model.graph.output)
+    return {value.name: value for value in inferred}
 
 
 def _with_short_values(graph: OnnxGraph, known: Mapping[str, onnx.ValueInfoProto]) -> onnx.ModelProto:
