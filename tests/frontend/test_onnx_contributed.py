@@ -75,6 +75,21 @@ def test_fused_mat_mul(turned):
     check(model("FusedMatMul", given, {"y": "float32"}, transA=turned[0], transB=turned[1], alpha=0.25), given)
 
 
+@pytest.mark.parametrize("attributes", [{"transBatchA": 1}, {"transBatchA": 1, "transA": 1}, {"transBatchB": 1}])
+def test_fused_mat_mul_of_batches_behind_the_first_axis(attributes):
+    given = {name: RNG.standard_normal((4, 4, 4)).astype("float32") for name in "ab"}
+    check(model("FusedMatMul", given, {"y": "float32"}, **attributes), given)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int16", "int32"])
+def test_dequantisation_to_halves(kind):
+    """In the type of the scale, whatever the version of the standard's operators."""
+    given = {"x": RNG.integers(0, 99, (3, 4)).astype(kind), "scale": np.array(0.25, "float16")}
+    made = model("DequantizeLinear", given, {"y": "float16"})
+    made.opset_import[0].version = 9
+    check(made, given)
+
+
 def test_linear_quantisation():
     grid = {"scale": np.array(0.02, "float32"), "zero": np.array(117, "uint8")}
     given = {"x": X, **grid}

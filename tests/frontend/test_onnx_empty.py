@@ -72,6 +72,33 @@ def test_nothing(name):
     check(model, given)
 
 
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_rows_of_nothing_before_version_13(operator):
+    given = {"x": floats(0, 3, 1)}
+    model = one(operator, given, axis=1)
+    model.opset_import[0].version = 11
+    check(model, given)
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min", "Sum", "Mean"])
+def test_several_operands_without_elements(operator):
+    """An extent of 1 becomes 0 beside 0."""
+    given = {"x": floats(2, 0, 3), "y": floats(1, 1)}
+    check(model_of([helper.make_node(operator, ["x", "y", "x"], ["z"])], given, {"z": "float32"}), given)
+
+
+def test_a_shape_of_nothing_beside_another_use():
+    """One zero extent for two, which Relax takes for the extent of before."""
+    given = {"x": floats(5, 0, 7)}
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Reshape", ["s", "shape"], ["r"], allowzero=1),
+        helper.make_node("Softplus", ["r"], ["y"]),
+        helper.make_node("Exp", ["s"], ["z"]),
+    ]
+    check(model_of(nodes, given, {**FLOAT, "z": "float32"}, {"shape": np.array([0])}), given)
+
+
 @pytest.mark.parametrize(("shape", "k"), [((3, 4), 0), ((0, 4), 2), ((4, 0), 0)])
 def test_the_largest_of_nothing(shape, k):
     given = {"x": floats(*shape)}

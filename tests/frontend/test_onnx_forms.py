@@ -556,3 +556,62 @@ def test_dynamic_quantisation(values):
     given = {"x": np.array(values, "float32")}
     outputs = {"y": "uint8", "scale": "float32", "start": "uint8"}
     check(model_of([node("DynamicQuantizeLinear", "x", "y,scale,start")], given, outputs), given)
+
+
+# ---- quantisation, norms and versions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize(("axis", "block"), [(1, 2), (-2, 3), (0, 1)])
+def test_quantisation_by_blocks(axis, block, kind):
+    given = {"x": floats(2, 4, 3)}
+    shape = [2, 4, 3]
+    shape[axis] = -(-shape[axis] // block)
+    count = math.prod(shape)
+    scales = np.linspace(0.05, 0.5, count, dtype="float32").reshape(shape)
+    constants = {"s": scales, "z": np.arange(count).reshape(shape).astype(kind)}
+    nodes = [
+        node("QuantizeLinear", "x,s,z", "q", axis=axis, block_size=block),
+        node("DequantizeLinear", "q,s,z", "y", axis=axis, block_size=block),
+        node("DequantizeLinear", "q,s", "w", axis=axis, block_size=block),
+    ]
+    check(model_of(nodes, given, {"q": kind, "y": "float32", "w": "float32"}, constants, opset=21), given)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_mean_and_deviation_of_a_layer_are_of_float32(dtype):
+    given = {"x": floats(2, 3, 8).astype(dtype)}
+    outputs = {"y": dtype, "mean": "float32", "inverse": "float32"}
+    constants = {"s": floats(8).astype(dtype), "b": floats(8).astype(dtype)}
+    close = 4e-3 if dtype == "float16" else 1e-5
+    model = model_of([node("LayerNormalization", "x,s,b", "y,mean,inverse")], given, outputs, constants)
+    check(model, given, rtol=close, atol=close)
+
+
+def test_the_mask_of_a_dropout_has_the_type_of_the_data_before_version_10():
+    given = {"x": floats(2, 3)}
+    kept, mask = by_package(model_of([node("Dropout", "x", "y,m")], given, {**FLOAT, "m": "float32"}, opset=9), given)
+    np.testing.assert_array_equal(kept, given["x"])
+    np.testing.assert_array_equal(mask, np.ones((2, 3), "float32"))
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+def test_places_of_extremes_along_an_axis_from_the_end_before_version_11(operator):
+    given = {"x": floats(2, 3, 4)}
+    check(model_of([node(operator, "x", axis=-1, keepdims=0)], given, {"y": "int64"}, opset=9), given)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_constant_labels(reduction):
+    """Their definitions follow from the types of all operands."""
+    given = {"x": floats(3, 5)}
+    constants = {"labels": np.array([1, 0, 4]), "weights": np.arange(5, dtype="float32")}
+    for operator in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+        model = model_of([node(operator, "x,labels,weights", reduction=reduction)], given, FLOAT, constants)
+        check(model, given)
+
+
+def test_largest_elements_of_a_tensor_whose_size_the_run_decides():
+    given = {"x": floats(4, 5), "keep": np.array([True, False, True, True, False])}
+    nodes = [node("Compress", "x,keep", "few", axis=1), node("ReduceMax", "few,axes", "y", keepdims=0)]
+    check(model_of(nodes, given, FLOAT, {"axes": np.array([1])}), given)

@@ -60,12 +60,86 @@ def test_a_loop_that_never_runs(most, go):
     check(model_of([node("Loop", "n,go,s", "y", body=body)], given, {"y": "float32"}, constants), given)
 
 
+def test_a_loop_of_no_iteration_scans_nothing():
+    given = {"x": FLOATS, "s": FLOATS * 2}
+    body = counted()
+    for value in (*body.input[2:], *body.output[1:]):
+        value.CopyFrom(info(value.name, shape=FLOATS.shape))
+    model = model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"rows": "float32"}, {"n": np.int64(0)})
+    check(model, given)
+
+
+def while_loop(bound, *, step=1.0):
+    """A loop without a number of iterations, whose condition reads a counter that is a state."""
+    nodes = [
+        node("Add", "count_in,step", "count_out"),
+        node("Less", "count_out,bound", "go_out"),
+        node("Mul", "state_in,factor", "state_out"),
+        node("Identity", "state_in", "row"),
+    ]
+    inputs = [info("number", TensorProto.INT64, []), info("go_in", TensorProto.BOOL, []), info("count_in", shape=[])]
+    outputs = [info("go_out", TensorProto.BOOL), info("count_out"), info("state_out"), info("row")]
+    held = [numpy_helper.from_array(np.float32(value), name) for name, value in (("factor", 1.5), ("step", step))]
+    held += [numpy_helper.from_array(np.float32(bound), "bound")] if bound is not None else []
+    return helper.make_graph(nodes, "body", [*inputs, info("state_in")], outputs, held)
+
+
+@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize(("most", "bound"), [("", 4.0), ("n", 4.0), ("n", 100.0)])
+def test_a_loop_whose_condition_follows_from_a_counter(most, bound, opset):
+    loop = node("Loop", f"{most},,zero,x", "count,y,rows", body=while_loop(bound))
+    constants = {"zero": np.float32(0), **({"n": np.int64(6)} if most else {})}
+    given = {"x": FLOATS}
+    check(model_of([loop], given, {"count": "float32", "y": "float32", "rows": "float32"}, constants, opset), given)
+
+
+def test_a_loop_that_never_ends_is_refused():
+    loop = node("Loop", ",,zero,x", "count,y,rows", body=while_loop(1.0, step=0.0))
+    with pytest.raises(LimitError, match="iterations"):
+        load_model(model_of([loop], {"x": FLOATS}, {"y": "float32"}, {"zero": np.float32(0)}))
+
+
+def test_a_loop_whose_counter_starts_at_an_input_is_refused():
+    given = {"x": FLOATS, "first": np.float32(0)}
+    loop = node("Loop", ",,first,x", "count,y,rows", body=while_loop(4.0))
+    with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known before the run"):
+        load_model(model_of([loop], given, {"y": "float32"}))
+
+
 def test_a_loop_whose_end_the_run_decides_is_refused():
     body = counted(node("ReduceSum", "state_in", "total", keepdims=0), node("Less", "total,factor", "less"))
     body.output[0].name = "less"
     given = {"x": FLOATS, "s": FLOATS}
     with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known before the run"):
         load_model(model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"y": "float32"}, {"n": np.int64(3)}))
+
+
+def test_a_scan_of_a_constant():
+    """In a branch that the run decides."""
+    body = helper.make_graph(
+        [node("Add", "before,slice", "after")], "body", [info("before"), info("slice")], [info("after")]
+    )
+    scan = node("Scan", "s,rows", "total", body=body, num_scan_inputs=1)
+    sides = [
+        helper.make_graph(nodes, "side", [], [info(nodes[0].output[0])], held)
+        for nodes, held in (([scan], [numpy_helper.from_array(FLOATS, "rows")]), ([node("Mish", "s", "m")], []))
+    ]
+    branch = node("If", "go", "y", then_branch=sides[0], else_branch=sides[1])
+    for go in (True, False):
+        given = {"s": np.ones(4, "float32"), "go": np.array(go)}
+        check(model_of([branch], given, {"y": "float32"}), given)
+
+
+def test_a_sequence_map():
+    body = helper.make_graph([node("Exp", "each", "e")], "body", [info("each")], [info("e")])
+    nodes = [
+        node("SequenceConstruct", "x,y,x", "parts"),
+        node("SequenceMap", "parts", "mapped", body=body),
+        node("Identity", "mapped", "same"),
+        node("ConcatFromSequence", "same", "z", axis=0),
+    ]
+    given = {"x": FLOATS, "y": FLOATS * 2}
+    check(model_of(nodes, given, {"z": "float32"}), given)
 
 
 def test_a_loop_of_too_many_iterations_is_refused_before_it_is_written_out():

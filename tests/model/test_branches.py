@@ -56,8 +56,42 @@ def test_the_condition_chooses_at_every_run():
 def test_results_of_two_shapes_are_refused():
     then = side(helper.make_node("Identity", ["x"], ["a"]), outputs=["a"])
     other = side(helper.make_node("ReduceSum", ["x"], ["b"]), outputs=["b"])
-    with pytest.raises(UnsupportedOperator, match="expected tensors of one shape and type"):
+    said = r"\(If\): its branches give float32 of shape \(2, 3\) and float32 of shape \(1, 1\), and the run decides"
+    with pytest.raises(UnsupportedOperator, match=said):
         tt.compile(model(then, other, ("y",)), cache=False)
+
+
+def test_what_branches_hold_is_refused_by_name():
+    then = side(helper.make_node("RandomNormalLike", ["x"], ["a"]), outputs=["a"])
+    other = side(helper.make_node("Neg", ["x"], ["b"]), outputs=["b"])
+    with pytest.raises(UnsupportedOperator, match="RandomNormalLike"):
+        tt.compile(model(then, other, ("y",)), cache=False)
+
+
+def test_branches_hold_functions_divisions_and_equal_names():
+    """Both Ifs have branches whose tensors are called alike, of other shapes."""
+
+    def sides(extent):
+        held = onnx.numpy_helper.from_array(np.full((extent, 3), 3, "float32"), "c")
+        nodes = [helper.make_node("Mod", ["x", "c"], ["i"], fmod=1), helper.make_node("Mish", ["i"], ["j"])]
+        then = helper.make_graph(nodes, "side", [], [info("j", None)], [held])
+        other = helper.make_graph([helper.make_node("Sub", ["x", "c"], ["j"])], "side", [], [info("j", None)], [held])
+        return {"then_branch": then, "else_branch": other}
+
+    nodes = [
+        helper.make_node("If", ["flag"], ["y"], **sides(1)),
+        helper.make_node("If", ["flag"], ["z"], **sides(2)),
+    ]
+    inputs, outputs = [info("x"), info("flag", (), BOOL)], [info("y", None), info("z", None)]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs)
+    executable = tt.compile(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), cache=False
+    )
+    x = np.linspace(-5, 5, 6).reshape(2, 3).astype("float32")
+    rest = np.fmod(x, 3)
+    for flag, expected in ((True, rest * np.tanh(np.log1p(np.exp(rest)))), (False, x - 3)):
+        for result in executable.run(x, np.array(flag)):
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_relax_module_with_a_branch():

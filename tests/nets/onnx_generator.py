@@ -41,7 +41,8 @@ class Value:
 
 @dataclass
 class Node:
-    """A node that was drawn: what it reads, and whether its results are as exact as what it reads."""
+    """A node that was drawn: what it reads, and whether its results are as exact as what it reads. `unnamed`: the
+    places of results that nothing asks for."""
 
     operator: str
     inputs: Sequence[Value | None]
@@ -49,6 +50,7 @@ class Node:
     outputs: int = 1
     exact: bool = False
     domain: str = ""
+    unnamed: Sequence[int] = ()
 
 
 class Graph:
@@ -158,7 +160,7 @@ class Graph:
 
     def add(self, drawn: Node) -> bool:
         """Run a node and keep it where onnxruntime does; whether it was kept."""
-        names = [self.fresh("t") for _ in range(drawn.outputs)]
+        names = ["" if place in drawn.unnamed else self.fresh("t") for place in range(drawn.outputs)]
         arrays = [value.array if value is not None else None for value in drawn.inputs]
         try:
             kept, attributes = in_form_of(self.opset, drawn.operator, drawn.domain, arrays, drawn.attributes)
@@ -167,7 +169,8 @@ class Graph:
         read = drawn.inputs[:kept]
         inputs = [value.name if value is not None else "" for value in read]
         node = helper.make_node(drawn.operator, inputs, names, domain=drawn.domain, **attributes)
-        return self.add_nodes([node], [value for value in read if value is not None], names, drawn.exact)
+        made = [name for name in names if name]
+        return self.add_nodes([node], [value for value in read if value is not None], made, drawn.exact)
 
     def add_nodes(
         self,

@@ -232,8 +232,9 @@ def _described(value: relax.Expr) -> str:
     """What a message calls a value: by its type and shape."""
     if not isinstance(value.ty, relax.TensorType):
         return "what is not a tensor"
-    extents = [str(extent) for extent in value.ty.shape] if value.ty.shape is not None else ["?"]
-    return f"{value.ty.dtype} of shape ({', '.join(extents)})"
+    extents = value.ty.shape if value.ty.shape is not None else ["?"]
+    listed = ", ".join(str(extent.value if isinstance(extent, tirx.IntImm) else extent) for extent in extents)
+    return f"{value.ty.dtype} of shape ({listed})"
 
 
 def _is_open(result: relax.Expr) -> bool:

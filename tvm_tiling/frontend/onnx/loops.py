@@ -1,6 +1,6 @@
 """Loops of an ONNX graph whose number of iterations is known before the run, written out: Loop and Scan.
 
-A Loop's number is known where it is a constant and its condition stays true; a Scan's is the extent of what it scans.
+A Loop's number is known where constants decide it and its condition; a Scan's is the extent of what it scans.
 Names of each iteration are its own; constants of the body are shared.
 """
 
@@ -16,6 +16,7 @@ from onnx import helper
 from ...limits import Limits
 from .branches import add_own_names, fresh_prefix, own_results, renamed
 from .graph import OnnxGraph, attributes, node_name, static_shape
+from .loop_counts import iterations
 
 Types = Mapping[str, onnx.ValueInfoProto]
 _ONES = 13  # the version of the standard from which on Unsqueeze takes its axes as an input
@@ -30,7 +31,7 @@ def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
     for node in list(graph.graph.node):
         if node.domain or node.op_type not in ("Loop", "Scan"):
             continue
-        loop = _loop(graph, node) if node.op_type == "Loop" else _scan(graph, node, types)
+        loop = _loop(graph, node, types, limits) if node.op_type == "Loop" else _scan(graph, node, types)
         if loop is None:
             continue
         count = loop.count * len(loop.body.node) + len(graph.graph.node)
@@ -87,6 +88,8 @@ class _Unrolled:
 
 
 class _Loop(_Unrolled):
+    nothing: Mapping[str, np.ndarray]  # what is scanned by a loop of no iteration
+
     def written_out(self) -> list[onnx.NodeProto]:
         """The nodes in the Loop's place."""
         number, condition, *states = (value.name for value in self.body.input)
@@ -100,40 +103,38 @@ class _Loop(_Unrolled):
         for value, name in zip(values, self.node.output, strict=False):
             if name:
                 self.add("Identity", [value], name)
-        for parts, name in zip(zip(*scanned, strict=True), self.node.output[len(states) :], strict=True):
+        for name, value in self.nothing.items():
+            self.add("Identity", [self.constant(value)], name)
+        for parts, name in zip(zip(*scanned, strict=True), self.node.output[len(states) :], strict=False):
             if name:
                 self.stacked(parts, 0, name)
         return self.nodes
 
 
-def _loop(graph: OnnxGraph, node: onnx.NodeProto) -> _Loop | None:
+def _loop(graph: OnnxGraph, node: onnx.NodeProto, types: Types, limits: Limits) -> _Loop | None:
     """A Loop of a known number of iterations; None for any other."""
-    constants, body = graph.constants(), attributes(node)["body"]
-    most, start = node.input[0], node.input[1] if len(node.input) > 1 else ""
-    if most not in constants or (start and start not in constants):
+    body = attributes(node)["body"]
+    count = iterations(node, graph.constants(), graph.opset, graph.where, limits)
+    if count is None:
         return None
-    count = max(0, int(constants[most].reshape(-1)[0]))
-    if start and not constants[start].all():
-        count = 0
-    states = len(body.input) - 2
-    if (count == 0 and any(node.output[states:])) or not _stays_true(body):
-        return None  # of no iteration the shape of what is scanned is not known
-    return _Loop(graph, node, body, count)
+    scanned = [name for name in node.output[len(body.input) - 2 :] if name]
+    nothing = {name: _of_no_iteration(types.get(name)) for name in scanned} if count == 0 else {}
+    if any(value is None for value in nothing.values()):
+        return None
+    loop = _Loop(graph, node, body, count)
+    loop.nothing = {name: value for name, value in nothing.items() if value is not None}
+    return loop
 
 
-def _stays_true(body: onnx.GraphProto) -> bool:
-    """Whether a Loop's condition is true after every iteration, whatever its values are."""
-    makers = {name: node for node in body.node for name in node.output}
-    held = {tensor.name: tensor for tensor in body.initializer}
-    name = body.output[0].name
-    while name in makers and makers[name].op_type == "Identity":
-        name = makers[name].input[0]
-    if name in held:
-        return bool(onnx.numpy_helper.to_array(held[name]).all())
-    if name in makers and makers[name].op_type == "Constant":
-        value = attributes(makers[name]).get("value")
-        return value is not None and bool(onnx.numpy_helper.to_array(value).all())
-    return name == body.input[1].name
+def _of_no_iteration(kind: onnx.ValueInfoProto | None) -> np.ndarray | None:
+    """What a loop of no iteration scans, where the type and shape of an element are known."""
+    if kind is None or not kind.type.tensor_type.HasField("shape") or not kind.type.tensor_type.elem_type:
+        return None
+    extents = kind.type.tensor_type.shape.dim[1:]
+    if not all(extent.HasField("dim_value") for extent in extents):
+        return None
+    dtype = helper.tensor_dtype_to_np_dtype(kind.type.tensor_type.elem_type)
+    return np.empty((0, *(extent.dim_value for extent in extents)), dtype)
 
 
 class _Scan(_Unrolled):

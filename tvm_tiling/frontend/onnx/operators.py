@@ -35,7 +35,7 @@ from .windows import CONVERTERS as WINDOWS
 
 
 class LayerNormalization(tvm_onnx.LayerNormalization):
-    """Mean and inverse deviation too, where they are asked for."""
+    """Mean and inverse deviation too, where they are asked for: of float32, as is computed with but for float64."""
 
     @classmethod
     def _impl_v17(cls, bb, inputs, attr, params):
@@ -46,12 +46,15 @@ class LayerNormalization(tvm_onnx.LayerNormalization):
         whole = list(scale.ty.shape) == list(data.ty.shape)[first:]
         if attr["tvm_custom"]["num_outputs"] == 1 and dtype != "float64" and whole:
             return super()._impl_v17(bb, inputs, {**attr, "axis": first}, params)
-        mean = bb.emit(op.mean(data, axes, keepdims=True))
-        away = bb.emit(data - mean)
+        wide = data if dtype in ("float32", "float64") else bb.emit(op.astype(data, "float32"))
+        mean = bb.emit(op.mean(wide, axes, keepdims=True))
+        away = bb.emit(wide - mean)
         variance = bb.emit(op.mean(away * away, axes, keepdims=True))
-        inverse = bb.emit(op.rsqrt(variance + relax.const(attr.get("epsilon", 1e-5), dtype)))
-        result = bb.emit(away * inverse * scale)
-        return relax.Tuple([result if bias is None else bb.emit(result + bias), mean, inverse])
+        inverse = bb.emit(op.rsqrt(variance + relax.const(attr.get("epsilon", 1e-5), dtype_of(wide))))
+        normal = bb.emit(away * inverse)
+        result = bb.emit((normal if dtype_of(wide) == dtype else bb.emit(op.astype(normal, dtype))) * scale)
+        saved = [value if dtype != "float64" else bb.emit(op.astype(value, "float32")) for value in (mean, inverse)]
+        return relax.Tuple([result if bias is None else bb.emit(result + bias), *saved])
 
 
 class BatchNormalization(tvm_onnx.BatchNormalization):

@@ -223,7 +223,25 @@ class MeanVarianceNormalization(tvm_onnx.OnnxOpConverter):
         return away / bb.emit(bb.emit(op.sqrt(variance)) + relax.const(1e-9, dtype_of(data)))
 
 
+class ArgMax(tvm_onnx.ArgMax):
+    """Axes before version 11 may count from the end, as onnxruntime has it."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return cls._impl_v11(bb, inputs, attr, params)
+
+
+class ArgMin(tvm_onnx.ArgMin):
+    """The same of the smallest element."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        return cls._impl_v11(bb, inputs, attr, params)
+
+
 CONVERTERS: dict[str, Any] = {
+    "ArgMax": ArgMax,
+    "ArgMin": ArgMin,
     "ReduceL1": ReduceL1,
     "ReduceL2": ReduceL2,
     "ReduceLogSum": ReduceLogSum,
