@@ -615,3 +615,11 @@ def test_largest_elements_of_a_tensor_whose_size_the_run_decides():
     given = {"x": floats(4, 5), "keep": np.array([True, False, True, True, False])}
     nodes = [node("Compress", "x,keep", "few", axis=1), node("ReduceMax", "few,axes", "y", keepdims=0)]
     check(model_of(nodes, given, FLOAT, {"axes": np.array([1])}), given)
+
+
+@pytest.mark.parametrize("ordered", [0, 1])
+def test_different_elements_of_a_matrix(ordered):
+    """The places of all elements among them are of the flattened matrix."""
+    given = {"x": np.array([[3, 1, 3], [2, 1, 2], [3, 1, 3]])}
+    outputs = dict.fromkeys(["y", "first", "places", "counts"], "int64")
+    check(model_of([node("Unique", "x", ",".join(outputs), sorted=ordered)], given, outputs), given)

@@ -9,10 +9,11 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper, numpy_helper
-from onnx_judge import check, model_of
+from onnx_judge import by_onnxruntime, check, model_of
 
 from tvm_tiling.errors import LimitError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
+from tvm_tiling.model.compile import compile_model
 
 FLOATS = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
 
@@ -58,6 +59,18 @@ def test_a_loop_that_never_runs(most, go):
     given = {"x": FLOATS, "s": FLOATS * 2}
     constants = {"n": np.int64(most), "go": np.array(go)}
     check(model_of([node("Loop", "n,go,s", "y", body=body)], given, {"y": "float32"}, constants), given)
+
+
+def test_a_loop_whose_number_is_given_before_the_run():
+    given = {"x": FLOATS, "s": FLOATS * 2}
+    loop = node("Loop", "n,,s", "y,rows", body=counted())
+    model = model_of([loop], {**given, "n": np.array(3)}, {"y": "float32", "rows": "float32"})
+    with pytest.raises(UnsupportedOperator, match=r"Loop .* not known before the run, except with params={'n': value}"):
+        load_model(model)
+    executable = compile_model(model, params={"n": np.array(3)}, cache=False)
+    expected = by_onnxruntime(model, {**given, "n": np.array(3)})
+    for result, value in zip(executable.run(FLOATS, FLOATS * 2), expected, strict=True):
+        np.testing.assert_allclose(result, value, rtol=1e-5)
 
 
 def test_a_loop_of_no_iteration_scans_nothing():

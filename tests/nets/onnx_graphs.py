@@ -130,7 +130,8 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
         results = by_package(model, given)
     except TilingError as error:
         # A valid graph that TVM refuses within is one that nobody here knew of.
-        return f"{'error' if 'TVM does not lower' in str(error) else 'refused'}: {error}"
+        within = any(words in str(error) for words in ("TVM does not lower", "Check failed"))
+        return f"{'error' if within else 'refused'}: {error}"
     except Exception as error:
         said = str(error).strip().splitlines()
         return f"error: {type(error).__name__}: {said[-1] if said else ''}"

@@ -1,26 +1,31 @@
 """Random functions against TVM's plain build, in processes of their own, so that a crash costs one case.
 
-    python run_functions.py SEED CASES [PROCESSES]
+    python run_functions.py SEED CASES [PROCESSES] [--out FILE]
 
-Prints the seed, each failure made smaller (as the choices that draw it, for `python run_functions.py --again "[...]"`,
-and as TIR), and how many cases came out how. Exit code 1 where a case failed.
+The file gets a line of JSON for each case; cases that it has are not checked again, so that a run goes on where it
+stopped. Prints the seed, each failure made smaller (as the choices that draw it, for
+`python run_functions.py --again "[...]"`, and as TIR), and how many cases came out how. Exit code 1 where a case
+failed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from choices import smaller
 
-LONGEST = 60.0  # seconds of one case
+LONGEST = 60.0  # seconds of processor time of one case, which may be paused
 ATTEMPTS = 25  # to make a failure smaller
 
 
@@ -45,47 +50,69 @@ class Child:
     def ask(self, given: list[int], seed: str | None) -> dict:
         """What came of a case: "results" or "failed", and its choices; a case that ends the process has failed."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        with ThreadPoolExecutor(1) as reader:
-            try:
-                self.process.stdin.write(json.dumps([given, seed]) + "\n")
-                self.process.stdin.flush()
-                line = reader.submit(self.process.stdout.readline).result(LONGEST)
-            except (OSError, TimeoutError) as error:
-                self.end()
-                line = ""
-                said = f"{type(error).__name__}, after {LONGEST:g} s at most"
-            else:
-                said = "the process ended"
+        try:
+            self.process.stdin.write(json.dumps([given, seed]) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except OSError:
+            line = ""
         if line:
             return json.loads(line)
-        self.end()
-        code = self.process.returncode
+        code = self.process.wait()
         self.__init__()
-        return {"failed": f"{said}, exit code {code}", "taken": given or None}
+        late = code in (-signal.SIGPROF, -signal.SIGALRM)
+        said = f"more than {LONGEST:g} s" if late else f"the process ended, exit code {code}"
+        return {"failed": said, "taken": given or None}
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
 
 
-def run(seed: int, cases: int, processes: int = 1) -> tuple[Counter[str], list[Failure]]:
-    """How so many cases came out, and those that failed, made smaller."""
-    shares = [range(number, cases, processes) for number in range(processes)]
+def run(seed: int, cases: int, processes: int = 1, out: Path | None = None) -> tuple[Counter[str], list[Failure]]:
+    """How so many cases came out, and those that failed, made smaller; `out`: a file of cases that are done."""
+    done = _done(out)
+    results, failures = Counter[str](), list[Failure]()
+    for number in set(done) & {f"{seed} {case}" for case in range(cases)}:
+        _count(done[number], results, failures)
+    left = [case for case in range(cases) if f"{seed} {case}" not in done]
     with ThreadPoolExecutor(processes) as pool:
-        parts = list(pool.map(lambda numbers: _share(seed, numbers), shares))
-    total = sum((results for results, _ in parts), Counter[str]())
-    return total, [failure for _, failures in parts for failure in failures]
+        shares = [left[number::processes] for number in range(processes)]
+        for part, failed in pool.map(lambda numbers: _share(seed, numbers, out), shares):
+            results += part
+            failures += failed
+    return results, failures
 
 
-def _share(seed: int, numbers: range) -> tuple[Counter[str], list[Failure]]:
+def _done(out: Path | None) -> dict[str, dict]:
+    """What a file has, by case."""
+    if out is None or not out.exists():
+        return {}
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    return {line["case"]: line for line in lines}
+
+
+def _count(line: dict, results: Counter[str], failures: list[Failure]) -> None:
+    results.update(line["results"])
+    results["cases"] += 1
+    if line["failed"]:
+        failures.append(Failure(line["case"], line["given"], line["failed"]))
+
+
+def _share(seed: int, numbers: Sequence[int], out: Path | None) -> tuple[Counter[str], list[Failure]]:
     results, failures, child = Counter[str](), list[Failure](), Child()
     for number in numbers:
-        answer = child.ask([], f"{seed} {number}")
-        results.update(answer.get("results", {}))
-        results["cases"] += 1
+        case = f"{seed} {number}"
+        answer = child.ask([], case)
+        line: dict = {"case": case, "results": answer.get("results", {}), "failed": "", "given": None}
         if "failed" in answer:
-            failures.append(_made_smaller(child, f"{seed} {number}", answer))
-            print(f"seed {seed}, case {number}: {failures[-1].what}\n{failures[-1].given}", flush=True)
+            failure = _made_smaller(child, case, answer)
+            line |= {"failed": failure.what, "given": failure.given}
+            print(f"seed {seed}, case {number}: {failure.what}\n{failure.given}", flush=True)
+        _count(line, results, failures)
+        if out is not None:
+            with out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
     child.end()
     return results, failures
 
@@ -119,6 +146,8 @@ def child() -> None:
 
     for line in sys.stdin:
         given, seed = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST)
+        signal.setitimer(signal.ITIMER_REAL, 20 * LONGEST)  # of one that waits for ever
         answer: dict = {}
         if given == [-1]:
             draw = Choices(rng=random.Random(seed))
@@ -151,9 +180,14 @@ def main() -> int:
         print(text_of(given))
         print(check(given)[0])
         return 0
-    seed, cases, processes = (int(text) for text in (*sys.argv[1:], "1")[:3])
-    print(f"seed {seed}, {cases} cases", flush=True)
-    results, failures = run(seed, cases, processes)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("processes", type=int, nargs="?", default=1)
+    parser.add_argument("--out", type=Path, help="a file that gets a line of JSON for each case; those it has are kept")
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}, {asked.cases} cases", flush=True)
+    results, failures = run(asked.seed, asked.cases, asked.processes, asked.out)
     print(", ".join(f"{name}: {count}" for name, count in sorted(results.items())), f"failed: {len(failures)}")
     return 1 if failures else 0
 

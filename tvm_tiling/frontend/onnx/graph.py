@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,6 +68,17 @@ class OnnxGraph:
         self.weights[name] = value
         kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         self.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
+
+    def inputs_behind(self, names: Iterable[str]) -> list[str]:
+        """The inputs of the model that tensors are computed from."""
+        makers = {name: node for node in self.graph.node for name in node.output}
+        left, seen = list(names), set[str]()
+        while left:
+            name = left.pop()
+            if name not in seen:
+                seen.add(name)
+                left += makers[name].input if name in makers else []
+        return [value.name for value in self.inputs() if value.name in seen]
 
     def replace_nodes(self, nodes: list[onnx.NodeProto]) -> None:
         """Make `nodes` the graph's nodes."""

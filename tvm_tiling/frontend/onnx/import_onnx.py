@@ -156,6 +156,10 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
                 operator += ", except for constant inputs or inputs given as params={name: value}"
             if operator in _LOOPS:
                 operator += " of a number of iterations that is not known before the run"
+                # The number and the first condition; those of a Scan are in its shapes.
+                deciding = graph.inputs_behind(node.input[:2]) if operator.startswith("Loop") else []
+                if deciding:
+                    operator += f", except with params={{{', '.join(f'{name!r}: value' for name in deciding)}}}"
             refused.setdefault(operator, []).append(node_name(node))
     if refused:
         listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))

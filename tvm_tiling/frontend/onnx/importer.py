@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import onnx
@@ -205,9 +204,8 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
         """The inputs of the model that decide what has to be known of a node before the run."""
-        return self._inputs_behind(
-            node.input[place] for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)
-        )
+        places = VALUE_INPUTS.get(node.op_type, ())
+        return self._prepared.inputs_behind(node.input[place] for place in places if place < len(node.input))
 
     def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
         return UnsupportedOperator(
@@ -215,17 +213,6 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             f"{', '.join(map(repr, unknown))}, which is not known before the run; "
             f"accepted: params={{{', '.join(f'{name!r}: value' for name in unknown)}}}"
         )
-
-    def _inputs_behind(self, names: Iterable[str]) -> list[str]:
-        """The inputs of the model that tensors are computed from."""
-        makers = {name: node for node in self._prepared.graph.node for name in node.output}
-        left, seen = list(names), set[str]()
-        while left:
-            name = left.pop()
-            if name not in seen:
-                seen.add(name)
-                left += makers[name].input if name in makers else []
-        return [value.name for value in self._prepared.inputs() if value.name in seen]
 
 
 def _described(value: relax.Expr) -> str:

@@ -1,4 +1,4 @@
-"""TopK and NonMaxSuppression of ONNX: elements that are chosen by their values."""
+"""TopK, Unique and NonMaxSuppression of ONNX: elements that are chosen by their values."""
 
 from __future__ import annotations
 
@@ -128,4 +128,13 @@ def _limit(value: relax.Expr | None) -> float | None:
     return float(value.value.numpy().reshape(-1)[0])
 
 
-CONVERTERS: dict[str, Any] = {"NonMaxSuppression": NonMaxSuppression, "TopK": TopK}
+class Unique(tvm_onnx.Unique):
+    """Without an axis of the flattened tensor: NumPy's inverse, which TVM takes, has the shape of what it is given."""
+
+    @classmethod
+    def _impl_v11(cls, bb, inputs, attr, params):
+        flat = inputs[0] if "axis" in attr or inputs[0].ty.ndim == 1 else bb.emit(op.reshape(inputs[0], [-1]))
+        return super()._impl_v11(bb, [flat, *inputs[1:]], attr, params)
+
+
+CONVERTERS: dict[str, Any] = {"NonMaxSuppression": NonMaxSuppression, "TopK": TopK, "Unique": Unique}
