@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import torch_models  # noqa: E402
-from torch_model_lists import Built  # noqa: E402
-from torch_model_worker import judged  # noqa: E402
+from torch_model_lists import LISTS, Built  # noqa: E402
+from torch_model_worker import judge_ways, judged  # noqa: E402
 
 
 class Net(torch.nn.Module):
@@ -58,20 +59,49 @@ def test_outcomes(kind, way, outcome, said):
         assert any("airy_ai" in operator for operator in found["left"])
 
 
-def test_a_process_that_takes_too_long_or_too_much_is_ended(monkeypatch, tmp_path):
-    program = tmp_path / "worker.py"
-    program.write_text("import time\nheld = bytearray(64 << 20)\ntime.sleep(60)")
-    monkeypatch.setattr(torch_models, "WORKER", program)
-    assert torch_models.judge("a", "b", "export", 0.5, 8) == {"outcome": "too long"}
-    assert torch_models.judge("a", "b", "export", 30, 0.03) == {"outcome": "too large"}
-    program.write_text("raise SystemExit(3)")
-    assert torch_models.judge("a", "b", "export", 30, 8)["outcome"] == "died"
+def hungry(source, name, ways, answers):
+    """As judge_ways(), with ways that end the process, or make it pass a limit."""
+    held = bytearray(64 << 20)
+    for way in ways:
+        if way == "compile":
+            raise SystemExit(3)
+        while way == "onnx":
+            held[0] = 1
+        answers.send({"outcome": "right"})
+
+
+def test_where_a_way_ends_the_process_the_others_are_judged():
+    assert list(torch_models.outcomes(hungry, "a", "b", ("export", "compile", "export", "onnx"), 0.5, 8)) == [
+        ("export", {"outcome": "right"}),
+        ("compile", {"outcome": "died", "said": "exit code 3"}),
+        ("export", {"outcome": "right"}),
+        ("onnx", {"outcome": "too long"}),
+    ]
+
+
+def test_a_process_that_takes_too_much_is_ended():
+    assert list(torch_models.outcomes(hungry, "a", "b", ("onnx",), 60, 0.03)) == [("onnx", {"outcome": "too large"})]
+
+
+def test_every_way_of_a_model_is_judged_in_one_process():
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(
+        target=judge_ways, args=("nets", "net", ("export", "compile"), theirs)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LISTS, "nets", lambda: {"net": lambda: built(Wrong)})
+        process.start()
+    assert [ours.recv()["outcome"] for _ in range(2)] == ["wrong", "wrong"]
+    process.join()
 
 
 def test_outcomes_are_written_as_lines(monkeypatch, tmp_path):
-    program, out = tmp_path / "worker.py", tmp_path / "out.jsonl"
-    program.write_text('import sys\nprint("{\\"outcome\\": \\"%s\\"}" % ("wrong" if "net1" in sys.argv else "right"))')
-    monkeypatch.setattr(torch_models, "WORKER", program)
+    def judge(source, name, ways, answers):
+        for _ in ways:
+            answers.send({"outcome": "wrong" if name == "net1" else "right"})
+
+    out = tmp_path / "out.jsonl"
+    monkeypatch.setattr(torch_models, "imported_judge", lambda: judge)
     monkeypatch.setattr(torch_models, "jobs", lambda *_: [("list", f"net{n}", "compile") for n in range(3)])
     assert torch_models.main(["--out", str(out)]) == 1
     assert [json.loads(line)["outcome"] for line in out.read_text().splitlines()] == ["right", "wrong", "right"]

@@ -1,16 +1,16 @@
-"""Judges one model in a process of its own: python torch_model_worker.py LIST NAME WAY; prints one line of JSON.
-
-WAY: "export", by torch.export and tvm_tiling.compile, or "compile", by torch.compile, both against PyTorch run eagerly;
-"onnx", by torch.onnx.export, against onnxruntime.
+"""Judges a model in one or more ways: "export", by torch.export and tvm_tiling.compile, and "compile", by
+torch.compile, both against PyTorch run eagerly; "onnx", by torch.onnx.export, against onnxruntime.
 """
 
 from __future__ import annotations
 
-import json
+import copy
+import os
 import sys
-import time
 import traceback
 import warnings
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
 import onnx
@@ -36,7 +36,6 @@ def judged(built: Built, way: str) -> dict[str, Any]:
     else:
         with torch.no_grad():
             wanted = _tensors(built.module(*built.args, **built.kwargs))
-    start = time.process_time()
     try:
         if way == "onnx":
             results = _of(tvm_tiling.compile(model), given)
@@ -50,7 +49,6 @@ def judged(built: Built, way: str) -> dict[str, Any]:
         said = f"{type(error).__name__}: {line}"
         return {"outcome": "raw error", "said": said, "trace": traceback.format_exc()[-3000:]}
     said = _difference(built, results, wanted)
-    found["seconds"] = round(time.process_time() - start, 1)
     return {"outcome": "wrong" if said else "right", "said": said, **found}
 
 
@@ -135,15 +133,19 @@ def _in_float64(built: Built) -> list[torch.Tensor] | None:
 
     try:
         with torch.no_grad():
-            return _tensors(built.module.double()(*map(wide, built.args), **pytree.tree_map(wide, built.kwargs)))
+            module = copy.deepcopy(built.module).double()
+            return _tensors(module(*map(wide, built.args), **pytree.tree_map(wide, built.kwargs)))
     except Exception:
         return None
 
 
-def main() -> None:
-    source, name, way = sys.argv[1:4]
+def judge_ways(source: str, name: str, ways: Sequence[str], answers: Connection) -> None:
+    """Send the outcome of a model for each way, in a process that may write what it likes."""
+    with open(os.devnull, "w") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
     warnings.simplefilter("ignore")
-    declare_torchvision()
+    torch.set_num_threads(1)  # those of PyTorch spin between small operators
     torch.manual_seed(0)
     try:
         built = LISTS[source]()[name]()
@@ -151,11 +153,23 @@ def main() -> None:
             torch.manual_seed(1)
             built.module(*built.args, **built.kwargs)
     except Exception as error:
-        answer = {"outcome": "not built", "said": f"{type(error).__name__}: {str(error).strip()[:300]}"}
-    else:
+        for _ in ways:
+            answers.send({"outcome": "not built", "said": f"{type(error).__name__}: {str(error).strip()[:300]}"})
+        return
+    for way in ways:
+        start = _processor_time()
         answer = judged(built, way)
-    print(json.dumps(answer), flush=True)
+        answers.send({**answer, "seconds": round(_processor_time() - start, 1)})
 
 
-if __name__ == "__main__":
-    main()
+def _processor_time() -> float:
+    """Of this process and of those that it waited for, in seconds."""
+    return sum(os.times()[:4])
+
+
+def modules_used(ways: Sequence[str], answers: Connection) -> None:
+    """Send the names of all modules that are imported once a small model has been judged."""
+    declare_torchvision()
+    for way in ways:
+        judged(Built(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),)), way)
+    answers.send(list(sys.modules))

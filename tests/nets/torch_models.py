@@ -4,67 +4,83 @@ through ONNX, beside onnxruntime.
 python tests/nets/torch_models.py --lists torchvision,transformers,timm --out models.jsonl
 python tests/nets/torch_models.py --models "timm resnet18,transformers gpt2" --ways compile
 
-Each model and way is judged in a process of its own: right, refused (a TilingError), unexportable (torch.export fails),
-wrong, raw error, too long, too large, died, or not built (the model itself does not run). Every outcome is written to
-the file as a line of JSON; --skip-done goes on with a file. The exit code is 1 where any is wrong, raw or died. Needs
-what requirements-models.txt lists.
+Each model is judged in a process of its own, forked when everything is imported, one way after the other: right,
+refused (a TilingError), unexportable (torch.export fails), wrong, raw error, too long, too large, died, or not built
+(the model itself does not run). Where a way ends the process, the others are judged in a new one. Every outcome is
+written to the file as a line of JSON with its seconds of processor time; --skip-done goes on with a file. The exit code
+is 1 where any is wrong, raw or died. Needs what requirements-models.txt lists.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import json
-import subprocess
+import multiprocessing
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 
-WORKER = Path(__file__).with_name("torch_model_worker.py")
 WAYS = ("export", "compile", "onnx")
 THROUGH_ONNX = 3  # every third
 BAD = ("wrong", "raw error", "died")
+WAITING = 8  # times the seconds of processor time that a way may take in seconds that pass
+
+Answer: TypeAlias = dict[str, Any]
+Judge: TypeAlias = Callable[[str, str, Sequence[str], Connection], None]
+_FORK = multiprocessing.get_context("fork")
 
 
-def judge(source: str, name: str, way: str, seconds: float, gigabytes: float) -> dict[str, Any]:
-    """The outcome of a model in a process with these limits."""
-    start = time.monotonic()
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(
-            [sys.executable, str(WORKER), source, name, way], stdout=out, stderr=subprocess.DEVNULL, text=True
-        )
-        outcome = _watched(process, start + seconds, gigabytes * 2**30)
-        if outcome:
+def outcomes(
+    judge: Judge, source: str, name: str, ways: Sequence[str], seconds: float, gigabytes: float
+) -> Iterator[tuple[str, Answer]]:
+    """Each way with the outcome of a model, judged by processes with these limits for a way."""
+    left = list(ways)
+    while left:
+        ours, theirs = _FORK.Pipe(duplex=False)
+        process = _FORK.Process(target=judge, args=(source, name, left, theirs))
+        process.start()
+        theirs.close()
+        why = ""
+        while left and not why:
+            why = _watched(ours, psutil.Process(process.pid), seconds, gigabytes * 2**30)
+            if not why:
+                try:
+                    yield left[0], ours.recv()
+                except EOFError:
+                    break
+                left = left[1:]
+        if left:
             process.kill()
-            process.wait()
-            return {"outcome": outcome}
-        out.seek(0)
-        lines = [line for line in out.read().splitlines() if line.startswith("{")]
-    if not lines:
-        return {"outcome": "died", "said": f"exit code {process.returncode}"}
-    answer: dict[str, Any] = json.loads(lines[-1])
-    return answer
+            process.join()
+            yield left[0], {"outcome": why} if why else {"outcome": "died", "said": f"exit code {process.exitcode}"}
+            left = left[1:]
+        process.join()
 
 
-def _watched(process: subprocess.Popen[str], until: float, most: float) -> str:
-    """Wait for a process; which limit it passed, empty where it ended by itself."""
-    seen = psutil.Process(process.pid)
-    while process.poll() is None:
-        if time.monotonic() > until:
-            return "too long"
-        try:
-            if seen.memory_info().rss > most:
+def _watched(answers: Connection, process: psutil.Process, seconds: float, most: float) -> str:
+    """Wait for an answer or the end of a process; which limit it passed, empty where none."""
+    start, until = _processor_time(process), time.monotonic() + WAITING * seconds
+    while not answers.poll(0.2):
+        with suppress(psutil.Error):
+            if _processor_time(process) - start > seconds or time.monotonic() > until:
+                return "too long"
+            if process.memory_info().rss > most:
                 return "too large"
-        except psutil.NoSuchProcess:
-            break
-        time.sleep(0.2)
-    process.wait()
     return ""
+
+
+def _processor_time(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def jobs(lists: Sequence[str], models: Sequence[str], ways: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -79,13 +95,30 @@ def jobs(lists: Sequence[str], models: Sequence[str], ways: Sequence[str]) -> It
                     yield source, name, way
 
 
+def imported_judge() -> Judge:
+    """What judges, with all that judging a small module imports imported, so that no process has to."""
+    from torch_model_worker import judge_ways, modules_used
+
+    ours, theirs = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=modules_used, args=(WAYS, theirs))
+    process.start()
+    theirs.close()
+    with suppress(EOFError):
+        for name in ours.recv():
+            with suppress(Exception):
+                importlib.import_module(name)
+    process.join()
+    gc.freeze()
+    return judge_ways
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lists", default="torchvision,transformers,timm")
     parser.add_argument("--models", help='with commas between them, each as in "timm resnet18"; all without it')
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--every", type=int, default=1, help="take every n-th model")
-    parser.add_argument("--seconds", type=float, default=900, help="for a model and way")
+    parser.add_argument("--seconds", type=float, default=900, help="of processor time, for a model and way")
     parser.add_argument("--gigabytes", type=float, default=8, help="for a model and way")
     parser.add_argument("--out", type=Path, help="a file of JSON lines")
     parser.add_argument("--skip-done", action="store_true", help="leave out what the file has")
@@ -94,26 +127,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.skip_done and options.out and options.out.exists():
         known = [json.loads(line) for line in options.out.read_text().splitlines()]
         done = {(line["list"], line["model"], line["way"]) for line in known}
-    wanted = list(
-        jobs(
-            options.lists.split(","),
-            (options.models or "").split(",") if options.models else [],
-            options.ways.split(","),
-        )
-    )
-    chosen = set(list(dict.fromkeys((source, name) for source, name, _ in wanted))[:: options.every])
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for source, name, way in jobs(
+        options.lists.split(","), (options.models or "").split(",") if options.models else [], options.ways.split(",")
+    ):
+        wanted.setdefault((source, name), []).append(way)
     total: Counter[str] = Counter()
     left: Counter[str] = Counter()
-    for source, name, way in wanted:
-        if (source, name) not in chosen or (source, name, way) in done:
-            continue
-        answer = judge(source, name, way, options.seconds, options.gigabytes)
-        total[f"{way}: {answer['outcome']}"] += 1
-        left.update({operator.split(" (")[0] for operator in answer.get("left", ())})
-        print(f"{source} {name}, {way}: {answer['outcome']} {answer.get('said', '')[:300]}", flush=True)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps({"list": source, "model": name, "way": way, **answer}) + "\n")
+    judge = imported_judge()
+    for source, name in list(wanted)[:: options.every]:
+        ways = [way for way in wanted[source, name] if (source, name, way) not in done]
+        for way, answer in outcomes(judge, source, name, ways, options.seconds, options.gigabytes):
+            total[f"{way}: {answer['outcome']}"] += 1
+            left.update({operator.split(" (")[0] for operator in answer.get("left", ())})
+            print(f"{source} {name}, {way}: {answer['outcome']} {answer.get('said', '')[:300]}", flush=True)
+            if options.out:
+                with options.out.open("a") as file:
+                    file.write(json.dumps({"list": source, "model": name, "way": way, **answer}) + "\n")
     for operator, models in left.most_common(20):
         print(f"left to PyTorch in {models} models: {operator}")
     print(", ".join(f"{key} {count}" for key, count in sorted(total.items())))
