@@ -12,6 +12,7 @@ from . import (  # noqa: F401
     fourier,
     functions,
     gamma,
+    grouped,
     indexing,
     linear_algebra,
     losses,
