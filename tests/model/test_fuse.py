@@ -1,4 +1,4 @@
-"""Operators behind a product that have another number of elements than it: they are no part of its write-back."""
+"""Operators behind a product that are no part of its write-back: of another number of elements, or too many in one."""
 
 from __future__ import annotations
 
@@ -68,3 +68,25 @@ def test_a_block_that_writes_more_or_less_than_the_sums_is_refused(columns):
     last = te.compute((6, columns), lambda i, j: te.if_then_else(j < 5, sums[i, j], 0.0), name="last")
     with pytest.raises(UnsupportedOperator, match=f"'last' behind the product writes {columns} for 5 of its sums"):
         tt.tiling_schedule(te.create_prim_func([a, b, last]))
+
+
+def test_a_chain_that_would_double_at_every_link_is_no_part_of_a_write_back():
+    # Written out in one expression, 8 links read 256 elements for each of the result's.
+    net = Network((6, 7), (6, 5))
+    weights = net.rng.uniform(-1, 1, (7, 5)).astype("float32")
+
+    def body(net, x, y):
+        product = net.emit(op.sigmoid(net.emit(op.matmul(x, relax.const(weights)))))
+        for _ in range(8):
+            y = net.emit(op.maximum(net.emit(op.multiply(y, relax.const(0.5, "float32"))), net.emit(op.negative(y))))
+        return op.multiply(product, y)
+
+    exe = tt.compile(net.module(body), cache=False)
+    x, y = net.arrays()
+    want = 1 / (1 + np.exp(-(x.astype(np.float64) @ weights)))
+    chain = y
+    for _ in range(8):
+        chain = np.maximum(chain * 0.5, -chain)
+    np.testing.assert_allclose(exe.run(x, y), want * chain, rtol=1e-5, atol=0)
+    forms = [operator.form for operator in exe.report().operators]
+    assert len(forms) > 1 and sum(form is not None for form in forms) == 1

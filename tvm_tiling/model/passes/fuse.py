@@ -2,17 +2,20 @@
 
 TVM judges an operator by its indices alone. One that pads or cuts off at the end reads every element where it writes
 it, and one that repeats a narrow tensor counts as a broadcast as a bias does; both pass for element-wise work behind a
-product or convolution, but write another number of elements than that has sums.
+product or convolution, but write another number of elements than that has sums. Nor does it count how often a chain of
+operators, each of which reads the one before twice, is written out where all are taken into one expression.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 import tvm
 from tvm import relax, tirx
 
+from ...match.access import loads
+from ...match.stages import MOST_LOADS
 from .dataflow import shape_of
 
 INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8  # TVM's patterns: of those behind the first nothing is fused to a product
@@ -29,18 +32,22 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
     while True:
         grouped = relax.transform.FuseOps()(mod)
         made = [func for variable, func in grouped.functions.items() if variable.name_hint not in given]
-        resizing = {name for func in made for name in _resizing(mod, func)}
-        if not resizing:
+        unfit = {name for func in made for name in _unfit(mod, func)}
+        if not unfit:
             return relax.transform.RewriteDataflowReshape()(relax.transform.FuseTIR()(grouped))
-        for name in resizing:
+        for name in unfit:
             mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", INJECTIVE))
 
 
-def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
-    """Operators of a group behind a product that have another number of elements than it."""
+def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
+    """Operators of a group behind a product that have another number of elements than it, or make its write-back read
+    more than MOST_LOADS elements for each."""
     if not isinstance(group, relax.Function) or not (group.attrs and group.attrs.get("Primitive")):
         return
     sums: dict[relax.Var, int] = {}  # of what follows a product, the elements that it has
+    reads: dict[relax.Var, int] = {}  # of what the group computes, the elements that an element of it is made of
+    with_product = False
+    many = []
     for block in group.body.blocks:
         for binding in block.bindings:
             call = binding.value
@@ -50,9 +57,24 @@ def _resizing(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Itera
             elements = None if shape is None else prod(shape)
             followers = [sums[read] for read in call.args[1].fields if read in sums]
             pattern = int(mod[name].attrs.get("op_pattern", OPAQUE))
+            with_product |= pattern == PRODUCT
+            if pattern < INJECTIVE:
+                reads[binding.var] = _reads(mod[name], [reads.get(read, 1) for read in call.args[1].fields])
+                if reads[binding.var] > MOST_LOADS:
+                    many.append(name)
+                    reads[binding.var] = 1
             if followers and pattern < INJECTIVE and any(elements != count for count in followers):
                 yield name
             elif followers:
                 sums[binding.var] = followers[0]
             elif elements is not None and pattern == PRODUCT:
                 sums[binding.var] = elements
+    if with_product:
+        yield from many
+
+
+def _reads(operator: tirx.PrimFunc, reads: Sequence[int]) -> int:
+    """The elements that an element of an operator's result is made of, where one of each operand is of so many."""
+    sources = [load.source for load in loads(operator.body)]
+    operands = zip(operator.params, reads, strict=False)  # the result is the last parameter
+    return sum(count for operand, count in operands for source in sources if source.same_as(operand))
