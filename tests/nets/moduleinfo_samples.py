@@ -41,7 +41,8 @@ def samples(name: str, dtype: str, seed: int, limit: int | None) -> list[Sample]
             if kind in info.supported_dtypes("cpu"):
                 raise
             return []
-        return chosen([_sample(info, each, kind, seed) for each in given if each.forward_input is not None], limit)
+        found = [_sample(info, each, kind, seed) for each in given if each.forward_input is not None]
+    return chosen(name, found, limit)
 
 
 def _sample(info: Any, given: Any, kind: torch.dtype, seed: int) -> Sample:

@@ -31,4 +31,4 @@ def samples(name: str, dtype: str, seed: int, limit: int | None) -> list[Sample]
             sample_of(info.op, (sample.input, *sample.args), sample.kwargs, "")
             for sample in info.sample_inputs("cpu", kind, requires_grad=False)
         ]
-    return chosen(found, limit)
+    return chosen(name, found, limit)

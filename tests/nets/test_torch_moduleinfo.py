@@ -11,14 +11,14 @@ import torch_sample_judge  # noqa: E402
 import torch_sample_net  # noqa: E402
 from moduleinfo_samples import a_tenth, modules, samples  # noqa: E402
 from torch_sample_judge import judged  # noqa: E402
-from torch_samples import sample_of  # noqa: E402
+from torch_samples import Results, sample_of  # noqa: E402
 
 
 @pytest.mark.parametrize("way", ["export", "compile"])
 def test_a_tenth_of_all_modules_is_right(way):
     found = [sample for name in a_tenth() for sample in samples(name, "float32", seed=0, limit=1)]
     assert len(found) >= len(modules()) // 10
-    assert not [outcome for outcome in judged("nn", found, way) if outcome.kind != "right"]
+    assert not [outcome for outcome in judged(found, way) if outcome.kind != "right"]
 
 
 class Asking(torch.nn.Module):
@@ -36,6 +36,11 @@ class Airy(torch.nn.Module):
 class Plain(torch.nn.Module):
     def forward(self, x):
         return x.exp()
+
+
+class Changing(torch.nn.Module):
+    def forward(self, x):
+        return x.mul_(2).sum()
 
 
 class Untraced(torch.nn.Module):
@@ -59,27 +64,40 @@ def sample(kind, size=3, **options):
     ],
 )
 def test_outcomes_among_right_samples(kind, way, outcome, said):
-    found = judged("mixed", [sample(Plain), sample(kind), sample(Plain)], way)
+    found = judged([sample(Plain), sample(kind), sample(Plain)], way)
     assert [each.kind for each in found] == ["right", outcome, "right"]
     assert said in found[1].said
 
 
 def test_a_wrong_result_among_right_ones(monkeypatch):
     def ran(samples):
-        results = [sample.expected()[0] for sample in samples]
-        return [value + 1 if len(value) == 4 else value for value in results], []
+        results = [sample.expected().returned[0] for sample in samples]
+        returned = [value + 1 if len(value) == 4 else value for value in results]
+        return Results(returned, [sample.tensors[0] for sample in samples]), []
 
     monkeypatch.setitem(torch_sample_judge.WAYS, "export", ran)
-    found = judged("mixed", [sample(Plain), sample(Plain, size=4), sample(Plain)])
+    found = judged([sample(Plain), sample(Plain, size=4), sample(Plain)])
     assert [each.kind for each in found] == ["right", "wrong", "right"]
+
+
+@pytest.mark.parametrize("way", ["export", "compile"])
+def test_changed_inputs_are_compared(way, monkeypatch):
+    assert [each.kind for each in judged([sample(Plain), sample(Changing), sample(Plain)], way)] == ["right"] * 3
+
+    def ran(samples):
+        return Results(samples[0].expected().returned, [samples[0].tensors[0]]), []
+
+    monkeypatch.setitem(torch_sample_judge.WAYS, way, ran)
+    (found,) = judged([sample(Changing)], way)
+    assert found.kind == "wrong" and "inputs afterwards" in found.said
 
 
 def test_an_error_of_another_kind_is_no_refusal(monkeypatch):
     for said, outcome in (("ValueError: no", "raw error"), ("it is on device 'meta'", "left")):
-        ran = ([torch.tensor([1.0])], [said])
+        ran = (Results([torch.tensor([1.0])], [torch.zeros(1)]), [said])
         monkeypatch.setitem(torch_sample_judge.WAYS, "compile", lambda _, ran=ran: ran)
         one = sample_of(Plain().eval(), (torch.zeros(1),), {}, "")
-        assert [each.kind for each in judged("plain", [one], "compile")] == [outcome]
+        assert [each.kind for each in judged([one], "compile")] == [outcome]
 
 
 def test_parameters_depend_on_the_seed_and_the_sample_alone():

@@ -1,18 +1,19 @@
 """The outcome of a sample: what it gives compiled, by one of two ways, beside what PyTorch gives.
 
-Samples of one operator or module are judged in one program as long as all are right; those of a program that is not are
-judged one by one.
+Samples are judged in one program as long as all are right. A program that is not right is halved until it is, or holds
+one sample.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch._dynamo.utils import counters
-from torch_samples import Exported, Sample, Several, as_array, as_tensor, returned_tensors, seeded
+from torch_samples import Exported, Results, Sample, Several, as_array, as_tensor, real_parts, returned_tensors, seeded
 
 import tvm_tiling
 from tvm_tiling.errors import TilingError
@@ -59,37 +60,37 @@ class Outcome(NamedTuple):
 
 
 # A sample and PyTorch's own results.
-_Known = tuple[Sample, list[torch.Tensor]]
+_Known = tuple[Sample, Results]
 # The results of several samples, one behind the other, and what was left to PyTorch.
-_Ran = tuple[list[torch.Tensor], list[str]]
+_Ran = tuple[Results, list[str]]
 
 
-def judged(name: str, samples: Sequence[Sample], way: str = "export") -> list[Outcome]:
-    """The outcome of each sample, without those that PyTorch itself refuses."""
-    known = [(sample, sample.expected()) for sample in samples]
-    return _judged(name, [(sample, expected) for sample, expected in known if expected is not None], way)
+def judged(samples: Sequence[Sample], way: str = "export") -> list[Outcome | None]:
+    """The outcome of each sample; None for those that PyTorch itself refuses."""
+    expected = [sample.expected() for sample in samples]
+    known = [(sample, value) for sample, value in zip(samples, expected, strict=True) if value is not None]
+    outcomes = iter(_judged(known, way) if known else [])
+    return [None if value is None else next(outcomes) for value in expected]
 
 
-def _judged(name: str, known: list[_Known], way: str) -> list[Outcome]:
-    if not known:
-        return []
-    outcomes = _together(name, known, way)
+def _judged(known: list[_Known], way: str) -> list[Outcome]:
+    outcomes = _together(known, way)
     kinds = {outcome.kind for outcome in outcomes}
     if len(known) == 1 or kinds == {"right"}:
         return outcomes
     if kinds == {"right", "wrong"}:  # what is right stays so
         return [
-            outcome if outcome.kind == "right" else _together(name, [each], way)[0]
+            outcome if outcome.kind == "right" else _together([each], way)[0]
             for outcome, each in zip(outcomes, known, strict=True)
         ]
     half = len(known) // 2
-    return _judged(name, known[:half], way) + _judged(name, known[half:], way)
+    return _judged(known[:half], way) + _judged(known[half:], way)
 
 
-def _together(name: str, known: list[_Known], way: str) -> list[Outcome]:
+def _together(known: list[_Known], way: str) -> list[Outcome]:
     samples = [sample for sample, _ in known]
     try:
-        results, left = WAYS[way](samples)
+        (results, inputs), left = WAYS[way](samples)
     except Unexportable as error:
         return _alike("unexportable", str(error), samples)
     except TilingError as error:
@@ -98,28 +99,34 @@ def _together(name: str, known: list[_Known], way: str) -> list[Outcome]:
         return _alike("raw error", f"{type(error).__name__}: {error}", samples)
     if faults := [text for text in left if _OTHER_ERROR.search(text)]:
         return _alike("raw error", "; ".join(faults), samples)
-    counts = [len(expected) for _, expected in known]
+    counts = [len(expected.returned) for _, expected in known]
     if sum(counts) != len(results):
         return _alike("wrong", f"{len(results)} outputs, expected {sum(counts)}", samples)
-    outcomes, first = [], 0
+    outcomes, left_results, left_inputs = [], iter(results), iter(inputs)
     for sample, expected in known:
-        said = _difference(name, results[first : first + len(expected)], expected, sample)
-        kind = "wrong" if said else "left" if left else "right"
-        if said and len(known) == 1 and _is_traced(name, results, sample, way):
-            kind = "traced"
+        returned = list(itertools.islice(left_results, len(expected.returned)))
+        afterwards = list(itertools.islice(left_inputs, len(expected.inputs)))
+        said = _difference(returned, expected.returned, sample)
+        is_traced = said and len(known) == 1 and _is_traced(results, sample, way)
+        if not said and (changed := different(afterwards, expected.inputs)):
+            said = f"of the inputs afterwards, {changed}"
+        kind = "traced" if is_traced else "wrong" if said else "left" if left else "right"
         outcomes += _alike(kind, said or "; ".join(left), [sample])
-        first += len(expected)
     return outcomes
 
 
-def _is_traced(name: str, results: list[torch.Tensor], sample: Sample, way: str) -> bool:
+def _is_traced(results: list[torch.Tensor], sample: Sample, way: str) -> bool:
     """Whether results are those of PyTorch's own trace, run by PyTorch: some modules ask whether they are traced."""
     try:
-        traced = _by_backend("eager", [sample]) if way == "compile" else _program([sample]).module()(*sample.tensors)
+        traced = (
+            _by_backend("eager", [sample]).returned
+            if way == "compile"
+            else _program([sample]).module()(*sample.tensors)
+        )
     except Exception:
         return False
     with torch.no_grad():
-        return not _difference(name, results, [value.detach().contiguous() for value in traced], sample)
+        return not _difference(results, [value.detach().contiguous() for value in traced], sample)
 
 
 def _alike(kind: str, said: str, samples: Sequence[Sample]) -> list[Outcome]:
@@ -130,10 +137,18 @@ def _alike(kind: str, said: str, samples: Sequence[Sample]) -> list[Outcome]:
 
 
 def _exported(samples: Sequence[Sample]) -> _Ran:
-    """By tvm_tiling.compile of an exported program."""
+    """By tvm_tiling.compile of an exported program, whose last outputs are what it changes inputs to."""
     executable = tvm_tiling.compile(_program(samples))
-    returned = executable.run(*(as_array(tensor) for sample in samples for tensor in sample.tensors))
-    return [as_tensor(value) for value in (returned if isinstance(returned, tuple | list) else (returned,))], []
+    inputs = [tensor for sample in samples for tensor in sample.tensors]
+    found = executable.run(*map(as_array, inputs))
+    results = [as_tensor(value) for value in (found if isinstance(found, tuple | list) else (found,))]
+    names, returned = executable.signature.input_names, []
+    for name, value in zip(executable.signature.output_names, results, strict=True):
+        if name.endswith(".updated"):
+            inputs[names.index(name.removesuffix(".updated"))] = value
+        else:
+            returned.append(value)
+    return Results(returned, real_parts(inputs)), []
 
 
 def _program(samples: Sequence[Sample]) -> torch.export.ExportedProgram:
@@ -165,39 +180,39 @@ def _compiled(samples: Sequence[Sample]) -> _Ran:
     return results, left if reports else ["Dynamo gives no graph to a backend"]
 
 
-def _by_backend(backend: str, samples: Sequence[Sample]) -> list[torch.Tensor]:
+def _by_backend(backend: str, samples: Sequence[Sample]) -> Results:
     torch.compiler.reset()
-    arguments = [sample.bound([tensor.clone() for tensor in sample.tensors]) for sample in samples]
+    inputs = [[tensor.clone() for tensor in sample.tensors] for sample in samples]
+    arguments = [sample.bound(tensors) for sample, tensors in zip(samples, inputs, strict=True)]
     seeded(0)
     with torch.no_grad():
         returned = torch.compile(Several(samples), backend=backend)(*arguments)
-    return returned_tensors(returned)
+    return Results(returned_tensors(returned), real_parts([tensor for tensors in inputs for tensor in tensors]))
 
 
 WAYS: dict[str, Callable[[Sequence[Sample]], _Ran]] = {"export": _exported, "compile": _compiled}
 
 
-def _difference(name: str, results: list[torch.Tensor], expected: list[torch.Tensor], sample: Sample) -> str:
+def _difference(results: list[torch.Tensor], expected: list[torch.Tensor], sample: Sample) -> str:
     """How results differ both from PyTorch's and, of floats, from PyTorch's of the same numbers in float64: where
     PyTorch rounds sums at every step, or a factorisation loses digits, the exact result is right too."""
-    said = different(name, results, expected, sample)
+    said = different(results, expected, sample)
     if not said or not any(value.dtype in _ROUNDED for value in expected):
         return said
     exact = sample.in_float64(expected)
-    return said if exact is None or different(name, results, exact, sample) else ""
+    return said if exact is None or different(results, exact, sample) else ""
 
 
-def different(
-    name: str, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], sample: Sample | None = None
-) -> str:
+def different(results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], sample: Sample | None = None) -> str:
     """How results differ from PyTorch's; empty where they do not. `sample`: what they were computed from, without
     which places in an order are compared as numbers."""
+    name = sample.name if sample is not None else ""
     if len(results) != len(expected):
         return f"{len(results)} outputs, expected {len(expected)}"
     if sample is not None and name in ORDERS:
-        results, expected = _elements_in_order(name, sample, results, expected)
+        results, expected = _elements_in_order(sample, results, expected)
     if sample is not None and name in PLACES and len(expected) == 2:
-        results, expected = _elements_at_places(name, sample, results, expected)
+        results, expected = _elements_at_places(sample, results, expected)
     for place, (result, value) in enumerate(zip(results, expected, strict=True)):
         found, wanted = (f"{tensor.dtype}{tuple(tensor.shape)}" for tensor in (result, value))
         if found != wanted:
@@ -213,10 +228,10 @@ def different(
 
 
 def _elements_at_places(
-    name: str, sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
+    sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
     """Outputs with the elements at the places in place of the places: of equal elements PyTorch names any."""
-    given = sample.arguments(PLACES[name])
+    given = sample.arguments(PLACES[sample.name])
     data, dim = given["input"], given.get("dim", -1)
     places, wanted = results[1], expected[1]
     if not data.ndim or not wanted.numel() or (places.dtype, places.shape) != (wanted.dtype, wanted.shape):
@@ -231,14 +246,14 @@ def _elements_at_places(
 
 
 def _elements_in_order(
-    name: str, sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
+    sample: Sample, results: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 ) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
     """Outputs with the elements that the places name in place of the places: PyTorch leaves the order of equal
     elements open, unless it is asked for a stable order, and that of all where topk is not asked to sort.
 
     As they are where the order is stable, or the places of the results are not such places at all.
     """
-    given = sample.arguments(ORDERS[name])
+    given = sample.arguments(ORDERS[sample.name])
     data, dim = given["input"], given.get("dim", -1)
     places, wanted = results[-1], expected[-1]
     if given.get("stable") or (places.dtype, places.shape) != (wanted.dtype, wanted.shape):

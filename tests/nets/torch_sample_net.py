@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import select
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,21 @@ class Worker:
     def __init__(self, seconds: float = SECONDS, gigabytes: float = GIGABYTES) -> None:
         self.process: subprocess.Popen[str] | None = None
         self._seconds, self._bytes = seconds, gigabytes * 2**30
+        self._ended = 0.0
 
-    def answer(self, job: dict[str, Any]) -> dict[str, Any]:
+    @property
+    def processor_seconds(self) -> float:
+        """Processor time of all processes so far; of those that ended, without the job that they ended in."""
+        return self._ended + self._running
+
+    @property
+    def _running(self) -> float:
+        try:
+            return sum(psutil.Process(self.process.pid).cpu_times()) if self.process else 0.0
+        except psutil.Error:
+            return 0.0
+
+    def answer(self, job: dict[str, Any]) -> Any:
         """The answer to a job. Raises Ended."""
         if self.process is None:
             self.process = subprocess.Popen(
@@ -54,8 +68,7 @@ class Worker:
         if not line:
             self.close()
             raise Ended(why or "died")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
     def _watched(self, process: subprocess.Popen[str]) -> str:
         """Wait for an answer, or the end of the process; which limit it passed, empty where none."""
@@ -69,6 +82,7 @@ class Worker:
 
     def close(self) -> None:
         if self.process is not None:
+            self._ended += self._running
             self.process.kill()
             self.process.wait()
             self.process = None
@@ -82,6 +96,7 @@ class Tally:
     dtype: str
     way: str
     outcomes: list[tuple[str, str, int]] = field(default_factory=list)
+    seconds: float = 0.0  # of processor time
 
     @property
     def counts(self) -> Counter[str]:
@@ -109,38 +124,64 @@ def tallies(
     seed: int,
     limit: int | None,
     only: int | None = None,
+    done: Collection[tuple[str, str, str]] = (),
 ) -> Iterator[Tally]:
-    """The outcomes of everything of a source for every type that it takes. `only`: of this sample alone."""
-    for name in names:
-        for dtype in dtypes:
-            for way in ways:
-                job = {"source": source, "name": name, "dtype": dtype, "seed": seed, "limit": limit, "way": way}
-                tally = Tally(name, dtype, way, list(_outcomes(worker, job, only)))
-                if tally.outcomes:
-                    yield tally
+    """The outcomes of everything of a source for every type, but for names, types and ways that are `done`; none where
+    a name has no sample of a type. `only`: of this sample alone."""
+    given = {"source": source, "seed": seed, "limit": limit}
+    for way, dtype in itertools.product(ways, dtypes):
+        waiting: list[tuple[Tally, int]] = []  # samples for the next job
+        open_tallies: list[Tally] = []  # whose samples are not all judged, in order
+        for name in names:
+            if (name, dtype, way) in done:
+                continue
+            start = worker.processor_seconds
+            tally = Tally(name, dtype, way)
+            open_tallies.append(tally)
+            try:
+                count = worker.answer({**given, "count": [name, dtype]})
+            except Ended as end:
+                tally.outcomes.append((str(end), "its samples are not made", 0))
+                count = 0
+            tally.seconds += worker.processor_seconds - start
+            waiting += [(tally, place) for place in (range(count) if only is None else [only])]
+            while len(waiting) >= TOGETHER:
+                _judge(worker, {**given, "way": way}, waiting[:TOGETHER])
+                waiting = waiting[TOGETHER:]
+                while open_tallies and not any(tally is open_tallies[0] for tally, _ in waiting):
+                    yield open_tallies.pop(0)
+        if waiting:
+            _judge(worker, {**given, "way": way}, waiting)
+        yield from open_tallies
 
 
-def _outcomes(worker: Worker, job: dict[str, Any], only: int | None) -> Iterator[tuple[str, str, int]]:
+def _judge(worker: Worker, job: dict[str, Any], samples: Sequence[tuple[Tally, int]]) -> None:
+    """Judge samples together, each alone where the process ends, and add their outcomes to their tallies."""
+    start = worker.processor_seconds
+    for (tally, _), outcome in zip(samples, _outcomes_of(worker, job, samples), strict=True):
+        if outcome is not None:
+            tally.outcomes.append(outcome)
+    share = (worker.processor_seconds - start) / len(samples)
+    for tally, _ in samples:
+        tally.seconds = round(tally.seconds + share, 3)
+
+
+def known_tallies(lines: Iterable[str]) -> list[Tally]:
+    """What the lines of a file of outcomes hold."""
+    return [Tally(**json.loads(line)) for line in lines]
+
+
+def _outcomes_of(
+    worker: Worker, job: dict[str, Any], samples: Sequence[tuple[Tally, int]]
+) -> list[tuple[str, str, int] | None]:
+    """Of several together; of each alone where the process ends. None: PyTorch itself refuses the sample."""
     try:
-        count = worker.answer({**job, "only": []})["samples"]
+        found = worker.answer({**job, "samples": [(tally.name, tally.dtype, place) for tally, place in samples]})
+        return [None if outcome is None else tuple(outcome) for outcome in found]
     except Ended as end:
-        yield str(end), "its samples are not made", 0
-        return
-    places = list(range(count)) if only is None else [only]
-    for first in range(0, len(places), TOGETHER):
-        yield from _outcomes_of(worker, job, places[first : first + TOGETHER])
-
-
-def _outcomes_of(worker: Worker, job: dict[str, Any], places: list[int]) -> Iterator[tuple[str, str, int]]:
-    """Of several together; of each alone where the process ends."""
-    try:
-        yield from map(tuple, worker.answer({**job, "only": places})["outcomes"])
-    except Ended as end:
-        if len(places) == 1:
-            yield str(end), f"sample {places[0]}", 0
-            return
-        for place in places:
-            yield from _outcomes_of(worker, job, [place])
+        if len(samples) == 1:
+            return [(str(end), f"sample {samples[0][1]}", 0)]
+        return [outcome for sample in samples for outcome in _outcomes_of(worker, job, [sample])]
 
 
 def served(found: Counter[str]) -> float:
@@ -174,26 +215,33 @@ def command(
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"for a job of up to {TOGETHER} samples")
     parser.add_argument("--gigabytes", type=float, default=GIGABYTES, help="for the process that judges")
     parser.add_argument("--characters", type=int, default=400, help="printed of a message")
-    parser.add_argument("--out", type=Path, help="a file of JSON lines")
+    parser.add_argument("--out", type=Path, help="a file of JSON lines, one for each name, type and way")
+    parser.add_argument("--skip-done", action="store_true", help="go on with that file")
     options = parser.parse_args()
     if options.names is None:
         names = list(listed())
     else:
         names = Path(options.names[1:]).read_text().split() if options.names[0] == "@" else options.names.split(",")
-    names, start = names[:: options.every], time.perf_counter()
-    worker, totals = Worker(options.seconds, options.gigabytes), dict[str, Counter[str]]()
-    wanted = options.dtypes.split(","), options.ways.split(",")
-    for tally in tallies(worker, source, names, *wanted, options.seed, options.limit, options.only):
-        totals.setdefault(f"{tally.dtype}, {tally.way}", Counter()).update(tally.counts)
-        print(f"{tally.name} {tally.dtype}, {tally.way}: {_listed(tally.counts)}", flush=True)
+    worker, wanted = Worker(options.seconds, options.gigabytes), (options.dtypes.split(","), options.ways.split(","))
+    found: list[Tally] = []
+    if options.skip_done and options.out and options.out.exists():
+        found = known_tallies(options.out.read_text().splitlines())
+    done = {(tally.name, tally.dtype, tally.way) for tally in found}
+    given = options.seed, options.limit, options.only, done
+    for tally in tallies(worker, source, names[:: options.every], *wanted, *given):
+        found.append(tally)
+        if tally.outcomes:
+            print(f"{tally.name} {tally.dtype}, {tally.way}: {_listed(tally.counts)}", flush=True)
         for kind, (_, said) in tally.smallest().items():
             print(f"    {kind}, the smallest: {' '.join(said.split())[: options.characters]}", flush=True)
         if options.out:
             with options.out.open("a") as file:
-                lines = [{"name": tally.name, "dtype": tally.dtype, "way": tally.way, "outcomes": tally.outcomes}]
-                file.writelines(json.dumps(line) + "\n" for line in lines)
+                file.write(json.dumps(asdict(tally)) + "\n")
     worker.close()
-    print(f"seed {options.seed}, {time.perf_counter() - start:.0f} s")
+    print(f"seed {options.seed}, {sum(tally.seconds for tally in found):.0f} s of processor time")
+    totals: dict[str, Counter[str]] = {}
+    for tally in found:
+        totals.setdefault(f"{tally.dtype}, {tally.way}", Counter()).update(tally.counts)
     for kind, counts in totals.items():
         print(f"{kind}: {rates(counts)}")
     return 1 if any(counts[bad] for counts in totals.values() for bad in BAD) else 0

@@ -6,7 +6,7 @@ import copy
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -14,16 +14,24 @@ import torch
 from torch.utils import _pytree as pytree
 
 
+class Results(NamedTuple):
+    """The tensors that a sample, or several one behind the other, return, and what their inputs are afterwards."""
+
+    returned: list[torch.Tensor]
+    inputs: list[torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Sample:
     """A function, or a module in eval(), with the arguments of one sample; `tensors`: those of them that are tensors.
-    `number`: its place among the samples of its function and type."""
+    `name`: of the operator or module in PyTorch's list. `number`: its place among the samples of its name and type."""
 
     function: Any
     leaves: tuple[Any, ...]
     structure: Any
     tensors: tuple[torch.Tensor, ...]
     text: str
+    name: str = ""
     number: int = 0
 
     @property
@@ -48,18 +56,21 @@ class Sample:
         args, kwargs = pytree.tree_unflatten(list(self.leaves), self.structure)
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
-    def expected(self) -> list[torch.Tensor] | None:
+    def expected(self) -> Results | None:
         """What PyTorch returns without a compiler; None where it refuses the sample itself, returns no tensor, or
         takes or returns sparse ones."""
         seeded(0)
+        given = [tensor.clone() for tensor in self.tensors]
         try:
             with torch.no_grad():
-                returned = self.call([tensor.clone() for tensor in self.tensors])
+                returned = self.call(given)
         except Exception:
             return None
         if any(tensor.layout is not torch.strided for tensor in (*self.tensors, *returned)):
             return None
-        return [tensor.detach().clone().contiguous() for tensor in returned] or None
+        if not returned:
+            return None
+        return Results([tensor.detach().clone().contiguous() for tensor in returned], real_parts(given))
 
     def in_float64(self, like: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         """What PyTorch returns for the same numbers in float64, in the types of `like`; None where it refuses them."""
@@ -93,11 +104,12 @@ def described(arguments: Any) -> str:
     return str(pytree.tree_map(short, arguments))
 
 
-def chosen(found: Sequence[Sample], limit: int | None) -> list[Sample]:
-    """At most `limit` samples, spread over all, with their places among these; all of them without a limit."""
+def chosen(name: str, found: Sequence[Sample], limit: int | None) -> list[Sample]:
+    """At most `limit` samples of this name, spread over all, with their places among these; all of them without a
+    limit."""
     if limit is not None and len(found) > limit:
         found = [found[place * len(found) // limit] for place in range(limit)]
-    return [replace(sample, number=number) for number, sample in enumerate(found)]
+    return [replace(sample, name=name, number=number) for number, sample in enumerate(found)]
 
 
 def seeded(seed: int) -> None:
@@ -110,12 +122,12 @@ def seeded(seed: int) -> None:
 def returned_tensors(value: Any) -> list[torch.Tensor]:
     """The tensors of a nested result, in PyTorch's order, complex numbers as their parts: no compiled program returns
     complex numbers."""
-    leaves = pytree.tree_leaves(value)
-    return [
-        torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
-        for leaf in leaves
-        if isinstance(leaf, torch.Tensor)
-    ]
+    return real_parts([leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)])
+
+
+def real_parts(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors, those of complex numbers as their parts."""
+    return [torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]
 
 
 def _parameters(function: Any) -> Sequence[torch.Tensor]:
