@@ -64,3 +64,12 @@ def test_labels_behind_the_first_minus_one_do_not_count():
         ]
 
     compare(run, random(3, 4), several, atol=1e-6)
+
+
+def test_batch_normalisation_with_new_statistics():
+    def normalised(x, weight, bias, mean, variance):
+        found = torch.ops.aten._batch_norm_with_update_functional(x, weight, bias, mean, variance, 0.1, 1e-5)
+        return [*found[:3], *found[4:]]
+
+    tensors = (torch.rand(4, 3, 5), torch.rand(3), torch.rand(3), torch.rand(3), torch.rand(3))
+    compare(normalised, *tensors, rtol=1e-4)

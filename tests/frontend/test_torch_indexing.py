@@ -75,3 +75,11 @@ def test_what_pytorch_cannot_decompose_is_refused(monkeypatch):
     monkeypatch.setattr("tvm_tiling.frontend.torch.import_torch.decompositions", decompositions)
     with pytest.raises(UnsupportedOperator, match=r"PyTorch cannot decompose it: no decomposition$"):
         compiled(lambda x: x.mul_(2), MORE * 1.0)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_places_that_are_not_zero_in_a_fixed_number_of_rows(size):
+    values = torch.tensor([[0.0, 2.0, float("nan")], [-0.0, 0.0, 1.0]])
+    for given in (values, values[0], values > 1, values[:0]):
+        compare(lambda x: torch.nonzero_static(x, size=size), given)
+    compare(lambda x: torch.nonzero_static(x, size=size, fill_value=7), values)

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch.nn import functional as F  # noqa: N812
 
 # Operators that PyTorch would decompose and that are translated as they are.
@@ -25,6 +26,8 @@ _WHOLE = (
     *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
     *("instance_norm.default", "take.default", "one_hot.default", "linspace.default"),
 )
+# Operators that PyTorch leaves whole, though it has a rule for them.
+_FURTHER = ("_batch_norm_with_update_functional.default",)
 _OWN: dict[str, Callable[..., Any]] = {}
 
 
@@ -36,6 +39,9 @@ def decompositions() -> Any:
     for name in _WHOLE:
         if (found := _overload(name)) is not None:
             table.pop(found, None)
+    for name in _FURTHER:
+        if (found := _overload(name)) in decomposition_table:
+            table[found] = decomposition_table[found]
     for name, function in _OWN.items():
         if (found := _overload(name)) is not None:
             table[found] = function

@@ -235,11 +235,12 @@ class Walk:
         return results
 
     def _why_not(self, node: torch.fx.Node) -> str:
-        """Why a node without a converter is not computed beforehand; empty where that is no question."""
+        """Why a node without a converter is not served: it is random, or too large to be computed beforehand; empty
+        where its operator alone is the reason."""
         known = self._translation.known
-        if torch.Tag.nondeterministic_seeded in node.target.tags or not node.all_input_nodes:  # type: ignore[union-attr]
-            return ""
-        if all(_is_known(self._values[source], known) for source in node.all_input_nodes):
+        if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
+            return "it draws random numbers; expected them as an argument"
+        if node.all_input_nodes and all(_is_known(self._values[source], known) for source in node.all_input_nodes):
             return f"a constant of more than {_LARGEST_KNOWN} elements; expected an operator that is served"
         return ""
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
+from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.positions import checked_positions
 from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from .loops import looped
 from .views import expanded, permuted, reshaped
 
 
@@ -176,3 +179,24 @@ def _masked_scatter(t: Translation, self: relax.Expr, mask: relax.Expr, source: 
     taken = t.emit(op.take(reshaped(t, source, [count]), places, axis=0))
     data = expanded(t, self, shape)
     return t.emit(op.where(reshaped(t, chosen, shape), reshaped(t, taken, shape), data))
+
+
+@converter("nonzero_static.default")
+def _nonzero_static(t: Translation, self: relax.Expr, size: int, fill_value: int) -> relax.Expr:
+    """The places of the first `size` elements that are not 0, a row each; further rows hold `fill_value`."""
+    shape, count = shape_of(self), prod(shape_of(self))
+    if not count:
+        return t.emit(op.full(t.shape, relax.const(fill_value, "int64"), "int64"))
+    flags = t.cast(reshaped(t, t.cast(self, "bool"), [count]), "int8")
+
+    def body(flag: Any, places: Any, found: Any) -> None:
+        found[0] = tirx.const(0, "int64")
+        with tir.serial(0, size) as row, tir.serial(0, len(shape)) as axis:
+            places[row, axis] = tirx.const(fill_value, "int64")
+        with tir.serial(0, count) as place, tir.If(tirx.all(flag[place] != 0, found[0] < size)), tir.Then():
+            for axis, extent in enumerate(shape):
+                behind = prod(shape[axis + 1 :])
+                places[found[0], axis] = tirx.Cast("int64", place // behind % extent)
+            found[0] = found[0] + tirx.const(1, "int64")
+
+    return looped(t, "nonzero_static", [flags], [(t.shape, "int64"), ((1,), "int64")], body)[0]
