@@ -6,6 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 
+from tvm_tiling.model.kernel_cache import KernelCache
+from tvm_tiling.model.native_objects import make_ahead
+
 
 def apart(work: Callable[[], str], seconds: int) -> str:
     """What `work` returns, or how its process ended.
@@ -13,6 +16,7 @@ def apart(work: Callable[[], str], seconds: int) -> str:
     "raised: ..." for an error that it raised, "slow: ..." after so many seconds of processor time, "crash: ..." where
     its process ended otherwise.
     """
+    make_ahead(KernelCache(None))  # the C code that runs plans, which every process would compile
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
