@@ -2,7 +2,8 @@
 
 Every step is a process of its own. It prints a table: wall and processor seconds (children included) and the largest
 resident memory of each step, of which imports are a part. Models come from benchmarks/models.py, with random weights.
-Linux only.
+torchvision.NAME is a network of torchvision, exported by PyTorch: the table has its compilation alone, without imports
+and export, beside onnxruntime's session of the same network as an ONNX file. Linux only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .models import NETWORKS, with_random_weights
 USUAL = ("squeezenet", "resnet50")
 MEASURE = """
 import json, resource, time
+{setup}
 wall, start = time.perf_counter(), time.process_time()
 {step}
 # The largest memory since the interpreter began; getrusage tells that of the process it was forked from, too.
@@ -36,6 +38,16 @@ print(json.dumps({{
 }}))
 """
 COMPILE = "import tvm_tiling as tt; tt.compile({model!r})"
+TORCHVISION = "torchvision."
+EXPORT = """
+import warnings; warnings.simplefilter("ignore")
+import torch, torchvision
+module, image = torchvision.models.{name}(weights=None).eval(), torch.randn(1, 3, 224, 224)
+"""
+PROGRAM = """
+import tvm_tiling as tt, tvm_tiling.model.compile, tvm_tiling.frontend.torch.import_torch
+program = torch.export.export(module, (image,))
+"""
 RUN = "import numpy as np; x = np.load({inputs!r}); "
 
 
@@ -49,10 +61,11 @@ class Step:
     bytes: int
 
 
-def measured(name: str, step: str, environment: dict[str, str]) -> Step:
-    """Run the statements of `step` in a fresh interpreter."""
+def measured(name: str, step: str, environment: dict[str, str], setup: str = "") -> Step:
+    """Run the statements of `setup`, then measure those of `step`, in a fresh interpreter."""
+    statements = MEASURE.format(setup=setup, step=step)
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE.format(step=step)], capture_output=True, text=True, env=os.environ | environment
+        [sys.executable, "-c", statements], capture_output=True, text=True, env=os.environ | environment
     )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr.strip().splitlines()[-1]}")
@@ -88,10 +101,31 @@ def steps_of(network: str, folder: Path) -> list[Step]:
     ]
 
 
+def steps_of_torchvision(network: str, folder: Path) -> list[Step]:
+    """Those of one network of torchvision."""
+    module = EXPORT.format(name=network.removeprefix(TORCHVISION))
+    model, cache = folder / f"{network}.onnx", {"TVM_TILING_CACHE": str(folder / "cache")}
+    written = f"torch.onnx.export(module, (image,), {str(model)!r}, dynamo=False)"
+    subprocess.run([sys.executable, "-c", module + written], check=True, capture_output=True)
+    program, compile_ = module + PROGRAM, "tt.compile(program)"
+    session = f"s = ort.InferenceSession({str(model)!r}, providers=['CPUExecutionProvider'])"
+    return [
+        measured(f"{network}: compile", compile_, cache, program),
+        measured(f"{network}: compile, from the cache", compile_, cache, program),
+        measured(f"{network}: onnxruntime's session", session, {}, "import onnxruntime as ort"),
+    ]
+
+
+def _network(name: str) -> str:
+    if name in NETWORKS or (name.startswith(TORCHVISION) and name.removeprefix(TORCHVISION).isidentifier()):
+        return name
+    raise argparse.ArgumentTypeError(f"{name!r}; accepted: {', '.join(NETWORKS)}, or {TORCHVISION}NAME")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_use", description=__doc__)
-    parser.add_argument("networks", nargs="*", choices=[[], *NETWORKS], default=USUAL)
+    parser.add_argument("networks", nargs="*", type=_network, default=USUAL)
     given = parser.parse_args(arguments)
     steps = [
         measured("import tvm_tiling", "import tvm_tiling", {}),
@@ -100,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     with tempfile.TemporaryDirectory() as folder:
         for network in given.networks:
-            steps += steps_of(network, Path(folder))
+            steps += (steps_of_torchvision if network.startswith(TORCHVISION) else steps_of)(network, Path(folder))
     rows = [(s.name, f"{s.seconds:.2f}", f"{s.processor:.2f}", f"{s.bytes / 1e6:.0f}") for s in steps]
     print_table(("step", "seconds", "processor s", "MB"), rows)
     return 0

@@ -25,6 +25,20 @@ def test_a_step_that_fails_says_why():
         measured("bad", "raise ValueError('why')", {})
 
 
+def test_what_prepares_a_step_is_not_measured():
+    from benchmarks.first_use import measured
+
+    assert measured("none", "held", {}, "held = sum(range(10**7))").processor < 0.02
+
+
+def test_other_networks_are_refused(capsys):
+    from benchmarks.first_use import main
+
+    with pytest.raises(SystemExit):
+        main(["torchvision.no such"])
+    assert "accepted: bvlc_alexnet" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_table(capsys):
     pytest.importorskip("onnxruntime")
