@@ -42,6 +42,7 @@ TORCHVISION = "torchvision."
 EXPORT = """
 import warnings; warnings.simplefilter("ignore")
 import torch, torchvision
+torch.manual_seed(0)
 module, image = torchvision.models.{name}(weights=None).eval(), torch.randn(1, 3, 224, 224)
 """
 PROGRAM = """
