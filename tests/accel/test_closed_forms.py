@@ -119,7 +119,14 @@ def test_a_chain_of_load_product_and_store_is_their_sum_with_a_token_between_eac
     report = steps.report()
     assert report.timing.start.tolist() == [0, 0, 46, 68]
     assert report.cycles == (LATENCY + LOAD_B) + TOKEN + (PRODUCT + DRAIN) + TOKEN + (STORE + LATENCY) == 104
-    assert report.stalls["matrix"] == {"data": LATENCY + LOAD_B, "space": 0, "token": TOKEN, "port": 0, "dispatch": 0}
+    assert report.stalls["matrix"] == {
+        "data": LATENCY + LOAD_B,
+        "space": 0,
+        "token": TOKEN,
+        "latency": 0,
+        "port": 0,
+        "dispatch": 0,
+    }
 
 
 @pytest.mark.parametrize("cost", [0, 1, 7])
@@ -198,8 +205,8 @@ def test_partial_sums_of_split_k_on_the_vector_engine_cost_its_cycles(lanes):
     first = LATENCY + LOAD_B + TOKEN
     if lanes == 16:  # loads of B are slowest, the last sum waits for the last product
         last = first + (pieces - 1) * LOAD_B + PRODUCT + DRAIN + TOKEN + each
-    else:  # the sums are: from the second product on one after the other
-        last = first + LOAD_B + PRODUCT + DRAIN + TOKEN + (pieces - 1) * each
+    else:  # the sums are: from the second product on one after the other, each of which reads the one before
+        last = first + LOAD_B + PRODUCT + DRAIN + TOKEN + (pieces - 1) * each + (pieces - 2) * VECTOR
     assert report.engines["vector"].busy == (pieces - 1) * each
     assert report.cycles == last + VECTOR + TOKEN + STORE + LATENCY
 

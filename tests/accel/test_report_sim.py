@@ -85,8 +85,8 @@ def test_nops_that_carry_tokens_leave_the_cause_as_it_is():
     program = tokens(build.build(), [(2, 3), (4, 5), (7, 8)])
     report = simulate(program)
     assert report.timing.start.tolist() == [0, 10, 20, 20, 20, 21, 31, 41, 41, 41]
-    assert report.stalls["matrix"] == {"data": 40, "space": 0, "token": 0, "port": 0, "dispatch": 0}
-    assert report.stalls["load_a"] == {"data": 0, "space": 1, "token": 0, "port": 0, "dispatch": 0}
+    assert report.stalls["matrix"] == {"data": 40, "space": 0, "token": 0, "latency": 0, "port": 0, "dispatch": 0}
+    assert report.stalls["load_a"] == {"data": 0, "space": 1, "token": 0, "latency": 0, "port": 0, "dispatch": 0}
     # A token that no bytes ask for is a wait for a token.
     apart = simulate(tokens(build.build(), [(2, 3), (4, 5), (7, 8), (4, 6)])).stalls["load_a"]
     assert apart["space"] == 1

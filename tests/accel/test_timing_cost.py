@@ -261,7 +261,7 @@ def test_issue_depth_and_tokens_come_from_the_description():
     report = simulate(build.build())
     # Dispatched at 4, 8 and, when the second starts, 14; the fourth 4 later; its data at 34, the token at 41.
     assert report.timing.start.tolist() == [4, 14, 24, 41]
-    assert report.stalls["vector"] == {"data": 16, "space": 0, "token": 7, "port": 0, "dispatch": 18}
+    assert report.stalls["vector"] == {"data": 16, "space": 0, "token": 7, "latency": 0, "port": 0, "dispatch": 18}
     assert report.cycles == 42
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from accel_programs import MACHINE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvm_tiling.accel.checks.own_results import OwnResults
 from tvm_tiling.accel.instructions.table import Opcode
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
 from tvm_tiling.accel.program.isa import INSTRUCTION
@@ -34,7 +37,7 @@ def bare(rows, tokens=()):
     )
 
 
-def costs(program, busy, latency=0, port=None, servers=(), depth=1 << 20, issue=0, token=0):
+def costs(program, busy, latency=0, port=None, servers=(), depth=1 << 20, issue=0, token=0, forwards=False):
     """Costs from lists or numbers for all."""
     count = len(program)
     column = lambda values: np.broadcast_to(np.array(values, dtype=np.int64), count).copy()  # noqa: E731
@@ -47,6 +50,8 @@ def costs(program, busy, latency=0, port=None, servers=(), depth=1 << 20, issue=
         ports=tuple(map(str, range(len(servers)))),
         servers=tuple(servers),
         depth=depth,
+        forwards=np.full(count, forwards),
+        adds_behind=np.ones(count, dtype=bool),
         issue=issue,
         token=token,
     )
@@ -204,7 +209,7 @@ def test_two_ports_are_taken_at_once():
     assert timing.start.tolist() == [0, 10, 14]  # the second waits for port 0 and has port 1 reserved meanwhile
 
 
-def access(program, cost):
+def access(program, cost, after):
     """Starts found by walking through time cycle by cycle: nothing in it knows what comes next."""
     rows, count = program.instructions, len(program)
     start, end, ready = [None] * count, [None] * count, [None] * count
@@ -229,7 +234,8 @@ def access(program, cost):
                         len([t for t in tokens.get((source, queue), ()) if t + cost.token <= now]) > n
                         for source, n in wanted
                     )
-                    if here:
+                    own = int(after[head])
+                    if here and (own < 0 or done[own] <= now):
                         ready[head] = now
             heads = [own[0] for own in waiting.values() if own and ready[own[0]] is not None]
             for head in sorted(heads, key=lambda number: (ready[number], number)):
@@ -256,32 +262,42 @@ def access(program, cost):
 
 @st.composite
 def cases(draw):
-    """A legal program and costs."""
+    """A legal program, its order with waits for results of its own queues, and costs."""
     count = draw(st.integers(1, 24))
     rows = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
     pairs = draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=count))
     program = bare(rows, [(i, j) for i, j in pairs if i < j and rows[i] != rows[j]])
     some = lambda least, most: draw(st.lists(st.integers(least, most), min_size=count, max_size=count))  # noqa: E731
     servers = draw(st.lists(st.integers(1, 2), min_size=2, max_size=2))
-    return program, costs(
+    own = np.full(count, -1, dtype=np.int64)
+    for i, j in draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=count)):
+        if i < j and rows[i] == rows[j]:
+            own[j] = max(own[j], i)
+    none = np.full(count, -1, dtype=np.int64)
+    order = replace(ordering(program), own=OwnResults(same=own, other=none, sums=none))
+    return (
         program,
-        some(1, 12),
-        some(0, 9),
-        port=some(-1, 1),
-        servers=servers,
-        depth=draw(st.integers(1, 4)),
-        issue=draw(st.integers(0, 3)),
-        token=draw(st.integers(0, 3)),
+        order,
+        costs(
+            program,
+            some(1, 12),
+            some(0, 9),
+            port=some(-1, 1),
+            servers=servers,
+            depth=draw(st.integers(1, 4)),
+            issue=draw(st.integers(0, 3)),
+            token=draw(st.integers(0, 3)),
+            forwards=draw(st.integers(0, 3)) == 0,
+        ),
     )
 
 
 @settings(max_examples=150, deadline=None)
 @given(cases())
 def test_equal_to_a_walk_cycle_by_cycle_and_between_the_bounds(case):
-    program, cost = case
-    order = ordering(program)
+    program, order, cost = case
     timing = time_queues(program, order, cost, compiled=False)
-    assert (timing.start.tolist(), timing.cycles) == access(program, cost)
+    assert (timing.start.tolist(), timing.cycles) == access(program, cost, cost.after(order.own))
     lower, upper, _ = bounds(program, order, cost)
     assert lower <= timing.cycles <= upper
     rest = timing.cycles - queue_busy(order, cost)[: len(QUEUES)] - timing.stalls.sum(axis=1)  # idle
@@ -295,8 +311,7 @@ def test_equal_to_a_walk_cycle_by_cycle_and_between_the_bounds(case):
 @given(cases())
 def test_machine_code_and_plain_python_agree(case):
     pytest.importorskip("numba")
-    program, cost = case
-    plain, fast = timed(program, cost, compiled=False), timed(program, cost, compiled=True)
+    plain, fast = (time_queues(*case, compiled) for compiled in (False, True))
     for name in ("start", "end", "done", "stalls"):
         assert np.array_equal(getattr(plain, name), getattr(fast, name))
     assert plain.cycles == fast.cycles

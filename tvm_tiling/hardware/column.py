@@ -19,7 +19,9 @@ class Column:
     cycles: of a multiplication, of one level of the tree, of the accumulation, of the gates behind it. `threads`
     sequences share an engine, switched where one waits; there are `engines` of them. Each thread has `versions` of its
     vectors and accumulators, which its time steps take in turn: with two the columns of the next input are loaded and
-    summed while the step before still drains. `dtypes` are the operand types it takes, none named: all.
+    summed while the step before still drains. `dtypes` are the operand types it takes, none named: all. A product
+    begins at least `interval` cycles after the one before; one whose operand is the result of an earlier one waits for
+    it, unless the engine `forwards`. Sums are added behind the tree and never wait.
 
     Numbers of quantised layers. Weights and vectors are two's complement fixed point of 8 or 16 bits, the value q /
     2^F; each tensor has a number of fraction bits F of its own. Products have Fw + Fv fraction bits and are summed in
@@ -41,10 +43,13 @@ class Column:
     engines: int = 1
     versions: int = checks.added(2)
     dtypes: tuple[str, ...] = checks.added(())
+    interval: int = checks.added(1)
+    forwards: bool = checks.added(False)
 
     def __post_init__(self) -> None:
-        for name in ("multipliers", "tree_tail", "threads", "engines", "versions"):
+        for name in ("multipliers", "tree_tail", "threads", "engines", "versions", "interval"):
             checks.whole("column", name, getattr(self, name))
+        checks.truth("column", "forwards", self.forwards)
         checks.put(self, "dtypes", checks.element_types("column", self.dtypes))
         for name in LATENCIES:
             checks.whole("column", f"{name}_latency", getattr(self, f"{name}_latency"), least=0)

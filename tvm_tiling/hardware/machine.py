@@ -124,6 +124,14 @@ class Machine:
         """Its vector engine."""
         return self.hardware.vector or Vector(lanes=math.ceil(self.macs(1)))
 
+    def forwards(self, unit: str) -> bool:
+        """Whether an instruction of a unit ("near_tile", "w_fold", "column", "vector") may follow at once on one of the
+        same unit whose result it reads; transfers ("") never do."""
+        if not unit:
+            return False
+        found = self.vector if unit == "vector" else getattr(self.hardware, unit)
+        return found is not None and found.forwards
+
     @property
     def vector_is_tail(self) -> bool:
         """Whether the vector engine is the tail of page 04's engine."""

@@ -22,9 +22,12 @@ class NearTile:
     leaves: with `double_buffer` the chip has A and B twice. `acc_max` = 0 is a machine without accumulation buffer.
 
     The rest is of the simulated engine. It takes `fill` cycles before its first block and gives results `drain` cycles
-    after its last one. Blocks that are not full cost their products only (`partial_blocks` "skipped": m*n*k are
-    counted unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k. Results leave through an
-    output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never the bottleneck).
+    after its last one; a product begins at least `interval` cycles after the one before. A product whose operand is the
+    result of an earlier one waits for it, unless the engine `forwards`; sums that stay in the accumulation buffer are
+    added behind the pipeline and never wait. Blocks that are not full cost their products only (`partial_blocks`
+    "skipped": m*n*k are counted unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k.
+    Results leave through an output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never
+    the bottleneck).
     """
 
     buf_a: int
@@ -47,9 +50,11 @@ class NearTile:
     double_buffer: bool = checks.added(True)
     dtypes: tuple[str, ...] = checks.added(())
     macs_of_bytes: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
+    interval: int = checks.added(1)
+    forwards: bool = checks.added(False)
 
     def __post_init__(self) -> None:
-        for name in ("buf_a", "buf_b", "block_m", "block_n", "block_k", "sync_granularity"):
+        for name in ("buf_a", "buf_b", "block_m", "block_n", "block_k", "sync_granularity", "interval"):
             checks.whole("near_tile", name, getattr(self, name))
         for name in ("acc_max", "fill", "drain"):
             checks.whole("near_tile", name, getattr(self, name), least=0)
@@ -62,6 +67,7 @@ class NearTile:
                 checks.put(self, name, checks.number("near_tile", name, getattr(self, name)))
         checks.one_of("near_tile", "partial_blocks", self.partial_blocks, PARTIAL_BLOCKS)
         checks.truth("near_tile", "double_buffer", self.double_buffer)
+        checks.truth("near_tile", "forwards", self.forwards)
         checks.put(self, "dtypes", checks.element_types("near_tile", self.dtypes))
         for name, key, known in (("bandwidth", "memory", MEMORIES), ("macs_of_bytes", "bytes", ("1", "2", "4"))):
             given = getattr(self, name)

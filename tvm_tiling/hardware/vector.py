@@ -12,16 +12,24 @@ from .vector_functions import Function
 @dataclass(frozen=True, kw_only=True)
 class Vector:
     """`lanes` elements per cycle, whatever their type; a result is there `latency` cycles after its last element went
-    in. `functions` are those it has, `dtypes` the types of elements that it takes and gives, none named: all."""
+    in. `functions` are those it has, `dtypes` the types of elements that it takes and gives, none named: all.
+
+    An instruction begins at least `interval` cycles after the one before. One that reads the result of an earlier one
+    waits for it, unless the engine `forwards` results to its next instruction.
+    """
 
     lanes: int
     latency: int = 0
     functions: tuple[str, ...] = field(default_factory=lambda: Function.names)
     dtypes: tuple[str, ...] = checks.added(())
+    interval: int = checks.added(1)
+    forwards: bool = checks.added(False)
 
     def __post_init__(self) -> None:
         checks.whole("vector", "lanes", self.lanes)
         checks.whole("vector", "latency", self.latency, least=0)
+        checks.whole("vector", "interval", self.interval)
+        checks.truth("vector", "forwards", self.forwards)
         for name in checks.words("vector", "functions", self.functions):
             if name not in Function.names:
                 raise HardwareError(f"vector: functions with {name!r}: {nearest(name, Function.names)}")

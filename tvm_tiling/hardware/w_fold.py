@@ -17,6 +17,10 @@ class WFold:
     A row is what is read, written and multiplied at once. Every sub-unit has `units` multiply-accumulate units of a row
     each, a first buffer for input rows and a second one for rows of weights, loaded in a circle. Rates are rows per
     cycle in steady state: of the main unit's broadcast, of each sub-unit's own weights, of results on the way out.
+
+    A convolution begins at least `interval` cycles after the one before and has its results `latency` cycles after its
+    last step. One whose operand is the result of an earlier one waits for it, unless the engine `forwards`; sums that
+    are added to never wait.
     """
 
     row_bytes: int = 64  # M
@@ -34,6 +38,9 @@ class WFold:
     staging_bytes: int = 0  # registers that strided picks are taken from; 0: strided reads instead
     result_buffer_rows: int | None = checks.added(None)  # of each sub-unit; None: never full
     dtypes: tuple[str, ...] = checks.added(())  # operand types it takes; none named: all
+    latency: int = checks.added(0)
+    interval: int = checks.added(1)
+    forwards: bool = checks.added(False)
     fold_place: str = "load"  # where stride-fold pads rows: "load" to the chip, to a "local" buffer, or "in place"
 
     def __post_init__(self) -> None:
@@ -46,9 +53,12 @@ class WFold:
             "least_granularity",
             "padding_slack",
             "co_block_factor",
+            "interval",
         ):
             checks.whole("w_fold", name, getattr(self, name))
-        checks.whole("w_fold", "staging_bytes", self.staging_bytes, least=0)
+        for name in ("staging_bytes", "latency"):
+            checks.whole("w_fold", name, getattr(self, name), least=0)
+        checks.truth("w_fold", "forwards", self.forwards)
         for name in ("output_element_bytes", "result_buffer_rows"):
             if getattr(self, name) is not None:
                 checks.whole("w_fold", name, getattr(self, name))

@@ -6,6 +6,7 @@ that read it. Only the latest instruction of a queue counts, since those of one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -25,13 +26,13 @@ class Dependences:
     space: np.ndarray
 
 
-Marks = dict[int, np.ndarray]  # queue -> of each piece, the last instruction of that queue that touched it
+Marks = dict[int, np.ndarray]  # queue or other key -> of each piece, the last instruction of it that touched it
 
 
 @dataclass
-class _Extent:
+class Extent:
     """Bytes [first, end) of one memory whose accesses overlap each other, kept by pieces of `piece` bytes from the
-    first of its `left` accesses to the last one. `writing` and `reading` are the queues that do."""
+    first of its `left` accesses to the last one. `writing` and `reading` are the queues, or other keys, that do."""
 
     first: int
     end: int
@@ -87,14 +88,14 @@ def dependences(instructions: np.ndarray) -> Dependences:
     """The dependences of an INSTRUCTION array between different queues. Overlap is decided byte by byte, so two tiles
     of one matrix do not depend on each other."""
     data, space = _Latest(), _Latest()
-    accesses = _accesses(instructions)
-    extents, lies_in = _extents(accesses)
+    every = accesses(instructions)
+    extents, lies_in = extents_of(every, every.queue, lambda here: _is_shared(every, here))
     watched = np.flatnonzero(lies_in >= 0)
-    columns = (accesses.instruction, accesses.queue, lies_in, accesses.low, accesses.form, accesses.reads)
+    columns = (every.instruction, every.queue, lies_in, every.low, every.form, every.reads, every.writes)
     for number, queue, where, place, form, reads, writes in zip(
-        *(column[watched].tolist() for column in (*columns, accesses.writes)), strict=True
+        *(column[watched].tolist() for column in columns), strict=True
     ):
-        writers, readers = extents[where].look(place, form, accesses.forms[form])
+        writers, readers = extents[where].look(place, form, every.forms[form])
         if reads:
             data.add(number, queue, writers)
             readers[queue][...] = number
@@ -106,7 +107,7 @@ def dependences(instructions: np.ndarray) -> Dependences:
 
 
 @dataclass(frozen=True)
-class _Accesses:
+class Accesses:
     """All accesses of a program: arrays of equal length, in program order and within an instruction a, b, c."""
 
     instruction: np.ndarray
@@ -119,16 +120,22 @@ class _Accesses:
     form: np.ndarray  # numbers into `forms`
     forms: list[Footprint]
 
+    def at(self, places: np.ndarray) -> Accesses:
+        """Those at some places, in that order."""
+        columns = {name.name: getattr(self, name.name)[places] for name in fields(self) if name.name != "forms"}
+        return Accesses(**columns, forms=self.forms)
 
-def _accesses(instructions: np.ndarray) -> _Accesses:
+
+def accesses(instructions: np.ndarray) -> Accesses:
     used = uses(instructions)
-    forms: list[Footprint] = []
-    columns: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(_Accesses) if field.name != "forms"}
+    forms: dict[Footprint, int] = {}
+    columns: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Accesses) if field.name != "forms"}
     for operand in OPERANDS:
         chosen = np.flatnonzero(used.of(operand))
         rows = instructions[chosen]
         low, high = spans(rows, operand)
         own, number = footprints(rows, operand)
+        numbers = np.array([forms.setdefault(form, len(forms)) for form in own], dtype=np.int64)
         is_c = operand == "c"
         for name, column in {
             "instruction": chosen,
@@ -138,22 +145,24 @@ def _accesses(instructions: np.ndarray) -> _Accesses:
             "high": high,
             "reads": used.reads_c[chosen] if is_c else np.ones(len(chosen), dtype=bool),
             "writes": np.full(len(chosen), is_c),
-            "form": number + len(forms),
+            "form": numbers[number],
         }.items():
             columns[name].append(column)
-        forms += own
     order = np.argsort(np.concatenate(columns["instruction"]), kind="stable")
-    return _Accesses(**{name: np.concatenate(parts)[order] for name, parts in columns.items()}, forms=forms)
+    return Accesses(**{name: np.concatenate(parts)[order] for name, parts in columns.items()}, forms=list(forms))
 
 
-def _extents(accesses: _Accesses) -> tuple[list[_Extent], np.ndarray]:
-    """The memories cut into extents of overlapping accesses, and of each access the number of its extent. An extent
-    that is never written, or touched by one queue alone, asks for no tokens and is left out (-1)."""
+def extents_of(
+    accesses: Accesses, keys: np.ndarray, counts: Callable[[np.ndarray], bool]
+) -> tuple[list[Extent], np.ndarray]:
+    """The memories cut into extents of overlapping accesses, and of each access the number of its extent. Marks are
+    kept apart by the key of each access: its queue, or whatever else. Extents whose accesses do not count are left out
+    (-1)."""
     lies_in = np.full(len(accesses.low), -1, dtype=np.int64)
     steps = np.array(
         [np.gcd.reduce([form.run, *(s for s, _ in form.loops)]) for form in accesses.forms], dtype=np.int64
     )
-    extents: list[_Extent] = []
+    extents: list[Extent] = []
     for memory in np.unique(accesses.memory):
         here = np.flatnonzero(accesses.memory == memory)
         here = here[np.argsort(accesses.low[here], kind="stable")]
@@ -161,15 +170,21 @@ def _extents(accesses: _Accesses) -> tuple[list[_Extent], np.ndarray]:
         starts = np.flatnonzero(np.concatenate([[True], accesses.low[here][1:] >= reach[:-1]]))
         for start, end in zip(starts, [*starts[1:], len(here)], strict=True):
             group = here[start:end]
-            queue, writes = accesses.queue[group], accesses.writes[group]
-            if (queue == queue[0]).all() or not writes.any():
+            if not counts(group):
                 continue
             first = int(accesses.low[group[0]])
             piece = int(np.gcd.reduce(np.concatenate([accesses.low[group] - first, steps[accesses.form[group]]])))
-            writing, reading = (np.unique(queue[did]).tolist() for did in (writes, accesses.reads[group]))
+            key, writes = keys[group], accesses.writes[group]
+            writing, reading = (np.unique(key[did]).tolist() for did in (writes, accesses.reads[group]))
             lies_in[group] = len(extents)
-            extents.append(_Extent(first, int(reach[end - 1]), piece, writing, reading, len(group)))
+            extents.append(Extent(first, int(reach[end - 1]), piece, writing, reading, len(group)))
     return extents, lies_in
+
+
+def _is_shared(accesses: Accesses, here: np.ndarray) -> bool:
+    """Whether accesses ask for tokens: several queues have them, and one of them writes."""
+    queue = accesses.queue[here]
+    return bool((queue != queue[0]).any() and accesses.writes[here].any())
 
 
 def place_tokens(instructions: np.ndarray) -> None:

@@ -19,8 +19,11 @@ from .row import Batch, Cycles
 
 
 def _cycles(batch: Batch, machine: Machine) -> Cycles:
+    unit = machine.hardware.w_fold
+    assert unit is not None
     distinct, which = fold_nests(batch, machine)
-    return np.array([_slowest(nest, leaves) for nest, leaves in distinct], dtype=np.int64)[which], 0
+    busy = np.array([_slowest(nest, leaves) for nest, leaves in distinct], dtype=np.int64)[which]
+    return np.maximum(busy, unit.interval), unit.latency
 
 
 def _traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -57,7 +57,8 @@ def copy_cycles(batch: Batch, machine: Machine) -> Cycles:
 def fill_cycles(batch: Batch, machine: Machine) -> Cycles:
     if batch.queue != machine.queue_of("vector") or machine.vector_is_tail:
         return copy_cycles(batch, machine)
-    return -(-batch.elements // machine.vector.lanes), machine.vector.latency
+    unit = machine.vector
+    return np.maximum(-(-batch.elements // unit.lanes), unit.interval), unit.latency
 
 
 def _inner(machine: Machine, batch: Batch) -> str:

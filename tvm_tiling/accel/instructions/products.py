@@ -114,7 +114,7 @@ def _gemm_cycles(batch: Batch, machine: Machine) -> Cycles:
         blocks = np.zeros(len(batch.number), dtype=np.int64)
         for element, same in batch.each(batch.element):
             blocks[same] = ceil_quotient(batch.macs[same], tile.macs(element) * together)
-    return tile.fill + blocks, tile.drain
+    return np.maximum(tile.fill + blocks, tile.interval), tile.drain
 
 
 def _gemm_traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -142,7 +142,8 @@ def _column_cycles(batch: Batch, machine: Machine) -> Cycles:
     latency = np.zeros(len(batch.number), dtype=np.int64)
     for count, same in batch.each(columns):
         latency[same] = column.latency(count)
-    return -(-batch.k // columns) * -(-batch.m // rows) * batch.n, latency
+    busy = -(-batch.k // columns) * -(-batch.m // rows) * batch.n
+    return np.maximum(busy, column.interval), latency
 
 
 def _column_traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,8 @@ The functions are rows of their own (hardware/vector_functions.py). The sums of 
 end, and floats are added in the order of the loops. A float becomes an integer by dropping its fraction, and
 saturates.
 
-It takes ceil(elements / lanes) times the function's cycles, the result its latency later; in the tail of page 04's
+It takes ceil(elements / lanes) times the function's cycles, at least the engine's issue interval, and the result comes
+its latency later, until when an instruction that reads it waits; in the tail of page 04's
 engine no cycles of its own: the latency of COLMV has them.
 """
 
@@ -135,7 +136,8 @@ def _table(computes: Callable[..., Any], fraction: int) -> np.ndarray:
 def _cycles(batch: Batch, machine: Machine) -> Cycles:
     if machine.vector_is_tail:
         return 0, 0
-    return -(-batch.elements // machine.vector.lanes) * batch.function.cycles, machine.vector.latency
+    unit = machine.vector
+    return np.maximum(-(-batch.elements // unit.lanes) * batch.function.cycles, unit.interval), unit.latency
 
 
 ALU = Instruction(

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...errors import SimulationError
-from ..timing.event_loop import KINDS
+from ..timing.event_loop import KINDS, LATENCY
 from .time_step import TimeStep
 
-CAUSES = ("data", "space", "token", "engine", "port", "dispatch")
+CAUSES = ("data", "space", "token", "latency", "engine", "port", "dispatch")
 """Why a thread stands still: a result that it reads, a buffer that it overwrites, a token on its way or one that no
-data ask for, the engine at work for another thread, a memory's port, nothing dispatched yet."""
+data ask for, a result of its own queue that is still in the pipeline, the engine at work for another thread, a memory's
+port, nothing dispatched yet."""
 
 
 @dataclass(eq=False)
@@ -82,15 +83,16 @@ class Run:
                 return None
             number = self.head(queue)
             step, place = divmod(number, len(self.step.queue))
-            seen = [-1] * KINDS
+            seen = [-1] * (KINDS + 1)  # the last one: of its own queue, which sends no token
             for back, producer, kind in self.step.edges[place]:
                 if back <= step:
                     given = self.done[(step - back) * len(self.step.queue) + producer]
                     if given < 0:
                         return None
                     seen[kind] = max(seen[kind], given)
-            latest = max(seen)
-            ready = max(self.arrival[number], self.free[queue], latest + self.step.costs.token if latest >= 0 else 0)
+            latest, own = max(seen[:LATENCY]), seen[LATENCY]
+            given = latest + self.step.costs.token if latest >= 0 else 0
+            ready = max(self.arrival[number], self.free[queue], given, own)
             self.heads[queue] = (ready, seen)
         found = self.heads[queue]
         assert found is not None

@@ -10,7 +10,7 @@ overwrites there is of so many steps before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from ...errors import SimulationError
 from ...hardware.column import Column
 from ...hardware.machine import Machine
 from ..checks.dependences import dependences
+from ..checks.own_results import own_results
 from ..instructions.table import Opcode, uses
 from ..program.builder import ALIGNMENT
 from ..program.isa import OPERANDS
 from ..program.program import Program
 from ..program.work import Work, work
 from ..timing.cost import costs
-from ..timing.event_loop import DATA, SPACE
+from ..timing.event_loop import DATA, LATENCY, SPACE
 from ..timing.timing import Costs, ordering
 
 
@@ -74,6 +75,8 @@ def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
     ]
     for number, back, producer, kind in _from_step_to_step(program, column.versions):
         edges[number].append((back, producer, kind))
+    for number, back, producer in _of_own_queue(program, found):
+        edges[number].append((back, producer, LATENCY))
     return TimeStep(
         program=program,
         work=own,
@@ -87,6 +90,14 @@ def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
         column=products[0],
         last=members[products[0]][-1],
     )
+
+
+def _of_own_queue(program: Program, found: Costs) -> list[tuple[int, int, int]]:
+    """(instruction, steps back, instruction there) of the waits for results of the own queue."""
+    count = len(program)
+    twice = replace(found, forwards=np.tile(found.forwards, 2), adds_behind=np.tile(found.adds_behind, 2))
+    after = twice.after(own_results(np.tile(program.instructions, 2)))[count:].tolist()
+    return [(number, int(before < count), before % count) for number, before in enumerate(after) if before >= 0]
 
 
 def _from_step_to_step(program: Program, versions: int) -> list[tuple[int, int, int, int]]:

@@ -44,8 +44,9 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[s
 @dataclass(frozen=True)
 class EngineTime:
     """Cycles of one queue of the machine: `busy` executing, `stalls` standing still with something left to do, by cause
-    (data: a result that it reads; space: a buffer that it overwrites; token: a token on its way, or one that no data
-    ask for; port; dispatch: nothing in the queue yet), `idle` after its last instruction. They add up to all cycles."""
+    (data: a result of another queue that it reads; space: a buffer that it overwrites; token: a token on its way, or
+    one that no data ask for; latency: a result of its own queue that is still in the pipeline; port; dispatch: nothing
+    in the queue yet), `idle` after its last instruction. They add up to all cycles."""
 
     instructions: int
     busy: int

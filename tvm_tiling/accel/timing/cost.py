@@ -5,6 +5,10 @@ memory that has a number of ports is asked for one by each instruction that touc
 is taken as the sum of its instances: as much room and as many bytes per cycle as all of them have. An engine adds
 partial sums at no cost where it holds them, in its accumulation buffer. Elsewhere they are the vector engine's work:
 ALU instructions, or as many cycles more of a product that itself adds to such sums.
+
+An instruction that reads the result of one before it in its queue waits for it, with two exceptions. A unit that
+`forwards` hands its results to its own next instruction. Sums that an engine holds are added behind its pipeline, where
+those of the instruction before have been by then: adding to them never waits.
 """
 
 from __future__ import annotations
@@ -28,12 +32,18 @@ def costs(work: Work, machine: Machine) -> Costs:
     count = len(work.program)
     busy = np.zeros(count, dtype=np.int64)
     latency = np.zeros(count, dtype=np.int64)
+    forwards = np.zeros(count, dtype=bool)
+    adds_behind = np.zeros(count, dtype=bool)
     check_capacity(work, machine)
     for batch in work.batches:
         _check_unit(batch, machine)
         if batch.row.cycles is not None:
             busy[batch.number], latency[batch.number] = batch.row.cycles(batch, machine)
-            busy[batch.number] += _adding_cycles(batch, work, machine)
+            outside = _adds_outside(batch, work, machine)
+            if outside.any():
+                busy[batch.number[outside]] += -(-batch.m[outside] * batch.n[outside] // machine.vector.lanes)
+            adds_behind[batch.number] = ~outside
+        forwards[batch.number] = machine.forwards(batch.row.unit)
     ports, servers, port = _ports(work, machine)
     issue = machine.issue
     return Costs(
@@ -43,6 +53,8 @@ def costs(work: Work, machine: Machine) -> Costs:
         ports=ports,
         servers=servers,
         depth=WITHOUT_LIMIT if issue.depth is None else issue.depth,
+        forwards=forwards,
+        adds_behind=adds_behind,
         issue=issue.issue_cycles,
         token=issue.token_cycles,
     )
@@ -74,15 +86,16 @@ def check_capacity(work: Work, machine: Machine) -> None:
             )
 
 
-def _adding_cycles(batch: Batch, work: Work, machine: Machine) -> np.ndarray | int:
-    """Cycles of the vector engine's lanes for sums that an engine adds to and does not hold itself. Its own adders
-    reach the accumulation buffer, on a machine with storage levels the results of the innermost one."""
+def _adds_outside(batch: Batch, work: Work, machine: Machine) -> np.ndarray:
+    """Whether each instruction adds to sums that its engine does not hold itself, which takes the vector engine's
+    lanes. Its own adders reach the accumulation buffer, on a machine with storage levels the results of the innermost
+    one."""
     if not batch.row.accumulates:
-        return 0
+        return np.zeros(len(batch.number), dtype=bool)
     held = ("acc", *(f"{level.name}.out" for level in machine.hardware.levels[-1:]))
     outside = np.array([memory.name not in held for memory in work.program.memories])[batch.column("c_memory")]
-    adds = (batch.column("flags") & Flag.ACCUMULATE) != 0
-    return np.where(adds & outside, -(-batch.m * batch.n // machine.vector.lanes), 0)
+    found: np.ndarray = outside & ((batch.column("flags") & Flag.ACCUMULATE) != 0)
+    return found
 
 
 def _check_unit(batch: Batch, machine: Machine) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-DATA, SPACE, TOKEN, PORT, DISPATCH = range(5)
-CAUSES = ("data", "space", "token", "port", "dispatch")
+DATA, SPACE, TOKEN, LATENCY, PORT, DISPATCH = range(6)
+CAUSES = ("data", "space", "token", "latency", "port", "dispatch")
 """Why an engine stands still although it has something left to do, by number."""
 
 PORTS = 3  # most ports of an instruction, one for each memory that it touches
@@ -33,6 +33,7 @@ def run_queues(
     edge_first: Any,  # its edges are edge_first[i] .. edge_first[i + 1]
     edge_producer: Any,  # per edge: the instruction whose result it is
     edge_kind: Any,  # DATA, SPACE or TOKEN
+    after: Any,  # per instruction: the one of its own queue whose result it waits for, -1 for none
     order: Any,  # instructions queue by queue
     order_first: Any,  # those of queue q are order_first[q] .. order_first[q + 1]
     depth: Any,  # per queue: most instructions that wait in it
@@ -89,6 +90,8 @@ def run_queues(
                 latest = max(seen[q * KINDS], seen[q * KINDS + 1], seen[q * KINDS + 2])
                 if latest >= 0:
                     ready[q] = max(ready[q], latest + token)
+                if after[number] >= 0:
+                    ready[q] = max(ready[q], done[after[number]])
             if ready[q] < chosen_ready or (ready[q] == chosen_ready and number < chosen_number):
                 chosen, chosen_ready, chosen_number = q, ready[q], number
         if chosen < 0:
@@ -107,7 +110,8 @@ def run_queues(
         end = begin + busy[number]
         for place in range(needed):
             server_free[taken[place]] = end
-        # What it waited for, cycle by cycle: not in its queue yet, a token missing, a token on its way, the port.
+        # What it waited for, cycle by cycle: not in its queue yet, a token missing, a result of its own queue, a token
+        # on its way, the port.
         waited = free[q]
         place = q * len(CAUSES)
         if arrival[number] > waited:
@@ -118,6 +122,9 @@ def run_queues(
                 stalls[place + kind] += seen[q * KINDS + kind] - waited
                 waited = seen[q * KINDS + kind]
             seen[q * KINDS + kind] = -1
+        if after[number] >= 0 and done[after[number]] > waited:
+            stalls[place + LATENCY] += done[after[number]] - waited
+            waited = done[after[number]]
         stalls[place + TOKEN] += chosen_ready - waited
         stalls[place + PORT] += begin - chosen_ready
         # Results of a queue come in order.

@@ -8,7 +8,9 @@ Rules. The front end dispatches in program order, one instruction every `issue` 
 waiting ones each. The head of a queue starts when the instruction before it no longer keeps the queue busy, its tokens
 have come (`token` cycles after they were given) and its ports are free; a port goes to whoever was ready first. An
 instruction keeps queue and ports for its busy cycles and gives its tokens `latency` cycles later, results of one queue
-in order. Within a queue the next instruction may start as soon as the queue is free: results are forwarded.
+in order. Within a queue the next instruction may start as soon as the queue is free, unless it reads the result of an
+earlier one: it waits until that is there, except where the engine forwards its results to itself or adds sums behind
+its own pipeline.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import SimulationError
+from ..checks.own_results import OwnResults, own_results
 from ..checks.tokens import channels, legal_order
 from ..program.disassembler import instruction_name
 from ..program.isa import QUEUES
@@ -30,7 +33,8 @@ from .wait_kind import wait_kinds
 class Ordering:
     """Who waits for whom, whatever the machine. All int64: `queue` of each instruction; its edges
     `producer[first[i]:first[i + 1]]`, the instructions of other queues whose tokens it takes, and the `kind` of each;
-    `members[member_first[q]:member_first[q + 1]]`, the instructions of queue q."""
+    `members[member_first[q]:member_first[q + 1]]`, the instructions of queue q; `own`, whose results each reads within
+    its queue."""
 
     queue: np.ndarray
     first: np.ndarray
@@ -38,13 +42,15 @@ class Ordering:
     kind: np.ndarray
     members: np.ndarray
     member_first: np.ndarray
+    own: OwnResults
 
 
 @dataclass(frozen=True)
 class Costs:
     """What a machine makes of a program: int64[instructions] `busy` and `latency` (cycles); int64[instructions,
     PORTS] `port`, numbers into `ports`, each once, then -1; `servers` of each port, how many instructions it serves at
-    once; `depth` of the queues; cycles of `issue` and `token`."""
+    once; `depth` of the queues; cycles of `issue` and `token`. bool[instructions] `forwards`: it may follow at once
+    where it reads what its own unit wrote; `adds_behind`: likewise where it adds to sums of its own unit."""
 
     busy: np.ndarray
     latency: np.ndarray
@@ -52,8 +58,16 @@ class Costs:
     ports: tuple[str, ...]
     servers: tuple[int, ...]
     depth: int
+    forwards: np.ndarray
+    adds_behind: np.ndarray
     issue: int = 0
     token: int = 0
+
+    def after(self, own: OwnResults) -> np.ndarray:
+        """int64[instructions]: the instruction of its own queue whose result each waits for, -1 for none."""
+        same = np.where(self.forwards, -1, own.same)
+        found: np.ndarray = np.maximum(np.maximum(same, own.other), np.where(self.adds_behind, -1, own.sums))
+        return found
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ def ordering(program: Program) -> Ordering:
         kind=wait_kinds(program.instructions, found, takers, sources),
         members=np.concatenate(found.members),
         member_first=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
+        own=own_results(program.instructions),
     )
 
 
@@ -119,6 +134,7 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
             order.first,
             order.producer,
             order.kind,
+            costs.after(order.own),
             order.members,
             order.member_first,
             np.full(queues, costs.depth),
