@@ -22,7 +22,7 @@ from tvm_tiling.accel.timing.simulate import simulate
 from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.match import match, prim_func_of
 
-WFOLD16 = tt.Hardware.load("wfold16")
+WFOLD16 = tt.Hardware.wfold(name="wfold16")  # whose transfers cost nothing
 COUNTS = ("steps", "reads", "weight_rows", "write_rows", "cycles")
 
 
@@ -100,7 +100,7 @@ def test_mode_seed_counts_equal_the_formulas_at_the_granularity_of_the_padding_r
 @pytest.mark.parametrize("stride", [1, 2])
 def test_mode_seed_takes_the_formulas_as_printed(ci, stride):
     func = prim_func_of(convolution(h=9, w=34, ci=ci, co=96, stride=(stride, stride), padding=(1, 1, 1, 1)))
-    program = record(tt.tiling_schedule(func, target="vsim/wfold16", mode="seed").mod, WFOLD16)
+    program = record(tt.tiling_schedule(func, target=WFOLD16, mode="seed").mod, WFOLD16)
     literal = tt.decide(workload_of(func), WFOLD16, mode="seed")
     assert counted(program) == {name: getattr(literal, name) for name in COUNTS}
     folds = program.instructions[program.instructions["op"] == Opcode.WCONV]

@@ -3,6 +3,8 @@ where the fill of the pipeline, known from the machine's description, says."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tvm_tiling as tt
@@ -19,8 +21,8 @@ def cycles(m: int, hardware: tt.Hardware) -> int:
 def test_on_neartile_rows_cost_nothing_until_they_hide_the_load_of_b():
     """Without latency and fill all that does not shrink with m is the load of B: below the boundary cost is constant,
     from there on proportional."""
-    hardware = tt.Hardware.load("neartile")
-    unit = hardware.near_tile
+    unit = replace(tt.Hardware.load("neartile").near_tile, bw_out=None, drain=0)
+    hardware = tt.Hardware(name="neartile", near_tile=unit)
     load_b, row = N * K / unit.bandwidth["external"], N * K / unit.macs_per_cycle
     boundary = int(load_b / row)
     assert boundary == 64

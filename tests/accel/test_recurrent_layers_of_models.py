@@ -116,9 +116,10 @@ def test_onnx_layers_are_exact_in_fixed_point_and_close_to_the_float_model(cell,
 
 
 def test_a_layers_cycles_are_those_of_its_decision_and_it_is_a_task(tmp_path):
-    exe = tt.compile(model_of("lstm", weights_of("lstm")), target="vsim/rnn16k")
+    machine = tt.Hardware.rnn(multipliers=16384, threads=4)
+    exe = tt.compile(model_of("lstm", weights_of("lstm")), target=machine)
     workload = tt.RnnWorkload(batch=BATCH, steps=STEPS, input_size=INPUTS, hidden_size=HIDDEN, dtype="int16")
-    decided = tt.decide(workload, tt.Hardware.load("rnn16k"))
+    decided = tt.decide(workload, machine)
     x = np.random.default_rng(0).uniform(-1, 1, (STEPS, BATCH, INPUTS)).astype("float32")
     found, sim = exe.simulate(x)
     assert sim.cycles == decided.cycles == tt.simulate([(exe, STEPS, 0)] * BATCH).cycles

@@ -167,9 +167,9 @@ def test_row_wise_order_stalls_for_the_whole_drain():
 
 
 @pytest.mark.parametrize("hidden", [256, 512, 1024])
-@pytest.mark.parametrize("preset", ["rnn16k", "rnn64k"])
-def test_enough_threads_bring_95_percent_over_100_steps(hidden, preset):
-    hardware = tt.Hardware.load(preset)
+@pytest.mark.parametrize("multipliers", [16384, 65536])
+def test_enough_threads_bring_95_percent_over_100_steps(hidden, multipliers):
+    hardware = tt.Hardware.rnn(multipliers=multipliers, threads=4)
     workload = layer(hidden, hidden, steps=100)
     tiling = tt.decide(workload, hardware)
     (config,) = tiling.layers

@@ -90,7 +90,7 @@ def test_products_of_wider_elements_may_be_slower():
     for dtype, busy in (("int8", 4), ("int16", 16)):
         program = alone(Opcode.GEMM, "matrix", (8, 1, 8, 1, 1, 16), a=("a", dtype), b=("b", dtype), c=("acc", "int32"))
         assert cost(program, machine) == (busy, 0)
-        assert simulate(program, machine).utilisation == 1.0
+        assert simulate(program, machine, check=False).utilisation == 1.0
 
 
 def test_vta_takes_a_cycle_for_each_row_of_16_by_16():
@@ -120,14 +120,14 @@ def test_a_fill_is_of_the_vector_engine_or_a_transfer():
     [(16, 64, 36), (48, 32, 54)],  # page 05's worked examples: a block of 16 points
 )
 def test_w_fold_takes_page_05s_steps(ci, co, steps):
-    machine = Hardware.load("wfold16")
+    machine = Hardware.wfold()
     program = alone(Opcode.WCONV, "wfold", (co, 1, 16, 3, 3, ci), machine, a="b", b="a", c=("acc", "int32"))
     program.instructions["immediate"][0] = (16, 0)
     assert cost(program, machine) == (steps, 0)
 
 
 def test_w_folds_ports_may_be_slower_than_its_multipliers():
-    machine = Hardware.load("wfold16")
+    machine = Hardware.wfold()
     program = alone(Opcode.WCONV, "wfold", (64, 1, 16, 3, 3, 16), machine, a="b", b="a", c=("acc", "int8"))
     program.instructions["immediate"][0] = (16, 64)
     slow = replace(machine, w_fold=replace(machine.w_fold, output_rows_per_cycle=0.25))
@@ -142,7 +142,7 @@ def test_w_folds_ports_may_be_slower_than_its_multipliers():
 
 
 def test_w_fold_without_a_granularity_takes_the_one_of_fewest_cycles():
-    machine = Hardware.load("wfold16")
+    machine = Hardware.wfold()
     program = alone(Opcode.WCONV, "wfold", (64, 1, 64, 3, 3, 3), machine, a="b", b="a", c=("acc", "int32"))
     found = cost(program, machine)
     each = []
@@ -231,7 +231,7 @@ def test_a_level_counts_with_all_its_instances():
     assert cost(program, machine) == (10, 0)  # 8 arrays of 2 bytes per cycle; the clusters' link is not on the way
     program = alone(Opcode.GEMM, "matrix", (16, 1, 16, 1, 1, 2), machine, a="array.a", b="array.b", c=("acc", "int32"))
     assert cost(program, machine) == (4, 0)
-    assert simulate(program).utilisation == 1.0
+    assert simulate(program, check=False).utilisation == 1.0
     program = alone(Opcode.LOAD, "load_a", (513,), machine, a="external", c="array.a")
     with pytest.raises(HardwareError, match=r"513 bytes of memory 'array\.a', which has 512"):
         cost(program, machine)
@@ -245,7 +245,7 @@ def test_a_machine_without_the_room_the_engine_or_the_memory_is_refused():
     with pytest.raises(HardwareError, match=r"wfold16 has no near_tile, which instruction 0 \(GEMM"):
         cost(program, Hardware.load("wfold16"))
     with pytest.raises(HardwareError, match="no accelerator"):
-        simulate(program, "zen4-server-8c")
+        simulate(program, "zen4-server-8c", check=False)
     program = alone(Opcode.LOAD, "load_a", (8,), a="external", c="cluster.a")
     with pytest.raises(HardwareError, match=r"no memory 'cluster\.a'"):
         cost(program, PLAIN)
@@ -266,7 +266,7 @@ def test_issue_depth_and_tokens_come_from_the_description():
 
 
 def test_w_fold_reads_its_input_again_for_each_block_of_output_channels():
-    machine = Hardware.load("wfold16")
+    machine = Hardware.wfold()
     slow = replace(machine, w_fold=replace(machine.w_fold, input_rows_per_cycle=0.125))
     program = alone(Opcode.WCONV, "wfold", (128, 1, 16, 3, 3, 16), machine, a="b", b="a", c=("acc", "int32"))
     program.instructions["immediate"][0] = (16, 0)

@@ -10,7 +10,7 @@ from tvm_tiling.hardware import Hardware
 from tvm_tiling.workload import GemmWorkload
 
 
-@pytest.mark.parametrize(("machine", "boundary"), [("neartile", 512), ("vta", 1024)])
+@pytest.mark.parametrize(("machine", "boundary"), [("neartile", 1024), ("vta", 1024)])
 def test_cycles_are_linear_down_to_a_boundary_and_not_below(machine, boundary):
     hardware = Hardware.load(machine)
 

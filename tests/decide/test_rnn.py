@@ -8,7 +8,7 @@ import pytest
 
 import tvm_tiling as tt
 
-RNN16K, RNN64K = tt.Hardware.load("rnn16k"), tt.Hardware.load("rnn64k")
+RNN16K, RNN64K = (tt.Hardware.rnn(multipliers=multipliers, threads=4, name="page 04") for multipliers in (16384, 65536))
 
 
 def layer(hidden=512, inputs=None, **further):
@@ -133,11 +133,13 @@ def test_pairs_that_the_machine_has_not(ep, vp, said):
 
 
 def test_machines_modes_and_options_without_use_are_refused():
-    with pytest.raises(tt.HardwareError, match="neartile has no unit for recurrent layers, but near_tile; accepted"):
+    with pytest.raises(
+        tt.HardwareError, match="neartile has no unit for recurrent layers, but near_tile, vector; accepted"
+    ):
         tt.decide(layer(), tt.Hardware.load("neartile"))
     with pytest.raises(tt.HardwareError, match=r"mode = 'worst': .*accepted: best, seed"):
         tt.decide(layer(), RNN16K, mode="worst")
-    with pytest.raises(tt.HardwareError, match=r"form = 'pack' does not apply to a rnn on rnn16k, .*; accepted: None"):
+    with pytest.raises(tt.HardwareError, match=r"form = 'pack' does not apply to a rnn on page 04, .*; accepted: None"):
         tt.decide(layer(), RNN16K, form="pack")
     with pytest.raises(tt.UnsupportedOperator, match="rnn_cycles: a GemmWorkload, accepted: an RnnWorkload"):
         tt.rnn_cycles(tt.GemmWorkload(m=1, n=1, k=1), RNN16K, ep=1, vp=1)

@@ -49,7 +49,7 @@ def test_memories_override_what_the_engine_says():
 
 
 def test_a_memory_without_bandwidth_is_refused():
-    machine = changed(Hardware.load("neartile"), "near_tile", bandwidth={"external": 64})
+    machine = changed(TILE, "near_tile", bandwidth={"external": 64}, bw_a=None, bw_b=None)
     with pytest.raises(HardwareError, match=r"A in memory 'internal' has no bandwidth; accepted: near_tile.bw_a"):
         machine.rate("internal", "a")
 
@@ -100,7 +100,8 @@ def test_dla3_has_three_levels():
 def test_page_04s_machines(name, multipliers):
     machine = preset(name)
     assert machine.engines == ("load_a", "load_b", "column", "vector", "store")
-    assert machine.macs(2) == machine.vector.lanes == multipliers
+    assert machine.macs(2) == multipliers and machine.vector.lanes == multipliers // 8
+    assert Machine(Hardware.rnn(multipliers=multipliers)).vector_is_tail and not machine.vector_is_tail
     assert machine.hardware.column.column_counts == tuple(1 << power for power in range(multipliers.bit_length()))
 
 

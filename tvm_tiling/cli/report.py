@@ -141,7 +141,7 @@ def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str],
         found = subject_of(subject, hardware, calibration)
         program = found.on_its_machine()
     with working("simulating"):
-        report = simulate(program, found.hardware)
+        report = simulate(program, found.hardware, check=found.is_file)
     if output:
         write_page(output, simulation_page(report, found.name, found.decision(), found.left))
     if as_json:

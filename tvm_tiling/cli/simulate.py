@@ -37,6 +37,7 @@ def command(
     trace: str = typer.Option("", "--trace", help="Write the timeline to this file, for Perfetto."),
     output: str = typer.Option("", "--output", "-o", help="Write the report with plots to this HTML file."),
     save: str = typer.Option("", "--save", help="Write the program to this file."),
+    check: bool = typer.Option(True, "--check/--no-check", help="Refuse a program's file that has hazards."),
     as_json: bool = typer.Option(False, "--json", help="Print every figure as JSON."),
 ) -> None:
     """Time a program, an operator or a model on an accelerator."""
@@ -46,7 +47,7 @@ def command(
         found = subject_of(subject, hardware, calibration)
         program = found.on_its_machine()
     with working("simulating"):
-        report = simulate(program, found.hardware)
+        report = simulate(program, found.hardware, check=check and found.is_file)
     if save:
         program.save(save)
     if trace:

@@ -25,14 +25,15 @@ COLUMN_MACHINE = "rnn16k"  # for recurrent layers
 @dataclass(frozen=True)
 class Subject:
     """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
-    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else. `workload` is an
-    operator's.
+    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else. `is_file`: the program
+    comes from a file of its own, so that nobody knows whether it is legal. `workload` is an operator's.
     """
 
     name: str
     hardware: Hardware
     program: Program | Callable[[Hardware], Program]
     left: Mapping[str, str] | None = None
+    is_file: bool = False
     workload: Workload | None = None
 
     def on_its_machine(self) -> Program:
@@ -60,7 +61,7 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
         raise ProgramError(f"--calibration is for models; {name!r} is not a model")
     if Path(name).is_file():
         program = Program.load(name)
-        return Subject(name, Hardware.load(hardware) if hardware else program.hardware, program)
+        return Subject(name, Hardware.load(hardware) if hardware else program.hardware, program, is_file=True)
     if not words or name.split()[0] not in OPERATORS:
         raise ProgramError(
             f"{name!r} is neither a file nor an operator; accepted: a program that Program.save wrote, a model, or an "

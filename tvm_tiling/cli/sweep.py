@@ -69,7 +69,7 @@ def command(
         refuse_unwritable(output)
     found = subject_of(subject, hardware, calibration)
     wanted = parse_values(values)
-    points = list(_with_progress(sweep(found.program, found.hardware, field, wanted), len(wanted)))
+    points = list(_with_progress(sweep(found.program, found.hardware, field, wanted, check=found.is_file), len(wanted)))
     if output:
         write_page(output, sweep_page(points, found.name, found.hardware, field))
     if as_json:

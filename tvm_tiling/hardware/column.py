@@ -21,7 +21,8 @@ class Column:
     vectors and accumulators, which its time steps take in turn: with two the columns of the next input are loaded and
     summed while the step before still drains. `dtypes` are the operand types it takes, none named: all. A product
     begins at least `interval` cycles after the one before; one whose operand is the result of an earlier one waits for
-    it, unless the engine `forwards`. Sums are added behind the tree and never wait.
+    it, unless the engine `forwards`. Sums are added behind the tree and never wait. `tail_lanes` elements pass a
+    function of the tail in a cycle, one function after the other; None: any number in no time, beyond the latency.
 
     Numbers of quantised layers. Weights and vectors are two's complement fixed point of 8 or 16 bits, the value q /
     2^F; each tensor has a number of fraction bits F of its own. Products have Fw + Fv fraction bits and are summed in
@@ -43,6 +44,7 @@ class Column:
     engines: int = 1
     versions: int = checks.added(2)
     dtypes: tuple[str, ...] = checks.added(())
+    tail_lanes: int | None = checks.added(None)
     interval: int = checks.added(1)
     forwards: bool = checks.added(False)
 
@@ -50,6 +52,8 @@ class Column:
         for name in ("multipliers", "tree_tail", "threads", "engines", "versions", "interval"):
             checks.whole("column", name, getattr(self, name))
         checks.truth("column", "forwards", self.forwards)
+        if self.tail_lanes is not None:
+            checks.whole("column", "tail_lanes", self.tail_lanes)
         checks.put(self, "dtypes", checks.element_types("column", self.dtypes))
         for name in LATENCIES:
             checks.whole("column", f"{name}_latency", getattr(self, f"{name}_latency"), least=0)

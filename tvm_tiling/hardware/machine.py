@@ -7,7 +7,8 @@ What is left out costs nothing, as pages 01, 04 and 05 have it:
 - transfers of A and B run at `near_tile`'s bandwidths, those of results without limit, and all transfers of machines
   without it, unless `memories` gives a rate;
 - the vector engine has every function, and as many lanes as the engine beside it has multipliers: it is never slower.
-  Beside page 04's engine alone it is that one's tail, whose cycles are in `tail_latency`: it takes none of its own;
+  Beside page 04's engine alone it is that one's tail: it has `tail_lanes` lanes, and where those are left out its
+  cycles are in `tail_latency` and it takes none of its own;
 - queues hold any number of instructions, one for each engine; issue and tokens cost no cycles. A machine with several
   storage levels has an engine that loads each of them, one that stores out of each, as far as queues allow, and none
   for A or B alone;
@@ -122,7 +123,16 @@ class Machine:
     @functools.cached_property
     def vector(self) -> Vector:
         """Its vector engine."""
-        return self.hardware.vector or Vector(lanes=math.ceil(self.macs(1)))
+        if self.hardware.vector is not None:
+            return self.hardware.vector
+        column = self.hardware.column
+        lanes = column.tail_lanes if column is not None and self._tail_alone else None
+        return Vector(lanes=lanes or math.ceil(self.macs(1)))
+
+    @property
+    def _tail_alone(self) -> bool:
+        machine = self.hardware
+        return machine.vector is None and machine.near_tile is None and machine.w_fold is None
 
     def forwards(self, unit: str) -> bool:
         """Whether an instruction of a unit ("near_tile", "w_fold", "column", "vector") may follow at once on one of the
@@ -134,9 +144,9 @@ class Machine:
 
     @property
     def vector_is_tail(self) -> bool:
-        """Whether the vector engine is the tail of page 04's engine."""
-        machine = self.hardware
-        return machine.vector is None and machine.near_tile is None and machine.w_fold is None
+        """Whether the vector engine is the tail of page 04's engine and takes no cycles beyond its latency."""
+        column = self.hardware.column
+        return self._tail_alone and (column is None or column.tail_lanes is None)
 
     @property
     def energy(self) -> Energy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..accel.report.report import SimReport, Table, tables
+from ..accel.report.report import SimReport, Table, free_work, tables
 from ..accel.report.sweep import SweepPoint, sweep_table
 from ..accel.timing.event_loop import CAUSES
 from ..accel.timing.region_time import RegionTime
@@ -64,7 +64,10 @@ def _on_cpu(left: Mapping[str, str]) -> Section:
 
 def _notes(report: SimReport, title: str) -> list[str]:
     on = f"Simulated on {report.hardware}. " if title else ""
-    return [f"{on}{count(report.instructions)} instructions, {count(report.macs)} multiply-accumulates."]
+    return [
+        *free_work(report),
+        f"{on}{count(report.instructions)} instructions, {count(report.macs)} multiply-accumulates.",
+    ]
 
 
 def _tiles(report: SimReport) -> list[Tile]:

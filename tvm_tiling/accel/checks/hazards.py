@@ -36,6 +36,12 @@ def check(program: Program) -> None:
     check_hazards(program)
 
 
+def check_order(program: Program) -> None:
+    """As :func:`check`, whatever the machine."""
+    check_bounds(program)
+    check_hazards(program)
+
+
 def check_hazards(program: Program) -> None:
     """SimulationError, naming both instructions and the bytes, if tokens leave two conflicting accesses in no order; a
     deadlock is one too. The text of both instructions stands in the lines behind."""

@@ -14,6 +14,7 @@ import psutil
 
 from ...errors import SimulationError
 from ..checks.bounds import check_bounds
+from ..checks.hazards import check as check_program
 from ..checks.tokens import legal_order
 from ..checks.written import WrittenBytes, WrittenSteps
 from ..program.disassembler import instruction_name
@@ -31,15 +32,26 @@ def run(
 
     Arrays have the tensors' shapes and types; bfloat16 is taken as float32, which is rounded, or as its uint16 bits,
     and given as float32. `order` is the seed of a random order that queues and tokens allow; without it program order
-    is kept if they allow it. `check=False` leaves out the search for reads of what was never written, for programs
-    that have been run before. SimulationError names the instruction, its operand and what is wrong.
+    is kept if they allow it. A program with hazards, of more bytes than the memories of its machine have, or that reads
+    what was never written is refused; `check=False` leaves these out. SimulationError names the instruction, its
+    operand and what is wrong; HardwareError the memory that is too small.
     """
+    if check:
+        check_program(program)
+    return execute(program, inputs, order=order, check_written=check)
+
+
+def execute(
+    program: Program, inputs: Mapping[str, Any], *, order: int | None = None, check_written: bool = True
+) -> dict[str, np.ndarray]:
+    """As :func:`run`, of a program that has been checked or that the builder gave tokens. `check_written=False` leaves
+    out the search for reads of what was never written, for programs that have been run before."""
     check_bounds(program)
     _check_room(program)
     numbers = legal_order(program, order)
     instructions = program.instructions[numbers]
     data = [np.zeros(memory.bytes, np.uint8) for memory in program.memories]
-    written = WrittenBytes(program) if check else None
+    written = WrittenBytes(program) if check_written else None
     place_tensors(program, inputs, data, written)
     marks = None if written is None else WrittenSteps(program, numbers, instructions, written)
     for start in range(0, len(numbers), _CHUNK):

@@ -9,7 +9,7 @@ saturates.
 
 It takes ceil(elements / lanes) times the function's cycles, at least the engine's issue interval, and the result comes
 its latency later, until when an instruction that reads it waits; in the tail of page 04's
-engine no cycles of its own: the latency of COLMV has them.
+engine no cycles of its own where that has no `tail_lanes`: the latency of COLMV has them.
 """
 
 from __future__ import annotations

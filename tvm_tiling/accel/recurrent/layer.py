@@ -19,6 +19,7 @@ from ..program.builder import ALIGNMENT, At, ProgramBuilder
 from .weights import row_places
 
 DTYPE, WIDE = "int16", "int32"
+VERSIONS = 2  # of the sums of a sequence
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Allocator:
 class Layer:
     """Where everything of one layer of one sequence lies, and the instructions of its steps.
 
-    `x` are the places of its input, taken in turn by its steps, as are as many sums. `bias` in acc, None for none.
+    `x` are the places of its input, which its steps take in turn, or the layer below, whose state is the input. `h` are
+    the places of its state: a step reads one and writes the next. Sums have two places, where the layer has several
+    inputs. `bias` in acc, None for none.
     `by_rows`: products begin with the whole of [x, h], which lie behind each other, for comparison.
     """
 
@@ -72,22 +75,23 @@ class Layer:
         numbers: FixedPoint,
         allocator: Allocator,
         weights: At,
-        x: Sequence[At],
-        h: At,
+        x: Sequence[At] | Layer,
+        h: Sequence[At],
         *,
         bias: At | None = None,
         by_rows: bool = False,
         engine: int = 0,
     ) -> None:
         self.build, self.workload, self.config, self.numbers = build, workload, config, numbers
-        self.inputs, self.h, self.weights, self.bias, self.by_rows = tuple(x), h, weights, bias, by_rows
+        self.inputs, self.states, self.weights, self.bias, self.by_rows = x, tuple(h), weights, bias, by_rows
         self.hidden, self.places = workload.hidden_size, row_places(workload)
         self.rows = len(self.places) * self.hidden
         engines = [name for name in build.machine.engines if name.startswith("column")]
         self.engine = engines[engine % len(engines)]
-        self.turn = 0
+        self.steps = 0
+        sums = 1 if not isinstance(x, Layer) and len(x) == 1 else VERSIONS
         self.ends: Sequence[At] = ()
-        self.all_sums = [allocator.take("acc", self.rows, WIDE) for _ in self.inputs]
+        self.all_sums = [allocator.take("acc", self.rows, WIDE) for _ in range(sums)]
         self.gates = allocator.take("acc", self.rows, DTYPE)
         self.wide, self.other = (allocator.take("acc", self.hidden, WIDE) for _ in range(2))
         self.kept, self.short = (allocator.take("acc", self.hidden, DTYPE) for _ in range(2))
@@ -96,11 +100,21 @@ class Layer:
     @property
     def x(self) -> At:
         """The input of the next step."""
-        return self.inputs[self.turn]
+        return self.inputs.h if isinstance(self.inputs, Layer) else self.inputs[self.steps % len(self.inputs)]
+
+    @property
+    def h(self) -> At:
+        """The state that the next step reads, which the last one has written."""
+        return self.states[self.steps % len(self.states)]
+
+    @property
+    def next_h(self) -> At:
+        """The state that the next step writes."""
+        return self.states[(self.steps + 1) % len(self.states)]
 
     @property
     def sums(self) -> At:
-        return self.all_sums[self.turn]
+        return self.all_sums[self.steps % len(self.all_sums)]
 
     def start(self, states: Sequence[At] = ()) -> None:
         """h and c begin as what lies at `states` in external memory, and with 0 where there is none."""
@@ -117,7 +131,7 @@ class Layer:
 
     def step(self) -> None:
         {"lstm": self._lstm, "gru": self._gru, "rnn": self._rnn}[self.workload.cell]()
-        self.turn = (self.turn + 1) % len(self.inputs)
+        self.steps += 1
 
     # ---- products -------------------------------------------------------------------------------------------------
 
@@ -191,15 +205,15 @@ class Layer:
         self.alu(Function.ADD, self.wide, self.wide, self.other)
         self.alu(Function.SHIFT, self.wide, self.kept, immediate=(float(self.numbers.fraction),))
         self.smooth(Function.TANH, self.kept, self.short)
-        self.times(o, self.short, self.h)
+        self.times(o, self.short, self.next_h)
 
     def _rnn(self) -> None:
         self.products()
         if self.workload.activation == "tanh":
             self.fixed("h")
-            self.smooth(Function.TANH, self.gate("h"), self.h)
+            self.smooth(Function.TANH, self.gate("h"), self.next_h)
         else:
-            self.alu(Function.RELU, self.fixed("h"), self.h)
+            self.alu(Function.RELU, self.fixed("h"), self.next_h)
 
     def _gru(self) -> None:
         if self.workload.linear_before_reset:
@@ -235,4 +249,4 @@ class Layer:
         self.alu(Function.COPY, self.h, self.kept)
         self.alu(Function.SUB, self.kept, self.kept, self.short)
         self.times(self.gate("z"), self.kept, self.kept)
-        self.alu(Function.ADD, self.kept, self.h, self.short)
+        self.alu(Function.ADD, self.kept, self.next_h, self.short)

@@ -1,19 +1,21 @@
 """Whole sequences of recurrent layers as programs of page 04's machine.
 
 Sequences take the engine's threads in turn, a step each: the elements of a batch and the two directions. A step finds
-its input and its sums in one of two places, so that the columns of x are multiplied while the step before drains. Where
-all layers run forwards, a layer's step follows that of the layer below; in both directions a layer follows the whole of
-the one below, whose output lies in external memory meanwhile.
+its sums in one of two places, so that the columns of x are multiplied while the step before drains; inputs and states
+have as many places as steps pass while one is on its way from or to external memory. Where all layers run forwards, a
+layer's step follows that of the layer below; in both directions a layer follows the whole of the one below, whose
+output lies in external memory meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
-from ...decide.rnn.column import RnnTiling
+from ...decide.rnn.column import LayerConfig, RnnTiling
 from ...errors import UnsupportedOperator, WorkloadError
 from ...hardware.description import Hardware
 from ...workload import RnnWorkload
@@ -21,10 +23,10 @@ from ..instructions.table import Opcode
 from ..program.builder import At, ProgramBuilder
 from ..program.program import Program
 from ..program.tables import Tensor
-from .layer import DTYPE, WIDE, Allocator, FixedPoint, Layer
+from .layer import DTYPE, VERSIONS, WIDE, Allocator, FixedPoint, Layer
 from .weights import row_places
 
-VERSIONS = 2  # of inputs and sums of a sequence
+MOST_PLACES = 8  # for inputs and for states of a sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ def step_program(
         h = allocator.take("a", workload.hidden_size, DTYPE) if layers else _behind(source, config.input_size)
         mine = by_rows and not layers
         bias = allocator.take("acc", rows, WIDE) if biased else None
-        layers.append(Layer(build, workload, config, numbers, allocator, held, [source], h, bias=bias, by_rows=mine))
+        layers.append(Layer(build, workload, config, numbers, allocator, held, [source], [h], bias=bias, by_rows=mine))
     allocator.check(build)
     _Sequence(build, layers, [0], lambda _: x.address, lambda _: y.address).step(0)
     return build.build()
@@ -208,17 +210,22 @@ class _Whole:
 
     def _layer(self, held: tuple[At, At | None], layer: int, engine: int, below: Layer | None = None) -> Layer:
         config, hidden = self.tiling.layers[layer], self.workload.hidden_size
-        # The input of a layer above is h of the one below, which is written when that one's step ends.
-        x = (
-            [self.allocator.take("a", config.input_size, DTYPE) for _ in range(VERSIONS)]
-            if below is None
-            else [below.h] * 2
-        )
-        h = self.allocator.take("a", hidden, DTYPE)
+        places = self._places(config)
+        x = below or [self.allocator.take("a", config.input_size, DTYPE) for _ in range(places)]
+        h = [self.allocator.take("a", hidden, DTYPE) for _ in range(places)]
         weights, bias = held
         return Layer(
             self.build, self.workload, config, self.numbers, self.allocator, weights, x, h, bias=bias, engine=engine
         )
+
+    def _places(self, config: LayerConfig) -> int:
+        """Inputs, and states, that are on the chip at once: two, and one more for each step that passes while one is on
+        its way."""
+        machine = self.build.machine
+        rate, size = machine.rate("external", "a"), 2 * max(config.input_size, self.workload.hidden_size)
+        loading = machine.memory("external").latency + machine.memory("a").latency + (ceil(size / rate) if rate else 0)
+        together = min(self.column.threads, self.workload.batch * self.workload.directions) if self.column else 1
+        return min(MOST_PLACES, VERSIONS + loading // max(config.cycles_per_step, together * (config.cx + config.ch)))
 
     # ---- sequences --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import HardwareError, SimulationError
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
+from ..checks.hazards import check_order
 from ..program.program import Program
 from .task_report import TaskReport, TaskTime
 from .thread_loop import CAUSES, Run, run_threads
@@ -47,14 +48,17 @@ class Task:
 
 
 def simulate_tasks(
-    tasks: Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+    tasks: Sequence[Task | Sequence[Any]],
+    hardware: Hardware | str | os.PathLike[str] | None = None,
+    *,
+    check: bool = False,
 ) -> TaskReport:
     """The time of tasks that share the column engine of `hardware`; left out, of the machine that their programs were
     made for. A task is a :class:`Task` or (program, steps, arrival in cycles). At most `column.threads` are under way
     on each engine, the others wait for a free thread.
 
-    SimulationError for what is no task and for a deadlock, HardwareError where the machine has no column engine, lacks
-    something else that a program takes, or is not the same for all and not given.
+    SimulationError for what is no task, for a deadlock and, with `check`, for a hazard; HardwareError where the machine
+    has no column engine, lacks something else that a program takes, or is not the same for all and not given.
     """
     made = [_task(task, number) for number, task in enumerate(tasks, start=1)]
     if not made:
@@ -69,6 +73,8 @@ def simulate_tasks(
     steps: dict[int, TimeStep] = {}
     for task in made:
         if id(task.program) not in steps:
+            if check:
+                check_order(task.program)
             steps[id(task.program)] = time_step(task.program, machine, column)
     runs = run_threads(
         [(steps[id(task.program)], task.steps, task.arrival) for task in made],

@@ -74,7 +74,8 @@ class SimReport:
     between the chip and the external and internal memory, by operand: a, b, out. `lower_bound` is the roofline, the
     cycles of whatever is busiest (`bound`: an engine, "port NAME" or "dispatch"); `upper_bound` has everything in
     series; `transfer_cycles` are those of the queue or port that is busiest with transfers. `energy` in pJ by where it
-    goes. `clock_mhz` None: unknown.
+    goes. `clock_mhz` None: unknown. `free` is the work that the machine does in no time, because its description gives
+    no rate for it: how much, by what it is.
     """
 
     hardware: str
@@ -91,6 +92,7 @@ class SimReport:
     bytes: dict[str, int]
     memories: dict[str, MemoryUse]
     energy: dict[str, float]
+    free: dict[str, str]
     program: Program = field(repr=False, compare=False)
     timing: Timing = field(repr=False, compare=False)
 
@@ -153,6 +155,7 @@ class SimReport:
             "upper_bound": self.upper_bound,
             "bound": self.bound,
             "transfer_cycles": self.transfer_cycles,
+            "free": self.free,
             "roofline": self.roofline,
             "intensity": self.intensity,
             "overlap": self.overlap,
@@ -173,16 +176,25 @@ class SimReport:
 
 
 def headline(report: SimReport) -> list[str]:
-    """What matters most, in three lines."""
+    """What matters most, in three lines, and what costs nothing on this machine in one more."""
     time = "" if report.seconds is None else f", {report.seconds * 1e6:.6g} us"
     moved = ", ".join(f"{name} {count}" for name, count in report.bytes.items())
-    return [
+    lines = [
         f"{report.hardware}: {report.cycles} cycles{time}, utilisation {report.utilisation:.1%}, "
         f"{report.overlap:.1%} of the busy cycles overlapped",
         f"{report.roofline:.1%} of the roofline ({report.lower_bound} cycles of {report.bound}); {report.upper_bound} "
         "cycles in series",
         f"{report.instructions} instructions, {report.macs} multiply-accumulates, bytes moved: {moved}",
     ]
+    return [*lines[:1], *free_work(report), *lines[1:]]
+
+
+def free_work(report: SimReport) -> list[str]:
+    """A line that names what the machine did in no time; none where it is a whole one."""
+    if not report.free:
+        return []
+    work = ", ".join(f"{what} ({amount})" for what, amount in report.free.items())
+    return [f"not a whole machine: its description gives no rate for {work}, which took no cycles"]
 
 
 def tables(report: SimReport) -> list[Table]:

@@ -28,14 +28,20 @@ class SweepPoint:
 
 
 def sweep(
-    subject: Program | Callable[[Hardware], Program], hardware: Hardware, field: str, values: Iterable[Any]
+    subject: Program | Callable[[Hardware], Program],
+    hardware: Hardware,
+    field: str,
+    values: Iterable[Any],
+    *,
+    check: bool = True,
 ) -> Iterator[SweepPoint]:
     """Time `subject` on `hardware` with `field` (a dotted path such as "near_tile.bw_a") at each of `values`, in turn.
 
-    A program stays as it is; a function is asked for the program of each machine. HardwareError for a field that is
+    A program stays as it is, and is refused by SimulationError if it has hazards, unless `check=False`; a function is
+    asked for the program of each machine. HardwareError for a field that is
     not there or a value that it does not take; a machine on which the program does not run is a point without report.
     """
-    recorded = Simulation(subject) if isinstance(subject, Program) else None
+    recorded = Simulation(subject, check=check) if isinstance(subject, Program) else None
     machines = [(value, with_field(hardware, field, value)) for value in values]
     for value, machine in machines:
         try:

@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import HardwareError, SimulationError
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
+from ..checks.hazards import check_order
 from ..program.program import Program
 from ..program.work import CLASSES, Work, work
 from ..recurrent.task_report import TaskReport
@@ -25,17 +26,25 @@ OFF_CHIP = ("external", "internal")
 
 
 @overload
-def simulate(program: Program, hardware: Hardware | str | os.PathLike[str] | None = None) -> SimReport: ...
+def simulate(
+    program: Program, hardware: Hardware | str | os.PathLike[str] | None = None, *, check: bool = True
+) -> SimReport: ...
 
 
 @overload
 def simulate(
-    program: Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+    program: Sequence[Task | Sequence[Any]],
+    hardware: Hardware | str | os.PathLike[str] | None = None,
+    *,
+    check: bool = True,
 ) -> TaskReport: ...
 
 
 def simulate(
-    program: Program | Sequence[Task | Sequence[Any]], hardware: Hardware | str | os.PathLike[str] | None = None
+    program: Program | Sequence[Task | Sequence[Any]],
+    hardware: Hardware | str | os.PathLike[str] | None = None,
+    *,
+    check: bool = True,
 ) -> SimReport | TaskReport:
     """The time of `program` on `hardware`: a machine, a preset's name or a TOML file; left out, the machine that the
     program was made for. Nothing is executed; results come from :func:`tvm_tiling.accel.functional.run.run`.
@@ -43,20 +52,24 @@ def simulate(
     A list of tasks, (program of one time step, steps, arrival in cycles) each, shares the column engine:
     :func:`tvm_tiling.accel.recurrent.tasks.simulate_tasks`.
 
-    SimulationError for a deadlock, HardwareError where the machine lacks an engine, a memory or the room.
+    SimulationError for a deadlock, for a hazard and for an operand outside of its memory: such a program's time means
+    nothing; `check=False` times it all the same, and saves the search for hazards. HardwareError where the machine
+    lacks an engine, a memory or the room.
     """
     if isinstance(program, (list, tuple)):
-        return simulate_tasks(program, hardware)
-    return Simulation(program).on(hardware)  # type: ignore[arg-type]
+        return simulate_tasks(program, hardware, check=check)
+    return Simulation(program, check=check).on(hardware)  # type: ignore[arg-type]
 
 
 class Simulation:
     """A program, ready to be timed on many machines: what does not depend on the machine is worked out here, once.
-    SimulationError for a deadlock."""
+    SimulationError for a deadlock and, with `check`, for a hazard; programs of the builder have none."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, check: bool = False) -> None:
         if not isinstance(program, Program):
             raise SimulationError(f"simulate: a {type(program).__name__}, accepted: a Program, as Program.load gives")
+        if check:
+            check_order(program)
         self.program = program
         self._order = ordering(program)
         self._work = work(program)
@@ -91,6 +104,7 @@ class Simulation:
             bytes=_moved(self._work),
             memories=_memories(self._work, machine, cost),
             energy=energy_by_level(self._work, machine),
+            free=_free(self._work, cost),
             program=self.program,
             timing=timing,
         )
@@ -124,6 +138,20 @@ def _peak_cycles(work: Work, machine: Machine) -> float:
         for batch in work.of("sums")
         for element, same in batch.each(batch.element)
     )
+
+
+def _free(work: Work, cost: Costs) -> dict[str, str]:
+    """Work that took no cycles, by what it is: transfers by their ends, vector functions."""
+    amounts: dict[tuple[str, str], int] = {}
+    for batch in (*work.of("bytes"), *work.of("elements")):
+        moves = batch.row.work == "bytes"
+        amount = batch.bytes if moves else batch.elements
+        nothing = int(amount[cost.busy[batch.number] == 0].sum())
+        if nothing:
+            ends = f"transfers from {batch.source} to {batch.target}" if batch.source else f"fills of {batch.target}"
+            what = (ends, "bytes") if moves else ("vector functions", "elements")
+            amounts[what] = amounts.get(what, 0) + nothing
+    return {what: f"{amount} {unit}" for (what, unit), amount in amounts.items()}
 
 
 def _moved(work: Work) -> dict[str, int]:

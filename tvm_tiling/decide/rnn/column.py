@@ -38,7 +38,8 @@ class RnnCycles(int):
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig:
     """`ep` columns and `vp` rows at once for a layer that takes `input_size` numbers beside its state, and what a step
-    of one sequence takes: `cx` and `ch` cycles of product, `latency` of a drain, `cycles_per_step` in all."""
+    of one sequence takes: `cx` and `ch` cycles of product, `latency` from the last column to the result, the tail
+    included, `cycles_per_step` in all."""
 
     input_size: int
     ep: int
@@ -104,7 +105,7 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
     per_step = workload.directions * sum(step.column_wise for step in steps)
     gap = _ratio(workload, column, greedy, best)
     threads = _threads(workload, column)
-    needed = max(ceil_div(step.column_wise, step.product) for step in steps)
+    needed = max(ceil_div(step.column_wise, max(step.product, sum(step.tails))) for step in steps)
     utilisation = workload.weights / (column.multipliers * per_step)
     tail = smallest_tail(config.ep for config in configs)
     cycles, first = _whole(workload, column, steps), configs[0]
@@ -129,7 +130,7 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
             Reason("cycles_per_step", per_step, _why_step(steps)),
             Reason("row_wise_per_step", workload.directions * sum(step.row_wise for step in steps), "for comparison"),
             Reason("threads", threads, f"{workload.batch * workload.directions} sequences on {column.threads} threads"),
-            Reason("threads_needed", needed, "to hide every stall: (Ch + max(Cx, lat)) / (Cx + Ch)"),
+            Reason("threads_needed", needed, _why_threads(steps)),
             Reason("cycles", cycles, f"{workload.steps} steps and the drain at their end"),
             Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, one sequence alone"),
             Reason(
@@ -154,7 +155,7 @@ def rnn_cycles(workload: RnnWorkload, hardware: Hardware, *, ep: int, vp: int) -
     found.cycles_per_step = workload.directions * sum(step.column_wise for step in steps)
     found.row_wise_per_step = workload.directions * sum(step.row_wise for step in steps)
     found.product = workload.directions * sum(step.product for step in steps)
-    found.latency = column.latency(ep)
+    found.latency = max(step.drain for step in steps)
     return found
 
 
@@ -188,7 +189,7 @@ def _greedy(workload: RnnWorkload, column: Column, size: int) -> int:
 
 def _rank(workload: RnnWorkload, column: Column, size: int, ep: int) -> tuple[int, int]:
     step = step_cycles(workload, column, size, ep, _largest(workload, column, ep))
-    return step.column_wise, step.latency
+    return step.column_wise, step.drain
 
 
 def _ratio(workload: RnnWorkload, column: Column, greedy: dict[int, int], best: dict[int, int]) -> float:
@@ -207,7 +208,7 @@ def _config(workload: RnnWorkload, column: Column, size: int, ep: int) -> LayerC
         vp=vp,
         cx=step.cx,
         ch=step.ch,
-        latency=step.latency,
+        latency=step.drain,
         cycles_per_step=step.column_wise,
     )
 
@@ -249,8 +250,14 @@ def _why_tail(column: Column, tail: int, configs: tuple[LayerConfig, ...]) -> st
     return f"one tree for EP of {', '.join(map(str, sorted({config.ep for config in configs})))}"
 
 
+def _why_threads(steps: list[StepCycles]) -> str:
+    if any(sum(step.tails) > step.product for step in steps):
+        return "beyond which the tail, which takes longer than the products, limits a layer"
+    return "to hide every stall: (Ch + max(Cx, lat)) / (Cx + Ch)"
+
+
 def _why_step(steps: list[StepCycles]) -> str:
     one = steps[0]
     drain = f" and {one.drains - 1} drain more" if one.drains > 1 else ""
-    first = f"Ch {one.ch} + max(Cx {one.cx}, latency {one.latency}){drain}"
+    first = f"Ch {one.ch} + max(Cx {one.cx}, latency {one.drain}){drain}"
     return first if len(steps) == 1 else f"{first} in the first layer"

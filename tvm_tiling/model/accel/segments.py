@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from ...accel.functional.run import run
+from ...accel.functional.run import execute
 from ...accel.program.program import Program
 from ...runtime.locks import ForkSafeLock
 from .partition import SEGMENT
@@ -38,7 +38,7 @@ class Segments:
         inputs = {
             tensor.name: array.numpy().reshape(tensor.shape) for tensor, array in zip(wanted, tensors, strict=False)
         }
-        results = run(program, inputs, check=not self._run_before[number])
+        results = execute(program, inputs, check_written=not self._run_before[number])
         self._run_before[number] = True
         for tensor, target in zip(given, tensors[len(wanted) :], strict=True):
             target.copyfrom(results[tensor.name].reshape(target.shape))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...accel.functional.run import run
+from ...accel.functional.run import execute
 from ...accel.program.program import Program
 from ...accel.report.report import SimReport
 from ...accel.timing.simulate import Simulation
@@ -29,7 +29,7 @@ class SimulatedExecutable:
         it has several. `out`: arrays or tensors that results are copied to, and that are returned. WorkloadError for
         inputs that are missing, unknown or of another shape or type, and for what cannot be written to."""
         outputs = self._outputs(out) if out is not None else None
-        results = tuple(run(self.program, self._inputs(arrays, named)).values())
+        results = tuple(execute(self.program, self._inputs(arrays, named)).values())
         if outputs is None:
             return results[0] if len(results) == 1 else results
         for array, result in zip(outputs.arrays, results, strict=True):
