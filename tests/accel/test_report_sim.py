@@ -21,6 +21,7 @@ from tvm_tiling.accel.timing.event_loop import DATA, SPACE
 from tvm_tiling.accel.timing.simulate import Simulation, simulate
 from tvm_tiling.accel.timing.timing import ordering
 from tvm_tiling.errors import HardwareError, SimulationError
+from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.energy import Energy
 
 EXACT = settings(max_examples=60, deadline=None)
@@ -149,9 +150,51 @@ def test_energy_by_hand(block_k, blocks_k):
         "external": (8 * 24 + 24 * 16 + 8 * 16 * 4) * 100.0,
         "b": (24 * 16) * (1 + blocks_m) * 3.0,
         "a": (8 * 24) * (1 + blocks_n) * 1.0,
-        "acc": (8 * 16 * 4) * (2 * blocks_k + 2 + 1) * 5.0,  # sums of each block, ReLU in place, the store
+        # Sums of each block, which the first one does not read; ReLU in place; the store.
+        "acc": (8 * 16 * 4) * (2 * blocks_k - 1 + 2 + 1) * 5.0,
     }
     assert report.energy_pj == pytest.approx(sum(report.energy.values()))
+
+
+def one_product(accumulate, macs_per_cycle=256.0):
+    tile = replace(MACHINE.near_tile, block_m=4, block_n=8, macs_per_cycle=macs_per_cycle)
+    build = ProgramBuilder(replace(MACHINE, near_tile=tile))
+    build.append(
+        Opcode.GEMM, "matrix", (8, 1, 16, 1, 1, 24),
+        a=At("a", 0, (24, 0, 0, 0, 0, 1), "int8"), b=At("b", 0, (0, 0, 24, 0, 0, 1), "int8"),
+        c=At("acc", 0, (16, 0, 1), "int32"), accumulate=accumulate,
+    )  # fmt: skip
+    return simulate(build.build())
+
+
+def test_sums_that_are_not_read_take_no_energy():
+    pj = Energy().byte_pj["acc"]
+    fresh, added = (one_product(accumulate).energy["acc"] for accumulate in (False, True))
+    assert added - fresh == 8 * 16 * 4 * pj  # the sums that the product adds to, read once
+    column = Hardware.rnn(multipliers=64)
+    build = ProgramBuilder(column)
+    operands = {"a": At("b", 0, (4, 0, 0, 0, 0, 1), "int16"), "b": At("a", 0, (0, 0, 0, 0, 0, 1), "int16")}
+    sums = At("acc", 0, (1,), "int32")
+    build.append(Opcode.COLMV, "column", (8, 1, 1, 1, 1, 4), **operands, c=sums, immediate=(4, 8))
+    assert simulate(build.build()).energy["acc"] == 8 * 4 * pj
+
+
+def test_energy_falls_steadily_with_the_multipliers():
+    """An engine of 4 x 8 blocks that is d deep passes its sums 24 / d times: more multipliers never take more."""
+    energy = [one_product(False, float(macs)).energy["acc"] for macs in range(32, 32 * 24 + 1, 16)]
+    assert energy == sorted(energy, reverse=True)
+    passes = [24 // deep for deep in (1, 2, 3, 4, 6, 8, 12, 24)]
+    own = [one_product(False, 32.0 * deep).energy["acc"] for deep in (1, 2, 3, 4, 6, 8, 12, 24)]
+    assert own == [8 * 16 * 4 * (2 * count - 1) * Energy().byte_pj["acc"] for count in passes]
+
+
+def test_capacities_of_doubled_buffers_are_shown_as_such():
+    report = simulate(product())
+    assert report.memories["a"].capacity == 8192 and report.memories["a"].doubled
+    assert not report.memories["acc"].doubled
+    assert "2 x 4096" in report.summary() and "8192" not in report.summary()
+    single = replace(MACHINE, near_tile=replace(MACHINE.near_tile, double_buffer=False))
+    assert "2 x" not in simulate(product(), single).summary()
 
 
 def test_utilisation_nears_page_01s_prediction_and_the_fill_shows():

@@ -179,6 +179,12 @@ class Machine:
             return 0
         return self.memory(name).bytes
 
+    def is_doubled(self, name: str) -> bool:
+        """Whether a buffer holds twice what `near_tile` says, one half being loaded while the other is read."""
+        tile = self.hardware.near_tile
+        given = self.hardware.memories.get(name, Memory())
+        return tile is not None and tile.double_buffer and name in ("a", "b") and given.bytes is None
+
     def _room(self, name: str) -> int | None:
         tile = self.hardware.near_tile
         if tile is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..accel.report.report import SimReport, Table, free_work, tables
+from ..accel.report.report import MemoryUse, SimReport, Table, free_work, tables
 from ..accel.report.sweep import SweepPoint, sweep_table
 from ..accel.timing.event_loop import CAUSES
 from ..accel.timing.region_time import RegionTime
@@ -98,6 +98,11 @@ def _engines(report: SimReport) -> Html:
     return bars("Cycles of each engine; what is left blank is idle", series, rows, whole=float(report.cycles))
 
 
+def _room(use: MemoryUse) -> str:
+    """The capacity of a memory: a doubled buffer by its halves."""
+    return f"2 x {size(use.capacity // 2)}" if use.doubled and use.capacity else size(use.capacity or 0)
+
+
 def _limits(report: SimReport) -> Html:
     bounds = [
         Bar("lower bound", [(0, float(report.lower_bound))], count(report.lower_bound), hover=f"of {report.bound}"),
@@ -135,7 +140,7 @@ def _roofline(report: SimReport) -> Html | None:
 def _memory(report: SimReport) -> Html:
     moved = [Bar(name, [(0, float(amount))], size(amount)) for name, amount in report.bytes.items()]
     held = [
-        Bar(name, [(0, use.peak / use.capacity)], f"{size(use.peak)} of {size(use.capacity)}")
+        Bar(name, [(0, use.peak / use.capacity)], f"{size(use.peak)} of {_room(use)}")
         for name, use in report.memories.items()
         if use.capacity
     ]

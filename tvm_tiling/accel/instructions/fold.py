@@ -27,11 +27,12 @@ def _cycles(batch: Batch, machine: Machine) -> Cycles:
 
 
 def _traffic(batch: Batch, machine: Machine) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows of weights and inputs that the engine reads; the sums are read and written once."""
+    """The rows of weights and inputs that the engine reads; the sums are written once, and read where they are added
+    to."""
     distinct, which = fold_nests(batch, machine)
     weights = np.array([nest.weight_rows * nest.pci for nest, _ in distinct], dtype=np.int64)
     reads = np.array([nest.reads * nest.unit.row_bytes for nest, _ in distinct], dtype=np.int64)
-    return weights[which], reads[which], 2 * batch.m * batch.n * batch.result
+    return weights[which], reads[which], (1 + batch.adds) * batch.m * batch.n * batch.result
 
 
 def fold_nests(batch: Batch, machine: Machine) -> tuple[list[tuple[FoldNest, bool]], np.ndarray]:

@@ -13,7 +13,7 @@ from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.numbered import Row
 from ...hardware.vector_functions import VectorFunction
-from ..program.isa import Operand, element_bytes
+from ..program.isa import Flag, Operand, element_bytes
 
 ELEMENTS = (0, 1, 2, 3)
 """The loops of an operand that is walked element by element."""
@@ -131,6 +131,12 @@ class Batch:
         return self.m * self.n * self.k
 
     @functools.cached_property
+    def adds(self) -> np.ndarray:
+        """Of sums: whether each adds to what lies in c. The others read nothing there."""
+        flagged: np.ndarray = (self.column("flags") & Flag.ACCUMULATE) != 0
+        return flagged
+
+    @functools.cached_property
     def elements(self) -> np.ndarray:
         """Elements of the innermost four loops."""
         return self._extent[:, : len(ELEMENTS)].prod(axis=1)
@@ -190,7 +196,7 @@ def instances(machine: Machine, name: str) -> int:
     return total
 
 
-def ceil_quotient(amount: np.ndarray, rate: float) -> np.ndarray:
+def ceil_quotient(amount: np.ndarray, rate: float | np.ndarray) -> np.ndarray:
     """ceil(amount / rate) as int64, a quotient that only rounding puts above a whole number not rounded up."""
     cycles: np.ndarray = np.ceil(amount / rate * (1 - 1e-14)).astype(np.int64)
     return cycles

@@ -57,13 +57,15 @@ class EngineTime:
 @dataclass(frozen=True)
 class MemoryUse:
     """A memory: bytes that transfers `read` from it and have `written` to it; `peak`, the first byte behind all that
-    the program touches; `capacity`, None without limit; `busy` cycles of its ports, None where it has any number."""
+    the program touches; `capacity`, None without limit, both halves of a buffer that the description has twice
+    (`doubled`) counted; `busy` cycles of its ports, None where it has any number."""
 
     read: int
     written: int
     peak: int
     capacity: int | None
     busy: int | None
+    doubled: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def tables(report: SimReport) -> list[Table]:
         for name, time in report.engines.items()
     ]
     memories = [
-        (name, use.read, use.written, use.peak, _or_blank(use.capacity), _or_blank(use.busy))
+        (name, use.read, use.written, use.peak, _capacity(use), _or_blank(use.busy))
         for name, use in report.memories.items()
     ]
     waits = tuple(f"waits: {cause}" for cause in CAUSES)
@@ -224,6 +226,13 @@ def tables(report: SimReport) -> list[Table]:
         rows = [(r.name, r.workload, r.instructions, r.start, r.end, r.macs) for r in report.regions]
         found.append(Table("Operators", ("operator", "workload", "instructions", "from", "to", "MAC"), rows))
     return found
+
+
+def _capacity(use: MemoryUse) -> int | str:
+    """The capacity as the table has it: a doubled buffer by its halves."""
+    if use.doubled and use.capacity is not None:
+        return f"2 x {use.capacity // 2}"
+    return _or_blank(use.capacity)
 
 
 def _or_blank(value: int | None) -> int | str:

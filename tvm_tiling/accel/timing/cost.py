@@ -19,7 +19,7 @@ from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS as OPERANDS_OF_LEVEL
 from ..instructions.row import Batch, instances
-from ..program.isa import ElementType, Flag
+from ..program.isa import ElementType
 from ..program.work import Work
 from .timing import Costs
 
@@ -94,8 +94,7 @@ def _adds_outside(batch: Batch, work: Work, machine: Machine) -> np.ndarray:
         return np.zeros(len(batch.number), dtype=bool)
     held = ("acc", *(f"{level.name}.out" for level in machine.hardware.levels[-1:]))
     outside = np.array([memory.name not in held for memory in work.program.memories])[batch.column("c_memory")]
-    found: np.ndarray = outside & ((batch.column("flags") & Flag.ACCUMULATE) != 0)
-    return found
+    return outside & batch.adds
 
 
 def _check_unit(batch: Batch, machine: Machine) -> None:

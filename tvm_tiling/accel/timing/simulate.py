@@ -177,6 +177,7 @@ def _memories(work: Work, machine: Machine, cost: Costs) -> dict[str, MemoryUse]
             peak=peak,
             capacity=capacity(machine, name),
             busy=port_busy(cost, cost.ports.index(name)) if name in cost.ports else None,
+            doubled=machine.is_doubled(name),
         )
         for name, peak in work.peak.items()
     }

@@ -26,7 +26,8 @@ class ConvTiling(Decision):
     `form` is "direct", "gemm", "wfold", "depthwise" and so on. `stride_fold` is the factor by which columns are folded
     into channels, the stride along W where it is folded and 1 where it is not: ask `stride_fold > 1`, since 1 is true.
 
-    On a W-fold accelerator granularities are bytes and counts are those of one image, all its groups included. `aco`,
+    On a W-fold accelerator granularities are bytes and counts, `steps` and `cycles` among them, are those of one
+    image, all its groups included: a batch takes as many times as much. `aco`,
     `co_block` and `bci` are those of one group. `reads` are rows of M bytes that the main unit broadcasts,
     `weight_rows` rows that one sub-unit loads into its second buffer, `write_rows` rows that leave. `block_steps` are
     the steps for Ncu*Ws points of all output channels of a group, of the first piece where the kernel is cut.
@@ -61,7 +62,7 @@ class ConvTiling(Decision):
     reads: int | None = None
     weight_rows: int | None = None
     write_rows: int | None = None
-    cycles: int | None = None  # in steady state
+    cycles: int | None = None  # of one image, in steady state
 
     # CPU.
     tile_rows: int | None = None  # output rows of the register tile

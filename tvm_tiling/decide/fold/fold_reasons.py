@@ -48,7 +48,8 @@ def wfold_reasons(
         "reads": f"input rows, {nest.block_reads} a block, {_times(nest.passes)}; {_request_text(nest)}",
         "weight_rows": "of one sub-unit, one a step, loaded in a circle",
         "write_rows": "surplus points and channels are dropped on the way out",
-        "cycles": "the largest of " + ", ".join(f"{name} {count}" for name, count in nest.port_cycles.items()),
+        "cycles": "of one image, the largest of "
+        + ", ".join(f"{name} {count}" for name, count in nest.port_cycles.items()),
         "utilisation": f"multiply-adds at peak, {unit.bytes_per_cycle // layer.d_s} a cycle, over the cycles",
     }
     return replace(tiling, reasons=tuple(Reason(name, getattr(tiling, name), text) for name, text in why.items()))
