@@ -33,11 +33,39 @@ def test_worked_example_of_vectors_of_1024_where_16_by_4096_beats_32_by_2048_by_
     assert shallow.latency == deep.latency - 1 and shallow == deep - 1
 
 
-def test_greedy_stops_at_a_local_optimum_for_640_and_the_gap_of_1_6_is_reported():
-    best, seed = (tt.decide(layer(640), RNN16K, mode=mode) for mode in ("best", "seed"))
-    assert seed.cycles_per_step / best.cycles_per_step == 1.6 == best.seed_gap == seed.seed_gap
-    assert (seed.ep, best.ep) == (4, 32)
+def test_greedy_stops_where_cycles_rise_and_the_gap_is_reported():
+    """640 units on 64 inputs: EP = 4 takes all 2560 rows at once, 160 + 22 cycles; 8 takes them in two parts and a
+    cycle more of the tree, 160 + 23, and ends the walk; 32 takes five parts of 512 rows, 100 + 25."""
+    best, seed = (tt.decide(layer(640, 64), RNN16K, mode=mode) for mode in ("best", "seed"))
+    assert [(tiling.ep, tiling.cycles_per_step) for tiling in (seed, best)] == [(4, 182), (32, 125)]
+    assert best.seed_gap == seed.seed_gap == 182 / 125
     assert tt.decide(layer(512), RNN16K).seed_gap == 1.0
+
+
+def test_an_ep_that_takes_as_long_as_the_one_before_does_not_end_the_walk():
+    """640 units on 640 inputs: 320 cycles by EP = 4 and by 8, then 240 by 16 and 200 by 32."""
+    steps = [
+        tt.rnn_cycles(layer(640), RNN16K, ep=ep, vp=min(2560, 16384 // ep)).cycles_per_step for ep in (4, 8, 16, 32)
+    ]
+    assert steps == [320, 320, 240, 200]
+    seed = tt.decide(layer(640), RNN16K, mode="seed")
+    assert (seed.ep, seed.cycles_per_step, seed.seed_gap) == (32, 200, 1.0)
+
+
+@pytest.mark.parametrize("multipliers", [16384, 65536])
+def test_mode_seed_is_the_walk_to_the_first_rise(multipliers):
+    machine = tt.Hardware.rnn(multipliers=multipliers)
+    for hidden in (96, 128, 160, 200, 256, 320, 384, 512, 640, 768, 1000, 1024):
+        for inputs in {64, 256, hidden}:
+            walked = []
+            for ep in machine.column.column_counts:
+                vp = min(4 * hidden, multipliers // ep)
+                cycles = tt.rnn_cycles(layer(hidden, inputs), machine, ep=ep, vp=vp).cycles_per_step
+                if walked and cycles > walked[-1][0]:
+                    break
+                walked.append((cycles, ep))  # of equal cycles the smaller EP has the smaller latency
+            found = tt.decide(layer(hidden, inputs), machine, mode="seed")
+            assert (found.cycles_per_step, found.ep) == min(walked)
 
 
 def test_a_step_by_hand():

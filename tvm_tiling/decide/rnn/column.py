@@ -1,8 +1,9 @@
 """Recurrent layers on page 04's engine: how many columns (EP) and rows (VP) at once in each layer, and the threads.
 
 EP are few, so mode "best" counts them all. Mode "seed" is the source's walk: EP = 1, 2, 4, ... with the largest VP each
-allows, until one takes no fewer cycles than the one before (paragraphs 98 and 99), which for many sizes that are no
-powers of two is too early. Both take the pair of fewest cycles a step, then of the smaller latency.
+allows, until cycles rise (paragraphs 98 and 99: they fall up to the best points and rise behind them), which for many
+sizes that are no powers of two is too early. An EP that takes as long as the one before does not end it. Both take the
+pair of fewest cycles a step, then of the smaller latency.
 """
 
 from __future__ import annotations
@@ -133,9 +134,7 @@ def decide_rnn(workload: RnnWorkload, hardware: Hardware, *, mode: Literal["best
             Reason("threads_needed", needed, _why_threads(steps)),
             Reason("cycles", cycles, f"{workload.steps} steps and the drain at their end"),
             Reason("utilisation", utilisation, f"of {column.multipliers} multipliers, one sequence alone"),
-            Reason(
-                "seed_gap", gap, "a step of mode seed, which stops at the first EP that is no faster, by one of best"
-            ),
+            Reason("seed_gap", gap, "a step of mode seed, which stops at the first EP that is slower, by one of best"),
         ),
     )
 
@@ -178,12 +177,17 @@ def _best(workload: RnnWorkload, column: Column, size: int) -> int:
 
 
 def _greedy(workload: RnnWorkload, column: Column, size: int) -> int:
+    """The best of the EP before the first one that takes more cycles than the one before it."""
     counts = column.column_counts
-    found = counts[0]
+    found, before = counts[0], _rank(workload, column, size, counts[0])
+    best = before
     for ep in counts[1:]:
-        if _rank(workload, column, size, ep)[0] >= _rank(workload, column, size, found)[0]:
+        rank = _rank(workload, column, size, ep)
+        if rank[0] > before[0]:
             break
-        found = ep
+        if rank < best:
+            found, best = ep, rank
+        before = rank
     return found
 
 
