@@ -256,3 +256,31 @@ def test_all_unsupported_operators_are_named_at_once_with_source_lines():
     for name in ("relu", "aten::add", "aten::sum", "getitem"):
         assert name not in said, "what can be translated, or only reads what cannot, is not named"
     assert "\n" not in said
+
+
+def test_what_is_asserted_of_numbers_that_only_the_run_knows_is_checked_in_the_run():
+    class Asserts(torch.nn.Module):
+        def forward(self, x, lengths):
+            torch._check(lengths.max().item() <= 4)
+            torch._check(x.min().item() > -8)
+            return x * 2
+
+    tensors = torch.randn(2, 3), torch.tensor([3, 4])
+    exe = tt.compile(torch.export.export(Asserts(), tensors))
+    x, lengths = (tensor.numpy() for tensor in tensors)
+    np.testing.assert_allclose(exe.run(x, lengths), x * 2)
+    with pytest.raises(WorkloadError, match=r"_assert_scalar.*u0 <= 4"):
+        exe.run(x, lengths + 1)
+    with pytest.raises(WorkloadError, match=r"_assert_scalar.*0 < "):
+        exe.run(x - 20, lengths)
+
+
+def test_a_number_that_only_the_run_knows_is_refused_where_more_than_an_assertion_reads_it():
+    class Adds(torch.nn.Module):
+        def forward(self, x, lengths):
+            longest = lengths.max().item()
+            torch._check(longest <= 4)
+            return x + longest
+
+    with pytest.raises(UnsupportedOperator, match=r"_local_scalar_dense"):
+        tt.compile(torch.export.export(Adds(), (torch.randn(2, 3), torch.tensor([3, 4]))))

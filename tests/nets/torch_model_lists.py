@@ -112,9 +112,18 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "convbert": {"embedding_size": 16, "head_ratio": 2},
     "convnext": {"patch_size": None, "hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1]},
     "convnextv2": {"patch_size": None, "hidden_sizes": [8, 16, 32, 32], "depths": [1, 1, 1, 1]},
+    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320, "image_size": 64},
     "electra": {"embedding_size": 16},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 2},
     "focalnet": {"embed_dim": 8, "depths": [1, 1, 1, 1], "image_size": 64, "patch_size": 4},
+    "glpn": {
+        "hidden_sizes": [8, 16, 16, 32],
+        "depths": [1, 1, 1, 1],
+        "num_attention_heads": [1, 2, 2, 4],
+        "decoder_hidden_size": 16,
+        "image_size": 64,
+        "patch_size": None,
+    },
     "funnel": {
         "architectures": ["FunnelModel"],
         "block_sizes": [1, 1],
@@ -210,6 +219,7 @@ def transformers_models() -> dict[str, Callable[[], Built]]:
     """Tiny configurations: encoders, decoders, both, for images and for sound; with caches, gpt2 and llama."""
     found = {name: _tiny(name, _tokens) for name in _TEXT}
     found |= {name: _tiny(name, _two_sequences) for name in _PAIRS}
+    found["switch_transformers"] = _tiny("switch_transformers", _two_masked_sequences)  # traced, it takes no other
     found |= {name: _tiny(name, _picture) for name in _PICTURES}
     found |= {name: _tiny(name, _sound) for name in _SOUNDS}
     found["whisper"] = _tiny("whisper", _spectrogram)
@@ -257,6 +267,10 @@ def _tokens(config: Any) -> dict[str, Any]:
 
 def _two_sequences(config: Any) -> dict[str, Any]:
     return {"input_ids": _ids(config), "decoder_input_ids": _ids(config, 4), "use_cache": False}
+
+
+def _two_masked_sequences(config: Any) -> dict[str, Any]:
+    return {**_two_sequences(config), "attention_mask": torch.ones(1, 8, dtype=torch.int64)}
 
 
 def _picture(config: Any) -> dict[str, Any]:

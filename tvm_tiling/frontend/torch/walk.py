@@ -20,6 +20,7 @@ from tvm import relax, te, tirx
 from ...errors import UnsupportedOperator
 from ...refusal import blocks_closed
 from ..imported import first_line
+from .assertions import asserted, of_assertions
 from .refusals import Refusal, called, full_name, refusal
 from .translation import (
     OF_COMPLEX,
@@ -49,6 +50,7 @@ class Walk:
         self._program, self._converters = program, converters
         self._translation = Translation(relax.BlockBuilder())
         self._values = self._translation.values
+        self._of_assertions = of_assertions(program.graph.nodes)
         self.refused: dict[torch.fx.Node, Refusal] = {}
 
     def function(
@@ -166,6 +168,8 @@ class Walk:
         record = node.meta.get("val")
         target = called(node)[0]
         name, effects = full_name(target), target is not node.target
+        if node in self._of_assertions:
+            return asserted(self._translation, node, _values(list(node.args), self._values))
         if is_open(record):
             if any(is_open(source.meta.get("val")) for source in node.all_input_nodes):
                 raise Follows("a size of an operand is known only in the run")
