@@ -71,7 +71,12 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def array(value) -> np.ndarray:
-    """A value of a case, which comes as a TensorProto where NumPy lacks its type."""
+    """A value of a case, which comes as a TensorProto where NumPy lacks its type; a sequence as an array of arrays."""
+    if isinstance(value, list):  # a sequence, of tensors of any shapes
+        held = np.empty(len(value), object)
+        for place, element in enumerate(value):
+            held[place] = array(element)
+        return held
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper
 from onnx_judge import by_onnxruntime, check, model_of
 
-from tvm_tiling.errors import LimitError, UnsupportedOperator
+from tvm_tiling.errors import LimitError, ModelFormatError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
 from tvm_tiling.model.compile import compile_model
 
@@ -125,6 +125,21 @@ def test_a_loop_whose_end_the_run_decides_is_refused():
     given = {"x": FLOATS, "s": FLOATS}
     with pytest.raises(UnsupportedOperator, match="Loop of a number of iterations that is not known before the run"):
         load_model(model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"y": "float32"}, {"n": np.int64(3)}))
+
+
+def test_a_scan_of_version_8_is_refused():
+    body = helper.make_graph([node("Add", "a,b", "c")], "body", [info("a"), info("b")], [info("c")])
+    given = {"s": np.ones((1, 4), "float32"), "x": FLOATS[None]}
+    scan = helper.make_node("Scan", ["", "s", "x"], ["y"], body=body, num_scan_inputs=1)
+    with pytest.raises(UnsupportedOperator, match="Scan of version 8, which has a batch"):
+        load_model(model_of([scan], given, {"y": "float32"}, opset=8))
+
+
+def test_an_output_that_is_a_sequence_is_refused():
+    model = model_of([node("SequenceConstruct", "x,x", "y")], {"x": FLOATS}, {"y": "float32"})
+    model.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(model.graph.output[0].type))
+    with pytest.raises(ModelFormatError, match="output 'y' is of kind sequence; accepted: tensors"):
+        load_model(model)
 
 
 def test_a_scan_of_a_constant():

@@ -154,7 +154,9 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
         if operator not in supported:
             if operator in CHEAP:
                 operator += ", except for constant inputs or inputs given as params={name: value}"
-            if operator in _LOOPS:
+            if operator == "Scan" and graph.opset < 9:
+                operator += " of version 8, which has a batch"
+            elif operator in _LOOPS:
                 operator += " of a number of iterations that is not known before the run"
                 # The number and the first condition; those of a Scan are in its shapes.
                 deciding = graph.inputs_behind(node.input[:2]) if operator.startswith("Loop") else []
@@ -180,14 +182,19 @@ def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) ->
 
 
 def _check(graph: OnnxGraph) -> None:
-    """The graph is as ONNX demands, but for shapes of outputs, which many files leave out."""
+    """The graph is as ONNX demands, but for shapes of outputs, which many files leave out, and gives tensors."""
+    for value in graph.graph.output:
+        kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
+        if kind != "tensor":
+            raise ModelFormatError(f"{graph.where}: output {value.name!r} is of kind {kind}; accepted: tensors")
     if graph.proto.ByteSize() > MAX_MESSAGE:
         raise ModelFormatError(f"{graph.where}: the graph without its weights exceeds {MAX_MESSAGE} bytes")
     try:
         checked = onnx.ModelProto()
         checked.CopyFrom(graph.proto)
         for value in (*checked.graph.output, *checked.graph.value_info):
-            value.type.tensor_type.shape.SetInParent()
+            if value.type.WhichOneof("value") in (None, "tensor_type"):
+                value.type.tensor_type.shape.SetInParent()
         checker.check_model(checked)
     except Exception as error:
         raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None

@@ -272,7 +272,8 @@ def _require_smaller(operator: str, shape: Sequence[Any], of: Sequence[Any], but
     for place, (own, most) in enumerate(zip(shape, of, strict=True)):
         fixed = isinstance(own, int) and isinstance(most, int)
         if place != but and (own > most if fixed else not sym.Analyzer().can_prove_equal(own, most)):
-            raise _refuse(operator, f"{own} indices along dimension {place}; expected at most {most}")
+            known = "" if fixed else ", and the run decides whether that holds"
+            raise _refuse(operator, f"{own} indices along dimension {place}; expected at most {most}{known}")
 
 
 def _fields(builder: Builder, expr: relax.Expr) -> list[relax.Expr]:
