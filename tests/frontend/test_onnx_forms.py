@@ -623,3 +623,11 @@ def test_different_elements_of_a_matrix(ordered):
     given = {"x": np.array([[3, 1, 3], [2, 1, 2], [3, 1, 3]])}
     outputs = dict.fromkeys(["y", "first", "places", "counts"], "int64")
     check(model_of([node("Unique", "x", ",".join(outputs), sorted=ordered)], given, outputs), given)
+
+
+def test_axes_that_are_a_number():
+    """As in the standard's own definition of AffineGrid; onnxruntime takes vectors alone."""
+    given = {"x": floats(2, 1, 3)}
+    nodes = [node("Squeeze", "x,one", "s"), node("Unsqueeze", "s,last")]
+    (result,) = by_package(model_of(nodes, given, FLOAT, {"one": np.array(1), "last": np.array(-1)}), given)
+    np.testing.assert_array_equal(result, given["x"].reshape(2, 3, 1))

@@ -73,6 +73,14 @@ def test_a_loop_whose_number_is_given_before_the_run():
         np.testing.assert_allclose(result, value, rtol=1e-5)
 
 
+def test_a_loop_whose_number_is_computed_before_the_run():
+    """As in the standard's definition of Range."""
+    given = {"x": FLOATS, "s": FLOATS * 2}
+    nodes = [node("Relu", "most", "positive"), node("Cast", "positive", "n", to=TensorProto.INT64)]
+    nodes.append(node("Loop", "n,,s", "y,rows", body=counted()))
+    check(model_of(nodes, given, {"y": "float32", "rows": "float32"}, {"most": np.float32(3)}), given)
+
+
 def test_a_loop_of_no_iteration_scans_nothing():
     given = {"x": FLOATS, "s": FLOATS * 2}
     body = counted()

@@ -83,6 +83,7 @@ CHEAP = frozenset(
         "ReduceMin",
         "ReduceProd",
         "ReduceSum",
+        "Relu",
         "Reshape",
         "Round",
         "ScatterND",

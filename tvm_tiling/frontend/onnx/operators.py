@@ -30,7 +30,7 @@ from .selection import CONVERTERS as SELECTION
 from .sequences import CONVERTERS as SEQUENCES
 from .signal import CONVERTERS as SIGNAL
 from .slices import CONVERTERS as SLICES
-from .tensors import constant, dtype_of, shape_of
+from .tensors import as_inputs, constant, dtype_of, shape_of
 from .windows import CONVERTERS as WINDOWS
 
 
@@ -140,6 +140,29 @@ class Reshape(tvm_onnx.Reshape):
             dtype = dtype_of(data)
             return relax.const(np.empty(before, dtype).reshape(wanted), dtype)
         return super()._impl_v13(bb, inputs, attr, params)
+
+
+def _lined(axes: relax.Expr | None) -> relax.Expr | None:
+    """Constant axes as a vector, which definitions of the standard give as a number where there is one."""
+    if isinstance(axes, tvm.ir.GenericConst) and axes.ty.ndim == 0:
+        return constant(axes.value.numpy().reshape(1))
+    return axes
+
+
+class Squeeze(tvm_onnx.Squeeze):
+    """By one axis as a number, too."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        return super()._impl_v13(bb, as_inputs(inputs[0], _lined(inputs[1])), attr, params)
+
+
+class Unsqueeze(tvm_onnx.Unsqueeze):
+    """By one axis as a number, too."""
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        return super()._impl_v13(bb, as_inputs(inputs[0], _lined(inputs[1])), attr, params)
 
 
 class EyeLike(tvm_onnx.OnnxOpConverter):
@@ -312,7 +335,9 @@ CONVERTERS: dict[str, Any] = {
     "Reshape": Reshape,
     "Size": Size,
     "SpaceToDepth": SpaceToDepth,
+    "Squeeze": Squeeze,
     "TensorScatter": TensorScatter,
+    "Unsqueeze": Unsqueeze,
     **ACTIVATIONS,
     **ARITHMETIC,
     **CONTRIBUTED,
