@@ -631,3 +631,13 @@ def test_axes_that_are_a_number():
     nodes = [node("Squeeze", "x,one", "s"), node("Unsqueeze", "s,last")]
     (result,) = by_package(model_of(nodes, given, FLOAT, {"one": np.array(1), "last": np.array(-1)}), given)
     np.testing.assert_array_equal(result, given["x"].reshape(2, 3, 1))
+
+
+def test_a_remainder_of_a_size_that_the_run_decides_is_refused_or_right():
+    given = {"x": np.array([3.5, -1.25, 3.5], "float32")}
+    for divisors in ([np.inf], [[2.0], [np.inf]]):
+        nodes = [node("Unique", "x", "u"), node("Mod", "u,d", fmod=1)]
+        check(model_of(nodes, given, FLOAT, {"d": np.float32(divisors)}), given)
+    nodes = [node("Unique", "x", "u"), node("Mod", "u,d", fmod=1)]
+    with pytest.raises(UnsupportedOperator, match="not known before the run"):
+        by_package(model_of(nodes, given, FLOAT, {"d": np.float32([1, 2])}), given)

@@ -56,7 +56,7 @@ class Mod(tvm_onnx.OnnxOpConverter):
             return result
         zero = relax.const(0.0, dtype_of(left))
         whole = bb.emit(op.logical_and(op.isinf(right), op.isfinite(left)))
-        kept = bb.emit(op.broadcast_to(left, result.ty.shape))
+        kept = left
         if not truncated:
             apart = bb.emit(op.less(op.sign(left) * op.sign(right), zero))
             kept = bb.emit(op.where(apart, right, left))
