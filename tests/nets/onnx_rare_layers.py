@@ -126,6 +126,8 @@ def resized_further(g: Graph) -> Node | None:
         sizes = [g.number(1, 8) if axis % rank in resized else x.shape[axis] for axis in chosen]
         if g.opset >= 18 and "axes" in attributes and g.chance(0.4):
             attributes["keep_aspect_ratio_policy"] = g.one_of(("stretch", "not_larger", "not_smaller"))
+            # onnxruntime keeps the extent of an axis from the end.
+            attributes["axes"] = [axis % rank for axis in chosen]
         inputs: list[Value | None] = [x, roi or missing, missing, g.constant(sizes, "int64")]
         return Node("Resize", inputs, attributes, exact=mode == "nearest")
     scales = [g.one_of((0.5, 1.0, 2.0, 1.5)) if axis % rank in resized else 1.0 for axis in chosen]
