@@ -641,3 +641,9 @@ def test_a_remainder_of_a_size_that_the_run_decides_is_refused_or_right():
     nodes = [node("Unique", "x", "u"), node("Mod", "u,d", fmod=1)]
     with pytest.raises(UnsupportedOperator, match="not known before the run"):
         by_package(model_of(nodes, given, FLOAT, {"d": np.float32([1, 2])}), given)
+
+
+def test_an_extent_that_the_run_decides_is_a_result():
+    given = {"x": floats(2, 3), "keep": np.array([True, False, True])}
+    nodes = [node("Compress", "x,keep", "c", axis=1), node("Shape", "c", "s", start=1), node("Squeeze", "s,first", "y")]
+    check(model_of(nodes, given, {"y": "int64"}, {"first": np.array([0])}), given)

@@ -111,9 +111,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 self._nodes[name] = value
                 self._require_relied(node, name, value)
         for value in graph.output:
-            made = self._nodes[value.name]
-            if isinstance(made, relax.ShapeExpr) or isinstance(made.ty, relax.ShapeType):
-                self._nodes[value.name] = self.bb.emit(relax.op.shape_to_tensor(made))
+            self._nodes[value.name] = self._tensor(self._nodes[value.name])
 
     def _require_relied(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """ModelFormatError where a tensor has another shape than the one that constants were computed from."""
@@ -147,7 +145,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             self._nodes[name] = result if len(node.output) == 1 else self.bb.emit(relax.TupleGetItem(result, index))
 
     def _tensor(self, value: relax.Expr) -> relax.Expr:
-        """A value, as a tensor where it is a shape."""
+        """A value, as a tensor where it is a shape or an extent."""
+        if tvm.ir.is_prim_expr(value):
+            vector = self.bb.emit(relax.op.shape_to_tensor(relax.ShapeExpr([value])))
+            return self.bb.emit(relax.op.reshape(vector, []))
         return self.bb.emit(relax.op.shape_to_tensor(value)) if isinstance(value.ty, relax.ShapeType) else value
 
     def _results(self, node: onnx.NodeProto) -> list[relax.Expr]:
