@@ -6,7 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_compare import compare  # noqa: E402
+from torch_compare import Function, compare  # noqa: E402
+
+import tvm_tiling  # noqa: E402
+from tvm_tiling.errors import ModelFormatError  # noqa: E402
 
 
 def random(*shape, seed=0):
@@ -73,3 +76,23 @@ def test_batch_normalisation_with_new_statistics():
 
     tensors = (torch.rand(4, 3, 5), torch.rand(3), torch.rand(3), torch.rand(3), torch.rand(3))
     compare(normalised, *tensors, rtol=1e-4)
+
+
+def test_instance_normalisation_returns_the_statistics_that_it_changes():
+    def normalised(x, mean, variance, weight):
+        y = torch.nn.functional.instance_norm(x, mean, variance, weight, use_input_stats=True, momentum=0.3)
+        return y, mean * 1, variance * 1
+
+    given = [torch.rand(2, 3, 4, 5), torch.rand(3), torch.rand(3), torch.rand(3)]
+    expected = normalised(*(tensor.clone() for tensor in given))
+    executable = tvm_tiling.compile(torch.export.export(Function(normalised), tuple(t.clone() for t in given)))
+    results = dict(zip(executable.signature.output_names, executable.run(*(t.numpy() for t in given)), strict=True))
+    for result, value in zip(results.values(), (*expected, *expected[1:]), strict=True):
+        torch.testing.assert_close(torch.as_tensor(result), value, rtol=1e-4, atol=1e-6)
+    assert [name for name in results if name.endswith(".updated")] == ["tensors_1.updated", "tensors_2.updated"]
+
+
+def test_instance_normalisation_that_changes_a_modules_statistics_is_refused():
+    program = torch.export.export(torch.nn.InstanceNorm1d(3, track_running_stats=True), (torch.rand(2, 3, 4),))
+    with pytest.raises(ModelFormatError, match=r"it changes .*running_mean"):
+        tvm_tiling.compile(program)

@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 import tvm_tiling as tt  # noqa: E402
+from tvm_tiling.errors import UnsupportedOperator  # noqa: E402
 from tvm_tiling.frontend.torch.decompositions import rules  # noqa: E402
 from tvm_tiling.frontend.torch.expansion import expanded  # noqa: E402
 from tvm_tiling.frontend.torch.operators import CONVERTERS  # noqa: E402
@@ -190,3 +191,8 @@ def test_nodes_keep_the_lines_that_they_come_from():
     made = as_expanded(exported(in_place_chain)[1])
     lines = [node.meta.get("stack_trace", "") for node in made.graph.nodes if node.op == "call_function"]
     assert all("test_torch_expansion.py" in line or "torch/nn" in line for line in lines)
+
+
+def test_a_constant_of_open_size_is_refused():
+    with pytest.raises(UnsupportedOperator, match=r"aten::masked_select.*depends on values"):
+        tt.compile(exported(lambda m, x: torch.combinations(x[0, 0, 0], 1))[1])

@@ -24,7 +24,7 @@ _WHOLE = (
     *("_upsample_bilinear2d_aa.vec", "_upsample_bicubic2d_aa.vec", "_upsample_lanczos2d_aa.vec"),
     *("affine_grid_generator.default", "max_unpool2d.default", "max_unpool3d.default"),
     *("adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default"),
-    *("instance_norm.default", "take.default", "one_hot.default", "linspace.default"),
+    *("take.default", "one_hot.default", "linspace.default"),
 )
 # Operators that PyTorch leaves whole, though it has a rule for them.
 _FURTHER = ("_batch_norm_with_update_functional.default",)
@@ -146,6 +146,39 @@ def _encoder_layer(
         return middle + fed(second(middle))
     middle = first(src + attended(src))
     return second(middle + fed(middle))
+
+
+# ---- normalisation --------------------------------------------------------------------------------------------------
+
+
+@_decomposes("instance_norm.default")
+def _instance_norm(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> torch.Tensor:
+    """Whole where it changes no statistics, which its schema does not say that it does."""
+    if not use_input_stats or (running_mean is None and running_var is None):
+        kept: torch.Tensor = NotImplemented
+        return kept
+    batch, channels = input.shape[:2]
+
+    def repeated(value: torch.Tensor | None) -> torch.Tensor | None:
+        return None if value is None else value.repeat(batch)
+
+    mean, variance = repeated(running_mean), repeated(running_var)
+    planes = input.reshape(1, batch * channels, *input.shape[2:])
+    result = torch.batch_norm(planes, repeated(weight), repeated(bias), mean, variance, True, momentum, eps, False)
+    for held, changed in ((running_mean, mean), (running_var, variance)):
+        if held is not None and changed is not None:
+            held.copy_(changed.view(batch, channels).mean(0))
+    return result.view(input.shape)
 
 
 # ---- losses ---------------------------------------------------------------------------------------------------------

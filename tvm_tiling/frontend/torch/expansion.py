@@ -322,7 +322,7 @@ def _constants(program: torch.export.ExportedProgram) -> tuple[set[torch.fx.Node
 def _is_constant(node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> bool:
     """Whether a node's result is a tensor of constants, and not large."""
     record = node.meta.get("val")
-    if not isinstance(record, torch.Tensor) or record.numel() > _LARGEST_CONSTANT:
+    if not isinstance(record, torch.Tensor) or _is_open(record) or record.numel() > _LARGEST_CONSTANT:
         return False
     if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
         return False

@@ -189,6 +189,8 @@ def _instance_norm(
 ) -> relax.Expr:
     if not use_input_stats:
         return _by_statistics(t, input, weight, bias, running_mean, running_var, eps)
+    if running_mean is not None or running_var is not None:
+        raise Unserved("statistics that it changes; expected its decomposition, or none")
     shape = shape_of(input)
     data = t.cast(input, computed_in(t.dtype))
     planes = reshaped(t, data, [shape[0] * shape[1], prod(shape[2:])])
