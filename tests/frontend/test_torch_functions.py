@@ -6,7 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_compare import compare  # noqa: E402
+from torch_compare import compare, compiled  # noqa: E402
+
+from tvm_tiling.errors import UnsupportedOperator  # noqa: E402
 
 functional = torch.nn.functional
 POINTS = torch.cat(
@@ -81,3 +83,35 @@ def test_rounding_of_halves_and_decimals():
     x = torch.tensor([0.5, 1.5, 2.5, -0.5, -2.5, 0.125, 12345.678, -0.0])
     compare(lambda x: (x.round(), x.round(decimals=2), x.round(decimals=-2), x.trunc(), x.floor(), x.ceil()), x)
     compare(lambda i: (i.round(), i.trunc(), i.floor(), i.ceil(), i.abs(), i.sign()), torch.tensor([-3, 0, 4]))
+
+
+# ---- counts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("density", [False, True])
+def test_histograms_of_points(density):
+    random = torch.Generator().manual_seed(0)
+    points, weight = torch.randn(5, 4, 2, generator=random), torch.rand(5, 4, generator=random)
+    edges = [torch.tensor([-1.0, 0.0, 0.25, 2.0]), torch.tensor([-2.0, 0.5, 1.0])]
+
+    def counted(x, w, *edges):
+        return [
+            *(found for given in ({}, {"range": [-1.0, 1.0, -0.5, 2.0]}) for found in flat(x, [3, 4], **given)),
+            *flat(x, [3, 4], weight=w),
+            *flat(x, list(edges), weight=w),
+            *torch.histogram(x, 5, density=density),
+        ]
+
+    def flat(x, bins, **given):
+        found = torch.histogramdd(x, bins, density=density, **given)
+        return [found.hist, *found.bin_edges]
+
+    compare(counted, points, weight, *edges, rtol=1e-5, atol=1e-6)
+
+
+def test_resizing_keeps_the_first_elements():
+    compare(lambda x: (x * 2).resize_(2, 3), torch.arange(8.0).reshape(2, 4))
+    compare(lambda x: (x * 2).resize_as_(x.reshape(4, 2)), torch.arange(8.0).reshape(2, 4))
+    compare(lambda x: (x * 2).t().resize_(2, 3), torch.arange(8.0).reshape(2, 4))
+    with pytest.raises(UnsupportedOperator, match="expected no more elements, in order"):
+        compiled(lambda x: (x * 2).resize_(3, 3), torch.arange(8.0).reshape(2, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -77,12 +78,52 @@ def _histogram(
     t: Translation, self: relax.Expr, bins: int, range: Any, weight: Value, density: bool
 ) -> tuple[relax.Expr, relax.Expr]:
     """Counts, or sums of weights, between equally spaced edges, and the edges."""
-    count = prod(shape_of(self))
-    dtype = t.dtype
+    edges = _edges(t, self, bins, range)
+    return _histogram_of(t, self, [edges], weight, density), edges
+
+
+@converter("histogram.bins_tensor")
+def _histogram_between(
+    t: Translation, self: relax.Expr, bins: relax.Expr, weight: Value, density: bool
+) -> tuple[relax.Expr, relax.Expr]:
+    return _histogram_of(t, self, [bins], weight, density), bins
+
+
+@converter("_histogramdd_bin_edges.default")
+def _edges_of_axes(
+    t: Translation, self: relax.Expr, bins: Sequence[int], range: Any, weight: Value, density: bool
+) -> list[relax.Expr]:
+    """Equally spaced edges for each coordinate of points."""
+    rows, axes = prod(shape_of(self)[:-1]), len(bins)
+    points = reshaped(t, self, (rows, axes))
+    return [
+        _edges(t, part(t, points, 1, axis, axis + 1), count, range and range[2 * axis : 2 * axis + 2])
+        for axis, count in enumerate(bins)
+    ]
+
+
+@converter("_histogramdd_from_bin_cts.default")
+def _histogram_of_points(
+    t: Translation, self: relax.Expr, bins: Sequence[int], range: Any, weight: Value, density: bool
+) -> relax.Expr:
+    edges = _edges_of_axes(t, self, bins, range, weight, density)
+    return _histogram_of(t, self, edges, weight, density)
+
+
+@converter("_histogramdd_from_bin_tensors.default")
+def _histogram_of_points_between(
+    t: Translation, self: relax.Expr, bins: Sequence[relax.Expr], weight: Value, density: bool
+) -> relax.Expr:
+    return _histogram_of(t, self, bins, weight, density)
+
+
+def _edges(t: Translation, x: relax.Expr, bins: int, range: Any) -> relax.Expr:
+    """Equally spaced edges of `bins` parts of a range, which without one is that of the elements."""
+    count, dtype = prod(shape_of(x)), dtype_of(x)
     if range is not None:
         low, high = (t.cast(float(each), dtype) for each in range)
     elif count:
-        flat = reshaped(t, self, (count,))
+        flat = reshaped(t, x, (count,))
         low, high = (t.emit(function(flat)) for function in (op.min, op.max))
     else:
         low, high = t.cast(0.0, dtype), t.cast(1.0, dtype)
@@ -96,50 +137,56 @@ def _histogram(
         step = (end - start) / real(bins, first)
         return tirx.Select(k < real((bins + 1) // 2, k), start + step * k, end - step * (real(bins, k) - k))
 
-    edges = kernel(t, "edges", edge, shares, low, high)
-    return _histogram_of(t, self, edges, weight, density), edges
+    return kernel(t, "edges", edge, shares, low, high)
 
 
-@converter("histogram.bins_tensor")
-def _histogram_between(
-    t: Translation, self: relax.Expr, bins: relax.Expr, weight: Value, density: bool
-) -> tuple[relax.Expr, relax.Expr]:
-    return _histogram_of(t, self, bins, weight, density), bins
-
-
-def _histogram_of(t: Translation, x: relax.Expr, edges: relax.Expr, weight: Value, density: bool) -> relax.Expr:
-    """Sums of the weights of elements between edges, the last of which belongs to the last part."""
-    count, bins, dtype = prod(shape_of(x)), shape_of(edges)[0] - 1, t.dtype
+def _histogram_of(
+    t: Translation, x: relax.Expr, edges: Sequence[relax.Expr], weight: Value, density: bool
+) -> relax.Expr:
+    """Sums of the weights of points, whose coordinates lie beside each other, between edges for each coordinate, the
+    last of which belong to the last parts."""
+    bins, dtype = [shape_of(each)[0] - 1 for each in edges], dtype_of(x)
+    count = prod(shape_of(x)) // len(edges)
     if not count:
-        return t.emit(op.full(relax.ShapeExpr((bins,)), t.cast(float("nan") if density else 0, dtype), dtype))
-    data = reshaped(t, x, (count,))
+        return t.emit(op.full(relax.ShapeExpr(bins), t.cast(float("nan") if density else 0, dtype), dtype))
+    data = reshaped(t, x, (count, len(edges)))
     weights = t.cast(1, dtype) if weight is None else reshaped(t, t.cast(weight, dtype), (count,))
     weights = expanded(t, weights, (count,))
 
-    def body(value: Any, edge: Any, share: Any, held: Any, low: Any, high: Any) -> None:
-        with tir.serial(0, bins) as k:
+    def body(value: Any, share: Any, *rest: Any) -> None:
+        edge, (held, place, low, high) = rest[: len(bins)], rest[len(bins) :]
+        with tir.serial(0, prod(bins)) as k:
             held[k] = real(0, held[k])
         with tir.serial(0, count) as i:
-            inside = tirx.all(value[i] >= edge[0], value[i] <= edge[bins])
-            with tir.If(inside), tir.Then():
-                low[0], high[0] = tirx.const(0, "int64"), tirx.const(bins, "int64")
-                # The part whose lower edge is the last one that is not above the value.
-                with tir.While(low[0] + tirx.const(1, "int64") < high[0]):
-                    middle = tirx.truncdiv(low[0] + high[0], tirx.const(2, "int64"))
-                    with tir.If(edge[middle] <= value[i]):
-                        with tir.Then():
-                            low[0] = middle
-                        with tir.Else():
-                            high[0] = middle
-                held[low[0]] = held[low[0]] + share[i]
+            bounds = [
+                (value[i, axis] >= edge[axis][0], value[i, axis] <= edge[axis][parts])
+                for axis, parts in enumerate(bins)
+            ]
+            with tir.If(tirx.all(*(bound for both in bounds for bound in both))), tir.Then():
+                place[0] = tirx.const(0, "int64")
+                for axis, parts in enumerate(bins):
+                    low[0], high[0] = tirx.const(0, "int64"), tirx.const(parts, "int64")
+                    # The part whose lower edge is the last one that is not above the value.
+                    with tir.While(low[0] + tirx.const(1, "int64") < high[0]):
+                        middle = tirx.truncdiv(low[0] + high[0], tirx.const(2, "int64"))
+                        with tir.If(edge[axis][middle] <= value[i, axis]):
+                            with tir.Then():
+                                low[0] = middle
+                            with tir.Else():
+                                high[0] = middle
+                    place[0] = place[0] * tirx.const(parts, "int64") + low[0]
+                held[place[0]] = held[place[0]] + share[i]
 
-    shapes = [((bins,), dtype), ((1,), "int64"), ((1,), "int64")]
-    found = looped(t, "histogram", [data, edges, weights], shapes, body)[0]
+    shapes = [((prod(bins),), dtype), *[((1,), "int64")] * 3]
+    found = reshaped(t, looped(t, "histogram", [data, weights, *edges], shapes, body)[0], bins)
     if not density:
         return found
-    widths = t.emit(op.subtract(part(t, edges, 0, 1, bins + 1), part(t, edges, 0, 0, bins)))
-    total = t.emit(op.sum(found))
-    return t.emit(op.divide(found, t.emit(op.multiply(widths, total))))
+    volume = t.emit(op.sum(found))
+    for axis, (each, parts) in enumerate(zip(edges, bins, strict=True)):
+        widths = t.emit(op.subtract(part(t, each, 0, 1, parts + 1), part(t, each, 0, 0, parts)))
+        shape = [parts if place == axis else 1 for place in range(len(bins))]
+        volume = t.emit(op.multiply(volume, reshaped(t, widths, shape)))
+    return t.emit(op.divide(found, volume))
 
 
 @converter("histc.default")

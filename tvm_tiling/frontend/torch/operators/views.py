@@ -250,6 +250,16 @@ def _as_strided(
     return t.emit(op.take(flat, t.constant(torch.from_numpy(places)), axis=0))
 
 
+@converter("resize.default")
+def _resize(t: Translation, self: relax.Expr, size: Sequence[int]) -> relax.Expr:
+    """The first elements in another shape; of a tensor whose elements are in order and enough."""
+    given = t.operands[0]
+    if not given.is_contiguous() or given.numel() < prod(size):
+        raise Unserved(f"size {tuple(size)} of shape {tuple(given.shape)}; expected no more elements, in order")
+    flat = reshaped(t, self, [given.numel()])
+    return reshaped(t, part(t, flat, 0, 0, prod(size)), size)
+
+
 @converter("as_strided_scatter.default")
 def _as_strided_scatter(
     t: Translation,
