@@ -83,3 +83,9 @@ def test_places_that_are_not_zero_in_a_fixed_number_of_rows(size):
     for given in (values, values[0], values > 1, values[:0]):
         compare(lambda x: torch.nonzero_static(x, size=size), given)
     compare(lambda x: torch.nonzero_static(x, size=size, fill_value=7), values)
+
+
+def test_one_element_of_the_memory():
+    x = torch.arange(6.0).reshape(2, 3)
+    compare(lambda x: (x.as_strided((), (), 4), x.as_strided_scatter(x[0, 0] - 7, (), (), 4)), x)
+    compare(lambda x: (x * 2).resize_(()), x[0, 0])

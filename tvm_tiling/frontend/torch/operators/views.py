@@ -288,7 +288,7 @@ def _storage_places(t: Translation, size: Sequence[int], stride: Sequence[int], 
     last = max(int(own.max(initial=0)), int(wanted.max(initial=0)))
     places = np.full(last + 1, -1, "int64")
     places[own] = np.arange(own.size)
-    found = places[wanted]
+    found = np.asarray(places[wanted])  # without axes NumPy gives a number
     if (found < 0).any():
         raise Unserved("a view of storage outside of its operand; expected elements of the operand")
     return found
