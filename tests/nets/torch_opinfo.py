@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 
-from torch_sample_net import command
+from torch_sample_net import WAYS, command
 
 
 def known_operators() -> list[str]:
@@ -36,6 +36,6 @@ if __name__ == "__main__":
             __doc__,
             known_operators,
             ("float32", "float64", "float16", "bfloat16", "int64", "int32", "bool"),
-            ("export",),
+            WAYS,
         )
     )
