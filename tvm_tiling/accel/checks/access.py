@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..program.isa import INSTRUCTION, Operand, element_bytes
+from ..program.isa import INSTRUCTION, OPERANDS, Operand, element_bytes
 
 
 def extents(instructions: np.ndarray, operand: Operand) -> np.ndarray:
@@ -75,6 +75,28 @@ def footprints(instructions: np.ndarray, operand: Operand) -> tuple[list[Footpri
     loops = INSTRUCTION["extent"].shape[0]
     distinct = [np.frombuffer(row, np.int64).tolist() for row in numbers]
     return [footprint(tuple(row[:loops]), tuple(row[loops:-1]), row[-1]) for row in distinct], number
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What an operand of each instruction touches, whether used or not: bytes `low` .. `high` of its memory, those of
+    its footprint `forms[form]` from `low` on."""
+
+    low: np.ndarray
+    high: np.ndarray
+    form: np.ndarray
+    forms: list[Footprint]
+
+
+def walk(instructions: np.ndarray, operand: Operand) -> Walk:
+    """The walk of an operand over all instructions of an INSTRUCTION array."""
+    forms, form = footprints(instructions, operand)
+    return Walk(*spans(instructions, operand), form, forms)
+
+
+def walks(instructions: np.ndarray) -> dict[Operand, Walk]:
+    """The walks of all operands, for several questions about one program."""
+    return {operand: walk(instructions, operand) for operand in OPERANDS}
 
 
 def under(marks: np.ndarray, place: int, form: Footprint) -> np.ndarray:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from ..instructions.table import uses
-from ..program.isa import OPERANDS, QUEUES
-from .access import Footprint, footprints, spans, under
+from ..program.isa import OPERANDS, QUEUES, Operand
+from .access import Footprint, Walk, under, walks
 
 
 @dataclass(frozen=True)
@@ -126,26 +126,27 @@ class Accesses:
         return Accesses(**columns, forms=self.forms)
 
 
-def accesses(instructions: np.ndarray) -> Accesses:
+def accesses(instructions: np.ndarray, walked: dict[Operand, Walk] | None = None) -> Accesses:
+    """All accesses of an INSTRUCTION array; `walked` are its walks, where they are known already."""
+    walked = walks(instructions) if walked is None else walked
     used = uses(instructions)
     forms: dict[Footprint, int] = {}
     columns: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Accesses) if field.name != "forms"}
     for operand in OPERANDS:
         chosen = np.flatnonzero(used.of(operand))
         rows = instructions[chosen]
-        low, high = spans(rows, operand)
-        own, number = footprints(rows, operand)
-        numbers = np.array([forms.setdefault(form, len(forms)) for form in own], dtype=np.int64)
+        own = walked[operand]
+        numbers = np.array([forms.setdefault(form, len(forms)) for form in own.forms], dtype=np.int64)
         is_c = operand == "c"
         for name, column in {
             "instruction": chosen,
             "memory": rows[f"{operand}_memory"].astype(np.int64),
             "queue": rows["queue"].astype(np.int64),
-            "low": low,
-            "high": high,
+            "low": own.low[chosen],
+            "high": own.high[chosen],
             "reads": used.reads_c[chosen] if is_c else np.ones(len(chosen), dtype=bool),
             "writes": np.full(len(chosen), is_c),
-            "form": numbers[number],
+            "form": numbers[own.form[chosen]],
         }.items():
             columns[name].append(column)
     order = np.argsort(np.concatenate(columns["instruction"]), kind="stable")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..instructions.table import Opcode, multiplies
+from ..program.isa import Operand
+from .access import Walk
 from .dependences import Accesses, Extent, accesses, extents_of
 
 _KINDS = SAME, OTHER, SUMS = range(3)
@@ -29,13 +31,13 @@ class OwnResults:
     sums: np.ndarray
 
 
-def own_results(instructions: np.ndarray) -> OwnResults:
+def own_results(instructions: np.ndarray, walked: dict[Operand, Walk] | None = None) -> OwnResults:
     """The results of its own queue that each instruction of an INSTRUCTION array reads. Transfers and fills are a unit
-    too, whatever they are between."""
+    too, whatever they are between. `walked` are its walks, where they are known already."""
     names = list(dict.fromkeys(row.unit for row in Opcode))
     unit = np.array([names.index(row.unit) for row in Opcode])[instructions["op"]]
     latest = np.full((len(_KINDS), len(instructions)), -1, dtype=np.int64)
-    every = accesses(instructions)
+    every = accesses(instructions, walked)
     for queue in np.unique(every.queue):
         own = every.at(np.flatnonzero(every.queue == queue))
         extents, lies_in = extents_of(own, unit[own.instruction], functools.partial(_reads_what_it_writes, own))

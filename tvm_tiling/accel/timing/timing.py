@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import SimulationError
+from ..checks.access import walks
 from ..checks.own_results import OwnResults, own_results
 from ..checks.tokens import channels, legal_order
 from ..program.disassembler import instruction_name
@@ -90,15 +91,16 @@ def ordering(program: Program) -> Ordering:
     if not (found.needs < np.arange(len(program))[:, None]).all():
         legal_order(program)  # tokens that come from behind may be a deadlock
     takers, sources = np.nonzero(found.needs >= 0)
+    walked = walks(program.instructions)
     sizes = [len(own) for own in found.members]
     return Ordering(
         queue=found.queue,
         first=np.searchsorted(takers, np.arange(len(program) + 1)),
         producer=found.needs[takers, sources],
-        kind=wait_kinds(program.instructions, found, takers, sources),
+        kind=wait_kinds(program.instructions, found, takers, sources, walked),
         members=np.concatenate(found.members),
         member_first=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
-        own=own_results(program.instructions),
+        own=own_results(program.instructions, walked),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks.access import Footprint, footprints, spans
+from ..checks.access import Footprint, Walk
 from ..checks.tokens import Channels
 from ..instructions.table import Opcode, marked, uses
 from ..program.isa import OPERANDS, QUEUES, Operand
@@ -34,10 +34,16 @@ class _Bytes:
     forms: list[Footprint]
 
 
-def wait_kinds(instructions: np.ndarray, found: Channels, takers: np.ndarray, sources: np.ndarray) -> np.ndarray:
+def wait_kinds(
+    instructions: np.ndarray,
+    found: Channels,
+    takers: np.ndarray,
+    sources: np.ndarray,
+    walked: dict[Operand, Walk],
+) -> np.ndarray:
     """int64[waits]: DATA, SPACE or TOKEN of each wait of instruction `takers[i]` for queue `sources[i]`; `takers` in
-    program order, each with a token that somebody gives."""
-    touched = {operand: _bytes(instructions, operand) for operand in OPERANDS}
+    program order, each with a token that somebody gives. `walked` are the instructions' walks."""
+    touched = {operand: _bytes(instructions, operand, walked[operand]) for operand in OPERANDS}
     used = uses(instructions)
     reads: dict[Operand, np.ndarray] = {"a": used.reads_a, "b": used.reads_b, "c": used.reads_c}
     givers = found.needs[takers, sources]
@@ -93,11 +99,9 @@ def _behind_nops(instructions: np.ndarray, found: Channels) -> np.ndarray:
     return behind
 
 
-def _bytes(instructions: np.ndarray, operand: Operand) -> _Bytes:
-    low, high = spans(instructions, operand)
-    forms, form = footprints(instructions, operand)
-    gaps = np.array([bool(one.loops) for one in forms], dtype=bool)[form]
-    return _Bytes(instructions[f"{operand}_memory"].astype(np.int64), low, high, gaps, form, forms)
+def _bytes(instructions: np.ndarray, operand: Operand, own: Walk) -> _Bytes:
+    gaps = np.array([bool(one.loops) for one in own.forms], dtype=bool)[own.form]
+    return _Bytes(instructions[f"{operand}_memory"].astype(np.int64), own.low, own.high, gaps, own.form, own.forms)
 
 
 def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) -> np.ndarray:
