@@ -8,6 +8,7 @@ from tvm import te, topi
 
 import tvm_tiling as tt
 from tvm_tiling.accel.instructions.table import Opcode
+from tvm_tiling.hardware.vector import Vector
 
 
 def machine(granularity: int) -> tt.Hardware:
@@ -54,6 +55,41 @@ def test_a_small_granularity_costs_instructions_and_a_large_one_overlap():
     programs = {g: tt.compile(product_with_relu(256, 256, 256), target=machine(g)).program for g in (2, 1024)}
     assert {extents[:-1] for extents in multiplied(programs[2])} == {(16,)}  # columns of one block, and a step of k
     assert len(programs[2].instructions) > 10 * len(programs[1024].instructions)
+
+
+FILL, DRAIN, VECTOR, RATE = 5, 3, 2, 1024
+
+
+@pytest.mark.parametrize("granularity", [2, 16, 1024])
+def test_the_cycles_of_a_synchronisation_are_those_of_the_decision(granularity):
+    """64 x 64 x 64 with relu, 256 multiply-accumulates and 16 lanes, m in parts of 56 and 8 rows. What a
+    small granularity costs are the fills of its products; a large one costs the relu behind the last of them."""
+    tile = tt.Hardware.neartile(
+        buf_a=1 << 16, buf_b=1 << 16, acc_max=1 << 18, bw_a=RATE, bw_b=RATE, macs_per_cycle=256, block_m=1, block_n=16
+    )
+    machine = dataclasses.replace(
+        tile,
+        near_tile=dataclasses.replace(
+            tile.near_tile, sync_granularity=granularity, fill=FILL, drain=DRAIN, bw_out=float(RATE)
+        ),
+        vector=Vector(lanes=16, latency=VECTOR),
+    )
+    report = tt.simulate(tt.compile(product_with_relu(64, 64, 64), target=machine).program)
+    load_b, last_store = 64 * 64 // RATE, 8 * 64 * 4 // RATE
+    if (
+        granularity == 1024
+    ):  # all of a part of m: its relu takes 56 * 64 / 16 cycles, and that of the 8 rows comes behind
+        products = [FILL + rows * 64 * 64 // 256 for rows in (56, 8)]
+        first, last = 56 * 64 // 16, 8 * 64 // 16
+        assert first > products[1] - last
+        cycles = load_b + products[0] + DRAIN + first + last + VECTOR + last_store
+    else:  # blocks of 16 columns: one row of them, or eight, are synchronised
+        rows = granularity // 2
+        products = [FILL + rows * 16 * 64 // 256] * (64 // rows * 4)
+        cycles = load_b + sum(products) + DRAIN + rows * 16 // 16 + VECTOR + last_store
+    assert report.engines["matrix"].busy == sum(products)
+    assert report.engines["vector"].busy == 64 * 64 // 16
+    assert report.cycles == cycles == {2: 2316, 16: 1203, 1024: 1168}[granularity]
 
 
 def test_without_an_epilogue_there_is_nothing_to_synchronise():
