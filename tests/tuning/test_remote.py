@@ -159,7 +159,10 @@ def test_when_all_workers_are_lost_the_session_says_so_and_keeps_what_it_has(mon
         with pytest.raises(RunnerError, match="all workers were lost; what was measured is kept"):
             tune(WORKLOAD, database=url, trials=20, runner=str(fleet.address), progress=kill)
     with tt.ShapeDatabase(url) as database:
-        assert database.match(WORKLOAD, target=HARDWARE).entry.cost == pytest.approx(SPACE.predicted(SPACE.start))
+        entry = database.match(WORKLOAD, target=HARDWARE).entry
+    # On some CPUs the second trial is predicted to be faster than the formulas' own.
+    assert entry.cost == pytest.approx(SPACE.predicted(entry.config), rel=1e-6)
+    assert entry.cost <= SPACE.predicted(SPACE.start)
 
 
 def test_a_worker_that_does_not_answer_is_not_waited_for():
