@@ -178,8 +178,9 @@ def _built(
     cores = hardware.cpu.cores if hardware.cpu else 1
     collection, parts = Collection(), []
     with kernels_for(hardware, cache, progress) as kernels:
-        kernels.start_native()
         for imported in models:
+            if not parts:  # not before a model has been read
+                kernels.start_native()
             signature, held = Signature.of(imported), [imported.module]
             del imported  # so that constants go away as they are packed
             parts.append((signature, *_part(held, hardware, options, collection, kernels, libraries)))
