@@ -13,7 +13,8 @@ def test_folding_gains_where_channels_do_not_fill_a_row(tmp_path, capsys, monkey
     assert "channels" in capsys.readouterr().out
     assert "W-fold, padding rule" in (tmp_path / "plot.html").read_text(encoding="utf-8")
     rows = {row["channels"]: row for row in accel_wfold.measure((3, 16, 48, 64))}
-    assert rows[16]["padded"] == pytest.approx(rows[16]["best"] / 4)  # a quarter of a row
-    assert rows[48]["padded"] == pytest.approx(rows[48]["best"] * 3 / 4)
+    # A quarter, and three quarters, of a row; results take as long to leave either way.
+    assert rows[16]["best"] / 4 < rows[16]["padded"] < rows[16]["best"] / 1.5
+    assert rows[48]["best"] * 3 / 4 < rows[48]["padded"] < rows[48]["best"]
     assert rows[64]["padded"] == pytest.approx(rows[64]["best"])
     assert rows[3]["best"] > rows[3]["seed"] > rows[3]["padded"]

@@ -12,6 +12,8 @@ from benchmarks import shape
 from benchmarks.operands import ConvOperands, random_operands
 from benchmarks.peers import DEFAULT_PEERS, get_peer
 from benchmarks.peers.ours import Ours
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.hardware.dot_instructions import fastest
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 SHAPES = [
@@ -62,11 +64,18 @@ CASES = [
 ]
 
 
+def _sums_bytes_in_pairs() -> bool:
+    cpu = Hardware.detect().cpu
+    return cpu is None or fastest(cpu, "int8", "int8", "int32").group < 4
+
+
 @pytest.mark.parametrize(("name", "workload", "packed"), CASES)
 def test_peer_is_right(name, workload, packed):
     peer = get_peer(name)
     if reason := peer.available():
         pytest.skip(f"{name}: {reason}")
+    if name == "onnxruntime" and workload.dtype == "int8" and packed and _sums_bytes_in_pairs():
+        pytest.skip("onnxruntime saturates sums of two products on a CPU without an int8 dot product")
     operands = random_operands(workload, seed=3)
     prepared = peer.prepare(operands, packed)
     prepared.run()

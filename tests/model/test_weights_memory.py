@@ -91,11 +91,14 @@ def test_two_processes_share_weights(big):
 def test_constants_that_are_mapped_give_equal_results(saved):
     path, x, want = saved
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    for options, mapped in (({}, SIZE), ({"copy": True}, 0), ({"digest": digest}, 0)):
+    # Panels are as wide as the register tile of this CPU; the last one may be filled up.
+    size = tt.load(path, copy=True).report().memory.weights
+    assert SIZE <= size < SIZE * 1.1
+    for options, mapped in (({}, size), ({"copy": True}, 0), ({"digest": digest}, 0)):
         loaded = tt.load(path, **options)
         np.testing.assert_array_equal(loaded.run(x), want)
         memory = loaded.report().memory
-        assert (memory.mapped, memory.weights) == (mapped, SIZE)
+        assert (memory.mapped, memory.weights) == (mapped, size)
         assert ("mapped from a file" in str(memory)) is bool(mapped)
 
 
