@@ -34,7 +34,7 @@ KINDS = (
     Kind("git", r"\bgit\b|repository", "need git and the repository", "make test in a clone"),
     Kind(
         "cpu",
-        r"fewer registers|lanes|dot product|x86|AVX-512|another processor|one core",
+        r"fewer registers|lanes|on this CPU|CPU with more|dot product|x86|AVX-512|another processor|one core",
         "need another processor or more cores",
         "make test on one",
     ),
