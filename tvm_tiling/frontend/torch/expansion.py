@@ -226,7 +226,7 @@ class _Expansion:
 
     def _trace(self, target: Any, leaves: Sequence[Any], form: Any, records: Sequence[torch.Tensor]) -> Any:
         """The graph of one call, with a placeholder for each tensor."""
-        key = (target, form, *(_key(leaf) for leaf in leaves))
+        key = (target, repr(form), *(_key(leaf) for leaf in leaves))  # PyTorch 2.6 has no hash of forms
         found = self._traced.get(key)
         if found is None:
             mode: Any = next((record.fake_mode for record in records if hasattr(record, "fake_mode")), None)
