@@ -176,7 +176,8 @@ def _built(
 ) -> Executable:
     """An executable of one variant for each of the models; `start` is when the compilation began."""
     cores = hardware.cpu.cores if hardware.cpu else 1
-    collection, parts = Collection(), []
+    collection = Collection()
+    parts: list[tuple[Signature, Library, list[OperatorRecord], Memory, list[int]]] = []
     with kernels_for(hardware, cache, progress) as kernels:
         for imported in models:
             if not parts:  # not before a model has been read
