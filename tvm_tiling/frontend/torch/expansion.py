@@ -26,7 +26,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from .walk import held_tensor
+from .walk import held_tensor, is_open
 
 # What a node of the program became: a node, several, a number, or a constant.
 Made: TypeAlias = Any
@@ -87,7 +87,7 @@ class _Expansion:
     # ---- one node ---------------------------------------------------------------------------------------------------
 
     def _one(self, node: torch.fx.Node) -> Made:
-        if _is_open(node.meta.get("val")):
+        if is_open(node.meta.get("val")):
             raise _NotExpanded
         if node.op == "placeholder":
             made = self._graph.node_copy(node)
@@ -114,7 +114,7 @@ class _Expansion:
             made = self._functional_call(node.target, args, kwargs, node)
             for source in map(self._latest, _aliased(node)):  # also where a rule copies what the operator shares
                 if source is not made:
-                    self._shared.update(leaf for leaf in pytree.tree_leaves((source, made)))
+                    self._shared.update(pytree.tree_leaves((source, made)))
             return made
         written = args[0] if args else None
         target = _functional(node.target)
@@ -208,8 +208,7 @@ class _Expansion:
         graph = self._trace(target, leaves, form, records)
         values: dict[torch.fx.Node, Made] = {}
         given = iter(tensors)
-        inner = list(graph.graph.nodes)
-        for part in inner:
+        for part in graph.graph.nodes:
             if part.op == "placeholder":
                 values[part] = next(given)
             elif part.op == "output":
@@ -322,7 +321,7 @@ def _constants(program: torch.export.ExportedProgram) -> tuple[set[torch.fx.Node
 def _is_constant(node: torch.fx.Node, known: Mapping[torch.fx.Node, Any]) -> bool:
     """Whether a node's result is a tensor of constants, and not large."""
     record = node.meta.get("val")
-    if not isinstance(record, torch.Tensor) or _is_open(record) or record.numel() > _LARGEST_CONSTANT:
+    if not isinstance(record, torch.Tensor) or is_open(record) or record.numel() > _LARGEST_CONSTANT:
         return False
     if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
         return False
@@ -384,12 +383,3 @@ def _key(leaf: Any) -> Any:
         record = leaf.meta["val"]
         return (tuple(record.shape), tuple(record.stride()), record.dtype, record.requires_grad)
     return (type(leaf), repr(leaf))
-
-
-def _is_open(record: Any) -> bool:
-    """Whether a size of a recorded value is a symbol."""
-    return any(
-        isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool)
-        or (isinstance(leaf, torch.Tensor) and any(type(size) is not int for size in leaf.shape))
-        for leaf in pytree.tree_leaves(record)
-    )
