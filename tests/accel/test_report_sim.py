@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,15 +15,19 @@ from accel_programs import MACHINE, product
 from hypothesis import given, settings
 from random_machines import machines, programs
 
+from tvm_tiling.accel.checks.access import spans
 from tvm_tiling.accel.checks.dependences import dependences
-from tvm_tiling.accel.instructions.table import Opcode
+from tvm_tiling.accel.instructions.table import Opcode, uses
 from tvm_tiling.accel.program.builder import At, ProgramBuilder
-from tvm_tiling.accel.timing.event_loop import DATA, SPACE
+from tvm_tiling.accel.report import fill
+from tvm_tiling.accel.report.trace import waits
+from tvm_tiling.accel.timing.event_loop import DATA, LATENCY, SPACE, TOKEN
 from tvm_tiling.accel.timing.simulate import Simulation, simulate
 from tvm_tiling.accel.timing.timing import ordering
 from tvm_tiling.errors import HardwareError, SimulationError
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.energy import Energy
+from tvm_tiling.hardware.memory import OFF_CHIP
 
 EXACT = settings(max_examples=60, deadline=None)
 
@@ -264,6 +269,94 @@ def test_no_two_intervals_of_an_engine_overlap_in_the_timeline(program, tmp_path
     assert busy == {
         name: sum(event["dur"] for event in shown if event["tid"] == queue) for queue, name in enumerate(program.queues)
     }
+
+
+@EXACT
+@given(program=programs())
+def test_waits_in_the_timeline_are_the_engines_stalls_and_end_with_a_result(program):
+    report = simulate(program, check=False)
+    timing, queue = report.timing, program.instructions["queue"]
+    waited = waits(queue, timing)
+    for number, name in enumerate(program.queues):
+        own = queue == number
+        assert waited[own].sum() == sum(report.stalls[name].values())
+        assert ((timing.cause[own] >= 0) == (waited[own] > 0)).all()
+    for number in np.flatnonzero(timing.behind >= 0).tolist():
+        assert timing.done[timing.behind[number]] <= timing.start[number]
+        assert timing.cause[number] in (DATA, SPACE, TOKEN, LATENCY)
+        assert (timing.cause[number] == LATENCY) == (queue[timing.behind[number]] == queue[number])
+
+
+def held_by_bytes(program, timing, number, size):
+    """Cycle by cycle, the bytes of a memory that hold something which is still to be read, byte by byte."""
+    rows, used = program.instructions, uses(program.instructions)
+    touched = [[] for _ in range(size)]
+    for operand in ("a", "b", "c"):
+        low, high = spans(rows, operand)
+        for place in np.flatnonzero(used.of(operand) & (rows[f"{operand}_memory"] == number)).tolist():
+            anew = operand == "c" and not used.reads_c[place]
+            for byte in range(int(low[place]), int(high[place])):
+                touched[byte].append((int(timing.start[place]), anew, int(timing.end[place])))
+    held = np.zeros(timing.cycles + 1, dtype=int)
+    for byte in touched:
+        stay = None
+        for start, anew, end in sorted(byte):
+            if anew:
+                if stay:
+                    held[stay[0] : min(stay[1], start)] += 1
+                stay = (start, end)
+            elif stay:
+                stay = (stay[0], max(stay[1], end))
+        if stay:
+            held[stay[0] : stay[1]] += 1
+    return held
+
+
+@EXACT
+@given(program=programs())
+def test_a_buffer_is_as_full_as_its_bytes_walked_one_by_one(program):
+    report = simulate(program, check=False)
+    with mock.patch.object(fill, "PIECES", 1 << 40):  # a byte each
+        found = fill.fills(program, report.timing)
+    for number, memory in enumerate(program.memories):
+        if memory.name in OFF_CHIP:
+            assert memory.name not in found
+            continue
+        wanted = held_by_bytes(program, report.timing, number, memory.bytes)
+        got = np.zeros_like(wanted)
+        if memory.name in found:
+            curve = found[memory.name]
+            for time, held in zip(curve.times.tolist(), curve.bytes.tolist(), strict=True):
+                got[time:] = held
+        assert got.tolist() == wanted.tolist()
+
+
+def test_in_larger_pieces_a_buffer_is_never_fuller_than_it_is_large():
+    report = simulate(product())
+    curves = fill.fills(report.program, report.timing)
+    assert set(curves) == {"a", "b", "acc"}
+    assert {name: int(curve.bytes.max()) for name, curve in curves.items()} == {"a": 384, "b": 384, "acc": 1024}
+    assert all(curve.bytes[-1] == 0 and curve.times[-1] <= report.cycles for curve in curves.values())
+
+
+def test_arrows_of_the_timeline_lead_from_results_to_what_waited_for_them(tmp_path):
+    report = simulate(product())
+    report.save_trace(tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    shown = {e["args"]["instruction"]: e for e in events if e["ph"] == "X" and e["cat"] == "instruction"}
+    leaves, comes = ({e["id"]: e for e in events if e["ph"] == kind} for kind in "sf")
+    assert set(leaves) == set(comes) == {n for n, e in shown.items() if "behind" in e["args"]}
+    for number, arrow in comes.items():
+        giver = shown[int(shown[number]["args"]["behind"].split()[0])]
+        assert (arrow["tid"], arrow["ts"]) == (shown[number]["tid"], shown[number]["ts"])
+        assert leaves[number]["tid"] == giver["tid"]
+        assert giver["ts"] <= leaves[number]["ts"] <= giver["ts"] + giver["dur"]
+    # The first product waits for B, which is longer on its way than A.
+    assert shown[2]["args"] | {"operator": ""} == {
+        "instruction": 2, "result": 36, "operator": "", "waited": 24, "for": "data", "behind": "0 LOAD of load_b"
+    }  # fmt: skip
+    counters = {e["name"] for e in events if e["ph"] == "C"}
+    assert counters == {"bytes in a", "bytes in b", "bytes in acc"}
 
 
 def test_the_timeline_names_engines_and_operators(tmp_path):

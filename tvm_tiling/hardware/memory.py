@@ -8,10 +8,11 @@ from ..errors import HardwareError
 from ..workload import MEMORIES
 from . import checks
 
-__all__ = ["BUFFERS", "MEMORIES", "OPERANDS", "Level", "Memory"]
+__all__ = ["BUFFERS", "MEMORIES", "OFF_CHIP", "OPERANDS", "Level", "Memory"]
 
 BUFFERS = ("a", "b", "acc", "out")
 OPERANDS = ("a", "b", "out")
+OFF_CHIP = ("external", "internal")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""The timeline of a simulated program: a row for each engine, dark where it is busy, over the cycles.
+"""The timeline of a simulated program over the cycles: a row for each engine, dark where it is busy, and one for each
+buffer, dark where it is full.
 
 A program has up to millions of instructions, so a row is drawn in at most SLICES slices, each as dark as the share of
 its cycles in which the engine is busy; neighbours of one shade are one rectangle.
@@ -6,11 +7,12 @@ its cycles in which the engine is busy; neighbours of one shade are one rectangl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ..accel.program.program import Program
+from ..accel.report.fill import Fill, fills
 from ..accel.timing.timing import Timing
 from .figures import percent, scaled
 from .markup import Html, tag
@@ -29,16 +31,23 @@ def timeline(program: Program, timing: Timing, cycles: int) -> Html | None:
     drawn = []
     for place, (name, number) in enumerate(rows):
         start, end = timing.start[queue == number], timing.end[queue == number]
-        drawn.append(_row(name, place, start, end, cycles))
+        busy = percent(int((end - start).sum()) / cycles)
+        drawn.append(_row(name, f"When {name} is busy", busy, place, shades(start, end, cycles)))
+    for place, (name, fill) in enumerate(fills(program, timing).items(), start=len(rows)):
+        most = f"at most {percent(int(fill.bytes.max()) / fill.size)}"
+        drawn.append(_row(f"in {name}", f"How full {name} is", most, place, fill_shades(fill, cycles)))
     ticks = [tag("span", scaled(cycles * tick / TICKS).replace(" ", "")) for tick in range(TICKS + 1)]
     axis = tag(
         "div", tag("span", class_="name"), tag("span", *ticks, class_="axis"), tag("span", class_="value"), class_="bar"
     )
-    caption = tag("figcaption", "Engines over the cycles, dark where they are busy")
+    caption = tag(
+        "figcaption",
+        "Engines over the cycles, dark where they are busy; buffers, dark where what the program uses of them is full",
+    )
     return tag("figure", caption, *drawn, axis, class_="bars")
 
 
-def _row(name: str, place: int, start: np.ndarray, end: np.ndarray, cycles: int) -> Html:
+def _row(name: str, label: str, value: str, place: int, shaded: Iterable[tuple[float, float, float]]) -> Html:
     parts = [
         tag(
             "rect",
@@ -48,7 +57,7 @@ def _row(name: str, place: int, start: np.ndarray, end: np.ndarray, cycles: int)
             height=1,
             fill_opacity=f"{shade:.3g}",
         )
-        for first, last, shade in shades(start, end, cycles)
+        for first, last, shade in shaded
     ]
     drawing = tag(
         "svg",
@@ -57,10 +66,10 @@ def _row(name: str, place: int, start: np.ndarray, end: np.ndarray, cycles: int)
         viewBox=f"0 0 {WIDTH} 1",
         preserveAspectRatio="none",
         role="img",
-        aria_label=f"When {name} is busy",
+        aria_label=label,
     )
-    value = tag("span", percent(int((end - start).sum()) / cycles), class_="value")
-    return tag("div", tag("span", name, class_="name"), tag("span", drawing, class_="track"), value, class_="bar")
+    end = tag("span", value, class_="value")
+    return tag("div", tag("span", name, class_="name"), tag("span", drawing, class_="track"), end, class_="bar")
 
 
 def shades(start: np.ndarray, end: np.ndarray, cycles: int) -> Iterator[tuple[float, float, float]]:
@@ -75,9 +84,22 @@ def shades(start: np.ndarray, end: np.ndarray, cycles: int) -> Iterator[tuple[fl
     last = np.searchsorted(start, edges, side="right")
     begun = np.maximum(last - 1, 0)
     whole = np.where(last > 0, before[begun] + np.clip(edges - start[begun], 0, (end - start)[begun]), 0.0)
-    share = np.diff(whole) / np.diff(edges)
+    yield from _stretches(np.diff(whole) / np.diff(edges))
+
+
+def fill_shades(fill: Fill, cycles: int) -> Iterator[tuple[float, float, float]]:
+    """The same of a buffer: how full it is in each stretch, on average."""
+    times = np.concatenate([[0], fill.times, [cycles]])
+    held = np.concatenate([[0], fill.bytes / fill.size])
+    before = np.concatenate([[0], np.cumsum(held * np.diff(times))])
+    edges = np.linspace(0, cycles, min(SLICES, cycles) + 1)
+    yield from _stretches(np.diff(np.interp(edges, times, before)) / np.diff(edges))
+
+
+def _stretches(share: np.ndarray) -> Iterator[tuple[float, float, float]]:
+    """The slices of one shade after another as one stretch."""
     level = np.ceil(share * SHADES - 1e-9).astype(int)
-    configs = np.flatnonzero(np.diff(level)) + 1
-    for first, behind in zip([0, *configs.tolist()], [*configs.tolist(), len(level)], strict=True):
+    changes = (np.flatnonzero(np.diff(level)) + 1).tolist()
+    for first, behind in zip([0, *changes], [*changes, len(level)], strict=True):
         if level[first] > 0:
             yield first / len(level), behind / len(level), level[first] / SHADES

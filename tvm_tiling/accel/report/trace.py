@@ -1,7 +1,9 @@
 """A timed program as a timeline in the Chrome trace format, which Perfetto and chrome://tracing open (page 06).
 
-One thread per queue, an event per instruction for as long as it keeps the queue busy; a second process has the source's
-operators, each from its first instruction to its last result. A cycle is shown as a microsecond.
+One thread per queue, an event per instruction for as long as it keeps the queue busy, with what it waited for and how
+long; an arrow comes from the instruction whose result ended the wait. A counter for each buffer shows how full it is. A
+second process has the source's operators, each from its first instruction to its last result. A cycle is shown as a
+microsecond.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from ...atomic_file import atomic_file
 from ...hardware.vector_functions import Function
 from ..instructions.table import Opcode
 from ..program.program import Program
+from ..timing.event_loop import CAUSES
 from ..timing.timing import Timing
+from .fill import fills
 
 ENGINES, OPERATORS = 0, 1  # processes of the timeline
 
@@ -37,38 +41,14 @@ def write_events(events: Iterable[dict[str, Any]], path: str | os.PathLike[str])
 
 
 def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
-    """The events: names of processes and threads, then instructions in program order, then operators."""
+    """The events: names of processes and threads, then instructions in program order, fills of buffers, operators."""
     yield event_name("process_name", program.hardware.name, ENGINES)
     for queue, name in enumerate(program.queues):
         yield event_name("thread_name", name, ENGINES, queue)
         yield {"ph": "M", "name": "thread_sort_index", "pid": ENGINES, "tid": queue, "args": {"sort_index": queue}}
-    rows = program.instructions
-    names = instruction_names(rows)
+    yield from _instructions(program, timing)
+    yield from _fills(program, timing)
     regions = [region.name for region in program.regions]
-    for number, (name, queue, region, start, end, done) in enumerate(
-        zip(
-            names,
-            rows["queue"].tolist(),
-            rows["region"].tolist(),
-            timing.start.tolist(),
-            timing.end.tolist(),
-            timing.done.tolist(),
-            strict=True,
-        )
-    ):
-        detail: dict[str, Any] = {"instruction": number, "result": done}
-        if regions:
-            detail["operator"] = regions[region]
-        yield {
-            "ph": "X",
-            "name": name,
-            "cat": "instruction",
-            "pid": ENGINES,
-            "tid": queue,
-            "ts": start,
-            "dur": end - start,
-            "args": detail,
-        }
     if regions:
         yield event_name("process_name", "operators", OPERATORS)
     for place, first, last in region_spans(program, timing):
@@ -83,6 +63,58 @@ def trace_events(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
             "dur": last - first,
             "args": {"workload": program.regions[place].workload},
         }
+
+
+def _instructions(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
+    """An event for each instruction, in program order, and an arrow to it where it waited for a result of another."""
+    rows = program.instructions
+    regions = [region.name for region in program.regions]
+    names, queues = instruction_names(rows), rows["queue"].tolist()
+    starts, ends = timing.start.tolist(), timing.end.tolist()
+    columns = (rows["region"], timing.done, timing.cause, timing.behind, waits(rows["queue"], timing))
+    for number, (region, done, cause, behind, waited) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        queue, start = queues[number], starts[number]
+        detail: dict[str, Any] = {"instruction": number, "result": done}
+        if regions:
+            detail["operator"] = regions[region]
+        if waited:
+            detail |= {"waited": waited, "for": CAUSES[cause]}
+        if behind >= 0:
+            detail |= {"behind": f"{behind} {names[behind]} of {program.queues[queues[behind]]}"}
+            arrow = {"name": CAUSES[cause], "cat": "wait", "id": number, "pid": ENGINES}
+            # It leaves from within the other's event: at its very end the next one has begun.
+            leaves = (starts[behind] + ends[behind]) / 2
+            yield {"ph": "s", **arrow, "tid": queues[behind], "ts": leaves}
+            yield {"ph": "f", "bp": "e", **arrow, "tid": queue, "ts": start}
+        yield {
+            "ph": "X",
+            "name": names[number],
+            "cat": "instruction",
+            "pid": ENGINES,
+            "tid": queue,
+            "ts": start,
+            "dur": ends[number] - start,
+            "args": detail,
+        }
+
+
+def waits(queue: np.ndarray, timing: Timing) -> np.ndarray:
+    """int64[instructions]: cycles that each instruction's queue stood still before it."""
+    before = np.zeros(len(queue), dtype=np.int64)
+    for number in np.unique(queue):
+        own = np.flatnonzero(queue == number)
+        before[own[1:]] = timing.end[own[:-1]]
+    waited: np.ndarray = timing.start - before
+    return waited
+
+
+def _fills(program: Program, timing: Timing) -> Iterator[dict[str, Any]]:
+    """A counter for each buffer."""
+    for memory, fill in fills(program, timing).items():
+        for time, held in zip(fill.times.tolist(), fill.bytes.tolist(), strict=True):
+            yield {"ph": "C", "name": f"bytes in {memory}", "pid": ENGINES, "ts": time, "args": {"bytes": held}}
 
 
 def region_spans(program: Program, timing: Timing) -> list[tuple[int, int, int]]:

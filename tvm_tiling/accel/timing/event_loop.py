@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 DATA, SPACE, TOKEN, LATENCY, PORT, DISPATCH = range(6)
+NOTHING = -1  # an instruction that started as soon as its queue was free has waited for nothing
 CAUSES = ("data", "space", "token", "latency", "port", "dispatch")
 """Why an engine stands still although it has something left to do, by number."""
 
@@ -44,6 +45,8 @@ def run_queues(
     arrival: Any,  # per instruction: space for when it is in its queue
     start: Any,  # per instruction: 0; gets when it starts
     done: Any,  # per instruction: -1; gets when its result is there
+    cause: Any,  # per instruction: NOTHING; gets what it waited for last
+    behind: Any,  # per instruction: -1; gets the instruction whose result that was
     stalls: Any,  # per queue and cause: 0; gets the cycles
     dispatched: Any,  # per queue: 0
     started: Any,  # per queue: 0
@@ -52,6 +55,7 @@ def run_queues(
     cursor: Any,  # per queue: the first edge of its head that has not been seen
     ready: Any,  # per queue: -1; holds when its head may start but for its ports
     seen: Any,  # per queue and kind: -1; holds the latest of the edges seen
+    giver: Any,  # per queue and kind: the instruction whose edge that is
     taken: Any,  # per place of a port: space for its server
 ) -> int:
     """Times `queue` and the rest until nothing can start any more; gives the number of instructions that started, all
@@ -81,7 +85,9 @@ def run_queues(
                 edge, last = cursor[q], edge_first[number + 1]
                 while edge < last and done[edge_producer[edge]] >= 0:
                     place = q * KINDS + edge_kind[edge]
-                    seen[place] = max(seen[place], done[edge_producer[edge]])
+                    if done[edge_producer[edge]] > seen[place]:
+                        seen[place] = done[edge_producer[edge]]
+                        giver[place] = edge_producer[edge]
                     edge += 1
                 cursor[q] = edge
                 if edge < last:
@@ -116,17 +122,28 @@ def run_queues(
         place = q * len(CAUSES)
         if arrival[number] > waited:
             stalls[place + DISPATCH] += arrival[number] - waited
+            cause[number] = DISPATCH
             waited = arrival[number]
+        last, latest = -1, -1
         for kind in range(KINDS):
+            if seen[q * KINDS + kind] > latest:
+                latest, last = seen[q * KINDS + kind], giver[q * KINDS + kind]
             if seen[q * KINDS + kind] > waited:
                 stalls[place + kind] += seen[q * KINDS + kind] - waited
+                cause[number], behind[number] = kind, giver[q * KINDS + kind]
                 waited = seen[q * KINDS + kind]
             seen[q * KINDS + kind] = -1
         if after[number] >= 0 and done[after[number]] > waited:
             stalls[place + LATENCY] += done[after[number]] - waited
+            cause[number], behind[number] = LATENCY, after[number]
             waited = done[after[number]]
-        stalls[place + TOKEN] += chosen_ready - waited
-        stalls[place + PORT] += begin - chosen_ready
+        if chosen_ready > waited:
+            stalls[place + TOKEN] += chosen_ready - waited
+            if behind[number] != last:  # else what the token brings is the cause
+                cause[number], behind[number] = TOKEN, last
+        if begin > chosen_ready:
+            stalls[place + PORT] += begin - chosen_ready
+            cause[number], behind[number] = PORT, -1
         # Results of a queue come in order.
         start[number] = begin
         free[q] = end

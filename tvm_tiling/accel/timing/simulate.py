@@ -11,6 +11,7 @@ import numpy as np
 from ...errors import HardwareError, SimulationError
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
+from ...hardware.memory import OFF_CHIP
 from ..checks.hazards import check_order
 from ..program.program import Program
 from ..program.work import CLASSES, Work, work
@@ -21,8 +22,6 @@ from .cost import capacity, costs
 from .energy import energy_by_level
 from .event_loop import CAUSES
 from .timing import Costs, Timing, bounds, ordering, port_busy, queue_busy, time_queues
-
-OFF_CHIP = ("external", "internal")
 
 
 @overload

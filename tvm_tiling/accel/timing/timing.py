@@ -26,7 +26,7 @@ from ..checks.tokens import channels, legal_order
 from ..program.disassembler import instruction_name
 from ..program.isa import QUEUES
 from ..program.program import Program
-from .event_loop import CAUSES, KINDS, PORTS, run
+from .event_loop import CAUSES, KINDS, NOTHING, PORTS, run
 from .wait_kind import wait_kinds
 
 
@@ -74,13 +74,17 @@ class Costs:
 @dataclass(frozen=True)
 class Timing:
     """When everything happens, in cycles: int64[instructions] `start`, `end` (queue and ports are free again), `done`
-    (the result is there); `stalls`: int64[queues, causes], cycles in which a queue had something left to do and stood
+    (the result is there); `cause` of the wait before it, a number into CAUSES, the last to end where there were
+    several, -1 where it started as soon as its queue was free; `behind`, the instruction whose result ended that wait,
+    -1 where none did; `stalls`: int64[queues, causes], cycles in which a queue had something left to do and stood
     still; `cycles`, the whole."""
 
     cycles: int
     start: np.ndarray
     end: np.ndarray
     done: np.ndarray
+    cause: np.ndarray
+    behind: np.ndarray
     stalls: np.ndarray
 
 
@@ -117,6 +121,8 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
         "arrival": np.zeros(count, dtype=np.int64),
         "start": np.zeros(count, dtype=np.int64),
         "done": np.full(count, -1, dtype=np.int64),
+        "cause": np.full(count, NOTHING, dtype=np.int64),
+        "behind": np.full(count, -1, dtype=np.int64),
         "stalls": np.zeros(queues * len(CAUSES), dtype=np.int64),
         "dispatched": np.zeros(queues, dtype=np.int64),
         "started": np.zeros(queues, dtype=np.int64),
@@ -125,6 +131,7 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
         "cursor": _first_edges(order, queues),
         "ready": np.full(queues, -1, dtype=np.int64),
         "seen": np.full(queues * KINDS, -1, dtype=np.int64),
+        "giver": np.full(queues * KINDS, -1, dtype=np.int64),
         "taken": np.zeros(PORTS, dtype=np.int64),
     }
     over = run(
@@ -155,6 +162,8 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
         start=outputs["start"],
         end=outputs["start"] + costs.busy,
         done=done,
+        cause=outputs["cause"],
+        behind=outputs["behind"],
         stalls=outputs["stalls"].reshape(queues, len(CAUSES)),
     )
 

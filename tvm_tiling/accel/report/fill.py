@@ -1,0 +1,92 @@
+"""How full each buffer on the chip is over the cycles: from when bytes are written until they are read last.
+
+A buffer is looked at in pieces, PIECES of what the program touches of it. A piece is taken from the start of the
+instruction that writes it to the end of the last one that reads it before it is written anew; one that nobody reads,
+until it is written. An instruction takes the pieces between its first and its last byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hardware.memory import OFF_CHIP
+from ..checks.access import spans
+from ..instructions.table import uses
+from ..program.isa import OPERANDS
+from ..program.program import Program
+from ..timing.timing import Timing
+
+PIECES = 64
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A buffer over time: int64 `bytes` held from cycle `times` on, until the next of them; of `size` bytes, which is
+    what the program touches of the buffer."""
+
+    times: np.ndarray
+    bytes: np.ndarray
+    size: int
+
+
+def fills(program: Program, timing: Timing) -> dict[str, Fill]:
+    """Of each memory on the chip that the program writes, how full it is."""
+    found = {}
+    for number, memory in enumerate(program.memories):
+        if memory.name not in OFF_CHIP and memory.bytes:
+            fill = _fill(program, timing, number, memory.bytes)
+            if len(fill.times):
+                found[memory.name] = fill
+    return found
+
+
+def _fill(program: Program, timing: Timing, number: int, size: int) -> Fill:
+    piece = -(-size // PIECES)
+    place, start, end, fresh = _touches(program, timing, number, piece)
+    order = np.lexsort((fresh, start, place))
+    place, start, end, fresh = place[order], start[order], end[order], fresh[order]
+    # A stay begins where a piece is written anew; what is read without having been written is no stay.
+    begins = fresh.copy()
+    begins[:1] = True
+    begins[1:] |= place[1:] != place[:-1]
+    first = np.flatnonzero(begins)
+    if not len(first):
+        return Fill(start, start, size)
+    written = fresh[first]
+    until = np.maximum.reduceat(end, first)
+    # What an instruction overwrites in place is gone from its start on.
+    again = np.flatnonzero(place[first[1:]] == place[first[:-1]])
+    until[again] = np.minimum(until[again], start[first[again + 1]])
+    since, until = start[first][written], until[written]
+    bytes_ = np.minimum(piece, size - place[first][written] * piece)
+    times = np.concatenate([since, until])
+    steps = np.concatenate([bytes_, -bytes_])
+    changes, which = np.unique(times, return_inverse=True)
+    # Sums below 2^53 are exact in the float64 of bincount.
+    held = np.cumsum(np.bincount(which, weights=steps, minlength=len(changes))).astype(np.int64)
+    apart = np.ones(len(held), dtype=bool)
+    apart[1:] = held[1:] != held[:-1]
+    return Fill(changes[apart], held[apart], size)
+
+
+def _touches(
+    program: Program, timing: Timing, number: int, piece: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Every piece that an instruction touches: its place, the cycles of the instruction, and whether it is written
+    without being read."""
+    rows = program.instructions
+    used = uses(rows)
+    found = []
+    for operand in OPERANDS:
+        here = np.flatnonzero(used.of(operand) & (rows[f"{operand}_memory"] == number))
+        low, high = (ends[here] for ends in spans(rows, operand))
+        first = low // piece
+        count = (high - 1) // piece - first + 1
+        which = np.repeat(np.arange(len(here)), count)
+        place = first[which] + np.arange(len(which)) - (np.cumsum(count) - count)[which]
+        fresh = (used.writes_c & ~used.reads_c)[here] if operand == "c" else np.zeros(len(here), dtype=bool)
+        found.append((place, timing.start[here][which], timing.end[here][which], fresh[which]))
+    place, start, end, fresh = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return place, start, end, fresh
