@@ -33,11 +33,11 @@ def hazard():
 
 def test_a_program_with_a_hazard_is_timed_where_that_is_asked_for_only(hazard):
     legal = tt.simulate(product(m=40, slots=2, block=8)).cycles
-    for refused in (lambda: tt.simulate(hazard), lambda: next(sweep(hazard, MACHINE, "near_tile.fill", [0]))):
+    for refused in (lambda: tt.simulate(hazard), lambda: next(sweep(hazard, MACHINE, {"near_tile.fill": [0]}))):
         with pytest.raises(SimulationError, match=HAZARD):
             refused()
     assert 0 < tt.simulate(hazard, check=False).cycles < legal
-    (point,) = sweep(hazard, MACHINE, "near_tile.fill", [0], check=False)
+    (point,) = sweep(hazard, MACHINE, {"near_tile.fill": [0]}, check=False)
     assert point.report.cycles == tt.simulate(hazard, check=False).cycles
 
 

@@ -84,8 +84,8 @@ def test_a_sweep_takes_values_one_behind_the_other(capsys, program):
     code, out, err = run(capsys, *words)
     assert (code, err) == (0, "")
     found = json.loads(out)
-    assert (found["hardware"], found["field"]) == ("mine", "near_tile.bw_a")
-    cycles = [(point["value"], point["report"]["cycles"]) for point in found["points"]]
+    assert (found["hardware"], found["fields"]) == ("mine", ["near_tile.bw_a"])
+    cycles = [(point["values"]["near_tile.bw_a"], point["report"]["cycles"]) for point in found["points"]]
     assert cycles == [(8, 512), (16, 256), (32, 128), (64, 64)]
 
 
@@ -95,6 +95,40 @@ def test_a_sweep_prints_a_table_and_writes_a_page(capsys, program, tmp_path):
     assert (code, err) == (0, "") and "near_tile.buf_a" in out
     assert "has 128" in " ".join(out.split())  # the buffers of A are doubled, and too small
     assert "near_tile.buf_a of neartile" in (tmp_path / "s.html").read_text()
+
+
+def test_a_sweep_of_two_fields_marks_the_front(capsys, program, tmp_path):
+    sizes = ("--field", "near_tile.buf_a", "--values", "2048..8192*2")
+    fields = ("--field", "near_tile.bw_a", "--values", "8", "64", *sizes)
+    code, out, err = run(capsys, "sweep", program, "--json", "--pareto", "cycles,area", *fields)
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["fields"] == ["near_tile.bw_a", "near_tile.buf_a"] and len(found["points"]) == 6
+    # The program stays as it is: the smallest buffer is enough, and area says nothing of bandwidth.
+    assert found["front"] == [{"near_tile.bw_a": 64, "near_tile.buf_a": 2048}]
+    code, out, _ = run(capsys, "sweep", program, *fields, "-o", "s.html")
+    rows = [line.split() for line in out.splitlines()[2:]]
+    assert code == 0 and rows[0][:3] == ["front", "near_tile.bw_a", "near_tile.buf_a"]
+    assert [row[1:3] for row in rows if row[0] == "*"] == [["64", "2048"]]
+    page = (tmp_path / "s.html").read_text()
+    assert "near_tile.bw_a and near_tile.buf_a of mine" in page and "area mm2 against cycles" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--field", "near_tile.bw_a", "--values", "8", "--pareto", "cycles,power"), "'power' is no objective"),
+        (("--field", "near_tile.bw_a", "--field", "near_tile.bw_b", "--values", "8"), "2 --field and 1 --values"),
+        (("--field", "clock_mhz", "--values", "8", "--field", "clock_mhz", "--values", "9"), "is given twice"),
+        (
+            ("--field", "near_tile.bw_a", "--values", "1..1000+1", "--field", "near_tile.bw_b", "--values", "1..999+1"),
+            "999000 combinations of values; accepted: 1 to 100000",
+        ),
+    ],
+)
+def test_what_is_no_sweep_is_refused(capsys, program, words, said):
+    code, _, err = run(capsys, "sweep", program, *words)
+    assert code == 1 and said in err and "defect" not in err
 
 
 def test_a_sweep_in_which_nothing_runs_fails(capsys, program):
@@ -149,7 +183,7 @@ def test_a_sweep_configs_an_operator_anew_for_each_value(capsys):
     code, out, err = run(capsys, *words, "--values", "4096..65536*4")
     assert (code, err) == (0, "")
     points = json.loads(out)["points"]
-    assert [point["value"] for point in points] == [4096, 16384, 65536]
+    assert [point["values"]["near_tile.buf_a"] for point in points] == [4096, 16384, 65536]
     peaks = [point["report"]["memories"]["a"]["peak"] for point in points]
     assert peaks == sorted(peaks) and peaks[0] < peaks[-1]
 

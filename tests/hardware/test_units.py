@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tvm_tiling.errors import HardwareError
-from tvm_tiling.hardware import Column, Energy, Hardware, Level, Memory, NearTile, Queues, Vector, WFold
+from tvm_tiling.hardware import Area, Column, Energy, Hardware, Level, Memory, NearTile, Queues, Vector, WFold
 from tvm_tiling.hardware.file import from_dict
+from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.hardware.vector_functions import Function
 
 TILE = {"buf_a": 1, "buf_b": 1, "acc_max": 0, "macs_per_cycle": 1, "bw_a": 1, "bw_b": 1}
@@ -104,6 +105,28 @@ def test_refusals_of_files(tmp_path, text, part):
     with pytest.raises(HardwareError) as caught:
         Hardware.load(tmp_path / "m.toml")
     assert part in str(caught.value) and "m.toml" in str(caught.value)
+
+
+def test_the_area_of_a_machine_by_hand():
+    """VTA: 256 multipliers of bytes, 16 lanes, 2 x 16 and 2 x 128 KiB of inputs, 128 of sums, 32 of results."""
+    area = Machine(Hardware.load("vta")).area
+    assert area == pytest.approx(
+        {
+            "multipliers": 256 * 419e-6,
+            "vector": 16 * 11884e-6,
+            "a": 2 * 16384 * 5.5e-6,
+            "b": 2 * 131072 * 5.5e-6,
+            "acc": 131072 * 5.5e-6,
+            "out": 32768 * 5.5e-6,
+        }
+    )
+    other = dataclasses.replace(Hardware.load("vta"), area=Area(mac_um2={"1": 1000.0}, byte_um2=0, lane_um2=0))
+    assert Machine(other).area == {"multipliers": pytest.approx(0.256)}
+    assert other.fingerprint() == Hardware.load("vta").fingerprint()
+    levels = Machine(Hardware.load("dla3")).area  # 4 units in the cluster, an array in each
+    assert levels["unit"] == pytest.approx(4 * (131072 + 131072 + 65536) * 5.5e-6)
+    assert levels["array"] == pytest.approx(4 * (8192 + 8192 + 4096) * 5.5e-6)
+    assert not {"a", "b", "acc"} & set(levels)
 
 
 def test_energy_that_is_not_given_is_a_published_process():

@@ -23,7 +23,7 @@ from tvm_tiling.report.model_page import model_page
 from tvm_tiling.report.page import Cell, table
 from tvm_tiling.report.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Series, plot
 from tvm_tiling.report.save import page_of, result_page
-from tvm_tiling.report.simulation_page import sweep_page
+from tvm_tiling.report.sweep_page import sweep_page
 from tvm_tiling.report.timed_model import timed_from_dict, workload_text
 from tvm_tiling.report.timeline import SLICES, shades
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
@@ -31,8 +31,8 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 def sweep_text():
     hardware = Hardware.load("neartile")
-    points = list(sweep(program(), hardware, "near_tile.bw_a", (2, 64, 4096.0)))
-    return sweep_page(points, "a <product>", hardware, "near_tile.bw_a")
+    points = list(sweep(program(), hardware, {"near_tile.bw_a": (2, 64, 4096.0)}))
+    return sweep_page(points, "a <product>", hardware)
 
 
 PAGES = {
@@ -118,10 +118,10 @@ def test_a_sweep_plots_every_value_and_escapes_names(pages):
     assert page.drawn["circle"] == 9 and page.drawn["polyline"] == 3
     assert "a &lt;product&gt;" in pages["sweep"] and "<product>" not in pages["sweep"]
     hardware = Hardware.load("neartile")
-    words = list(sweep(program(), hardware, "near_tile.partial_blocks", ("skipped", "padded")))
-    assert ">padded</text>" in sweep_page(words, "", hardware, "x")
-    refused = list(sweep(program(), hardware, "near_tile.buf_a", (64, 65536)))
-    assert Page(sweep_page(refused, "", hardware, "x")).drawn["circle"] == 3
+    words = list(sweep(program(), hardware, {"near_tile.partial_blocks": ("skipped", "padded")}))
+    assert ">padded</text>" in sweep_page(words, "", hardware)
+    refused = list(sweep(program(), hardware, {"near_tile.buf_a": (64, 65536)}))
+    assert Page(sweep_page(refused, "", hardware)).drawn["circle"] == 3
 
 
 def test_save_report_writes_one_file_and_refuses_what_is_none(tmp_path):

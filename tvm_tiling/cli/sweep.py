@@ -1,7 +1,8 @@
-"""`tvm-tiling sweep`: one field of an accelerator over a range of values."""
+"""`tvm-tiling sweep`: fields of an accelerator over ranges of values, and the machines that no other one beats."""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,11 +11,11 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..accel.report.sweep import SweepPoint, sweep, sweep_table
+from ..accel.report.sweep import OBJECTIVES, SweepPoint, pareto, sweep, sweep_table
 from ..atomic_file import refuse_unwritable
-from ..errors import HardwareError
+from ..errors import HardwareError, nearest
 from ..report.page import write_page
-from ..report.simulation_page import sweep_page
+from ..report.sweep_page import sweep_page
 from .model_options import presets
 from .output import print_json
 from .simulated import subject_of
@@ -24,6 +25,8 @@ OPTION = "--values"
 EXAMPLES = (
     "tvm-tiling sweep gemm 512 512 512 dtype=int8 --hardware vta --field near_tile.buf_a --values 4096..65536*2",
     "tvm-tiling sweep conv n=1 h=28 w=28 ci=64 co=64 kh=3 kw=3 dtype=int8 --field near_tile.bw_b --values 4 8",
+    "tvm-tiling sweep gemm 256 256 256 dtype=int8 --hardware vta --pareto cycles,area --field near_tile.buf_b "
+    "--values 8192..131072*4 --field near_tile.bandwidth.external --values 4 8 16",
 )
 
 
@@ -35,22 +38,35 @@ class Parsing(TyperCommand):
 
 
 def gathered(words: Sequence[str]) -> list[str]:
-    """The words with those behind --values put together as one, with commas."""
-    if OPTION not in words:
-        return list(words)
-    first = words.index(OPTION) + 1
-    last = next((place for place in range(first, len(words)) if words[place].startswith("-")), len(words))
-    return [*words[:first], *([",".join(words[first:last])] if last > first else []), *words[last:]]
+    """The words with those behind each --values put together as one, with commas."""
+    found: list[str] = []
+    rest = list(words)
+    while OPTION in rest:
+        first = rest.index(OPTION) + 1
+        last = next((place for place in range(first, len(rest)) if rest[place].startswith("-")), len(rest))
+        found += [*rest[:first], *([",".join(rest[first:last])] if last > first else [])]
+        rest = rest[last:]
+    return [*found, *rest]
 
 
 def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|OPERATOR|PROGRAM",
-        help="A model, recorded once; a program, which stays as it is; or an operator, cut anew for each value.",
+        help="A model, recorded once; a program, which stays as it is; or an operator, decided anew for each machine.",
     ),
-    field: str = typer.Option(..., "--field", help="A dotted path, as `hardware show` prints it: near_tile.bw_a."),
-    values: str = typer.Option(
-        ..., OPTION, help="Values one behind the other, FIRST..LAST*FACTOR or FIRST..LAST+STEP. As the last option."
+    field: list[str] = typer.Option(  # noqa: B008
+        ..., "--field", help="A dotted path, as `hardware show` prints it: near_tile.bw_a. May be repeated."
+    ),
+    values: list[str] = typer.Option(  # noqa: B008
+        ...,
+        OPTION,
+        help="Of each field its values, FIRST..LAST*FACTOR or FIRST..LAST+STEP; every combination is timed.",
+    ),
+    by: str = typer.Option(
+        "",
+        "--pareto",
+        help="Mark the machines that no other one beats in all of these, of cycles, energy, edp (energy x delay) and "
+        "area; where several fields vary, by cycles,energy,area if left out.",
     ),
     hardware: str = typer.Option(
         "",
@@ -62,24 +78,51 @@ def command(
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
     ),
     output: str = typer.Option("", "--output", "-o", help="Write plots and table to this HTML file."),
-    as_json: bool = typer.Option(False, "--json", help="Print every figure of every value as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print every figure of every machine as JSON."),
 ) -> None:
-    """Cycles, utilisation and energy against a field of the machine."""
+    """Cycles, utilisation, energy and area against fields of the machine."""
     if output:
         refuse_unwritable(output)
+    fields = _ranges(field, values)
+    objectives = _objectives(by or ("cycles,energy,area" if len(fields) > 1 else ""))
     found = subject_of(subject, hardware, calibration)
-    wanted = parse_values(values)
-    points = list(_with_progress(sweep(found.program, found.hardware, field, wanted, check=found.is_file), len(wanted)))
+    total = math.prod(map(len, fields.values()))
+    points = list(_with_progress(sweep(found.program, found.hardware, fields, check=found.is_file), total))
+    front = pareto(points, objectives) if objectives else []
     if output:
-        write_page(output, sweep_page(points, found.name, found.hardware, field))
+        write_page(output, sweep_page(points, found.name, found.hardware, objectives))
     if as_json:
-        print_json({"hardware": found.hardware.name, "field": field, "points": [point.to_dict() for point in points]})
+        best = [dict(point.values) for point in front]
+        head = {"hardware": found.hardware.name, "fields": list(fields), "pareto": objectives, "front": best}
+        print_json({**head, "points": [point.to_dict() for point in points]})
     else:
-        table = sweep_table(points, field)
+        table = sweep_table(points, front)
         print(f"{found.name} on {found.hardware.name}\n")
         print_table(table.headings, table.rows)
     if all(point.report is None for point in points):
-        raise HardwareError(f"{found.hardware.name}: no value of {field} gives a machine that it runs on")
+        raise HardwareError(
+            f"{found.hardware.name}: no value of {' and '.join(fields)} gives a machine that it runs on"
+        )
+
+
+def _ranges(fields: Sequence[str], values: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of each field, in their order."""
+    if len(fields) != len(values):
+        raise HardwareError(
+            f"{len(fields)} --field and {len(values)} --values; accepted: one --values for each --field"
+        )
+    for name in fields:
+        if fields.count(name) > 1:
+            raise HardwareError(f"--field {name} is given twice; accepted: each field once, with all of its values")
+    return {name: parse_values(text) for name, text in zip(fields, values, strict=True)}
+
+
+def _objectives(text: str) -> list[str]:
+    names = [word.strip() for word in text.split(",")] if text else []
+    for name in names:
+        if name not in OBJECTIVES:
+            raise HardwareError(f"--pareto {text}: {name!r} is no objective: {nearest(name, OBJECTIVES)}")
+    return names
 
 
 def parse_values(text: str) -> list[Any]:

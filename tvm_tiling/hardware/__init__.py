@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .area import Area
     from .column import Column
     from .cpu import Cache, Cpu
     from .description import Hardware
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .w_fold import WFold
 
 _MODULES = {
+    "Area": ".area",
     "Cache": ".cpu",
     "Column": ".column",
     "Cpu": ".cpu",
@@ -33,7 +35,20 @@ _MODULES = {
     "WFold": ".w_fold",
 }
 
-__all__ = ["Cache", "Column", "Cpu", "Energy", "Hardware", "Level", "Memory", "NearTile", "Queues", "Vector", "WFold"]
+__all__ = [
+    "Area",
+    "Cache",
+    "Column",
+    "Cpu",
+    "Energy",
+    "Hardware",
+    "Level",
+    "Memory",
+    "NearTile",
+    "Queues",
+    "Vector",
+    "WFold",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import HardwareError
 from . import checks
+from .area import Area
 from .column import LATENCIES, Column
 from .cpu import Cache, Cpu
 from .detect import detect_cpu
@@ -26,11 +27,24 @@ from .queues import Queues
 from .vector import Vector
 from .w_fold import WFold
 
-__all__ = ["Cache", "Column", "Cpu", "Energy", "Hardware", "Level", "Memory", "NearTile", "Queues", "Vector", "WFold"]
+__all__ = [
+    "Area",
+    "Cache",
+    "Column",
+    "Cpu",
+    "Energy",
+    "Hardware",
+    "Level",
+    "Memory",
+    "NearTile",
+    "Queues",
+    "Vector",
+    "WFold",
+]
 
 # Those that compute: a machine has at least one of them.
 ENGINES = {"cpu": Cpu, "near_tile": NearTile, "w_fold": WFold, "column": Column, "vector": Vector}
-UNITS = {**ENGINES, "queues": Queues, "energy": Energy}
+UNITS = {**ENGINES, "queues": Queues, "energy": Energy, "area": Area}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +68,7 @@ class Hardware:
     levels: tuple[Level, ...] = ()
     queues: Queues | None = None
     energy: Energy | None = None
+    area: Area | None = None
     clock_mhz: float | None = None  # of the accelerator; None: unknown
 
     def __post_init__(self) -> None:
@@ -200,11 +215,11 @@ class Hardware:
         """16 hexadecimal digits that tell machines apart in databases and caches of compiled code.
 
         A hash of every field that shapes kernels and their measured cost (units, architecture, features, vectors,
-        usable cores and threads, caches, rates). Left out are the name, the clock, whose reading varies from one
-        detection to the next, and the list of assumed fields: a value counts, not where it came from.
+        usable cores and threads, caches, rates). Left out are the name, the area, the clock, whose reading varies from
+        one detection to the next, and the list of assumed fields: a value counts, not where it came from.
         """
         shape = self.to_dict()
-        for noise in ("name", "clock_mhz"):
+        for noise in ("name", "area", "clock_mhz"):
             shape.pop(noise, None)
         for noise in ("clock_mhz", "assumed"):
             shape.get("cpu", {}).pop(noise, None)

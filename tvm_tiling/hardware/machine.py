@@ -12,7 +12,7 @@ What is left out costs nothing, as pages 01, 04 and 05 have it:
 - queues hold any number of instructions, one for each engine; issue and tokens cost no cycles. A machine with several
   storage levels has an engine that loads each of them, one that stores out of each, as far as queues allow, and none
   for A or B alone;
-- energy is that of a published 45 nm process (:mod:`tvm_tiling.hardware.energy`).
+- energy and area are those of a published 45 nm process (:mod:`tvm_tiling.hardware.energy`, :mod:`.area`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ import math
 from dataclasses import dataclass
 
 from ..errors import HardwareError, nearest
+from ..operand_types import ELEMENTS
+from . import checks
+from .area import Area
 from .description import Hardware
 from .energy import Energy
 from .memory import BUFFERS, MEMORIES, Level, Memory
@@ -152,6 +155,26 @@ class Machine:
     def energy(self) -> Energy:
         """What operations and bytes cost."""
         return self.hardware.energy or Energy()
+
+    @functools.cached_property
+    def area(self) -> dict[str, float]:
+        """Square millimetres by what takes them: the multipliers, each as wide as the machine's widest operands, the
+        vector engine, and the buffers and the memory on the chip whose sizes the description gives."""
+        cost = self.hardware.area or Area()
+        sizes = {ELEMENTS[dtype].bits // 8 for dtype in checks.MULTIPLIED if self.takes(dtype)}
+        per_mac = {int(size): um2 for size, um2 in cost.mac_um2.items() if int(size) in sizes}
+        parts = {"multipliers": max((self.macs(size) * um2 for size, um2 in per_mac.items()), default=0.0)}
+        if not self.vector_is_tail:
+            parts["vector"] = self.vector.lanes * cost.lane_um2
+        if self.hardware.w_fold is not None:
+            parts["wfold"] = self.hardware.w_fold.buffer_bytes * cost.byte_um2
+        copies = 1
+        for level in self.hardware.levels:
+            copies *= level.instances
+            parts[level.name] = copies * level.all_bytes * cost.byte_um2
+        for name in ("internal", *(() if self.hardware.levels else BUFFERS)):
+            parts[name] = (self.capacity(name) or 0) * cost.byte_um2
+        return {name: um2 / 1e6 for name, um2 in parts.items() if um2}
 
     @functools.cached_property
     def memories(self) -> tuple[str, ...]:

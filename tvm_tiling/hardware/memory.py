@@ -80,6 +80,11 @@ class Level:
             checks.put(self, "bytes_per_cycle", checks.number(unit, "bytes_per_cycle", self.bytes_per_cycle))
         checks.put(self, "byte_pj", checks.at_least_zero(unit, "byte_pj", self.byte_pj))
 
+    @property
+    def all_bytes(self) -> int:
+        """Bytes of one instance, for all operands together."""
+        return self.bytes or sum(self.capacity(operand) for operand in OPERANDS)
+
     def capacity(self, operand: str) -> int:
         """Bytes for an operand: "a", "b" or "out"; those of all three together where they share."""
         own: int | None = getattr(self, f"bytes_{operand}")

@@ -85,6 +85,12 @@ class WFold:
         return tuple(self.row_bytes >> i for i in range(folds))
 
     @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers of all sub-units, and of the staging registers."""
+        rows = self.first_buffer_rows + self.second_buffer_rows + (self.result_buffer_rows or 0)
+        return self.sub_units * rows * self.row_bytes + self.staging_bytes
+
+    @property
     def bytes_per_cycle(self) -> int:
         """Bytes of operand that all units multiply in a cycle; over the element size, multiply-adds at peak."""
         return self.sub_units * self.units * self.row_bytes

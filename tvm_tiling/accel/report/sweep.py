@@ -1,64 +1,156 @@
-"""One field of a machine over a range of values: what it costs and buys (page 06)."""
+"""Fields of a machine over ranges of values: what each combination costs and buys, and which are worth having (page
+06)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import HardwareError
+from ...errors import HardwareError, nearest
 from ...hardware.description import Hardware
 from ...hardware.fields import with_field
+from ...hardware.machine import Machine
 from ..program.program import Program
 from ..timing.simulate import Simulation
 from .report import SimReport, Table
 
+OBJECTIVES = {
+    "cycles": "cycles",
+    "energy": "energy pJ",
+    "edp": "energy x delay, pJ cycles",
+    "area": "area mm2",
+}
+"""What a machine can be chosen by, the less the better, and what it is called in tables."""
+
+MOST_POINTS = 100_000
+
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One value of the field: its report, or why the program does not run on such a machine."""
+    """One machine of a sweep: the `values` of its fields; its `report`, None where the program does not run on it and
+    `refused` says why; its area in square millimetres, None where the fields make no machine."""
 
-    value: Any
+    values: Mapping[str, Any]
     report: SimReport | None
     refused: str = ""
+    area_mm2: float | None = None
+
+    @property
+    def value(self) -> Any:
+        """The value of the one field that varies, the first of several."""
+        return next(iter(self.values.values()))
+
+    def cost(self, objective: str) -> float:
+        """One of OBJECTIVES: cycles, pJ, their product, or square millimetres. Infinite where it does not run."""
+        report = self.report
+        if report is None or self.area_mm2 is None:
+            return float("inf")
+        return {
+            "cycles": float(report.cycles),
+            "energy": report.energy_pj,
+            "edp": report.energy_pj * report.cycles,
+            "area": self.area_mm2,
+        }[objective]
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure as plain values for JSON."""
-        return {"value": self.value, "refused": self.refused, "report": self.report and self.report.to_dict()}
+        report = self.report and self.report.to_dict()
+        return {"values": dict(self.values), "refused": self.refused, "area_mm2": self.area_mm2, "report": report}
 
 
 def sweep(
     subject: Program | Callable[[Hardware], Program],
     hardware: Hardware,
-    field: str,
-    values: Iterable[Any],
+    fields: Mapping[str, Iterable[Any]],
     *,
     check: bool = True,
 ) -> Iterator[SweepPoint]:
-    """Time `subject` on `hardware` with `field` (a dotted path such as "near_tile.bw_a") at each of `values`, in turn.
+    """Time `subject` on `hardware` with each combination of the values of `fields`, whose names are dotted paths such
+    as "near_tile.bw_a", in turn, the last field's values first.
 
     A program stays as it is, and is refused by SimulationError if it has hazards, unless `check=False`; a function is
-    asked for the program of each machine. HardwareError for a field that is
-    not there or a value that it does not take; a machine on which the program does not run is a point without report.
+    asked for the program of each machine. HardwareError for a field that is not there, a value that the only field does
+    not take, and more than 100,000 combinations; of several fields a combination that makes no machine, and any machine
+    on which the program does not run, is a point without report.
     """
+    machines = [(values, _machine(hardware, values)) for values in _combinations(fields)]
+    refusals = [machine for _, machine in machines if isinstance(machine, HardwareError)]
+    if len(refusals) == len(machines) or (refusals and len(fields) == 1):
+        raise refusals[0]
     recorded = Simulation(subject, check=check) if isinstance(subject, Program) else None
-    machines = [(value, with_field(hardware, field, value)) for value in values]
-    for value, machine in machines:
+    for values, machine in machines:
+        if isinstance(machine, HardwareError):
+            yield SweepPoint(values, None, str(machine))
+            continue
+        area = sum(Machine(machine).area.values())
         try:
             simulation = recorded or Simulation(subject(machine))  # type: ignore[operator]
-            yield SweepPoint(value, simulation.on(machine))
+            yield SweepPoint(values, simulation.on(machine), area_mm2=area)
         except HardwareError as error:
-            yield SweepPoint(value, None, str(error))
+            yield SweepPoint(values, None, str(error), area)
 
 
-def sweep_table(points: list[SweepPoint], field: str) -> Table:
-    """A row for each value."""
+def _combinations(fields: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    ranges = {field: list(values) for field, values in fields.items()}
+    count = math.prod(len(values) for values in ranges.values()) if ranges else 0
+    if not 0 < count <= MOST_POINTS:
+        raise HardwareError(f"sweep: {count} combinations of values; accepted: 1 to {MOST_POINTS}")
+    return [dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values())]
+
+
+def _machine(hardware: Hardware, values: Mapping[str, Any]) -> Hardware | HardwareError:
+    try:
+        for field, value in values.items():
+            hardware = with_field(hardware, field, value)
+    except HardwareError as error:
+        return error
+    return hardware
+
+
+def pareto(points: Sequence[SweepPoint], objectives: Sequence[str]) -> list[SweepPoint]:
+    """The points that no other one beats: better in one objective and worse in none. HardwareError for a name that is
+    none of OBJECTIVES."""
+    for objective in objectives:
+        if objective not in OBJECTIVES:
+            raise HardwareError(f"pareto: {objective!r} is no objective: {nearest(objective, OBJECTIVES)}")
+    costs = [tuple(point.cost(objective) for objective in objectives) for point in points]
+    running = sorted((cost for point, cost in zip(points, costs, strict=True) if point.report is not None))
+    # In this order whatever beats a point comes before it, and what is beaten is beaten by one of the front.
+    front: list[tuple[float, ...]] = []
+    for cost in running:
+        if not any(_beats(other, cost) for other in front):
+            front.append(cost)
+    best = set(front)
+    return [p for p, cost in zip(points, costs, strict=True) if p.report is not None and cost in best]
+
+
+def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+
+def sweep_table(points: Sequence[SweepPoint], front: Sequence[SweepPoint] = ()) -> Table:
+    """A row for each machine; with a `front`, its points are marked."""
+    fields = list(points[0].values) if points else []
     rows: list[tuple[object, ...]] = []
+    best = {id(point) for point in front}
     for point in points:
+        marks = (("*" if id(point) in best else ""),) if front else ()
+        values = (*marks, *point.values.values())
         report = point.report
         if report is None:
-            rows.append((point.value, "", "", "", "", point.refused))
+            rows.append((*values, "", "", "", "", "", point.refused))
             continue
-        figures = (report.cycles, f"{report.utilisation:.2%}", f"{report.energy_pj:.4g}", f"{report.roofline:.1%}")
-        rows.append((point.value, *figures, report.bound))
-    return Table("Sweep", (field, "cycles", "utilisation", "energy pJ", "of roofline", "bound by"), rows)
+        figures = (
+            report.cycles,
+            f"{report.utilisation:.2%}",
+            f"{report.energy_pj:.4g}",
+            f"{point.area_mm2:.4g}",
+            f"{report.roofline:.1%}",
+        )
+        rows.append((*values, *figures, report.bound))
+    named = (*(("front",) if front else ()), *fields)
+    headings = (*named, "cycles", "utilisation", "energy pJ", "area mm2", "of roofline", "bound by")
+    return Table("Sweep", headings, rows)

@@ -1,0 +1,76 @@
+"""The page of a sweep: cycles, utilisation, energy and area against one field of a machine; of several fields each
+machine's costs against each other, and the front of those that no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..accel.report.sweep import OBJECTIVES, SweepPoint, pareto, sweep_table
+from ..hardware.description import Hardware
+from .markup import Html
+from .page import Section, page, side_by_side, table
+from .plot import Axis, Series, plot
+
+SHOWN = (("cycles", "cycles"), ("utilisation", "utilisation"), ("energy_pj", "energy, pJ"))
+WIDE = 16
+"""From the least to the largest value: from here on the axis is logarithmic."""
+
+
+def sweep_page(points: Sequence[SweepPoint], subject: str, hardware: Hardware, objectives: Sequence[str] = ()) -> str:
+    """The whole page; machines that the program does not run on are in the table alone, with the reason.
+
+    `objectives`: names of OBJECTIVES, by which the front is found; none where one field varies.
+    """
+    fields = " and ".join(points[0].values)
+    note = f"{subject} on {hardware.name}, {fields} varied; everything else as described."
+    one = len(points[0].values) == 1
+    front = pareto(points, objectives) if objectives else []
+    sections = []
+    if one:
+        plots = [_against_the_field(points, name, unit) for name, unit in SHOWN]
+        sections.append(Section("Plots", side_by_side(*plots)))
+    if objectives:
+        first, *others = objectives
+        pairs = [_against_each_other(points, front, first, other) for other in others]
+        sections.append(Section("Costs against each other", side_by_side(*pairs) if pairs else None))
+        named = ", ".join(OBJECTIVES[name] for name in objectives)
+        note += f" {len(front)} of {len(points)} machines are on the front of {named}: no other one beats them in all."
+        sections.append(Section("The front", _values(front, ())))
+    sections.append(Section("Values", _values(points, front)))
+    return page(f"{fields} of {hardware.name}", [note], [], sections)
+
+
+def _values(points: Sequence[SweepPoint], front: Sequence[SweepPoint]) -> Html | None:
+    values = sweep_table(points, front)
+    rows = [[cell if isinstance(cell, (str, int, float)) else str(cell) for cell in row] for row in values.rows]
+    return table(values.headings, rows) if rows else None
+
+
+def _against_each_other(points: Sequence[SweepPoint], front: Sequence[SweepPoint], across: str, up: str) -> Html | None:
+    """Two costs of each machine, those of the front joined."""
+    running = [point for point in points if point.report is not None]
+    best = sorted(front, key=lambda point: point.cost(across))
+    series = []
+    for name, shown, line in (("all", running, False), ("front", best, True)):
+        spots = [(point.cost(across), point.cost(up)) for point in shown]
+        hover = [", ".join(f"{field} {value}" for field, value in point.values.items()) for point in shown]
+        series.append(Series(name, spots, line=line, hover=hover))
+    x, y = (Axis(OBJECTIVES[name], log=_wide([p.cost(name) for p in running])) for name in (across, up))
+    return plot(f"{y.title} against {x.title}", x, y, series)
+
+
+def _wide(values: Sequence[float]) -> bool:
+    return bool(values) and min(values) > 0 and max(values) >= WIDE * min(values)
+
+
+def _against_the_field(points: Sequence[SweepPoint], name: str, unit: str) -> Html | None:
+    supported = [(point.value, float(getattr(point.report, name))) for point in points if point.report is not None]
+    values = [value for value, _ in supported]
+    (field,) = points[0].values
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        axis, places = Axis(field, log=_wide(values)), [float(value) for value in values]
+    else:
+        axis, places = Axis(field, names=[str(value) for value in values]), [float(n) for n in range(len(values))]
+    spots = [(place, y) for place, (_, y) in zip(places, supported, strict=True)]
+    hover = [f"{value}: {y:.6g}" for value, y in supported]
+    return plot(unit, axis, Axis(unit, from_zero=True), [Series(unit, spots, line=True, hover=hover)])
