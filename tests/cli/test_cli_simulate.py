@@ -79,6 +79,20 @@ def test_what_is_no_program_and_no_operator_is_one_line(capsys, program, tmp_pat
     assert code == 1 and "no accelerator" in err
 
 
+def test_the_map_of_an_operator_is_printed_and_on_the_page(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("simulate", "gemm", "96", "512", "192", "dtype=int8", "--hardware", "dla3", "--map")
+    code, out, err = run(capsys, *words, "-o", "m.html")
+    assert (code, err) == (0, "")
+    assert "multiply-accumulates, in " in out and "MAC per byte" in out and "external to cluster.a" in out
+    page = (tmp_path / "m.html").read_text()
+    assert ">Map</h2>" in page and "external to cluster.a" in page
+    code, out, _ = run(capsys, *words, "--json")
+    assert code == 0 and sum(line.get("macs", 0) for line in json.loads(out)["map"]["lines"]) == 96 * 512 * 192
+    code, _, err = run(capsys, "simulate", "gru", "steps=3", "input_size=16", "hidden_size=16", "--map")
+    assert code == 1 and "accepted: a product or a convolution" in err
+
+
 def test_a_sweep_takes_values_one_behind_the_other(capsys, program):
     words = ("sweep", program, "--json", "--field", "near_tile.bw_a", "--values", "8", "16..64*2")
     code, out, err = run(capsys, *words)

@@ -1,7 +1,9 @@
-"""The program of a workload, from its reference implementation: what databases and simulations measure. It is a file of
-its own because processes that build kernels for a CPU need the reference implementation alone."""
+"""The program of a workload, from its reference implementation: what databases and simulations measure, and maps show.
+It is a file of its own because processes that build kernels for a CPU need the reference implementation alone."""
 
 from __future__ import annotations
+
+import tvm
 
 from ..decide.configs.record import Config
 from ..hardware.description import Hardware
@@ -9,7 +11,7 @@ from ..schedule import tiling_schedule
 from ..workload import ConvWorkload, GemmWorkload
 from .plain_operator import plain_operator
 from .program.program import Program
-from .record.function import record
+from .record.function import RecordedBlocks, blocks_of, record
 
 
 def workload_program(
@@ -17,4 +19,15 @@ def workload_program(
 ) -> Program:
     """The program of `tiling_schedule` for a product or a convolution, cut as `config` says where one is given.
     UnsupportedOperator as plain_operator; HardwareError where the machine cannot do it."""
-    return record(tiling_schedule(plain_operator(workload, epilogue), target=hardware, config=config).mod, hardware)
+    return record(_scheduled(workload, hardware, config, epilogue), hardware)
+
+
+def workload_blocks(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> RecordedBlocks:
+    """The same program block by block, for its map. Errors as workload_program()."""
+    return blocks_of(_scheduled(workload, hardware, None, ""), hardware)
+
+
+def _scheduled(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, config: Config | None, epilogue: str
+) -> tvm.IRModule:
+    return tiling_schedule(plain_operator(workload, epilogue), target=hardware, config=config).mod

@@ -11,11 +11,13 @@ from ..report.simulation_page import simulation_page
 from .model_options import presets
 from .output import print_json, working
 from .simulated import print_simulated, subject_of
+from .table import print_table
 
 EXAMPLES = (
     "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware vta",
     "tvm-tiling simulate conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 dtype=int8 --hardware wfold16",
     "tvm-tiling simulate lstm steps=100 input_size=256 hidden_size=512 batch=4 --hardware rnn16k",
+    "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware dla3 --map",
     "tvm-tiling simulate model.onnx --calibration x.npz --hardware vta -o report.html",
 )
 
@@ -34,6 +36,9 @@ def command(
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
     ),
+    mapped: bool = typer.Option(
+        False, "--map", help="Print an operator's loops on the machine, what they move, and how often operands come."
+    ),
     trace: str = typer.Option("", "--trace", help="Write the timeline to this file, for Perfetto."),
     output: str = typer.Option("", "--output", "-o", help="Write the report with plots to this HTML file."),
     save: str = typer.Option("", "--save", help="Write the program to this file."),
@@ -45,6 +50,7 @@ def command(
         refuse_unwritable(path)
     with working("recording"):
         found = subject_of(subject, hardware, calibration)
+        layer = found.layer_map() if mapped else None
         program = found.on_its_machine()
     with working("simulating"):
         report = simulate(program, found.hardware, check=check and found.is_file)
@@ -53,8 +59,12 @@ def command(
     if trace:
         report.save_trace(trace)
     if output:
-        write_page(output, simulation_page(report, found.name, found.decision(), found.left))
+        write_page(output, simulation_page(report, found.name, found.decision(), found.left, layer))
     if as_json:
-        print_json(report.to_dict() if found.left is None else {**report.to_dict(), "on_cpu": dict(found.left)})
+        further = {} if found.left is None else {"on_cpu": dict(found.left)}
+        print_json({**report.to_dict(), **further, **({"map": layer.to_dict()} if layer else {})})
     else:
         print_simulated(report, found.left)
+        if layer is not None:
+            print(f"\n{layer.text()}\n")
+            print_table(layer.table().headings, layer.table().rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..accel.program.magic import is_program
 from ..accel.program.program import Program
@@ -14,9 +15,12 @@ from ..decide.rnn.column import decide_rnn
 from ..decide.tiling import Decision
 from ..errors import ProgramError
 from ..hardware import Hardware
-from ..workload import RnnWorkload
+from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
 from .operator_text import OPERATORS, Workload, parse_operator
 from .table import print_table, without_zeros
+
+if TYPE_CHECKING:
+    from ..accel.report.layer_map import LayerMap
 
 MACHINE = "neartile"  # for operators and models, where none is named
 COLUMN_MACHINE = "rnn16k"  # for recurrent layers
@@ -39,6 +43,15 @@ class Subject:
     def on_its_machine(self) -> Program:
         """The program for `hardware`."""
         return self.program if isinstance(self.program, Program) else self.program(self.hardware)
+
+    def layer_map(self) -> LayerMap:
+        """How the operator is mapped to `hardware`. ProgramError for anything but a product or a convolution."""
+        if not isinstance(self.workload, (GemmWorkload, ConvWorkload)):
+            raise ProgramError(f"{self.name}: a map is of loops; accepted: a product or a convolution")
+        from ..accel.report.layer_map import layer_map  # brings TVM
+        from ..accel.workload_program import workload_blocks
+
+        return layer_map(workload_blocks(self.workload, self.hardware))
 
     def decision(self) -> Decision | None:
         """How an operator is cut on `hardware`; None of anything else."""

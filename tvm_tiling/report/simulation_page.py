@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..accel.report.report import MemoryUse, SimReport, Table, free_work, tables
 from ..accel.timing.event_loop import CAUSES
@@ -17,6 +18,9 @@ from .page import Cell, Section, Tile, page, side_by_side, table, text
 from .plot import Axis, Series, plot
 from .timeline import timeline
 
+if TYPE_CHECKING:
+    from ..accel.report.layer_map import LayerMap  # brings TVM
+
 MOST_BARS = 60
 """Operators that are drawn; a table has all."""
 
@@ -26,10 +30,12 @@ def simulation_page(
     title: str = "",
     decision: Decision | None = None,
     left: Mapping[str, str] | None = None,
+    layer: LayerMap | None = None,
 ) -> str:
     """The whole page of one program on one machine.
 
-    `decision`: how the operator was cut, where it is one; `left`: of a model, why operators run on the CPU, by name.
+    `decision`: how the operator was cut, where it is one; `left`: of a model, why operators run on the CPU, by name;
+    `layer`: how the operator is mapped to the machine.
     """
     drawn = timeline(report.program, report.timing, report.cycles)
     sections = [
@@ -39,6 +45,8 @@ def simulation_page(
     ]
     if len(report.regions) > 1:
         sections.append(Section("Operators", _operators(report)))
+    if layer is not None:
+        sections.append(Section("Map", join([tag("pre", layer.text()), _table(layer.table())])))
     if decision is not None:
         sections.append(Section("Decision and reasons", decision_body(decision)))
     if left:

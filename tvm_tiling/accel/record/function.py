@@ -10,6 +10,9 @@ what instructions read and write.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -43,6 +46,19 @@ def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
     UnsupportedOperator names the block and the expression that no instruction does, HardwareError the buffer that does
     not fit its memory.
     """
+    return blocks_of(source, hardware).program
+
+
+@dataclass(frozen=True)
+class RecordedBlocks:
+    """A program and, of each block of its function in order, the instructions that it became."""
+
+    program: Program
+    blocks: tuple[tuple[Instances, np.ndarray], ...]
+
+
+def blocks_of(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> RecordedBlocks:
+    """What record() makes, block by block. Errors as record()."""
     func, name = _function(source)
     nest = Nest(func, name)
     machine = Machine(hardware)
@@ -59,7 +75,7 @@ def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
     region = Region(
         name, str(attributes.get("tvm_tiling.workload", "")), str(attributes.get("tvm_tiling.decision", ""))
     )
-    return Program(
+    program = Program(
         hardware=hardware,
         memories=tuple(Memory(memory, places.used.get(memory, 0)) for memory in rows.memories),
         queues=rows.queues,
@@ -67,6 +83,8 @@ def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
         regions=(region,),
         instructions=instructions,
     )
+    blocks = tuple((found, np.concatenate(rows.tables[first:end])) for found, first, end in recorded if end > first)
+    return RecordedBlocks(program, blocks)
 
 
 def _function(source: tvm.IRModule | tirx.PrimFunc) -> tuple[tirx.PrimFunc, str]:
