@@ -68,13 +68,24 @@ def footprints(instructions: np.ndarray, operand: Operand) -> tuple[list[Footpri
         ],
         axis=1,
     )
-    # As bytes in a dictionary: twenty times as fast as NumPy's sorting of rows.
-    numbers: dict[bytes, int] = {}
-    rows = np.ascontiguousarray(keys).view(f"V{keys.itemsize * keys.shape[1]}").reshape(-1).tolist()
-    number = np.array([numbers.setdefault(row, len(numbers)) for row in rows], dtype=np.int64)
+    distinct, number = _distinct_rows(np.ascontiguousarray(keys, dtype=np.int64))
     loops = INSTRUCTION["extent"].shape[0]
-    distinct = [np.frombuffer(row, np.int64).tolist() for row in numbers]
-    return [footprint(tuple(row[:loops]), tuple(row[loops:-1]), row[-1]) for row in distinct], number
+    return [footprint(tuple(row[:loops]), tuple(row[loops:-1]), row[-1]) for row in distinct.tolist()], number
+
+
+def _distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct rows of int64[rows, columns] and, of each row, the number of its own among them.
+
+    Rows are told apart by sums of their columns times odd numbers, modulo 2^64, which sort a hundred times as fast as
+    rows do; should two of them have one sum, all are sorted as rows.
+    """
+    odd = np.random.default_rng(0).integers(1 << 62, size=rows.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    sums = (rows.view(np.uint64) * odd).sum(axis=1, dtype=np.uint64)
+    _, first, number = np.unique(sums, return_index=True, return_inverse=True)
+    distinct = rows[first]
+    if not (distinct[number] == rows).all():
+        distinct, number = np.unique(rows, axis=0, return_inverse=True)
+    return distinct, number.reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -134,14 +134,13 @@ def accesses(instructions: np.ndarray, walked: dict[Operand, Walk] | None = None
     columns: dict[str, list[np.ndarray]] = {field.name: [] for field in fields(Accesses) if field.name != "forms"}
     for operand in OPERANDS:
         chosen = np.flatnonzero(used.of(operand))
-        rows = instructions[chosen]
         own = walked[operand]
         numbers = np.array([forms.setdefault(form, len(forms)) for form in own.forms], dtype=np.int64)
         is_c = operand == "c"
         for name, column in {
             "instruction": chosen,
-            "memory": rows[f"{operand}_memory"].astype(np.int64),
-            "queue": rows["queue"].astype(np.int64),
+            "memory": instructions[f"{operand}_memory"][chosen].astype(np.int64),
+            "queue": instructions["queue"][chosen].astype(np.int64),
             "low": own.low[chosen],
             "high": own.high[chosen],
             "reads": used.reads_c[chosen] if is_c else np.ones(len(chosen), dtype=bool),

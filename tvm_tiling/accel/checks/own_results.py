@@ -63,7 +63,10 @@ def _of_queue(
     kinds = np.where(unit[writer] == mine, kind, OTHER)[known]
     np.maximum.at(latest, (kinds, own.instruction[known]), writer[known])
     asks = own.reads & ~known
-    left = np.flatnonzero(own.writes | asks)
+    # Bytes are walked only where somebody still asks for them.
+    asked = np.zeros(len(extents), dtype=bool)
+    asked[lies_in[asks]] = True
+    left = np.flatnonzero((own.writes | asks) & asked[lies_in])
     columns = (own.instruction, mine, lies_in, own.low, own.form, asks, own.writes, kind)
     for number, key, where, place, form, reads, writes, same in zip(
         *(column[left].tolist() for column in columns), strict=True
