@@ -88,6 +88,29 @@ def test_rounding_of_halves_and_decimals():
 # ---- counts ---------------------------------------------------------------------------------------------------------
 
 
+def test_the_airy_function_is_pytorchs():
+    far = torch.tensor([0.0, -0.0, 90.0, 103.8, 104.0, 1e9, -100.0, float("inf"), -float("inf"), float("nan")])
+    edges = torch.tensor([2.09, -2.09, -2.0900001, -16.0, -15.9999999, 16.0])
+    points = torch.cat([torch.linspace(-30, 30, 4001, dtype=torch.float64), far, edges])
+    compare(torch.special.airy_ai, points, rtol=1e-12, atol=1e-13)
+    compare(torch.special.airy_ai, torch.linspace(-9, 9, 181), rtol=1e-5, atol=1e-6)
+    compare(torch.special.airy_ai, torch.arange(-5, 6), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(torch, "hash_tensor"), reason="this release of PyTorch has no hash_tensor")
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool]
+)
+def test_hashes_of_elements(dtype):
+    values = (5 * torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))).to(dtype)
+
+    def run(x):
+        hashed = torch.hash_tensor
+        return hashed(x), hashed(x, dim=1), hashed(x, dim=(0, 2), keepdim=True), hashed(x[0, 0, 0]), hashed(x[:0], 1)
+
+    compare(run, values)
+
+
 @pytest.mark.parametrize("density", [False, True])
 def test_histograms_of_points(density):
     random = torch.Generator().manual_seed(0)

@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 from ..lowering.named_values import without_names
 from ..match.floats import exact
 from .flatten_buffers import flatten_buffers
+from .loops_from_zero import loops_from_zero
 from .memory_files import written
 from .object_names import renamed
 
@@ -27,7 +28,7 @@ TRUSTED = "tvm_tiling.trusted_arguments"  # an attribute of PrimFuncs that need 
 def object_of(func: tirx.PrimFunc, target: tvm.target.Target) -> bytes:
     """The object that holds `func`, under the name KERNEL."""
     with tvm.transform.PassContext(opt_level=3):
-        mod = _lowered(exact(func).with_attr("global_symbol", KERNEL), target)
+        mod = _lowered(loops_from_zero(exact(func)).with_attr("global_symbol", KERNEL), target)
         module = tvm.get_global_func("target.build.llvm")(mod, target)
     return written(lambda path: module.write_to_file(path, "o"))
 
@@ -47,7 +48,6 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
     buffers, conditions = _has(func)
     before = [
         tirx.transform.BindTarget(target.with_host(target)),
-        s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),

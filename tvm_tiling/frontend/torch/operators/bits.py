@@ -1,16 +1,21 @@
-"""The same bits as elements of another type, and the parts of floats."""
+"""The same bits as elements of another type, the parts of floats, and hashes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
+from tvm.script.ir_builder import tirx as tir
 
 from ..translation import Translation, converter, dtype_of, shape_of
-from ..types import DTYPES, computed_in
+from ..types import DTYPES, computed_in, is_float
 from .elementwise import kernel
-from .views import reshaped
+from .loops import looped
+from .reductions import reduced_axes
+from .views import permuted, reshaped
 
 
 def _width(dtype: str) -> int:
@@ -86,3 +91,22 @@ def _frexp(t: Translation, self: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
     mantissa = kernel(t, "mantissa", lambda a: parts(a)[0], x)
     exponent = kernel(t, "exponent", lambda a: tirx.Cast("int32", parts(a)[1]), x)
     return t.cast(reshaped(t, mantissa, shape_of(self)), t.dtype), exponent
+
+
+@converter("hash_tensor.default")
+def _hash(t: Translation, self: relax.Expr, dim: int | Sequence[int], keepdim: bool, mode: int) -> relax.Expr:
+    """The exclusive or of the bits of elements, of floats as float64 and of integers as int64; PyTorch knows no other
+    mode than 0 and refuses to reduce axes without elements."""
+    shape, axes = shape_of(self), reduced_axes(self, dim)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    count, length = prod(shape[axis] for axis in kept), prod(shape[axis] for axis in axes)
+    dtype = "float64" if is_float(dtype_of(self)) else "int64"
+    rows = reshaped(t, permuted(t, t.cast(self, dtype), [*kept, *axes]), (count, length))
+
+    def body(values: Any, hashes: Any) -> None:
+        with tir.parallel(0, count) as i:
+            hashes[i] = tirx.const(0, "uint64")
+            with tir.serial(0, length) as j:
+                hashes[i] = tirx.bitwise_xor(hashes[i], _as_bits(values[i, j], dtype))
+
+    return reshaped(t, looped(t, "hash", [rows], [((count,), "uint64")], body)[0], t.shape)

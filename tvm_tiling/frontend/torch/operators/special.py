@@ -246,6 +246,67 @@ def _spherical(x: Expr) -> Expr:
 
 _register("special_spherical_bessel_j0", _spherical)
 
+# ---- the Airy function -----------------------------------------------------------------------------------------------
+
+_AIRY_NEAR = 2.09  # PyTorch goes over to another form here, which differs by up to 3e-6 on the negative side
+_AIRY_ZERO = 103.892  # from here on PyTorch returns 0
+
+
+def _airy_angle(x: float) -> float:
+    return 2 / 3 * x**1.5
+
+
+_AIRY_FAR = _airy_angle(_AIRY_NEAR)
+
+
+def _airy_by_inverse(v: torch.Tensor) -> torch.Tensor:
+    """x^(1/4) e^angle Ai(x) of v = _AIRY_FAR/angle."""
+    angle = _AIRY_FAR / v
+    x = (1.5 * angle) ** (2 / 3)
+    return Special.airy_ai(x) * torch.exp(angle) * x**0.25
+
+
+_AIRY = (
+    table("airy", Special.airy_ai, -_AIRY_NEAR, _AIRY_NEAR, 16),
+    table("airy_left", Special.airy_ai, -_NEAR, -_AIRY_NEAR, 128),
+    table("airy_right", _airy_by_inverse, _AIRY_FAR / (_airy_angle(_AIRY_ZERO) - 1), 1, 32),
+)
+
+
+def _airy(x: Expr, near: Any, left: Any, right: Any) -> Expr:
+    def of(y: Expr) -> Expr:
+        size = tirx.max(tirx.abs(y), n(_AIRY_NEAR))
+        angle = size * _sqrt(size) * n(2 / 3)
+        root = _sqrt(_sqrt(size))
+        decay = right(n(_AIRY_FAR) / angle) * _exp(n(0) - angle) / root
+        decay = _choice(y > n(_AIRY_ZERO), n(0), decay)
+        turned = angle - n(math.pi / 4)
+        even, odd = _airy_expansion(n(1) / tirx.max(angle, n(_airy_angle(_NEAR))))
+        wave = (_cos(turned) * even + _sin(turned) * odd) / (root * n(math.sqrt(math.pi)))
+        inner = left(tirx.max(tirx.min(y, n(-_AIRY_NEAR)), n(-_NEAR)))
+        middle = near(tirx.max(tirx.min(y, n(_AIRY_NEAR)), n(-_AIRY_NEAR)))
+        negative = _choice(y < n(-_NEAR), wave, _choice(y < n(-_AIRY_NEAR), inner, middle))
+        return _choice(y > n(_AIRY_NEAR), decay, negative)
+
+    return _of_finite(x, of, n(_NAN))
+
+
+def _airy_expansion(v: Expr) -> tuple[Expr, Expr]:
+    """The even and the odd part of the asymptotic expansion in v = 1/angle, whose terms change their sign by pairs."""
+    terms = [1.0]
+    for k in range(1, 12):
+        terms.append(terms[-1] * (6 * k - 5) * (6 * k - 1) / (72 * k))
+    square, parts = v * v, []
+    for first in (0, 1):
+        total = n(0)
+        for k in reversed(range(first, len(terms), 2)):
+            total = n(terms[k]) - total * square
+        parts.append(total)
+    return parts[0], parts[1] * v
+
+
+_register("special_airy_ai", _airy, *_AIRY)
+
 # ---- the normal distribution -----------------------------------------------------------------------------------------
 
 
