@@ -18,6 +18,7 @@ import gc
 import importlib
 import json
 import multiprocessing
+import signal
 import sys
 import time
 from collections import Counter
@@ -49,21 +50,25 @@ def outcomes(
         process = _FORK.Process(target=judge, args=(source, name, left, theirs))
         process.start()
         theirs.close()
-        why = ""
-        while left and not why:
-            why = _watched(ours, psutil.Process(process.pid), seconds, gigabytes * 2**30)
-            if not why:
-                try:
-                    yield left[0], ours.recv()
-                except EOFError:
-                    break
+        try:
+            why = ""
+            while left and not why:
+                why = _watched(ours, psutil.Process(process.pid), seconds, gigabytes * 2**30)
+                if not why:
+                    try:
+                        yield left[0], ours.recv()
+                    except EOFError:
+                        break
+                    left = left[1:]
+            if left:
+                process.kill()
+                process.join()
+                yield left[0], {"outcome": why} if why else {"outcome": "died", "said": f"exit code {process.exitcode}"}
                 left = left[1:]
-        if left:
-            process.kill()
+        finally:
+            if left:  # of a net that is about to end, or of a judge that has been ended
+                process.kill()
             process.join()
-            yield left[0], {"outcome": why} if why else {"outcome": "died", "said": f"exit code {process.exitcode}"}
-            left = left[1:]
-        process.join()
 
 
 def _watched(answers: Connection, process: psutil.Process, seconds: float, most: float) -> str:
@@ -132,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.lists.split(","), (options.models or "").split(",") if options.models else [], options.ways.split(",")
     ):
         wanted.setdefault((source, name), []).append(way)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no judge is left behind
     total: Counter[str] = Counter()
     left: Counter[str] = Counter()
     judge = imported_judge()
