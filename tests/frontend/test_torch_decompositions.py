@@ -78,6 +78,26 @@ def test_batch_normalisation_with_new_statistics():
     compare(normalised, *tensors, rtol=1e-4)
 
 
+@pytest.mark.parametrize("statistics", [torch.float32, torch.bfloat16])
+def test_batch_normalisation_of_bfloat16_in_training_keeps_the_type_of_its_statistics(statistics):
+    def normalised(x, mean, variance, weight):
+        return torch.nn.functional.batch_norm(x, mean, variance, weight, training=True)
+
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
+    given = [x, torch.zeros(3, dtype=statistics), torch.ones(3, dtype=statistics), torch.ones(3, dtype=statistics)]
+    executable = tvm_tiling.compile(torch.export.export(Function(normalised), tuple(t.clone() for t in given)))
+    results = executable(*given)
+    expected = normalised(*given)  # changes the second and the third
+    for result, value in zip(results, (expected, *given[1:3]), strict=True):
+        torch.testing.assert_close(result, value, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_renorm_of_16_bit_floats_changes_types_on_its_way(dtype):
+    x = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    compare(lambda x: torch.renorm(x, 2, 1, 0.5), x, rtol=1e-2)
+
+
 def test_instance_normalisation_returns_the_statistics_that_it_changes():
     def normalised(x, mean, variance, weight):
         y = torch.nn.functional.instance_norm(x, mean, variance, weight, use_input_stats=True, momentum=0.3)

@@ -67,6 +67,11 @@ def _to_copy(t: Translation, self: relax.Expr, dtype: Any) -> relax.Expr:
     return t.cast(self, t.dtype)
 
 
+@converter("prims::convert_element_type.default")
+def _convert(t: Translation, a: relax.Expr, dtype: Any) -> relax.Expr:
+    return t.cast(a, t.dtype)
+
+
 @converter("copy.default")
 def _copy(t: Translation, self: relax.Expr, src: relax.Expr) -> relax.Expr:
     """`src` in the shape and type of `self`."""

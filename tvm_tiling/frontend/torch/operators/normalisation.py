@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import torch
 from tvm import relax
@@ -89,18 +90,19 @@ def _batch_norm_in_training(
     result = _affine(t, t.emit(op.multiply(away, inverse)), weight, bias, along)
     unbiased = t.emit(op.multiply(variance, t.cast(count / max(count - 1, 1), wide)))
 
-    def moved(old: relax.Expr, new: relax.Expr) -> relax.Expr:
-        dtype = str(old.ty.dtype)
+    records = t.node.meta["val"]  # type: ignore[union-attr]
+
+    def moved(old: relax.Expr, new: relax.Expr, record: Any) -> relax.Expr:
         kept = t.emit(op.multiply(t.cast(old, wide), t.cast(1 - momentum, wide)))
         share = t.emit(op.multiply(reshaped(t, new, shape_of(old)), t.cast(momentum, wide)))
-        return t.cast(t.emit(op.add(kept, share)), dtype)
+        return t.cast(t.emit(op.add(kept, share)), NAMES[record.dtype])
 
-    records = t.node.meta["val"][1:3]  # type: ignore[union-attr]
     statistics = [
         t.cast(reshaped(t, value, tuple(record.shape)), NAMES[record.dtype])
-        for value, record in zip((mean, inverse), records, strict=True)
+        for value, record in zip((mean, inverse), records[1:3], strict=True)
     ]
-    return [t.cast(result, t.dtype), *statistics, moved(running_mean, mean), moved(running_var, unbiased)]
+    means, variances = moved(running_mean, mean, records[3]), moved(running_var, unbiased, records[4])
+    return [t.cast(result, t.dtype), *statistics, means, variances]
 
 
 def _by_statistics(
