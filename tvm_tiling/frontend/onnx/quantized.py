@@ -46,25 +46,32 @@ def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any]
     return bb.emit(op.strided_slice(repeated, [axis], [0], [shape_of(like)[axis]]))
 
 
-class QuantizeLinear(tvm_onnx.QuantizeLinear):
-    """Scales and zero points of a tensor, of the places along an axis, or of blocks along it."""
+class _ByBlocks(tvm_onnx.OnnxOpConverter):
+    """Forms of a converter of TVM's that have blocks: a subclass gives `_blocks` and names that converter as its second
+    base."""
 
     @classmethod
     def _impl_v21(cls, bb, inputs, attr, params):
-        if not attr.get("block_size", 0):
-            return super()._impl_v21(bb, inputs, attr, params)
-        return cls._blocks(bb, inputs, attr)
+        by_blocks = attr.get("block_size", 0)
+        return cls._blocks(bb, inputs, attr) if by_blocks else super()._impl_v21(bb, inputs, attr, params)
 
     @classmethod
     def _impl_v23(cls, bb, inputs, attr, params):
-        if not attr.get("block_size", 0):
-            return super()._impl_v23(bb, inputs, attr, params)
-        if attr.get("precision", 0):
-            raise ValueError("precision is set; accepted: 0")
-        return cls._blocks(bb, inputs, attr)
+        by_blocks = attr.get("block_size", 0)
+        return cls._blocks(bb, inputs, attr) if by_blocks else super()._impl_v23(bb, inputs, attr, params)
 
     @classmethod
     def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
+        raise NotImplementedError
+
+
+class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
+    """Scales and zero points of a tensor, of the places along an axis, or of blocks along it."""
+
+    @classmethod
+    def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
+        if attr.get("precision", 0):
+            raise ValueError("precision is set; accepted: 0")
         data, scale, zero = inputs[0], inputs[1], inputs[2]
         kind = attr.get("output_dtype", 0)
         dtype = dtype_of(zero) if zero is not None else tvm_onnx.get_type(kind) if kind else "uint8"
@@ -76,20 +83,8 @@ class QuantizeLinear(tvm_onnx.QuantizeLinear):
         return op.astype(bb.emit(op.clip(real, limits.min, limits.max)), dtype)
 
 
-class DequantizeLinear(tvm_onnx.DequantizeLinear):
+class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
     """The same backwards, in the type of the scales."""
-
-    @classmethod
-    def _impl_v21(cls, bb, inputs, attr, params):
-        if not attr.get("block_size", 0):
-            return super()._impl_v21(bb, inputs, attr, params)
-        return cls._blocks(bb, inputs, attr)
-
-    @classmethod
-    def _impl_v23(cls, bb, inputs, attr, params):
-        if not attr.get("block_size", 0):
-            return super()._impl_v23(bb, inputs, attr, params)
-        return cls._blocks(bb, inputs, attr)
 
     @classmethod
     def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
