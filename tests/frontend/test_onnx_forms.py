@@ -136,11 +136,13 @@ def test_transposed_convolutions_with_more_output_than_windows_reach():
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.125])
 @pytest.mark.parametrize("mode", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("samples", [0, 2])
-def test_roi_align_with_a_spatial_scale(mode, scale, samples):
-    boxes = np.array([[1, 2, 5, 7], [0, 0, 3, 3.5], [2, 2, 2, 2]], "float32") / scale
-    given = {"x": floats(2, 3, 8, 8), "r": boxes.astype("float32"), "b": np.array([0, 1, 1])}
+@pytest.mark.parametrize("joined", ["avg", "max"])
+def test_roi_align_with_a_spatial_scale(mode, scale, samples, joined):
+    """Of regions inside of the image, partly and wholly outside of it, and of one without pixels."""
+    boxes = np.array([[1, 2, 5, 7], [0, 0, 3, 3.5], [2, 2, 2, 2], [-3, 4, 2, 11], [-9, -9, -4, -5]], "float32") / scale
+    given = {"x": floats(2, 3, 8, 8), "r": boxes.astype("float32"), "b": np.array([0, 1, 1, 0, 1])}
     attributes = {"output_height": 3, "output_width": 2, "sampling_ratio": samples, "spatial_scale": scale}
-    operator = node("RoiAlign", "x,r,b", coordinate_transformation_mode=mode, **attributes)
+    operator = node("RoiAlign", "x,r,b", coordinate_transformation_mode=mode, mode=joined, **attributes)
     check(model_of([operator], given, FLOAT), given)
 
 

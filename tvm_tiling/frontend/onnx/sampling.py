@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +34,7 @@ class GridSample(tvm_onnx.GridSample):
 
 
 class RoiAlign(tvm_onnx.OnnxOpConverter):
-    """Of averages; the largest sample is another thing in TVM than in ONNX."""
+    """Averages of samples, or the largest part that any pixel has in one."""
 
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
@@ -45,8 +47,9 @@ class RoiAlign(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _aligned(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], default: bytes) -> relax.Expr:
         data, rois, batch = inputs[:3]
-        if attr.get("mode", b"avg") != b"avg":
-            raise ValueError("mode is 'max'; accepted: 'avg'")
+        mode = attr.get("mode", b"avg")
+        if mode not in (b"avg", b"max"):
+            raise ValueError(f"mode is {mode!r}; accepted: avg, max")
         place = attr.get("coordinate_transformation_mode", default)
         if place not in (b"half_pixel", b"output_half_pixel"):
             raise ValueError(f"coordinate_transformation_mode is {place!r}; accepted: half_pixel, output_half_pixel")
@@ -56,25 +59,28 @@ class RoiAlign(tvm_onnx.OnnxOpConverter):
             ratio=attr.get("sampling_ratio", 0),
             scale=attr.get("spatial_scale", 1.0),
             half_pixel=place == b"half_pixel",
+            largest=mode == b"max",
         )
         numbers = bb.emit(op.astype(positions(bb, batch, data.ty.shape[0], attr, wraps=False), "int32"))
-        return bb.emit_te(sampled.averages, data, rois, numbers, primfunc_name_hint="roi_align")
+        return bb.emit_te(sampled.bins, data, rois, numbers, primfunc_name_hint="roi_align")
 
 
 @dataclass(frozen=True)
 class RoiSamples:
     """Where a RoiAlign samples its image: in `height` x `width` bins of each region, `ratio` x `ratio` times in each,
     or for 0 as often as the bin has pixels. Regions are `scale` times as large as they are given. A bin without pixels,
-    which TVM's operator leaves unwritten, is 0."""
+    which TVM's operator leaves unwritten, is 0. A bin is the average of its samples; or with `largest`, as in the
+    standard's reference and not in TVM's operator, the largest product of a pixel and its weight in any of them."""
 
     height: int
     width: int
     ratio: int
     scale: float
     half_pixel: bool
+    largest: bool
 
-    def averages(self, data: te.Tensor, rois: te.Tensor, batch: te.Tensor) -> te.Tensor:
-        """The means of all bins: regions x channels x height x width."""
+    def bins(self, data: te.Tensor, rois: te.Tensor, batch: te.Tensor) -> te.Tensor:
+        """All bins: regions x channels x height x width."""
         dtype = str(data.dtype)
         extents = [int(extent) for extent in data.shape[2:]]
         bins = (self.height, self.width)
@@ -107,16 +113,21 @@ class RoiSamples:
                 within = (tirx.Cast(dtype, tap.var) + number(0.5)) / tirx.Cast(dtype, count)
                 at.append(start + (tirx.Cast(dtype, step) + within) * size)
                 filled += [] if self.ratio > 0 else [size > number(0.0)]
-            value = between(data, (batch[region], channel), at, extents)
+            value = between(data, (batch[region], channel), at, extents, tirx.max if self.largest else operator.add)
             if filled:
                 value = tirx.if_then_else(tirx.all(*filled), value, number(0.0))
+            if self.largest:
+                return te.max(value, axis=taps)
             return te.sum(value / tirx.Cast(dtype, counts[0] * counts[1]), axis=taps)
 
         return te.compute((rois.shape[0], data.shape[1], *bins), element, name="roi_align")
 
 
-def between(data: te.Tensor, plane: tuple[Any, Any], at: list[Any], extents: list[int]) -> Any:
-    """The image `plane` at a place between its pixels; 0 more than a pixel outside of it."""
+def between(
+    data: te.Tensor, plane: tuple[Any, Any], at: list[Any], extents: list[int], joined: Callable[[Any, Any], Any]
+) -> Any:
+    """The image `plane` at a place between its pixels, whose weighted values are `joined`; 0 more than a pixel outside
+    of it."""
     dtype = str(data.dtype)
     inside, lows, highs, parts = [], [], [], []
     for place, extent in zip(at, extents, strict=True):
@@ -128,8 +139,8 @@ def between(data: te.Tensor, plane: tuple[Any, Any], at: list[Any], extents: lis
         parts.append(kept - tirx.floor(kept))
     (y, x), one = parts, tirx.const(1.0, dtype)
     corners = [[data[plane[0], plane[1], row, column] for column in (lows[1], highs[1])] for row in (lows[0], highs[0])]
-    upper, lower = (left * (one - x) + right * x for left, right in corners)
-    return tirx.if_then_else(tirx.all(*inside), upper * (one - y) + lower * y, tirx.const(0.0, dtype))
+    upper, lower = (joined(left * (one - x), right * x) for left, right in corners)
+    return tirx.if_then_else(tirx.all(*inside), joined(upper * (one - y), lower * y), tirx.const(0.0, dtype))
 
 
 CONVERTERS: dict[str, Any] = {"GridSample": GridSample, "RoiAlign": RoiAlign}
