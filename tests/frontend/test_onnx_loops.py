@@ -135,12 +135,30 @@ def test_a_loop_whose_end_the_run_decides_is_refused():
         load_model(model_of([node("Loop", "n,,s", "y,rows", body=body)], given, {"y": "float32"}, {"n": np.int64(3)}))
 
 
-def test_a_scan_of_version_8_is_refused():
-    body = helper.make_graph([node("Add", "a,b", "c")], "body", [info("a"), info("b")], [info("c")])
-    given = {"s": np.ones((1, 4), "float32"), "x": FLOATS[None]}
-    scan = helper.make_node("Scan", ["", "s", "x"], ["y"], body=body, num_scan_inputs=1)
-    with pytest.raises(UnsupportedOperator, match="Scan of version 8, which has a batch"):
-        load_model(model_of([scan], given, {"y": "float32"}, opset=8))
+@pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.parametrize("lengths", [None, [3, 3]])
+def test_a_scan_of_version_8_has_a_batch(lengths, back):
+    """Two sequences of three rows each; the state and what is scanned are of each sequence."""
+    nodes = [node("Add", "s_in,row", "s_out"), node("Mul", "s_out,other", "product")]
+    inputs = [info(name, shape=[4]) for name in ("s_in", "row", "other")]
+    body = helper.make_graph(nodes, "body", inputs, [info("s_out", shape=[4]), info("product", shape=[4])])
+    given = {"s": FLOATS[:2], "x": np.stack([FLOATS, FLOATS * 2]), "z": np.stack([FLOATS + 1, FLOATS - 2])}
+    scan = node(
+        "Scan", f"{'n' if lengths else ''},s,x,z", "y,products", body=body, num_scan_inputs=2, directions=[back, 0]
+    )
+    constants = {"n": np.array(lengths)} if lengths else {}
+    check(model_of([scan], given, {"y": "float32", "products": "float32"}, constants, opset=8), given)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_scan_of_version_8_of_sequences_that_end_before(known):
+    body = helper.make_graph([node("Add", "s_in,row", "s_out")], "body", [info("s_in"), info("row")], [info("s_out")])
+    given = {"s": FLOATS[:2], "x": np.stack([FLOATS, FLOATS * 2])}
+    scan = node("Scan", "n,s,x", "y", body=body, num_scan_inputs=1)
+    lengths = {"n": np.array([3, 2])}
+    model = model_of([scan], given if known else {**given, **lengths}, {"y": "float32"}, lengths if known else {}, 8)
+    with pytest.raises(UnsupportedOperator, match="Scan whose sequence_lens are not known before the run to be"):
+        load_model(model)
 
 
 def test_an_output_that_is_a_sequence_is_refused():

@@ -18,8 +18,8 @@ from ..imported import ImportedModel, first_line
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
 from .folding import CHEAP, Budget, fold_constants
 from .functions import write_out_functions
-from .graph import OnnxGraph, node_name, static_shape
-from .importer import OnnxImporter, converters, importing, operator_name
+from .graph import OnnxGraph, node_name, operator_name, static_shape
+from .importer import OnnxImporter, converters, importing
 from .shapes import bind_shapes
 from .tensors import dtype_of
 from .values import settle_values
@@ -154,8 +154,8 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
         if operator not in supported:
             if operator in CHEAP:
                 operator += ", except for constant inputs or inputs given as params={name: value}"
-            if operator == "Scan" and graph.opset < 9:
-                operator += " of version 8, which has a batch"
+            if operator == "Scan" and graph.opset < 9 and node.input[0]:
+                operator += " whose sequence_lens are not known before the run to be the whole length"
             elif operator in _LOOPS:
                 operator += " of a number of iterations that is not known before the run"
                 # The number and the first condition; those of a Scan are in its shapes.

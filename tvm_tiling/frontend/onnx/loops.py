@@ -19,6 +19,7 @@ from .graph import OnnxGraph, attributes, node_name, static_shape
 from .loop_counts import iterations
 
 Types = Mapping[str, onnx.ValueInfoProto]
+_WITHOUT_BATCH = 9  # the version of the standard from which on a Scan has no batch
 _ONES = 13  # the version of the standard from which on Unsqueeze takes its axes as an input
 
 
@@ -34,7 +35,7 @@ def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
         loop = _loop(graph, node, types, limits) if node.op_type == "Loop" else _scan(graph, node, types)
         if loop is None:
             continue
-        count = loop.count * len(loop.body.node) + len(graph.graph.node)
+        count = loop.count * loop.batch * len(loop.body.node) + len(graph.graph.node)
         limits.require_nodes(f"{graph.where}: the iterations of node {node_name(node)}, written out,", count)
         nodes = list(graph.graph.node)
         place = nodes.index(node)
@@ -44,7 +45,9 @@ def unroll_loops(graph: OnnxGraph, types: Types, limits: Limits) -> bool:
 
 
 class _Unrolled:
-    """The iterations of one node while they are written out."""
+    """The iterations of one node while they are written out; `count` of each sequence of a `batch`."""
+
+    batch = 1
 
     def __init__(self, graph: OnnxGraph, node: onnx.NodeProto, body: onnx.GraphProto, count: int) -> None:
         self.graph, self.node, self.body, self.count = graph, node, body, count
@@ -52,11 +55,13 @@ class _Unrolled:
         self.nodes: list[onnx.NodeProto] = []
         self._held = add_own_names(graph, body, self.prefix)
         self._results = own_results(body)
-        self._made = 0
+        self._made = self._iterations = 0
 
-    def iteration(self, number: int, given: Mapping[str, str]) -> list[str]:
+    def iteration(self, given: Mapping[str, str]) -> list[str]:
         """The body with its inputs in the place of `given`'s names; the names of its outputs."""
-        names = {**self._held, **{name: f"{self.prefix}{number}_{name}" for name in self._results}, **given}
+        own = {name: f"{self.prefix}{self._iterations}_{name}" for name in self._results}
+        self._iterations += 1
+        names = {**self._held, **own, **given}
         self.nodes += [renamed(inner, names) for inner in self.body.node]
         return [names.get(output.name, output.name) for output in self.body.output]
 
@@ -75,6 +80,10 @@ class _Unrolled:
         output = output or self.fresh(operator.lower())
         self.nodes.append(helper.make_node(operator, list(inputs), [output], name=output, **more))
         return output
+
+    def element(self, source: str, place: int, axis: int) -> str:
+        """One element of a tensor along an axis, which it has no more; its name."""
+        return self.add("Gather", [source, self.constant(np.array(place))], axis=axis)
 
     def stacked(self, parts: Sequence[str], axis: int, output: str) -> None:
         """`parts` behind each other along a new axis, as `output`."""
@@ -97,7 +106,7 @@ class _Loop(_Unrolled):
         true = self.constant(np.array(True))
         for step in range(self.count):
             given = {number: self.constant(np.array(step, np.int64)), condition: true}
-            _, *outputs = self.iteration(step, {**given, **dict(zip(states, values, strict=True))})
+            _, *outputs = self.iteration({**given, **dict(zip(states, values, strict=True))})
             values = outputs[: len(states)]
             scanned.append(outputs[len(states) :])
         for value, name in zip(values, self.node.output, strict=False):
@@ -145,47 +154,78 @@ class _Scan(_Unrolled):
 
     def written_out(self) -> list[onnx.NodeProto]:
         """The nodes in the Scan's place."""
-        names = [value.name for value in self.body.input]
-        states = len(names) - len(self.axes)
-        values, scanned = list(self.node.input[:states]), []
-        for step in range(self.count):
-            elements = [
-                self.add(
-                    "Gather", [source, self.constant(np.array(self.count - 1 - step if back else step))], axis=axis
-                )
-                for source, axis, back in zip(self.node.input[states:], self.axes, self.backwards, strict=True)
-            ]
-            outputs = self.iteration(step, dict(zip(names, [*values, *elements], strict=True)))
-            values = outputs[:states]
-            scanned.append(outputs[states:])
+        states = len(self.body.input) - len(self.axes)
+        values, scanned = self._scanned(self.node.input[:states], self.node.input[states:])
         for value, name in zip(values, self.node.output, strict=False):
             if name:
                 self.add("Identity", [value], name)
-        for place, parts in enumerate(zip(*scanned, strict=True)):
-            if self.node.output[states + place]:
-                ordered = parts[::-1] if self.out_backwards[place] else parts
-                self.stacked(ordered, self.out_axes[place], self.node.output[states + place])
+        for parts, axis, name in zip(scanned, self.out_axes, self.node.output[states:], strict=False):
+            if name:
+                self.stacked(parts, axis, name)
+        return self.nodes
+
+    def _scanned(self, states: Sequence[str], sources: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+        """All iterations: the last states, and the elements of each result that is scanned, in its order."""
+        names = [value.name for value in self.body.input]
+        values, scanned = list(states), []
+        for step in range(self.count):
+            elements = [
+                self.element(source, self.count - 1 - step if back else step, axis)
+                for source, axis, back in zip(sources, self.axes, self.backwards, strict=True)
+            ]
+            outputs = self.iteration(dict(zip(names, [*values, *elements], strict=True)))
+            values = outputs[: len(states)]
+            scanned.append(outputs[len(states) :])
+        columns = [list(parts) for parts in zip(*scanned, strict=True)]
+        return values, [parts[::-1] if back else parts for parts, back in zip(columns, self.out_backwards, strict=True)]
+
+
+class _BatchedScan(_Scan):
+    """The form of version 8: axis 0 of everything is a batch, whose sequences are scanned one by one."""
+
+    def written_out(self) -> list[onnx.NodeProto]:
+        """The nodes in the Scan's place."""
+        given = self.node.input[1:]
+        states = len(given) - len(self.axes)
+        found = []
+        for sequence in range(self.batch):
+            parts = [self.element(name, sequence, 0) for name in given]
+            values, scanned = self._scanned(parts[:states], parts[states:])
+            for elements in scanned:
+                values.append(self.fresh("sequence"))
+                self.stacked(elements, 0, values[-1])
+            found.append(values)
+        for results, name in zip(zip(*found, strict=True), self.node.output, strict=False):
+            if name:
+                self.stacked(results, 0, name)
         return self.nodes
 
 
 def _scan(graph: OnnxGraph, node: onnx.NodeProto, types: Types) -> _Scan | None:
-    """A Scan over tensors of known extents; None for any other, and for the form of version 8, which has a batch."""
+    """A Scan over tensors of known extents; None for any other."""
     given = attributes(node)
     body, count = given["body"], int(given["num_scan_inputs"])
-    states = len(node.input) - count
+    batched = graph.opset < _WITHOUT_BATCH
+    states = len(body.input) - count
     outputs = len(body.output) - states
-    if graph.opset < 9:
+    sources = node.input[len(node.input) - count :]
+    shapes = [shape for name in sources if name in types and (shape := static_shape(types[name])) is not None]
+    axes = [1] * count if batched else list(given.get("scan_input_axes", [0] * count))
+    if len(shapes) != count:
         return None
-    shapes = [static_shape(types[name]) if name in types else None for name in node.input[states:]]
-    axes = list(given.get("scan_input_axes", [0] * count))
-    if any(shape is None for shape in shapes):
-        return None
-    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True) if shape is not None}
+    lengths = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(lengths) != 1 or not min(lengths):
         return None
-    scan = _Scan(graph, node, body, lengths.pop())
+    scan = (_BatchedScan if batched else _Scan)(graph, node, body, lengths.pop())
     scan.axes = axes
     scan.backwards = given.get("scan_input_directions", [0] * count)
     scan.out_axes = given.get("scan_output_axes", [0] * outputs)
     scan.out_backwards = given.get("scan_output_directions", [0] * outputs)
+    if batched:
+        batches, ends = {shape[0] for shape in shapes}, node.input[0]
+        if len(batches) != 1 or not min(batches):
+            return None
+        if ends and not np.all(graph.constants().get(ends, -1) == scan.count):
+            return None
+        scan.batch, scan.axes, scan.backwards = batches.pop(), [0] * count, given.get("directions", [0] * count)
     return scan
