@@ -58,7 +58,21 @@ def windows(g: Graph, x: Value, pool: bool) -> dict[str, Any]:
         attributes["auto_pad"] = g.one_of(("SAME_UPPER", "SAME_LOWER", "VALID"))
     elif g.chance(0.6):
         attributes["pads"] = [g.number(0, k - 1 if pool else 2) for k in (*kernel, *kernel)]
+    if g.chance(0.9):
+        _fit(attributes, x.shape[2:])
     return attributes
+
+
+def _fit(attributes: dict[str, Any], extents: tuple[int, ...]) -> None:
+    """Make windows no larger than the image with its pads: such are refused, and the rest of their graph with them."""
+    rank = len(extents)
+    pads = attributes.get("pads", [0] * 2 * rank)
+    kernel, dilations = attributes["kernel_shape"], attributes.get("dilations", [1] * rank)
+    for axis, extent in enumerate(extents):
+        room = extent + pads[axis] + pads[axis + rank]
+        kernel[axis] = min(kernel[axis], max(room, 1))
+        while dilations[axis] > 1 and dilations[axis] * (kernel[axis] - 1) >= room:
+            dilations[axis] -= 1
 
 
 def convolution(g: Graph) -> Node:
