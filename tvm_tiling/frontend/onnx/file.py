@@ -66,6 +66,7 @@ def prepare_proto(
     if not model.graph.output:
         raise ModelFormatError(f"{where}: the graph has no output; accepted: a model with at least one")
     _check_names(model, where)
+    _name_the_standard(model)
     sparse = [graph for graph in all_graphs(model) if graph.sparse_initializer]
     if sparse or any(entry.HasField("sparse_tensor") for node in nodes_in(model) for entry in node.attribute):
         raise ModelFormatError(f"{where}: holds sparse weights; accepted: dense ones")
@@ -105,6 +106,14 @@ def _check_names(model: onnx.ModelProto, where: str) -> None:
         texts = (node.name, node.op_type, node.domain, *node.input, *node.output, *(a.name for a in node.attribute))
         if any(isinstance(text, bytes) for text in texts):
             raise ModelFormatError(f"{where}: a name in a node is not UTF-8 text, so the file is corrupted")
+
+
+def _name_the_standard(model: onnx.ModelProto) -> None:
+    """The standard's domain has two names, "" and "ai.onnx": the first stands for both from here on."""
+    imports = [entry for holder in (model, *model.functions) for entry in holder.opset_import]
+    for named in (*imports, *nodes_in(model)):
+        if named.domain == "ai.onnx":
+            named.domain = ""
 
 
 def _take_constants(graph: OnnxGraph, beside: Mapping[int, np.ndarray]) -> None:

@@ -254,7 +254,7 @@ def _known_values(
     budget: Budget,
 ) -> list[np.ndarray] | None:
     """The outputs of a node where they are known before the run."""
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain:
         return None
     if node.op_type == "Constant":
         return [_constant_value(node)]

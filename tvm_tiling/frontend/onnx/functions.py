@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -13,7 +13,7 @@ from ...limits import Limits
 from ..imported import first_line
 from ..written_out import NestedTooDeeply, count_written_out
 from .folding import CHEAP
-from .graph import OnnxGraph, graphs_of, node_name, nodes_in
+from .graph import OnnxGraph, graphs_of, node_name, nodes_in, operator_name
 from .shapes import inferred_types
 
 # Written out although TVM has a converter, which is for a contributed operator of the same name.
@@ -25,23 +25,73 @@ _Key = tuple[str, str, str]  # domain, name and overload of a function
 
 def write_out_functions(graph: OnnxGraph, supported: Collection[str], limits: Limits) -> bool:
     """Put their definitions in place of the model's functions, and of standard operators not in `supported`; whether
-    there was any. LimitError where that gives too many nodes, ModelFormatError where functions call themselves."""
-    found = bool(graph.proto.functions)
-    if graph.proto.functions:
+    there was any. LimitError where that gives too many nodes, ModelFormatError where functions call themselves, or are
+    of a version of the operators that differs from the model's."""
+    own = {_called(function): function for function in graph.proto.functions}
+    if own:
         _refuse_growth(graph, limits)
+    del graph.proto.functions[:]
+    found = False
+    # What is written out may call other functions, and use operators that are themselves defined by others, some of
+    # them according to the types of tensors that the model's functions give.
+    while functions := _copies(graph, own) or _definitions(graph, supported):
+        found = True
+        graph.proto.functions.extend(functions)
+        if _DOMAIN not in _versions(graph.proto.opset_import):
+            graph.proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
         try:
             graph.proto = inliner.inline_local_functions(graph.proto)
         except Exception as error:
             raise ModelFormatError(
                 f"{graph.where}: the functions of the model cannot be inlined: {first_line(error)}"
             ) from None
-    # A definition may use operators that are themselves defined by others.
-    while functions := _definitions(graph, supported):
-        found = True
-        graph.proto.functions.extend(functions)
-        graph.proto.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
-        graph.proto = inliner.inline_local_functions(graph.proto)
     return found
+
+
+def _copies(graph: OnnxGraph, own: Mapping[_Key, onnx.FunctionProto]) -> list[onnx.FunctionProto]:
+    """A copy of its function for each node of the graph, and of those within, that calls one of the model's; the nodes
+    call them from now on, with the attributes that they left to the function's defaults."""
+    copies = []
+    for place, node in enumerate([node for node in _inner_nodes(graph.graph.node) if _key(node) in own]):
+        function = onnx.FunctionProto()
+        function.CopyFrom(own[_key(node)])
+        _settle_versions(graph, function, own)
+        given = {attribute.name for attribute in node.attribute}
+        node.attribute.extend(default for default in function.attribute_proto if default.name not in given)
+        function.attribute.extend(default.name for default in function.attribute_proto)
+        del function.attribute_proto[:]
+        function.domain, function.name, function.overload = _DOMAIN, f"{place}_{function.name}", ""
+        node.domain, node.op_type, node.overload = function.domain, function.name, ""
+        copies.append(function)
+    return copies
+
+
+def _settle_versions(graph: OnnxGraph, function: onnx.FunctionProto, own: Mapping[_Key, onnx.FunctionProto]) -> None:
+    """Make the versions of the operators in a function the model's, which may be others where the operators in it are
+    the same in both. ModelFormatError where they are not."""
+    versions, models = _versions(function.opset_import), _versions(graph.proto.opset_import)
+    for node in _inner_nodes(function.node):
+        wanted, there = versions.get(node.domain), models.get(node.domain)
+        if wanted is None or there is None or wanted == there or _key(node) in own:
+            continue
+        if _since(node, wanted) != _since(node, there):
+            raise ModelFormatError(
+                f"{graph.where}: function {function.name!r} has {node.op_type} of version {wanted} of the operators, "
+                f"which differs from that of version {there}, which the model has; expected one form of an operator"
+            )
+    graph.proto.opset_import.extend(entry for entry in function.opset_import if entry.domain not in models)
+    del function.opset_import[:]
+    function.opset_import.extend(graph.proto.opset_import)
+
+
+def _versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {entry.domain: entry.version for entry in imports}
+
+
+def _since(node: onnx.NodeProto, version: int) -> int | None:
+    """The version from which on an operator has been as it is in `version`; None where no definition is known."""
+    schema = _schema(node, version)
+    return None if schema is None else schema.since_version
 
 
 def _refuse_growth(graph: OnnxGraph, limits: Limits) -> None:
@@ -83,20 +133,29 @@ def _called(function: onnx.FunctionProto) -> _Key:
 
 def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.FunctionProto]:
     """A function for each node that is to be written out; the nodes call them from now on."""
+    versions = {**_versions(graph.proto.opset_import), "": graph.opset}
     chosen = [
-        node
+        (node, schema)
         for node in graph.graph.node
-        if node.domain in ("", "ai.onnx")
-        and (node.op_type in ALWAYS or (node.op_type not in supported and node.op_type not in CHEAP))
+        if _is_defined(node, supported) and (schema := _schema(node, versions.get(node.domain, 0))) is not None
     ]
-    types = _types(graph) if any(_depends_on_types(node, graph.opset) for node in chosen) else {}
+    types = _types(graph) if any(schema.has_context_dependent_function for _, schema in chosen) else {}
     functions = []
-    for place, (node, function) in enumerate([(node, _definition(node, graph.opset, types)) for node in chosen]):
+    made = [(node, _definition(node, schema, graph.opset, types)) for node, schema in chosen]
+    for place, (node, function) in enumerate(made):
         if function is not None:
             function.domain, function.name = _DOMAIN, f"{node.op_type}_{place}"
             functions.append(function)
             node.domain, node.op_type = function.domain, function.name
+    if functions and "" not in _versions(graph.proto.opset_import):
+        graph.proto.opset_import.append(onnx.helper.make_opsetid("", graph.opset))
     return functions
+
+
+def _is_defined(node: onnx.NodeProto, supported: Collection[str]) -> bool:
+    """Whether an operator has no converter that is better than a definition by other operators."""
+    name = operator_name(node)
+    return name in ALWAYS or (name not in supported and name not in CHEAP)
 
 
 def _types(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
@@ -104,23 +163,17 @@ def _types(graph: OnnxGraph) -> dict[str, onnx.ValueInfoProto]:
 
 
 def _schema(node: onnx.NodeProto, opset: int) -> Any:
-    """The standard's entry for a node's operator, or None."""
+    """The onnx package's entry for a node's operator, or None."""
     try:
-        return onnx.defs.get_schema(node.op_type, opset, "")
+        return onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def _depends_on_types(node: onnx.NodeProto, opset: int) -> bool:
-    schema = _schema(node, opset)
-    return schema is not None and schema.has_context_dependent_function
-
-
-def _definition(node: onnx.NodeProto, opset: int, types: dict[str, onnx.ValueInfoProto]) -> onnx.FunctionProto | None:
-    """The standard's definition of a node's operator, for its attributes and types."""
-    schema = _schema(node, opset)
-    if schema is None:
-        return None
+def _definition(
+    node: onnx.NodeProto, schema: Any, opset: int, types: dict[str, onnx.ValueInfoProto]
+) -> onnx.FunctionProto | None:
+    """The definition of a node's operator by its `schema`, for its attributes and types."""
     named = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():
         if name not in named and attribute.default_value.name:

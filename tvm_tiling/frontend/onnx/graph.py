@@ -37,7 +37,7 @@ class OnnxGraph:
         """Version of the standard operators; the newest where the file has operators of other domains only, 1 where it
         names none."""
         versions = {entry.domain: entry.version for entry in self.proto.opset_import}
-        return versions.get("", versions.get("ai.onnx", onnx.defs.onnx_opset_version() if versions else 1))
+        return versions.get("", onnx.defs.onnx_opset_version() if versions else 1)
 
     def inputs(self) -> list[onnx.ValueInfoProto]:
         """What a caller passes: the graph's inputs without the constants."""
@@ -152,6 +152,11 @@ def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 def node_name(node: onnx.NodeProto) -> str:
     """How messages call a node: by its name, or by what it makes."""
     return repr(node.name or f"-> {', '.join(node.output)}")
+
+
+def operator_name(node: onnx.NodeProto) -> str:
+    """What a node computes: its type, behind its domain where that is not the standard's."""
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
 def attributes(node: onnx.NodeProto) -> dict:

@@ -16,7 +16,7 @@ from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ...refusal import blocks_closed
 from ...runtime.tensors import tensor_of
 from ..imported import first_line
-from .graph import OnnxGraph, attributes, node_name, static_shape
+from .graph import OnnxGraph, attributes, node_name, operator_name, static_shape
 from .operators import CONVERTERS
 from .tensors import shape_of
 from .values import VALUE_INPUTS
@@ -60,11 +60,6 @@ _OPEN_ANYWAY = frozenset(["NonMaxSuppression"])
 def converters() -> dict[str, Any]:
     """The converter of each operator that can be imported, by its operator_name()."""
     return {**onnx_frontend._get_convert_map(), **CONVERTERS}
-
-
-def operator_name(node: onnx.NodeProto) -> str:
-    """What a node computes: its type, behind its domain where that is not the standard's."""
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):
