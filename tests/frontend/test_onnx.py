@@ -186,6 +186,12 @@ def test_an_output_may_be_a_constant_or_an_input():
     np.testing.assert_array_equal(two, [2, 2])
 
 
+def test_an_output_may_leave_out_its_type():
+    nodes = [helper.make_node("Shape", ["x"], ["y"])]
+    model = network(nodes, [value("x", [2, 5])], [onnx.ValueInfoProto(name="y")])
+    np.testing.assert_array_equal(run(load_model(model), [np.zeros((2, 5), "float32")])[0], [2, 5])
+
+
 X = np.random.default_rng(3).normal(size=(1, 2, 4, 6)).astype("float32")
 PARTS = np.array([0.5, 1.5], "float32")
 # Forms of old versions: what are attributes there became inputs, or the meaning changed.

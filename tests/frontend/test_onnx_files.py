@@ -109,6 +109,36 @@ def test_weights_beside_the_model(tmp_path):
     check(load_model(saved(tmp_path, external(offset=8))))
 
 
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+def test_weights_of_4_bits_beside_the_model(tmp_path, kind):
+    """Two in a byte; they are dequantised before the run."""
+    low = -8 if kind == "INT4" else 0
+    values = np.arange(64 * 40).reshape(64, 40) % 16 + low
+    packed = onnx.numpy_helper.to_array(helper.make_tensor("q", getattr(TensorProto, kind), [64, 40], values.ravel()))
+    tensor = onnx.numpy_helper.from_array(packed, "q")
+    (tmp_path / "w.bin").write_bytes(b"12345678" + tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, entry in (("location", "w.bin"), ("offset", "8")):
+        tensor.external_data.add(key=key, value=entry)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    scales = np.linspace(0.1, 0.5, 80, dtype="float32").reshape(2, 40)
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 64]), ("y", [2, 40]))
+    )
+    graph = helper.make_graph(nodes, "network", [x], [y], [tensor, onnx.numpy_helper.from_array(scales, "s")])
+    path = tmp_path / "model.onnx"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path.write_bytes(made.SerializeToString())
+    given = np.ones((2, 64), "float32")
+    expected = given @ (values * scales.repeat(32, axis=0))
+    np.testing.assert_allclose(run(load_model(path), [given])[0], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "tensor, words",
     [

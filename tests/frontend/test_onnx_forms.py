@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx_judge import by_package, by_reference, check, model_of
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
@@ -578,6 +578,15 @@ def test_quantisation_by_blocks(axis, block, kind):
         node("DequantizeLinear", "q,s", "w", axis=axis, block_size=block),
     ]
     check(model_of(nodes, given, {"q": kind, "y": "float32", "w": "float32"}, constants, opset=21), given)
+
+
+def test_weights_of_4_bits_are_dequantised_before_the_run():
+    """Few enough to stay in the graph, where nothing reads them any more."""
+    given, constants = {"x": floats(3, 4)}, {"s": np.float32(0.5)}
+    nodes = [node("DequantizeLinear", "q,s", "w"), node("Mul", "x,w")]
+    model = model_of(nodes, given, FLOAT, constants, opset=21)
+    model.graph.initializer.append(helper.make_tensor("q", TensorProto.INT4, [4], [1, -2, 7, -8]))
+    check(model, given)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

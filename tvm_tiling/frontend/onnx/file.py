@@ -75,18 +75,20 @@ def prepare_proto(
     beside: dict[int, np.ndarray] = {}
     initializers = list(model.graph.initializer)  # the same objects again wherever these are met, while they are held
     for number, tensor in enumerate(initializers):
+        held = None if raw is None else raw.get(number)
         if tensor.data_location == TensorProto.EXTERNAL:
-            beside[number] = _read_external(tensor, where, folder, files)
+            held = _external_bytes(tensor, where, folder, files)
             tensor.data_location = TensorProto.DEFAULT
-        elif raw is not None and number in raw:
-            if tensor.data_type in _PER_BYTE or tensor.data_type == TensorProto.STRING:
-                tensor.raw_data = raw[number].tobytes()
-            else:
-                beside[number] = _of_bytes(tensor, raw[number], where)
+        if held is None:
+            continue
+        if tensor.data_type in _PER_BYTE or tensor.data_type == TensorProto.STRING:
+            tensor.raw_data = held.tobytes()
+        else:
+            beside[number] = _of_bytes(tensor, held, where)
     known = {id(initializers[number]) for number in beside}
     for tensor in tensors_in(model):
         if tensor.data_location == TensorProto.EXTERNAL:
-            tensor.raw_data = _read_external(tensor, where, folder, files).tobytes()
+            tensor.raw_data = _external_bytes(tensor, where, folder, files).tobytes()
             tensor.data_location = TensorProto.DEFAULT
         elif id(tensor) not in known:
             _check_size(tensor, where)
@@ -180,15 +182,15 @@ def _of_bytes(tensor: TensorProto, raw: np.ndarray, where: str) -> np.ndarray:
     return raw.view(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).reshape(tuple(tensor.dims))
 
 
-def _read_external(tensor: TensorProto, where: str, folder: Path | None, files: dict[Path, Contents]) -> np.ndarray:
-    """A weight that lies in a file beside the model. `files`: those that were met."""
+def _external_bytes(tensor: TensorProto, where: str, folder: Path | None, files: dict[Path, Contents]) -> np.ndarray:
+    """The bytes of a weight that lies in a file beside the model. `files`: those that were met."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     weight = f"{where}: weight {tensor.name!r}"
     if folder is None:
         raise ModelFormatError(f"{weight} lies in a file of its own; accepted: such a model by its path")
     path = _inside(folder, entries.get("location", ""), weight)
-    if tensor.data_type in _PER_BYTE or tensor.data_type == TensorProto.STRING:
-        raise ModelFormatError(f"{weight} has type {tensor.data_type}, which is not read from a file of its own")
+    if tensor.data_type == TensorProto.STRING:
+        raise ModelFormatError(f"{weight} holds strings, which are not read from a file of their own")
     size = _stored_bytes(tensor, where)
     try:
         offset = int(entries.get("offset", 0))
@@ -207,7 +209,7 @@ def _read_external(tensor: TensorProto, where: str, folder: Path | None, files: 
             f"{weight} of shape {list(tensor.dims)} takes {size} bytes; the file says {length} from {offset} on in "
             f"{path.name!r}, which has {held}"
         )
-    return found.view(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).reshape(tuple(tensor.dims))
+    return found
 
 
 def _inside(folder: Path, location: str, weight: str) -> Path:

@@ -50,11 +50,11 @@ class OnnxGraph:
 
     def take_constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Every constant that is used, by name; large ones are let go of when they are taken, and have no value any
-        more."""
+        more. Others may be of types that have no tensors here, as 4-bit weights that were dequantised are."""
         used = {name for node in nodes_in(self.proto) for name in node.input}
         used |= {value.name for graph in all_graphs(self.proto) for value in graph.output}
         small = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.graph.initializer}
-        yield from ((name, value) for name, value in small.items() if name not in self.weights)
+        yield from ((name, value) for name, value in small.items() if name in used and name not in self.weights)
         for name in self.weights:
             held, self.weights[name] = [self.weights[name]], np.empty(0)
             if name in used:

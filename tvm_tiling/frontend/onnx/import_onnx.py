@@ -182,7 +182,8 @@ def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) ->
 
 
 def _check(graph: OnnxGraph) -> None:
-    """The graph is as ONNX demands, but for shapes of outputs, which many files leave out, and gives tensors."""
+    """The graph is as ONNX demands, but for types and shapes of outputs, which many files leave out, and gives
+    tensors."""
     for value in graph.graph.output:
         kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
         if kind != "tensor":
@@ -195,6 +196,8 @@ def _check(graph: OnnxGraph) -> None:
         for value in (*checked.graph.output, *checked.graph.value_info):
             if value.type.WhichOneof("value") in (None, "tensor_type"):
                 value.type.tensor_type.shape.SetInParent()
+                if value.type.tensor_type.elem_type == TensorProto.UNDEFINED:
+                    value.type.tensor_type.elem_type = TensorProto.FLOAT
         checker.check_model(checked)
     except Exception as error:
         raise ModelFormatError(f"{graph.where}: {first_line(error)}") from None
