@@ -47,6 +47,7 @@ SERVED_TYPES = frozenset(
         ]
     )
 )
+_ACCEPTED = "accepted: floats from 16 bits, integers from 8 bits, bool"
 # Served by the importer itself.
 _CONTROL = frozenset(["If", "Constant"])
 # Written out where their number of iterations is known before the run.
@@ -170,15 +171,24 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
 
 def _refuse_types(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> None:
     """Every tensor that is left has a type that TVM computes as ONNX does: narrower ones round otherwise there."""
-    names = {number: name for name, number in TensorProto.DataType.items()}
-    for node in graph.graph.node:
-        for name in (*node.input, *node.output):
-            kind = types[name].type.tensor_type.elem_type if name in types else TensorProto.UNDEFINED
-            if kind not in SERVED_TYPES:
-                raise UnsupportedOperator(
-                    f"{graph.where}: node {node_name(node)} ({node.op_type}) has tensor {name!r} of type "
-                    f"{names.get(kind, kind)}; accepted: floats from 16 bits, integers from 8 bits, bool"
-                )
+    read = [(node, name) for node in graph.graph.node for name in (*node.input, *node.output)]
+    for node, name in read:
+        if kind := _unserved_type(types.get(name)):
+            raise UnsupportedOperator(
+                f"{graph.where}: node {node_name(node)} ({node.op_type}) has tensor {name!r} of type {kind}; "
+                f"{_ACCEPTED}"
+            )
+    for value in graph.inputs():
+        if kind := _unserved_type(value):
+            raise UnsupportedOperator(f"{graph.where}: input {value.name!r} is of type {kind}; {_ACCEPTED}")
+
+
+def _unserved_type(value: onnx.ValueInfoProto | None) -> str:
+    """The name of a tensor's type where it is not served, else ""."""
+    kind = value.type.tensor_type.elem_type if value is not None else TensorProto.UNDEFINED
+    if kind in SERVED_TYPES:
+        return ""
+    return next((name for name, number in TensorProto.DataType.items() if number == kind), str(kind))
 
 
 def _check(graph: OnnxGraph) -> None:
