@@ -196,21 +196,25 @@ def scan(g: Graph) -> None:
 
 
 def function(g: Graph) -> None:
-    """A function that the model brings; an attribute of the node that calls it may be one of a node within."""
+    """A function that the model brings; an attribute of the node that calls it may be one of a node within, or be left
+    out where the function has a default."""
     x = g.pick("f")
     formal = Value(g.fresh("a"), x.array, x.exact)
     body = Body(g, [formal]).drawn(g.number(1, 4))
-    called, name = {}, g.fresh("Function")
+    called, defaults, name = {}, [], g.fresh("Function")
     if g.chance(0.4) and body.add(Node("LeakyRelu", [formal], {"alpha": 0.25})):
         entry = body.nodes[-1].attribute[0]
         entry.Clear()
         entry.name, entry.type, entry.ref_attr_name = "alpha", onnx.AttributeProto.FLOAT, "slope"
-        called["slope"] = 0.25
+        if g.chance(0.5):
+            called["slope"] = 0.25
+        else:
+            defaults.append(helper.make_attribute("slope", 0.25))
     result = _apart(body, [body.result()])
     held = [helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in body._held()]
     opset = [helper.make_opsetid("", g.opset)]
     made = helper.make_function(
-        LOCAL, name, [formal.name], [result[0].name], [*held, *body.nodes], opset, attributes=list(called)
+        LOCAL, name, [formal.name], [result[0].name], [*held, *body.nodes], opset, list(called), defaults
     )
     node = helper.make_node(name, [x.name], [g.fresh("t")], domain=LOCAL, **called)
     g.add_nodes([node], [x], list(node.output), result[0].exact, [made])
