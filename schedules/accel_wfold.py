@@ -22,6 +22,7 @@ from tvm import s_tir
 
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.stride_fold import StrideFold
+from ..decide.fold.fold_nest import INSTRUCTIONS
 from ..decide.fold.wfold import product_as_convolution
 from ..decide.gemm.traffic import ceil_div
 from ..decide.known import tiling_for
@@ -45,8 +46,6 @@ from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram, GemmProgram
 from ..operand_types import element_bytes
 from .accel_product import SUMS
-
-PIECES = 8  # blocks of rows of an image, so that loads, products and stores overlap
 
 
 def apply(program: ConvProgram | GemmProgram, hardware: Hardware, options: Options) -> ScheduledOperator:
@@ -82,7 +81,7 @@ def _schedule(
     assert tiling.co_block is not None and tiling.pci is not None and tiling.pco is not None
     sums = sch.get_sblock("sums")
     n, d, y, x, g, o, kd, kh, kw, c = sch.get_loops(sums)
-    rows = ceil_div(form.out[1], PIECES)
+    rows = ceil_div(form.out[1], INSTRUCTIONS)
     yo, yi = sch.split(y, [None, rows])
     sch.reorder(n, d, yo, g, kd, o, yi, x, kh, kw, c)
     on_engine(sch, sums, "wfold", 6, 2)

@@ -30,13 +30,15 @@ def random_values(rng, dtype, shape):
     return rng.integers(bounds.min, bounds.max, size=shape, endpoint=True, dtype=dtype)
 
 
-def execute(op, extent, a, c_shape, c_dtype, *, a_dtype=None, b=None, c=None, strides=None, **options):
+def execute(
+    op, extent, a, c_shape, c_dtype, *, a_dtype=None, b=None, c=None, strides=None, hardware=MACHINE, **options
+):
     """The dense output of one instruction whose operands are dense arrays in the order of its loops.
 
     `strides` overrides those of operands by name. `c`: what the output's place holds before.
     """
     a_dtype = a_dtype or str(a.dtype)
-    build = ProgramBuilder(MACHINE)
+    build = ProgramBuilder(hardware)
     strides = strides or {}
     inputs, places = {}, {}
     for name, values in (("a", a), ("b", b)):

@@ -43,6 +43,11 @@ def cost(program, hardware):
     return int(found.busy[0]), int(found.latency[0])
 
 
+def fold_cost(program, hardware):
+    """(fill, busy, latency) of its first instruction."""
+    return int(costs(work(program), Machine(hardware)).fill[0]), *cost(program, hardware)
+
+
 def with_tile(**fields):
     return replace(PLAIN, near_tile=replace(PLAIN.near_tile, **fields))
 
@@ -116,14 +121,16 @@ def test_a_fill_is_of_the_vector_engine_or_a_transfer():
 
 
 @pytest.mark.parametrize(
-    ("ci", "co", "steps"),
-    [(16, 64, 36), (48, 32, 54)],  # page 05's worked examples: a block of 16 points
+    ("ci", "co", "steps", "pieces"),
+    [(16, 64, 36, 3), (48, 32, 54, 9)],  # page 05's worked examples: a block of 16 points
 )
-def test_w_fold_takes_page_05s_steps(ci, co, steps):
+def test_w_fold_takes_page_05s_steps(ci, co, steps, pieces):
     machine = Hardware.wfold()
     program = alone(Opcode.WCONV, "wfold", (co, 1, 16, 3, 3, ci), machine, a="b", b="a", c=("acc", "int32"))
     program.instructions["immediate"][0] = (16, 0)
-    assert cost(program, machine) == (steps, 0)
+    assert fold_cost(program, machine) == (3, steps + pieces, 0)  # of four rows three are formed a piece ahead
+    roomy = replace(machine, w_fold=replace(machine.w_fold, first_buffer_rows=9))
+    assert fold_cost(program, roomy) == (4, steps, 0)
 
 
 def test_w_folds_ports_may_be_slower_than_its_multipliers():
@@ -131,11 +138,12 @@ def test_w_folds_ports_may_be_slower_than_its_multipliers():
     program = alone(Opcode.WCONV, "wfold", (64, 1, 16, 3, 3, 16), machine, a="b", b="a", c=("acc", "int8"))
     program.instructions["immediate"][0] = (16, 64)
     slow = replace(machine, w_fold=replace(machine.w_fold, output_rows_per_cycle=0.25))
-    assert cost(program, slow) == (16 * 4, 0)  # 16 points of 64 channels, a row each
+    assert fold_cost(program, slow) == (0, 16 * 4, 4 + 36 + 2)  # 16 points of 64 channels, a row each, behind the steps
     program.instructions["immediate"][0] = (16, 0)
-    assert cost(program, slow) == (36, 0)  # they stay
+    assert fold_cost(program, slow) == (3, 36 + 3, 0)  # they stay
     slow = replace(machine, w_fold=replace(machine.w_fold, input_rows_per_cycle=0.125))
-    assert cost(program, slow) == (3 * math.ceil((16 + 2) / 4) * 8, 0)
+    rows = 3 * math.ceil((16 + 2) / 4)
+    assert sum(fold_cost(program, slow)) == rows * 8 + 8  # the last row comes for the last two taps
     program.instructions["immediate"][0] = (24, 0)
     with pytest.raises(HardwareError, match="PCI = 24 bytes; accepted: 0, 64, 32, 16, 8"):
         cost(program, machine)

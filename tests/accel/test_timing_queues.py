@@ -37,7 +37,7 @@ def bare(rows, tokens=()):
     )
 
 
-def costs(program, busy, latency=0, port=None, servers=(), depth=1 << 20, issue=0, token=0, forwards=False):
+def costs(program, busy, latency=0, fill=0, port=None, servers=(), depth=1 << 20, issue=0, token=0, forwards=False):
     """Costs from lists or numbers for all."""
     count = len(program)
     column = lambda values: np.broadcast_to(np.array(values, dtype=np.int64), count).copy()  # noqa: E731
@@ -46,6 +46,7 @@ def costs(program, busy, latency=0, port=None, servers=(), depth=1 << 20, issue=
     return Costs(
         busy=column(busy),
         latency=column(latency),
+        fill=column(fill),
         port=ports,
         ports=tuple(map(str, range(len(servers)))),
         servers=tuple(servers),

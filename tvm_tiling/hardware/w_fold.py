@@ -36,7 +36,8 @@ class WFold:
     output_rows_per_cycle: float = 1.0
     output_element_bytes: int | None = None  # None: as the operands, which is what the next layer reads
     staging_bytes: int = 0  # registers that strided picks are taken from; 0: strided reads instead
-    result_buffer_rows: int | None = checks.added(None)  # of each sub-unit; None: never full
+    result_buffer_rows: int | None = checks.added(None)  # of each sub-unit, holding sums; None: never full
+    input_reads_per_cycle: float | None = checks.added(None)  # contiguous ones of the input memory; None: of a row
     dtypes: tuple[str, ...] = checks.added(())  # operand types it takes; none named: all
     latency: int = checks.added(0)
     interval: int = checks.added(1)
@@ -64,6 +65,9 @@ class WFold:
                 checks.whole("w_fold", name, getattr(self, name))
         for name in ("input_rows_per_cycle", "weight_rows_per_cycle", "output_rows_per_cycle"):
             checks.put(self, name, checks.number("w_fold", name, getattr(self, name)))
+        if self.input_reads_per_cycle is not None:
+            reads = checks.number("w_fold", "input_reads_per_cycle", self.input_reads_per_cycle)
+            checks.put(self, "input_reads_per_cycle", reads)
         checks.put(self, "dtypes", checks.element_types("w_fold", self.dtypes))
         checks.one_of("w_fold", "fold_place", self.fold_place, FOLD_PLACES)
         folds, rest = divmod(self.row_bytes, self.least_granularity)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
+from ...hardware.description import Hardware
 from ...hardware.vector_functions import Function
 from ..checks.access import extents
 from ..instructions.row import How
@@ -18,11 +21,12 @@ _NOTHING = np.empty(0, np.uint8)  # in the place of an operand that is not there
 class Steps:
     """Instructions in the order in which they are executed, their operands as views of the memories' bytes.
 
-    `data` are the memories' bytes, by number. Operands must have been found to lie inside (check_bounds). Views are
-    made for many instructions at a time, as that is most of the work of small ones.
+    `data` are the memories' bytes, by number, `hardware` is the machine that the program was made for. Operands must
+    have been found to lie inside (check_bounds). Views are made for many instructions at a time, as that is most of the
+    work of small ones.
     """
 
-    def __init__(self, instructions: np.ndarray, data: list[np.ndarray]) -> None:
+    def __init__(self, instructions: np.ndarray, data: list[np.ndarray], hardware: Hardware) -> None:
         used = uses(instructions)
         op = instructions["op"]
         executes = [row.execute for row in Opcode]
@@ -37,6 +41,8 @@ class Steps:
                 used.reads_c.tolist(),
                 [pad if any(pad) else None for pad in instructions["pad"].tolist()],
                 instructions["immediate"].tolist(),
+                instructions["block"].tolist(),
+                itertools.repeat(hardware.w_fold),
             )
         )
         views: dict[Operand, list[np.ndarray]] = {operand: [_NOTHING] * len(instructions) for operand in OPERANDS}

@@ -55,7 +55,7 @@ def execute(
     place_tensors(program, inputs, data, written)
     marks = None if written is None else WrittenSteps(program, numbers, instructions, written)
     for start in range(0, len(numbers), _CHUNK):
-        steps = Steps(instructions[start : start + _CHUNK], data)
+        steps = Steps(instructions[start : start + _CHUNK], data, program.hardware)
         for place in range(start, min(start + _CHUNK, len(numbers))):
             if marks is not None:
                 marks.before(place)

@@ -1,7 +1,7 @@
 """GEMM and COLMV, and how every instruction that sums products is executed: exactly in integers.
 
-    GEMM, WCONV,  c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2]; loops in the order
-    COLMV         m, n0, n1, k0, k1, k2; adds to c where the flag ACCUMULATE is set, else overwrites it. The three
+    GEMM, COLMV,  c[m, n0, n1] (+)= sum over k0, k1, k2 of a[m, k0, k1, k2] * b[n0, n1, k0, k1, k2]; loops in the order
+    WCONV         m, n0, n1, k0, k1, k2; adds to c where the flag ACCUMULATE is set, else overwrites it. The three
                   differ in the engine that does it and so in time. Integers are summed in the type of c, int32 or
                   int16, and wrap round there; floats in float32, rounded once
     GEMM          the matrix engine (page 01): fill + blocks, the result drain later. Where blocks that are not full are
@@ -160,11 +160,9 @@ def _together(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return columns, rows
 
 
-def summing(number: int, name: str, unit: Unit, cycles: Cost, traffic: Traffic, *, block: bool = False) -> Instruction:
+def summing(number: int, name: str, unit: Unit, cycles: Cost, traffic: Traffic) -> Instruction:
     """The row of an instruction that sums products on `unit`."""
-    return Instruction(
-        number, name, LOOPS, multiply, "sums", unit, cycles, traffic, when_once=OUTER, accumulates=True, block=block
-    )
+    return Instruction(number, name, LOOPS, multiply, "sums", unit, cycles, traffic, when_once=OUTER, accumulates=True)
 
 
 GEMM = summing(4, "GEMM", "near_tile", _gemm_cycles, _gemm_traffic)

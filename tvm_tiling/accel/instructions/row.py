@@ -13,6 +13,7 @@ from ...errors import HardwareError
 from ...hardware.machine import Machine
 from ...hardware.numbered import Row
 from ...hardware.vector_functions import VectorFunction
+from ...hardware.w_fold import WFold
 from ..program.isa import Flag, Operand, element_bytes
 
 ELEMENTS = (0, 1, 2, 3)
@@ -24,7 +25,8 @@ Unit: TypeAlias = Literal["", "near_tile", "w_fold", "column", "vector"]
 
 class How(NamedTuple):
     """What an instruction says beside its operands: the element types of a and b and of c; the vector function; whether
-    it reads b, and c, because it adds to it or reduces into it; the border, None for none; the immediate numbers."""
+    it reads b, and c, because it adds to it or reduces into it; the border, None for none; the immediate numbers; its
+    `block`; and the W-fold engine of the program's machine, None where it has none."""
 
     kinds: tuple[int, int]
     function: VectorFunction
@@ -32,11 +34,14 @@ class How(NamedTuple):
     reads_c: bool
     pad: list[int] | None
     immediate: list[float]
+    block: int
+    w_fold: WFold | None
 
 
 Execute: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray, How], None]
 Cycles: TypeAlias = "tuple[np.ndarray | int, np.ndarray | int]"
 Cost: TypeAlias = "Callable[[Batch, Machine], Cycles]"
+Fill: TypeAlias = "Callable[[Batch, Machine], np.ndarray]"
 Traffic: TypeAlias = "Callable[[Batch, Machine], tuple[np.ndarray, np.ndarray, np.ndarray]]"
 
 
@@ -54,7 +59,8 @@ class Instruction(Row):
     or "sums", multiply-accumulates over the loops m, n0, n1, k0, k1, k2. Sums cost a multiply-accumulate's energy each,
     elements the vector engine's; bytes of operands cost what their memory says. `unit` is the part of the machine's
     description that does it: near_tile, w_fold, column, vector, or "" for what every machine has. `cycles` returns,
-    of a batch on a machine, how long each instruction keeps its queue and how much later its result is there;
+    of a batch on a machine, how long each instruction keeps its queue and how much later its result is there; `fill`
+    how long before that it needs its operands, during the instruction before it, None: not at all;
     `traffic` the bytes that each touches of a, b and c where its engine reads elements several times, None: each
     operand once.
 
@@ -69,6 +75,7 @@ class Instruction(Row):
     unit: Unit = ""
     cycles: Cost | None = None
     traffic: Traffic | None = None
+    fill: Fill | None = None
     when_once: tuple[int, ...] = ()
     accumulates: bool = False
     takes_function: bool = False

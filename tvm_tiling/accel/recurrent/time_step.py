@@ -84,7 +84,7 @@ def time_step(program: Program, machine: Machine, column: Column) -> TimeStep:
         queue=rows["queue"].tolist(),
         members=members,
         edges=edges,
-        busy=found.busy.tolist(),
+        busy=(found.fill + found.busy).tolist(),
         latency=found.latency.tolist(),
         ports=[[port for port in ports if port >= 0] for ports in found.port.tolist()],
         column=products[0],

@@ -32,6 +32,7 @@ def costs(work: Work, machine: Machine) -> Costs:
     count = len(work.program)
     busy = np.zeros(count, dtype=np.int64)
     latency = np.zeros(count, dtype=np.int64)
+    fill = np.zeros(count, dtype=np.int64)
     forwards = np.zeros(count, dtype=bool)
     adds_behind = np.zeros(count, dtype=bool)
     check_capacity(work, machine)
@@ -43,12 +44,15 @@ def costs(work: Work, machine: Machine) -> Costs:
             if outside.any():
                 busy[batch.number[outside]] += -(-batch.m[outside] * batch.n[outside] // machine.vector.lanes)
             adds_behind[batch.number] = ~outside
+        if batch.row.fill is not None:
+            fill[batch.number] = batch.row.fill(batch, machine)
         forwards[batch.number] = machine.forwards(batch.row.unit)
     ports, servers, port = _ports(work, machine)
     issue = machine.issue
     return Costs(
         busy=busy,
         latency=latency,
+        fill=fill,
         port=port,
         ports=ports,
         servers=servers,

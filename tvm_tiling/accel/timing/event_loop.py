@@ -30,6 +30,7 @@ def run_queues(
     queue: Any,  # per instruction: its queue
     busy: Any,  # cycles it keeps its queue and its ports
     latency: Any,  # further cycles until its result is there
+    fill: Any,  # cycles before its turn in which it needs what it waits for, but for space
     port: Any,  # the ports that it needs, PORTS places each, -1 in those behind the last
     edge_first: Any,  # its edges are edge_first[i] .. edge_first[i + 1]
     edge_producer: Any,  # per edge: the instruction whose result it is
@@ -92,12 +93,15 @@ def run_queues(
                 cursor[q] = edge
                 if edge < last:
                     continue
-                ready[q] = max(arrival[number], free[q])
-                latest = max(seen[q * KINDS], seen[q * KINDS + 1], seen[q * KINDS + 2])
+                ready[q] = arrival[number]
+                latest = max(seen[q * KINDS + DATA], seen[q * KINDS + TOKEN])
                 if latest >= 0:
                     ready[q] = max(ready[q], latest + token)
                 if after[number] >= 0:
                     ready[q] = max(ready[q], done[after[number]])
+                ready[q] = max(ready[q] + fill[number], free[q])
+                if seen[q * KINDS + SPACE] >= 0:
+                    ready[q] = max(ready[q], seen[q * KINDS + SPACE] + token)
             if ready[q] < chosen_ready or (ready[q] == chosen_ready and number < chosen_number):
                 chosen, chosen_ready, chosen_number = q, ready[q], number
         if chosen < 0:
@@ -117,7 +121,7 @@ def run_queues(
         for place in range(needed):
             server_free[taken[place]] = end
         # What it waited for, cycle by cycle: not in its queue yet, a token missing, a result of its own queue, a token
-        # on its way, the port.
+        # on its way, operands that its buffers are filled with, the port.
         waited = free[q]
         place = q * len(CAUSES)
         if arrival[number] > waited:
@@ -138,9 +142,14 @@ def run_queues(
             cause[number], behind[number] = LATENCY, after[number]
             waited = done[after[number]]
         if chosen_ready > waited:
-            stalls[place + TOKEN] += chosen_ready - waited
-            if behind[number] != last:  # else what the token brings is the cause
-                cause[number], behind[number] = TOKEN, last
+            filling = min(fill[number], chosen_ready - waited)
+            stalls[place + DATA] += filling
+            stalls[place + TOKEN] += chosen_ready - waited - filling
+            if chosen_ready > waited + filling:
+                if behind[number] != last:  # else what the token brings is the cause
+                    cause[number], behind[number] = TOKEN, last
+            elif waited == free[q]:  # nothing but its buffers, filled with what came while the engine was busy
+                cause[number], behind[number] = DATA, last
         if begin > chosen_ready:
             stalls[place + PORT] += begin - chosen_ready
             cause[number], behind[number] = PORT, -1

@@ -10,7 +10,8 @@ have come (`token` cycles after they were given) and its ports are free; a port 
 instruction keeps queue and ports for its busy cycles and gives its tokens `latency` cycles later, results of one queue
 in order. Within a queue the next instruction may start as soon as the queue is free, unless it reads the result of an
 earlier one: it waits until that is there, except where the engine forwards its results to itself or adds sums behind
-its own pipeline.
+its own pipeline. An instruction that fills buffers ahead of its turn needs its operands `fill` cycles before;
+space for its results it needs at its turn.
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ class Ordering:
 class Costs:
     """What a machine makes of a program: int64[instructions] `busy` and `latency` (cycles); int64[instructions,
     PORTS] `port`, numbers into `ports`, each once, then -1; `servers` of each port, how many instructions it serves at
-    once; `depth` of the queues; cycles of `issue` and `token`. bool[instructions] `forwards`: it may follow at once
+    once; `depth` of the queues; cycles of `issue` and `token`. int64[instructions] `fill`: how long before its
+    turn each needs its operands. bool[instructions] `forwards`: it may follow at once
     where it reads what its own unit wrote; `adds_behind`: likewise where it adds to sums of its own unit."""
 
     busy: np.ndarray
     latency: np.ndarray
+    fill: np.ndarray
     port: np.ndarray
     ports: tuple[str, ...]
     servers: tuple[int, ...]
@@ -139,6 +142,7 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
             order.queue,
             costs.busy,
             costs.latency,
+            costs.fill,
             costs.port.reshape(-1),
             order.first,
             order.producer,
@@ -180,7 +184,11 @@ def bounds(program: Program, order: Ordering, costs: Costs) -> tuple[int, int, s
     lower["dispatch"] = len(program) * costs.issue
     bound = max(lower, key=lambda name: lower[name])
     waiting = int(np.count_nonzero(np.diff(order.first)))
-    upper = int(costs.busy.sum() + costs.latency.sum()) + len(program) * costs.issue + waiting * costs.token
+    upper = (
+        int(costs.fill.sum() + costs.busy.sum() + costs.latency.sum())
+        + len(program) * costs.issue
+        + waiting * costs.token
+    )
     return lower[bound], upper, bound
 
 

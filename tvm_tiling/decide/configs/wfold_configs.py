@@ -13,7 +13,16 @@ from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..conv.conv_tiling import ConvTiling
 from ..fold.fold_nest import FoldNest
-from ..fold.wfold import decide_wfold, granularities_of, layer_of, product_as_convolution, stride_fold_of, wfold_tiling
+from ..fold.fold_walk import image_cycles
+from ..fold.wfold import (
+    blocks_of,
+    decide_wfold,
+    granularities_of,
+    layer_of,
+    product_as_convolution,
+    stride_fold_of,
+    wfold_tiling,
+)
 from ..gemm.traffic import ceil_div, refuse_types
 from ..tiling import Decision
 from .record import Blocks, Config, Value
@@ -35,7 +44,7 @@ class WFoldMachineConfigs(Undivided):
         self.hardware, self.unit = hardware, unit
         self.fold = stride_fold_of(self.w)
         self.layer = layer_of(self.fold, unit)
-        self.incoming = granularities_of(unit, self.layer.w, self.layer.d_s)
+        self.incoming = blocks_of(self.layer, unit)
         self.leaving = granularities_of(unit, self.layer.wo, self.layer.d_out)
 
     def config_of(self, tiling: Decision) -> Config:
@@ -62,32 +71,25 @@ class WFoldMachineConfigs(Undivided):
         return wfold_tiling(self.fold, self._nest(config), self.unit)
 
     def cost(self, config: Config) -> float:
-        """Predicted cycles in steady state."""
-        return float(self.w.n * self._nest(config).cycles)
+        """Cycles of all images, the buffers walked."""
+        return float(self.w.n * image_cycles(self._nest(config)))
 
     def candidates(self) -> Iterator[Config]:
-        """Every granularity with every number of output channels that the second buffer has room for."""
-        unit = self.unit
-        rows, most = ceil_div(self.layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows)
-        for pci in self.incoming:
+        """Every granularity with every number of output channels that the buffers have room for."""
+        for pci, most in self.incoming.items():
             for pco in self.leaving:
-                for co_rows in range(1, min(rows, most) + 1):
+                for co_rows in range(1, most + 1):
                     yield self._config(pci, pco, co_rows)
 
     def near(self, config: Config) -> Iterator[Config]:
         """Blocks of half and twice the output channels."""
-        for block in halves_and_doubles(
-            integer(config, "co_block"), self.unit.sub_units, self._most * self.unit.sub_units
-        ):
+        most = self.incoming[integer(config, "pci")] * self.unit.sub_units
+        for block in halves_and_doubles(integer(config, "co_block"), self.unit.sub_units, most):
             yield changed(config, co_block=block)
 
     def fits(self, config: Config) -> bool:
-        """Always: what the second buffer has no room for is refused."""
+        """Always: what the buffers have no room for is refused."""
         return True
-
-    @property
-    def _most(self) -> int:
-        return max(self.unit.co_block_factor, self.unit.second_buffer_rows)
 
     def _config(self, pci: int, pco: int, co_rows: int) -> Config:
         return self.config_of(wfold_tiling(self.fold, FoldNest(self.layer, self.unit, pci, pco, co_rows), self.unit))
@@ -103,9 +105,9 @@ class WFoldMachineConfigs(Undivided):
                 )
         sub_units = self.unit.sub_units
         co_rows = ceil_div(min(integer(config, "co_block"), self.layer.co), sub_units)
-        if co_rows > self._most:
+        if co_rows > self.incoming[pci]:
             raise HardwareError(
                 f"config: co_block = {config.choice('co_block')} output channels are {co_rows} rows of weights for "
-                f"each sub-unit of {self.hardware.name}; accepted: at most {self._most * sub_units}"
+                f"each sub-unit of {self.hardware.name}; accepted: at most {self.incoming[pci] * sub_units}"
             )
         return FoldNest(self.layer, self.unit, pci, pco, co_rows)

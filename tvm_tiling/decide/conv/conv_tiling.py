@@ -31,7 +31,9 @@ class ConvTiling(Decision):
     `co_block` and `bci` are those of one group. `reads` are rows of M bytes that the main unit broadcasts,
     `weight_rows` rows that one sub-unit loads into its second buffer, `write_rows` rows that leave. `block_steps` are
     the steps for Ncu*Ws points of all output channels of a group, of the first piece where the kernel is cut.
-    `utilisation` is the multiply-adds of the plain convolution over those that `cycles` have room for.
+    `cycles` is what the engine takes with its buffers walked, one instruction after the other; `steady_cycles` is the
+    prediction for buffers that never make it wait. `utilisation` is the multiply-adds of the plain convolution over
+    those that `cycles` have room for.
 
     On a CPU sizes are elements, rows and columns of the output.
     """
@@ -62,7 +64,8 @@ class ConvTiling(Decision):
     reads: int | None = None
     weight_rows: int | None = None
     write_rows: int | None = None
-    cycles: int | None = None  # of one image, in steady state
+    steady_cycles: int | None = None  # of one image: page 05's prediction, the slowest of multipliers and ports
+    cycles: int | None = None  # of one image, by the walk of the buffers that the simulator executes
 
     # CPU.
     tile_rows: int | None = None  # output rows of the register tile
@@ -112,6 +115,7 @@ class ConvTiling(Decision):
                 "reads",
                 "weight_rows",
                 "write_rows",
+                "steady_cycles",
                 "cycles",
                 "utilisation",
                 "predicted_seconds",

@@ -1,4 +1,4 @@
-"""W-fold on its machine: the loops of a convolution and what they cost (page 05).
+"""W-fold on its machine: the loops of a convolution and what they count (page 05).
 
 The machine reads and multiplies rows of M bytes. Channels, padded to a granularity PCI = M / 2^i only, leave room for
 Ws = M / PCI neighbours along W, which lie beside them in memory. A row of weights is PCI bytes repeated Ws times; a
@@ -10,13 +10,18 @@ channels take one step per tap and block of channels, of which there are Bci = c
 
 From tap to tap both buffers slide by one column, so a piece of kw taps needs P + kw - 1 columns, that over Ws (rounded
 up) rows of the first buffer. Its L1 rows hold L1*Ws columns: hence kw <= Kmax = (L1 - Ncu)*Ws + 1, wider kernels are
-cut. All rows are loaded anew for each block of channels, kernel row, piece, block of points and block of output
+cut. All rows are formed anew for each block of channels, kernel row, piece, block of points and block of output
 channels. The last is why the size of such a block matters: an input row that came once serves all its channels,
 co_block/Ns steps of each sub-unit. Their weights of a tap must fit the second buffer where the block is larger than the
-machine's usual one.
+machine's usual one, and their sums the result buffer.
+
+A row is one contiguous read of the input memory where Bci = 1, else Ws reads one column apart, or one read of Ws whole
+columns into staging registers, from which it is picked. Registers that hold all columns of a piece serve the further
+blocks of channels without a read.
 
 Results leave in rows as well, of Wso = M / PCO points by PCO bytes of output channels, a last shorter piece included.
-Everything overlaps in steady state: the slowest of the multipliers and the three ports decides.
+The page's steady state, in which everything overlaps and the slowest of the multipliers and the three ports decides, is
+a prediction; fold/fold_walk.py walks the buffers.
 
 H and depth are never folded, so their strides and dilations cost nothing. W is folded, so along W the stride is 1,
 after stride-fold where it was not, and a dilated kernel is expanded. Groups run one after the other.
@@ -25,10 +30,12 @@ after stride-fold where it was not, and a dilated kernel is expanded. Groups run
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...hardware.description import WFold
 from ..gemm.traffic import ceil_div
+
+INSTRUCTIONS = 8  # at least so many of an image where it has the rows, so that loads, products and stores overlap
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,10 @@ class Layer:
     kw: int
     d_s: int  # bytes of an element
     d_out: int  # bytes of an element that leaves
+    pitch: int  # bytes from a column to the next in the memory of inputs
+    d_acc: int = 4  # bytes of a sum
+    planes: int = 1  # output planes, of which `rows` are
+    deep: int = 1  # kernel planes, of which `taps_high` are
 
     @property
     def co_bytes(self) -> int:
@@ -145,6 +156,69 @@ class FoldNest:
         return ceil_div(self.layer.co_bytes, self.pco) + borders - between_pieces
 
     @property
+    def pass_blocks(self) -> list[tuple[int, int]]:
+        """Of each pass over the input: output channels of a sub-unit, and the pieces of output channels that leave."""
+        return [self._pass_block(first) for first in range(0, self.aco_rows, self.co_rows)]
+
+    def _pass_block(self, row: int) -> tuple[int, int]:
+        """Those of the pass that has a given output channel of a sub-unit."""
+        first = row // self.co_rows * self.co_rows
+        own = min(self.co_rows, self.aco_rows - first)
+        width = self.unit.sub_units * self.layer.d_out
+        start, end = first * width, min((first + own) * width, self.layer.co_bytes)
+        return own, ceil_div(end, self.pco) - start // self.pco
+
+    def piece_rows(self, width: int) -> int:
+        """Rows of the first buffer that a piece of `width` taps slides over."""
+        return ceil_div(self.points + width - 1, self.ws)
+
+    def row_reads(self, width: int) -> tuple[int, int]:
+        """Contiguous reads of the input memory, each of a row at most, that form a row of a piece of `width` taps: of
+        the first block of channels, of each further one."""
+        layer, unit = self.layer, self.unit
+        if self.ws == 1 or (self.bci == 1 and layer.pitch == layer.ci_bytes):
+            return 1, 1
+        staged = self.ws * layer.pitch
+        through = ceil_div(staged, unit.row_bytes) if staged <= unit.staging_bytes else self.ws
+        stays = staged * self.piece_rows(width) <= unit.staging_bytes
+        return min(self.ws, through), 0 if stays else min(self.ws, through)
+
+    @property
+    def sum_rows(self) -> int:
+        """Rows of the result buffer that the sums of a block take in each sub-unit."""
+        own = min(self.co_rows, self.aco_rows)
+        return ceil_div(own * self.points * self.layer.d_acc, self.unit.row_bytes)
+
+    @property
+    def rooms(self) -> int | None:
+        """Blocks of points whose sums find room at once, None without limit."""
+        rows = self.unit.result_buffer_rows
+        return None if rows is None else rows // self.sum_rows
+
+    @property
+    def instruction_rows(self) -> int:
+        """Output rows of an instruction."""
+        return ceil_div(self.layer.rows // self.layer.planes, INSTRUCTIONS)
+
+    @property
+    def instructions(self) -> list[tuple[int, FoldNest, bool]]:
+        """The instructions of an image in their order: how many alike follow each other, what each computes, and
+        whether its results leave; those of the last kernel plane do."""
+        high = self.layer.rows // self.layer.planes
+        whole, rest = divmod(high, self.instruction_rows)
+        found = []
+        for count, rows in ((whole, self.instruction_rows), (1, rest)):
+            if count and rows:
+                part = replace(
+                    self.layer, groups=1, rows=rows, taps_high=self.layer.taps_high // self.layer.deep, planes=1, deep=1
+                )
+                nest = replace(self, layer=part)
+                if self.layer.deep > 1:
+                    found.append((count * self.layer.groups * (self.layer.deep - 1), nest, False))
+                found.append((count * self.layer.groups, nest, True))
+        return found * self.layer.planes
+
+    @property
     def port_cycles(self) -> dict[str, int]:
         """Cycles of the multipliers and of each port, were it alone."""
         return {
@@ -155,5 +229,39 @@ class FoldNest:
         }
 
     @property
-    def cycles(self) -> int:
+    def least_steps(self) -> float:
+        """Cycles at least until the last step of an image is over: all steps, and what the buffers make them wait for
+        in any case: the first rows, the rows of a piece and of weights that find no place while the piece or the tap
+        before is multiplied."""
+        unit, aco_rows, pieces = self.unit, self.aco_rows, self.kw_pieces
+        alike = self.layer.taps_high * self.bci * self._blocks
+        row = math.ceil(1 / unit.weight_rows_per_cycle)
+        gaps = [
+            math.ceil(max(0, unit.units + self.piece_rows(width) - unit.first_buffer_rows) / unit.input_rows_per_cycle)
+            for width in pieces
+        ]
+        waits, between, whole = 0, 0, aco_rows // self.co_rows
+        for passes, own in ((whole, self.co_rows), (1, aco_rows - whole * self.co_rows)):
+            full, part = divmod(own, unit.second_buffer_rows)
+            for width, gap in zip(pieces, gaps, strict=True) if own else ():
+                between = max(gap, 0 if part else row)
+                taps = full * width if part else full * width - 1
+                waits += passes * alike * (taps * row + between)
+        return unit.units / unit.input_rows_per_cycle + self.steps + waits - between
+
+    @property
+    def last_rows(self) -> int:
+        """Rows of results of the last block of points."""
+        points = self.layer.wo % self.points or self.points
+        return ceil_div(points, self.wso) * self._pass_block(self.aco_rows - 1)[1]
+
+    def least_cycles(self, steps: float, ports: int) -> int:
+        """Cycles that an image takes at least, its :attr:`least_steps` and the slowest of its multipliers and ports of
+        operands being known, which the pieces of output channels do not change."""
+        rate = self.unit.output_rows_per_cycle
+        return max(ports, math.ceil(self.write_rows / rate), math.floor(steps + self.last_rows / rate))
+
+    @property
+    def steady_cycles(self) -> int:
+        """Page 05's prediction: everything overlaps, and the slowest decides."""
         return max(self.port_cycles.values())

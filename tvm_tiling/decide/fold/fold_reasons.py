@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..conv.conv_tiling import ConvTiling
 from ..conv.stride_fold import StrideFold
 from ..tiling import Reason
 from .fold_nest import FoldNest
+from .fold_walk import fold_time, image_cycles
 from .granularity import padding
 
 _PLACES = {
@@ -18,10 +20,18 @@ _PLACES = {
 }
 
 
+class Compared(NamedTuple):
+    """The best choice of a PCI and its cycles; at least so many where none of them was walked."""
+
+    nest: FoldNest
+    cycles: int
+    exact: bool
+
+
 def wfold_reasons(
-    tiling: ConvTiling, fold: StrideFold, nest: FoldNest, nests: Sequence[FoldNest], other: FoldNest
+    tiling: ConvTiling, fold: StrideFold, nest: FoldNest, nests: Sequence[Compared], other: FoldNest
 ) -> ConvTiling:
-    """`tiling` with a reason for every field. `walks` are the best of each PCI, `other` is the other mode's choice."""
+    """`tiling` with a reason for every field. `nests` are the best of each PCI, `other` is the other mode's choice."""
     layer, unit = nest.layer, nest.unit
     best = tiling.mode == "best"
     other_mode = "seed" if best else "best"
@@ -48,11 +58,24 @@ def wfold_reasons(
         "reads": f"input rows, {nest.block_reads} a block, {_times(nest.passes)}; {_request_text(nest)}",
         "weight_rows": "of one sub-unit, one a step, loaded in a circle",
         "write_rows": "surplus points and channels are dropped on the way out",
-        "cycles": "of one image, the largest of "
+        "steady_cycles": "page 05's prediction for one image, in which nothing waits for a buffer: the largest of "
         + ", ".join(f"{name} {count}" for name, count in nest.port_cycles.items()),
+        "cycles": _cycles_text(nest),
         "utilisation": f"multiply-adds at peak, {unit.bytes_per_cycle // layer.d_s} a cycle, over the cycles",
     }
     return replace(tiling, reasons=tuple(Reason(name, getattr(tiling, name), text) for name, text in why.items()))
+
+
+def _cycles_text(nest: FoldNest) -> str:
+    """What the walk of the buffers found."""
+    count = sum(count for count, _, _ in nest.instructions)
+    _, part, leaves = nest.instructions[0]
+    time = fold_time(part, leaves)
+    return (
+        f"of one image, its buffers walked: {_count(count, 'instruction')} one after the other, the first of "
+        f"{time.fill} cycles until its rows are formed, {time.busy} of steps and waits, {time.drain} until its results "
+        "have left"
+    )
 
 
 def _stride_text(fold: StrideFold, nest: FoldNest) -> str:
@@ -78,18 +101,18 @@ def _stride_text(fold: StrideFold, nest: FoldNest) -> str:
     return f"{shapes}; {moved}{expanded}"
 
 
-def _pci_cycles(nest: FoldNest, nests: Sequence[FoldNest]) -> str:
-    counts = ", ".join(f"{w.pci}: {w.cycles}" for w in nests)
-    ties = [w for w in nests if w.cycles == nest.cycles and w.pci != nest.pci]
+def _pci_cycles(nest: FoldNest, nests: Sequence[Compared]) -> str:
+    counts = ", ".join(f"{w.nest.pci}: {'' if w.exact else 'at least '}{w.cycles}" for w in nests)
+    ties = [w for w in nests if w.exact and w.cycles == image_cycles(nest) and w.nest.pci != nest.pci]
     tie = " and, of equals, fewest input rows, then the largest" if ties else ""
     return f"fewest cycles{tie} ({counts})"
 
 
-def _pci_rule(nest: FoldNest, nests: Sequence[FoldNest]) -> str:
-    pads = ", ".join(f"{w.pci} pads {padding(nest.layer.ci_bytes, w.pci)}" for w in nests)
+def _pci_rule(nest: FoldNest, nests: Sequence[Compared]) -> str:
+    pads = ", ".join(f"{w.nest.pci} pads {padding(nest.layer.ci_bytes, w.nest.pci)}" for w in nests)
     return (
         f"{pads} bytes; of those with less than {nest.unit.padding_slack} more than the least, the largest "
-        f"({nest.cycles} cycles)"
+        f"({image_cycles(nest)} cycles)"
     )
 
 
@@ -99,6 +122,8 @@ def _block_text(nest: FoldNest, best: bool) -> str:
         return f"{supports}, whose weights of a tap fit the {nest.unit.second_buffer_rows} rows of the second buffer"
     if nest.passes == 1:
         return f"{supports}, which are all"
+    if nest.co_rows < nest.unit.co_block_factor:
+        return f"{supports}, which takes fewer cycles than the machine's usual block"
     return f"{supports}, the machine's usual block" + ("; a larger one saves nothing" if best else "")
 
 
@@ -120,9 +145,11 @@ def _count(number: int, noun: str) -> str:
 
 def _request_text(nest: FoldNest) -> str:
     """How the neighbours of a row are fetched."""
-    layer = nest.layer
+    layer, unit = nest.layer, nest.unit
     if nest.ws == 1 or (nest.bci == 1 and layer.groups == 1):
         return "each one contiguous read"
-    if nest.ws * layer.ci_bytes <= nest.unit.staging_bytes and layer.groups == 1:
-        return f"{nest.ws} columns are one contiguous read into staging registers, rows strided picks from them"
-    return f"each {nest.ws} reads of {nest.pci} bytes, one column apart"
+    if nest.ws * layer.pitch > unit.staging_bytes:
+        return f"each {nest.ws} reads of {nest.pci} bytes, one column apart"
+    text = f"{nest.ws} columns are one contiguous read into staging registers, rows strided picks from them"
+    stay = nest.bci > 1 and nest.row_reads(nest.kw_pieces[0])[1] == 0
+    return f"{text}, of all blocks of channels" if stay else text

@@ -1,12 +1,14 @@
 """W-fold: which granularities and blocks a convolution of few channels takes on page 05's machine.
 
-How the machine works and what a choice costs is told in fold/fold_nest.py. What is left to decide is the granularity
-PCI of input channels, PCO of output channels and how many output channels share one pass over the input. There are a
-handful of each, so mode "best" counts the cycles of all.
+How the machine works and what a choice counts is told in fold/fold_nest.py, how long it takes in fold/fold_walk.py.
+What is left to decide is the granularity PCI of input channels, PCO of output channels and how many output channels
+share one pass over the input. There are a handful of each: mode "best" walks the buffers for every choice that might be
+the best one by the cycles that it needs at least.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from ...errors import HardwareError, TilingError, UnsupportedOperator
@@ -16,7 +18,8 @@ from ..conv.conv_tiling import ConvTiling
 from ..conv.stride_fold import StrideFold
 from ..gemm.traffic import ceil_div, refuse_types
 from .fold_nest import FoldNest, Layer
-from .fold_reasons import wfold_reasons
+from .fold_reasons import Compared, wfold_reasons
+from .fold_walk import image_cycles
 from .granularity import granularity
 
 Mode = Literal["best", "seed"]
@@ -45,16 +48,21 @@ def decide_wfold(workload: ConvWorkload, hardware: Hardware, *, mode: Mode = "be
             f"hardware {hardware.name!r}: w_fold.row_bytes = {unit.row_bytes} holds no whole elements of {layer.d_s} "
             f"bytes in, {layer.d_out} bytes out; accepted: a multiple of both"
         )
-    nests = [_best_nest(layer, unit, pci) for pci in granularities_of(unit, layer.w, layer.d_s)]
-    best, literal = min(nests, key=_rank), _seed_nest(layer, unit)
+    if not blocks_of(layer, unit):
+        raise HardwareError(
+            f"hardware {hardware.name!r}: w_fold.result_buffer_rows = {unit.result_buffer_rows} of {unit.row_bytes} "
+            f"bytes have no room for the sums of {unit.units} points; accepted: more rows"
+        )
+    best, others = _compared(layer, unit)
+    literal = _seed_nest(layer, unit)
     nest = best if mode == "best" else literal
     tiling = wfold_tiling(fold, nest, unit, mode=mode)
-    return wfold_reasons(tiling, fold, nest, nests, other=literal if mode == "best" else best)
+    return wfold_reasons(tiling, fold, nest, others, other=literal if mode == "best" else best)
 
 
 def wfold_tiling(fold: StrideFold, nest: FoldNest, unit: WFold, *, mode: Mode = "best") -> ConvTiling:
     """The decision that a walk stands for, without its reasons."""
-    workload, layer = fold.workload, nest.layer
+    workload, layer, cycles = fold.workload, nest.layer, image_cycles(nest)
     return ConvTiling(
         form="wfold",
         mode=mode,
@@ -76,8 +84,9 @@ def wfold_tiling(fold: StrideFold, nest: FoldNest, unit: WFold, *, mode: Mode = 
         reads=nest.reads,
         weight_rows=nest.weight_rows,
         write_rows=nest.write_rows,
-        cycles=nest.cycles,
-        utilisation=workload.macs // workload.n * layer.d_s / (nest.cycles * unit.bytes_per_cycle),
+        steady_cycles=nest.steady_cycles,
+        cycles=cycles,
+        utilisation=workload.macs // workload.n * layer.d_s / (cycles * unit.bytes_per_cycle),
     )
 
 
@@ -128,6 +137,10 @@ def layer_of(fold: StrideFold, unit: WFold) -> Layer:
         kw=folded.kw,
         d_s=plain.a_bytes,
         d_out=unit.output_element_bytes or plain.a_bytes,
+        pitch=folded.ci * plain.a_bytes,
+        d_acc=plain.acc_bytes,
+        planes=plain.do,
+        deep=plain.kd,
     )
 
 
@@ -136,30 +149,72 @@ def granularities_of(unit: WFold, width: int, element: int) -> tuple[int, ...]:
     return tuple(g for g in unit.granularities if g % element == 0 and unit.row_bytes // g <= width)
 
 
-def _rank(nest: FoldNest) -> tuple[int, int, int, int]:
-    return nest.cycles, nest.reads, -nest.pci, nest.co_rows
+def blocks_of(layer: Layer, unit: WFold) -> dict[int, int]:
+    """The granularities of input channels that the engine can take, the largest first, each with the most output
+    channels of a sub-unit that share a pass: the usual block, or as many as the second buffer holds weights of a tap
+    for, and no more than the result buffer holds sums for."""
+    found = {}
+    for pci in granularities_of(unit, layer.w, layer.d_s):
+        most = min(ceil_div(layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows))
+        if unit.result_buffer_rows is not None:
+            room = unit.result_buffer_rows * unit.row_bytes
+            most = min(most, room // (unit.units * (unit.row_bytes // pci) * layer.d_acc))
+        if most:
+            found[pci] = most
+    return found
 
 
-def _best_nest(layer: Layer, unit: WFold, pci: int) -> FoldNest:
-    """The best blocks and pieces of output channels for one PCI."""
-    rows, most = ceil_div(layer.co, unit.sub_units), max(unit.co_block_factor, unit.second_buffer_rows)
-    leaving = granularities_of(unit, layer.wo, layer.d_out)
-    nests = []
-    # Blocks below the usual size too: one that a row of results holds exactly writes less.
-    for co_rows in range(1, min(most, rows) + 1):
-        with_pco = (FoldNest(layer, unit, pci, pco, co_rows) for pco in leaving)
-        nests.append(min(with_pco, key=lambda nest: (nest.write_rows, -nest.pco)))
-    return min(nests, key=_rank)
+def _rank(nest: FoldNest) -> tuple[int, ...]:
+    """Of choices that take as long, the first is taken: of the fewest input rows, then the largest granularity."""
+    return image_cycles(nest), nest.reads, -nest.pci, nest.co_rows, nest.write_rows, -nest.pco
+
+
+def _compared(layer: Layer, unit: WFold) -> tuple[FoldNest, list[Compared]]:
+    """The best choice, and that of each PCI. Choices are walked in the order of the cycles that they take at least,
+    until none of the others can be better."""
+    least = sorted(_choices(layer, unit), key=lambda pair: pair[0])
+    walked = [least[0][1]]
+    best = _rank(walked[0])
+    for bound, nest in least[1:]:
+        if bound >= best:
+            break
+        walked.append(nest)
+        best = min(best, _rank(nest))
+    walked.sort(key=_rank)
+    found = []
+    for pci in blocks_of(layer, unit):
+        own = next((nest for nest in walked if nest.pci == pci), None)
+        if own is not None:
+            found.append(Compared(own, image_cycles(own), exact=True))
+        else:
+            bound, nest = next(pair for pair in least if pair[1].pci == pci)
+            found.append(Compared(nest, bound[0], exact=False))
+    return walked[0], found
+
+
+def _choices(layer: Layer, unit: WFold) -> Iterator[tuple[tuple[int, ...], FoldNest]]:
+    """Every choice, with the least that its rank can be."""
+    for pci, most in blocks_of(layer, unit).items():
+        # Blocks below the usual size too: one that a row of results holds exactly writes less.
+        for co_rows in range(1, most + 1):
+            nest = FoldNest(layer, unit, pci, unit.row_bytes, co_rows)
+            ports = max(cycles for name, cycles in nest.port_cycles.items() if name != "write-out")
+            steps, reads = nest.least_steps, nest.reads
+            for pco in granularities_of(unit, layer.wo, layer.d_out):
+                nest = FoldNest(layer, unit, pci, pco, co_rows)
+                yield (nest.least_cycles(steps, ports), reads, -pci, co_rows, nest.write_rows, -pco), nest
 
 
 def _seed_nest(layer: Layer, unit: WFold) -> FoldNest:
     """Every choice by the formulas as printed."""
+    blocks = blocks_of(layer, unit)
+    pci = granularity(layer.ci_bytes, tuple(blocks), unit.padding_slack)
     return FoldNest(
         layer,
         unit,
-        pci=granularity(layer.ci_bytes, granularities_of(unit, layer.w, layer.d_s), unit.padding_slack),
+        pci=pci,
         pco=granularity(layer.co_bytes, granularities_of(unit, layer.wo, layer.d_out), unit.padding_slack),
-        co_rows=min(unit.co_block_factor, ceil_div(layer.co, unit.sub_units)),
+        co_rows=min(unit.co_block_factor, blocks[pci]),
     )
 
 
