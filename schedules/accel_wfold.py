@@ -1,12 +1,16 @@
 """Convolutions, and products as convolutions of one tap, on the W-fold engine (page 05).
 
-    kernels, in pieces of output channels
+    kernels, in pieces of an output channel of each sub-unit
     images and planes
       the image, in pieces of rows, on its way into a zeroed buffer or folded on the chip
-      blocks of output rows
-        groups, planes of a kernel
-          WCONV: output channels, rows, columns, kernel rows, kernel columns, channels; one instruction
-        what is fused behind the sums on the vector engine, and the store
+      blocks of output channels, which begin when their kernels are there
+        blocks of output rows, of columns where rows are few
+          groups, planes of a kernel
+            WCONV: output channels, rows, columns, kernel rows, kernel columns, channels; one instruction
+          what is fused behind the sums on the vector engine, and the store
+
+Where the chip has no room for two images, rows are loaded with their halo for each block of output rows, and blocks of
+output channels are the inner loop.
 
 Stride-fold changes how the buffers are read: a folded column is as many columns as the stride. Only where that does not
 divide the width do rows move, and the machine says where: on their way from external memory ("load"), from one buffer
@@ -22,9 +26,7 @@ from tvm import s_tir
 
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.stride_fold import StrideFold
-from ..decide.fold.fold_nest import INSTRUCTIONS
 from ..decide.fold.wfold import product_as_convolution
-from ..decide.gemm.traffic import ceil_div
 from ..decide.known import tiling_for
 from ..decide.options import Options
 from ..decide.surroundings import Surroundings
@@ -79,23 +81,31 @@ def _schedule(
     sch: s_tir.Schedule, form: ImageLayout, tiling: ConvTiling, sub_units: int, place: str, machine: Machine
 ) -> None:
     assert tiling.co_block is not None and tiling.pci is not None and tiling.pco is not None
+    assert tiling.instruction_rows is not None and tiling.instruction_columns is not None
     sums = sch.get_sblock("sums")
     n, d, y, x, g, o, kd, kh, kw, c = sch.get_loops(sums)
-    rows = ceil_div(form.out[1], INSTRUCTIONS)
+    rows, columns = tiling.instruction_rows, tiling.instruction_columns
     yo, yi = sch.split(y, [None, rows])
-    sch.reorder(n, d, yo, g, kd, o, yi, x, kh, kw, c)
+    xo, xi = sch.split(x, [None, columns])
+    oo, oi = sch.split(o, [None, tiling.co_block])
+    whole = place == "in place" or _whole_image(form, sch, machine)
+    if whole:
+        sch.reorder(n, d, oo, yo, xo, g, kd, oi, yi, xi, kh, kw, c)
+    else:
+        sch.reorder(n, d, yo, xo, oo, g, kd, oi, yi, xi, kh, kw, c)
     on_engine(sch, sums, "wfold", 6, 2)
     for name, value in (("pci", tiling.pci), ("pco", tiling.pco), ("block", tiling.co_block // sub_units)):
         sch.annotate(sums, f"vsim.{name}", value)
-    place_epilogue(sch, yo, yo, EpilogueCapacity(None, 1, 1))
+    last = xo if whole else oo
+    place_epilogue(sch, last, last, EpilogueCapacity(None, 1, 1))
     if place == "in place":
         _rows_in_place(sch)
     else:
-        whole = _whole_image(form, sch, machine)
-        _bring(sch, "image", n if whole else yo, "load" if place == "load" else "vector", rows * form.stride[1])
+        piece = rows * form.stride[1], columns * form.fold
+        _bring(sch, "image", n if whole else xo, "load" if place == "load" else "vector", piece)
         if place == "local":
-            _bring(sch, "raw", n if whole else yo, "load", rows * form.stride[1])
-    _bring_kernels(sch, tiling.co_block)
+            _bring(sch, "raw", n if whole else xo, "load", piece)
+    _bring_kernels(sch, min(tiling.co_block, sub_units))
 
 
 def _whole_image(form: ImageLayout, sch: s_tir.Schedule, machine: Machine) -> bool:
@@ -105,13 +115,14 @@ def _whole_image(form: ImageLayout, sch: s_tir.Schedule, machine: Machine) -> bo
     return capacity is None or 2 * form.groups * form.ci * prod(form.size) * element <= capacity
 
 
-def _bring(sch: s_tir.Schedule, name: str, loop: LoopRV, engine: str, rows: int) -> None:
-    """Put a block that brings the image at `loop`, in pieces of rows."""
+def _bring(sch: s_tir.Schedule, name: str, loop: LoopRV, engine: str, piece: tuple[int, int]) -> None:
+    """Put a block that brings the image at `loop`, in pieces of rows and columns."""
     block = sch.get_sblock(name)
     sch.compute_at(block, loop, preserve_unit_loops=True)
     axes = last_loops(sch, block, 6)
-    over, within = sch.split(axes[2], [None, rows])
-    sch.reorder(*axes[:2], over, within)
+    over, rows = sch.split(axes[2], [None, piece[0]])
+    aside, columns = sch.split(axes[3], [None, piece[1]])
+    sch.reorder(*axes[:2], over, aside, rows, columns)
     on_engine(sch, block, engine, 4, 2)
 
 
@@ -126,7 +137,8 @@ def _rows_in_place(sch: s_tir.Schedule) -> None:
 
 
 def _bring_kernels(sch: s_tir.Schedule, block_size: int) -> None:
-    """Kernels, in pieces of the output channels that share a pass over the input."""
+    """Kernels, in pieces of a few output channels: pieces of the image, which the first of them need as well, come in
+    between where both share a port."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         if sch.get(block).name_hint in ("kernels", "no_kernels"):
             sch.split(sch.get_loops(block)[1], [None, block_size])

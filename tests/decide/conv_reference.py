@@ -128,6 +128,6 @@ def walk(x, weights, machine, *, stride_h=1, dilation_h=1, padding=(0, 0, 0, 0),
                     for channel in range(co_start, min(co, co_start + own * m.sub_units)):
                         q, u = divmod(channel - co_start, m.sub_units)
                         y[yo, x_start + p, channel] = sums[q, u, p]
-                        leaving.add((p // wso, channel // m.pco))
+                        leaving.add((p // wso, (channel - co_start) // m.pco))
                 counted.write_rows += len(leaving)
     return y, counted

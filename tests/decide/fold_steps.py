@@ -93,7 +93,7 @@ def stepped(unit, sizes, pci, pco, co_rows, leaves=True):
                             given_up += [now] * needed
                 if leaves:
                     wanted = min(points, sizes.wo - x)
-                    places = {(p // wso, c * sizes.out // pco) for p in range(wanted) for c in range(first, last)}
+                    places = {(p // wso, c * sizes.out // pco) for p in range(wanted) for c in range(last - first)}
                     out = max(out, now) + len(places) * result
                     left.append(out)
     return int(now), math.ceil(max(now, out))

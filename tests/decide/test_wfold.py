@@ -26,7 +26,7 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 WFOLD16 = Hardware.load("wfold16")
 PAGE_05 = """form stride_fold pci ws bci aco co_block kmax kw_pieces pco wso pco_whole pco_remainder loop_order
-block_steps steps reads weight_rows write_rows steady_cycles cycles utilisation"""
+instruction_rows instruction_columns block_steps steps reads weight_rows write_rows steady_cycles cycles utilisation"""
 
 
 def conv(**fields):

@@ -59,6 +59,8 @@ class ConvTiling(Decision):
     pco_whole: int | None = None  # whole pieces of output channels
     pco_remainder: int | None = None  # bytes of the last piece where it is shorter
     loop_order: tuple[str, ...] | None = None  # inner to outer
+    instruction_rows: int | None = None  # output rows of an instruction, which has one block of output channels
+    instruction_columns: int | None = None  # output columns of an instruction
     block_steps: int | None = None
     steps: int | None = None
     reads: int | None = None
@@ -93,7 +95,7 @@ class ConvTiling(Decision):
         ("form", ("form",)),
         ("fold", ("stride_fold", "pci", "ws", "kw_pieces")),
         ("output", ("co_block", "pco", "wso")),
-        ("loops", ("loop_order",)),
+        ("loops", ("loop_order", "instruction_rows", "instruction_columns")),
         (
             "CPU",
             (

@@ -29,13 +29,14 @@ after stride-fold where it was not, and a dilated kernel is expanded. Groups run
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 
 from ...hardware.description import WFold
 from ..gemm.traffic import ceil_div
 
-INSTRUCTIONS = 8  # at least so many of an image where it has the rows, so that loads, products and stores overlap
+INSTRUCTIONS = 8  # of a block of output channels of an image, so that loads, products and stores overlap
 
 
 @dataclass(frozen=True)
@@ -149,24 +150,26 @@ class FoldNest:
 
     @property
     def _pieces(self) -> int:
-        """Pieces of output channels, one that two blocks share counted in both."""
-        block = self.co_rows * self.unit.sub_units * self.layer.d_out
-        borders = ceil_div(self.layer.co_bytes, block) - 1
-        between_pieces = borders // (self.pco // math.gcd(block, self.pco))
-        return ceil_div(self.layer.co_bytes, self.pco) + borders - between_pieces
+        """Pieces of output channels that leave, of all blocks."""
+        whole = self.layer.co // self.block_channels
+        rest = self.layer.co - whole * self.block_channels
+        return whole * self._pieces_of(self.block_channels) + self._pieces_of(rest)
+
+    def _pieces_of(self, channels: int) -> int:
+        return ceil_div(channels * self.layer.d_out, self.pco)
 
     @property
-    def pass_blocks(self) -> list[tuple[int, int]]:
-        """Of each pass over the input: output channels of a sub-unit, and the pieces of output channels that leave."""
-        return [self._pass_block(first) for first in range(0, self.aco_rows, self.co_rows)]
+    def block_channels(self) -> int:
+        """Output channels of a block."""
+        return self.co_rows * self.unit.sub_units
 
-    def _pass_block(self, row: int) -> tuple[int, int]:
-        """Those of the pass that has a given output channel of a sub-unit."""
-        first = row // self.co_rows * self.co_rows
-        own = min(self.co_rows, self.aco_rows - first)
-        width = self.unit.sub_units * self.layer.d_out
-        start, end = first * width, min((first + own) * width, self.layer.co_bytes)
-        return own, ceil_div(end, self.pco) - start // self.pco
+    @property
+    def pass_blocks(self) -> list[tuple[int, int, int]]:
+        """Blocks of output channels: how many are alike, output channels of a sub-unit, pieces of output channels."""
+        return [
+            (count, ceil_div(channels, self.unit.sub_units), self._pieces_of(channels))
+            for channels, count in _parts(self.layer.co, self.block_channels)
+        ]
 
     def piece_rows(self, width: int) -> int:
         """Rows of the first buffer that a piece of `width` taps slides over."""
@@ -201,22 +204,39 @@ class FoldNest:
         return ceil_div(self.layer.rows // self.layer.planes, INSTRUCTIONS)
 
     @property
+    def instruction_columns(self) -> int:
+        """Output columns of an instruction: all, or some blocks of points where there are few rows, as of a product."""
+        parts = INSTRUCTIONS // ceil_div(self.layer.rows // self.layer.planes, self.instruction_rows)
+        return min(self.layer.wo, ceil_div(self.row_blocks, parts) * self.points)
+
+    @property
     def instructions(self) -> list[tuple[int, FoldNest, bool]]:
-        """The instructions of an image in their order: how many alike follow each other, what each computes, and
-        whether its results leave; those of the last kernel plane do."""
-        high = self.layer.rows // self.layer.planes
-        whole, rest = divmod(high, self.instruction_rows)
+        """The instructions of an image: how many are alike, what each computes, and whether its results leave, which
+        those of the last kernel plane do. Each has a block of output channels."""
+        layer = self.layer
+        parts = itertools.product(
+            _parts(layer.rows // layer.planes, self.instruction_rows),
+            _parts(layer.wo, self.instruction_columns),
+            _parts(layer.co, self.block_channels),
+        )
         found = []
-        for count, rows in ((whole, self.instruction_rows), (1, rest)):
-            if count and rows:
-                part = replace(
-                    self.layer, groups=1, rows=rows, taps_high=self.layer.taps_high // self.layer.deep, planes=1, deep=1
-                )
-                nest = replace(self, layer=part)
-                if self.layer.deep > 1:
-                    found.append((count * self.layer.groups * (self.layer.deep - 1), nest, False))
-                found.append((count * self.layer.groups, nest, True))
-        return found * self.layer.planes
+        for (rows, many), (columns, wide), (channels, passes) in parts:
+            part = replace(
+                layer,
+                groups=1,
+                rows=rows,
+                wo=columns,
+                w=columns + layer.kw - 1,
+                co=channels,
+                taps_high=layer.taps_high // layer.deep,
+                planes=1,
+                deep=1,
+            )
+            nest, count = replace(self, layer=part), layer.planes * layer.groups * many * wide * passes
+            if layer.deep > 1:
+                found.append((count * (layer.deep - 1), nest, False))
+            found.append((count, nest, True))
+        return found
 
     @property
     def port_cycles(self) -> dict[str, int]:
@@ -233,17 +253,17 @@ class FoldNest:
         """Cycles at least until the last step of an image is over: all steps, and what the buffers make them wait for
         in any case: the first rows, the rows of a piece and of weights that find no place while the piece or the tap
         before is multiplied."""
-        unit, aco_rows, pieces = self.unit, self.aco_rows, self.kw_pieces
+        unit, pieces = self.unit, self.kw_pieces
         alike = self.layer.taps_high * self.bci * self._blocks
         row = math.ceil(1 / unit.weight_rows_per_cycle)
         gaps = [
             math.ceil(max(0, unit.units + self.piece_rows(width) - unit.first_buffer_rows) / unit.input_rows_per_cycle)
             for width in pieces
         ]
-        waits, between, whole = 0, 0, aco_rows // self.co_rows
-        for passes, own in ((whole, self.co_rows), (1, aco_rows - whole * self.co_rows)):
+        waits, between = 0, 0
+        for passes, own, _ in self.pass_blocks:
             full, part = divmod(own, unit.second_buffer_rows)
-            for width, gap in zip(pieces, gaps, strict=True) if own else ():
+            for width, gap in zip(pieces, gaps, strict=True):
                 between = max(gap, 0 if part else row)
                 taps = full * width if part else full * width - 1
                 waits += passes * alike * (taps * row + between)
@@ -253,7 +273,7 @@ class FoldNest:
     def last_rows(self) -> int:
         """Rows of results of the last block of points."""
         points = self.layer.wo % self.points or self.points
-        return ceil_div(points, self.wso) * self._pass_block(self.aco_rows - 1)[1]
+        return ceil_div(points, self.wso) * self.pass_blocks[-1][2]
 
     def least_cycles(self, steps: float, ports: int) -> int:
         """Cycles that an image takes at least, its :attr:`least_steps` and the slowest of its multipliers and ports of
@@ -265,3 +285,9 @@ class FoldNest:
     def steady_cycles(self) -> int:
         """Page 05's prediction: everything overlaps, and the slowest decides."""
         return max(self.port_cycles.values())
+
+
+def _parts(size: int, each: int) -> list[tuple[int, int]]:
+    """`size` in parts of `each`, the last shorter: how large, how many."""
+    whole, rest = divmod(size, each)
+    return [(part, count) for part, count in ((each, whole), (rest, 1)) if part and count]

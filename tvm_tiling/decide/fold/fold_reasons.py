@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..conv.conv_tiling import ConvTiling
 from ..conv.stride_fold import StrideFold
 from ..tiling import Reason
-from .fold_nest import FoldNest
+from .fold_nest import INSTRUCTIONS, FoldNest
 from .fold_walk import fold_time, image_cycles
 from .granularity import padding
 
@@ -52,6 +52,9 @@ def wfold_reasons(
         "pco_remainder": "the last piece is shorter" if layer.co_bytes % nest.pco else "none",
         "loop_order": "an input row serves the channels of a sub-unit, then both buffers slide along W; kh and ci may "
         "change places, counts are equal",
+        "instruction_rows": f"at most {INSTRUCTIONS} instructions for the rows of a block of output channels, so that "
+        "loads and stores run beside them",
+        "instruction_columns": "all" if nest.instruction_columns == layer.wo else "there are few rows",
         "block_steps": f"{nest.aco_rows} channels of a sub-unit x {nest.kw_pieces[0]} x {layer.taps_high} taps x "
         f"{_count(nest.bci, 'block')} of channels for {nest.points} points; a row of weights serves all of them",
         "steps": f"per image: {layer.rows} rows of {_count(nest.row_blocks, 'block')}{_groups(nest)}, all taps",

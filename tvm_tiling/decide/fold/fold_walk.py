@@ -177,16 +177,7 @@ class _Tree:
 
     def instruction(self) -> _Loop:
         """All of it."""
-        passes: list[tuple[int, int]] = []
-        for own, pieces in self.nest.pass_blocks:
-            passes.append((own, pieces if self.leaves else 0))
-        made = {key: self._pass(*key) for key in set(passes)}
-        bodies: list[_Node] = []
-        while passes:
-            equal = next((i for i, key in enumerate(passes) if key != passes[0]), len(passes))
-            bodies.append(_Loop(equal, (made[passes[0]],)))
-            passes = passes[equal:]
-        return _Loop(1, tuple(bodies))
+        return _Loop(1, tuple(_Loop(count, (self._pass(own, pieces),)) for count, own, pieces in self.nest.pass_blocks))
 
     def _pass(self, own: int, pieces: int) -> _Loop:
         nest = self.nest
