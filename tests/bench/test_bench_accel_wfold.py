@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from benchmarks import accel_wfold
 
 
@@ -15,6 +13,8 @@ def test_folding_gains_where_channels_do_not_fill_a_row(tmp_path, capsys, monkey
     rows = {row["channels"]: row for row in accel_wfold.measure((3, 16, 48, 64))}
     # A quarter, and three quarters, of a row; results take as long to leave either way.
     assert rows[16]["best"] / 4 < rows[16]["padded"] < rows[16]["best"] / 1.5
-    assert rows[48]["best"] * 3 / 4 < rows[48]["padded"] < rows[48]["best"]
-    assert rows[64]["padded"] == pytest.approx(rows[64]["best"])
+    # A piece of 12 steps slides over 6 rows of one column and 2 of the next wait for places, over 5 of four columns 1.
+    waits = (12 + 1) / (12 + 2)
+    assert rows[48]["best"] * 3 / 4 * waits < rows[48]["padded"] < rows[48]["best"]
+    assert rows[64]["best"] * waits < rows[64]["padded"] < rows[64]["best"]
     assert rows[3]["best"] > rows[3]["seed"] > rows[3]["padded"]
