@@ -108,6 +108,25 @@ def test_a_result_is_waited_for_through_busy_and_latency_and_the_tokens_way():
     assert stalls(timing, "load_a") == {}
 
 
+def test_an_instruction_that_fills_buffers_needs_its_operands_before_its_turn():
+    """The first product fills for 4 cycles from its data on, the second one while the first is executed."""
+    program = pipeline(2, 2)
+    timing = timed(program, costs(program, [10, 14, 3, 14], fill=[0, 4, 0, 4], token=1))
+    assert timing.start.tolist() == [0, 15, 10, 29]
+    assert stalls(timing, "matrix") == {"data": 14, "token": 1}
+    timing = timed(program, costs(program, [10, 2, 10, 2], fill=[0, 4, 0, 4]))
+    assert timing.start.tolist() == [0, 14, 10, 24]
+    assert stalls(timing, "matrix") == {"data": 10 + 4 + 4 + 4}
+
+
+def test_it_needs_space_for_its_results_at_its_turn():
+    """The third load waits for the first product, which has its place; what it loads comes before that."""
+    program = pipeline(3, 2)
+    timing = timed(program, costs(program, [4, 20, 4, 20, 4, 20], fill=[3, 0, 3, 0, 3, 0]))
+    assert timing.start.tolist() == [3, 7, 7, 27, 27, 47]
+    assert stalls(timing, "load_a") == {"data": 3, "space": 16}
+
+
 def test_a_token_that_came_before_the_queue_was_free_costs_nothing():
     program = bare([0, 2, 2], [(0, 2)])
     timing = timed(program, costs(program, [4, 10, 1], token=3))
@@ -213,7 +232,7 @@ def test_two_ports_are_taken_at_once():
 def access(program, cost, after):
     """Starts found by walking through time cycle by cycle: nothing in it knows what comes next."""
     rows, count = program.instructions, len(program)
-    start, end, ready = [None] * count, [None] * count, [None] * count
+    start, end, ready, arrived = [None] * count, [None] * count, [None] * count, {}
     done, tokens = [None] * count, {}
     waiting = {queue: [] for queue in range(len(program.queues))}
     free = {queue: 0 for queue in waiting}
@@ -225,18 +244,20 @@ def access(program, cost, after):
             moved = False
             while front < count and now >= next_issue and len(waiting[rows["queue"][front]]) < cost.depth:
                 waiting[rows["queue"][front]].append(front)
+                arrived[front] = now
                 front, next_issue = front + 1, now + cost.issue
                 moved = True
             for queue, heads in waiting.items():
                 if heads and ready[heads[0]] is None and free[queue] <= now:
                     head = heads[0]
                     wanted = [(source, n) for source in range(len(waiting)) for n in range(rows["wait"][head, source])]
-                    here = all(
-                        len([t for t in tokens.get((source, queue), ()) if t + cost.token <= now]) > n
+                    begun = now - int(cost.fill[head])  # when it has had to have what it waits for
+                    here = arrived[head] <= begun and all(
+                        len([t for t in tokens.get((source, queue), ()) if t + cost.token <= begun]) > n
                         for source, n in wanted
                     )
                     own = int(after[head])
-                    if here and (own < 0 or done[own] <= now):
+                    if here and (own < 0 or done[own] <= begun):
                         ready[head] = now
             heads = [own[0] for own in waiting.values() if own and ready[own[0]] is not None]
             for head in sorted(heads, key=lambda number: (ready[number], number)):
@@ -283,6 +304,7 @@ def cases(draw):
             program,
             some(1, 12),
             some(0, 9),
+            draw(st.just(0) | st.just(some(0, 9))),
             port=some(-1, 1),
             servers=servers,
             depth=draw(st.integers(1, 4)),

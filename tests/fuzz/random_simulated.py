@@ -17,9 +17,25 @@ PRESETS = ("vta", "wfold16", "neartile", "dla3")
 
 
 def random_machine(rng: random.Random) -> tt.Hardware:
-    """A preset, or a machine of page 01 with small buffers, so that operands do not fit."""
+    """A preset, a machine of page 01 with small buffers, so that operands do not fit, or one of page 05 with buffers of
+    any size."""
     if rng.random() < 0.5:
         return tt.Hardware.load(rng.choice(PRESETS))
+    if rng.random() < 0.3:
+        row, units = 1 << rng.randint(3, 6), rng.randint(1, 4)
+        engine = tt.WFold(
+            row_bytes=row,
+            least_granularity=rng.choice((row // 4, row)),
+            sub_units=rng.randint(1, 16),
+            units=units,
+            first_buffer_rows=units + rng.randint(0, 5),
+            second_buffer_rows=rng.randint(1, 9),
+            staging_bytes=rng.choice((0, 64, 512)),
+            input_reads_per_cycle=rng.choice((None, 1.0)),
+            result_buffer_rows=rng.choice((None, 64)),
+            fold_place=rng.choice(("load", "local", "in place")),
+        )
+        return tt.Hardware(name="rows", w_fold=engine)
     return tt.Hardware.neartile(
         buf_a=1 << rng.randint(7, 14),
         buf_b=1 << rng.randint(7, 14),

@@ -297,7 +297,7 @@ def test_fingerprint_is_stable_and_tells_machines_apart():
     ("machine", "fingerprint"),
     [
         ("neartile", "aa3febc224508457"),
-        ("wfold", "476d86ced306d352"),
+        ("wfold", "fe82b483df8d1281"),  # since it is timed by its buffers
         ("icelake-server-2c", "74841d1d7384c0fc"),
         ("neoverse-v1-16c", "ee1613b572b4bf27"),
     ],

@@ -31,6 +31,7 @@ LEVEL = {"name": "unit", "bytes": 8}
         (NearTile, {**TILE, "macs_of_bytes": {"1": 0}}, "near_tile.macs_of_bytes: 1 = 0, accepted: a finite number"),
         (NearTile, {**TILE, "dtypes": ["int9"]}, "near_tile: dtypes = 'int9', did you mean 'int8'?"),
         (NearTile, {**TILE, "dtypes": "int8"}, "near_tile: dtypes = 'int8', accepted: a list of strings"),
+        (WFold, {"input_reads_per_cycle": 0}, "w_fold: input_reads_per_cycle = 0, accepted: a finite number above 0"),
         (WFold, {"result_buffer_rows": 0}, "w_fold: result_buffer_rows = 0, accepted: a whole number of at least 1"),
         (WFold, {"dtypes": [8]}, "w_fold: dtypes = [8], accepted: a list of strings"),
         (Vector, {"lanes": 0}, "vector: lanes = 0, accepted: a whole number of at least 1"),
