@@ -219,8 +219,9 @@ class Hardware:
 
         A hash of every field that shapes kernels and their measured cost (units, architecture, features, vectors,
         usable cores and threads, caches, rates). Left out are the name, the area, the clock, whose reading varies from
-        one detection to the next, and the list of assumed fields: a value counts, not where it came from. Of a simulated
-        unit the way it is timed counts too, so that a database's costs from before a change of it are not taken.
+        one detection to the next, and the list of assumed fields: a value counts, not where it came from. Of a
+        simulated unit the way it is timed counts too, so that a database's costs from before a change of it are not
+        taken.
         """
         shape = self.to_dict()
         for noise in ("name", "area", "clock_mhz"):
