@@ -1,14 +1,15 @@
 """How many elements of an element-wise operator an accelerator loads, computes and stores at a time (page 06).
 
-Loads, the vector engine and the store work on three tiles at once. A tile is large enough that rounding to whole cycles
-is a percent of its slowest part, small enough that the first load and the last store, which nothing hides, are a small
-part of the whole, and fits its buffers in two versions.
+Loads, the vector engine and the store work on three tiles at once, of which the buffers hold two versions. Few tiles
+leave the first load and the last store without anything beside them; many round to whole cycles often, and wait for
+the latencies of transfers, as a buffer is loaded anew only when what was in it has been used. So the whole is estimated
+for several numbers of tiles, each twice the one before, and the fastest is taken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,9 +27,9 @@ SCRATCH = 4  # results of 4 bytes that an expression may hold at once
 
 @dataclass(frozen=True, kw_only=True)
 class VectorTiling(Decision):
-    """`tile` are its extents along the axes of the result, `elements` their product; `cycles` of the whole if its
-    slowest part hides all others. On a machine with several storage levels `versions` of a tile are in each of them,
-    the outermost first."""
+    """`tile` are its extents along the axes of the result, `elements` their product; `cycles` are an estimate of the
+    whole, on a machine with several storage levels of its slowest part alone. There, `versions` of a tile are in each
+    level, the outermost first."""
 
     op: ClassVar[str] = "elementwise"
 
@@ -65,33 +66,70 @@ def decide_vector(
     one element fits."""
     points = math.prod(extents)
     held: dict[str, int] = {"out": VERSIONS * result + SCRATCH * 4}
-    parts = {"vector engine": max(1, operations) / machine.vector.lanes}
     for memory, size in operands:
         held[memory] = held.get(memory, 0) + VERSIONS * size
-        rate = machine.rate("external", memory)
-        if rate is not None:
-            parts[f"load of {memory}"] = parts.get(f"load of {memory}", 0.0) + size / rate
-    rate = machine.rate("external", "out")
-    if rate is not None:
-        parts["store"] = parts.get("load of out", 0.0) + result / rate
-    bound = max(parts, key=lambda part: parts[part])
-    wanted = max(ENOUGH / parts[bound], points / MOST_TILES)
-    elements, why = (
-        int(max(1, min(wanted, points / LEAST_TILES))),
-        f"the {bound} takes {parts[bound]:.3g} cycles for one",
-    )
+    capacity, full = points, ""
     for memory, each in held.items():
         space = machine.capacity(memory)
         # A kilobyte is left to the starts of buffers, which are aligned.
-        if space is not None and elements * each > space - min(1024, space // 4):
-            elements = (space - min(1024, space // 4)) // each
-            why = f"memory {memory!r} holds {VERSIONS} versions of them and scratch space"
-            if elements < 1:
+        if space is not None and capacity * each > space - min(1024, space // 4):
+            capacity, full = (space - min(1024, space // 4)) // each, memory
+            if capacity < 1:
                 raise HardwareError(
                     f"{machine.hardware.name}: memory {memory!r} of {space} bytes holds no element of {each} bytes; "
                     f"accepted: at least {2 * each}"
                 )
-    return vector_tiling(extents, elements, why, bound, points * parts[bound])
+    stream = _Stream(operands, result, operations, machine)
+    fewest = -(-points // capacity)
+    counts = list(_doubled(fewest, max(fewest, min(points, MOST_TILES))))
+    elements = min((-(-points // tiles) for tiles in counts), key=lambda size: stream.cycles(points, size))
+    cycles = stream.cycles(points, elements)
+    why = f"{-(-points // elements)} tiles are the fastest of {counts[0]} to {counts[-1]}"
+    if elements == -(-points // fewest) and full:
+        why = f"memory {full!r} holds {VERSIONS} versions of them and scratch space"
+    return vector_tiling(extents, elements, why, stream.bound, cycles)
+
+
+def _doubled(least: int, most: int) -> Iterator[int]:
+    while least <= most:
+        yield least
+        least *= 2
+
+
+class _Stream:
+    """What tiles of an operator take in each part of a machine: loads, the vector engine, the store."""
+
+    def __init__(self, operands: Sequence[tuple[str, int]], result: int, operations: int, machine: Machine) -> None:
+        self.machine, self.operations = machine, max(1, operations)
+        self.bytes: dict[str, int] = {}
+        for memory, size in operands:
+            self.bytes[memory] = self.bytes.get(memory, 0) + size
+        self.result = result
+        each = {f"load of {memory}": self._transfer(memory, size) for memory, size in self.bytes.items()}
+        each |= {"vector engine": self.operations / machine.vector.lanes, "store": self._transfer("out", result)}
+        self.bound = max(each, key=lambda part: each[part])
+
+    def _transfer(self, operand: str, size: float) -> float:
+        rate = self.machine.rate("external", operand)
+        return size / rate if rate else 0.0
+
+    def cycles(self, points: int, elements: int) -> float:
+        """An estimate of the whole in tiles of so many elements."""
+        machine = self.machine
+        loads = {name: math.ceil(self._transfer(name, size * elements)) for name, size in self.bytes.items()}
+        by_vector = loads.pop("out", 0)  # the vector engine loads what is neither A nor B
+        load, store = max(loads.values(), default=0), math.ceil(self._transfer("out", self.result * elements))
+        vector = machine.vector
+        step = math.ceil(elements / vector.lanes) + (0 if vector.forwards else vector.latency)
+        compute = by_vector + self.operations * (0 if machine.vector_is_tail else step)
+        external, token = machine.memory("external"), machine.issue.token_cycles
+        # A buffer of operands is loaded anew when it has been read, one of results written anew when that is stored.
+        there, back = load + external.latency + compute + 2 * token, compute + store + external.latency + 2 * token
+        each = max(load, compute, store, there / VERSIONS, back / VERSIONS)
+        if external.ports == 1:
+            each = max(each, sum(loads.values()) + by_vector + store)
+        tiles = -(-points // elements)
+        return there + store + external.latency + 2 * token + (tiles - 1) * each
 
 
 def vector_tiling(
