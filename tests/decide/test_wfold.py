@@ -376,9 +376,23 @@ FEWER_THAN_USUAL = Hardware.wfold(
 )
 
 
+# A block of four fills the second buffer, the one of two behind it does not.
+TWO_SIZES_OF_BLOCKS = Hardware.wfold(
+    row_bytes=4,
+    sub_units=1,
+    units=1,
+    first_buffer_rows=2,
+    second_buffer_rows=4,
+    least_granularity=1,
+    co_block_factor=1,
+    output_rows_per_cycle=0.25,
+)
+
+
 @settings(max_examples=80, deadline=None)
 @given(small_layers(strides=(1, 2), dilations=(1,)), small_machines())
 @example(conv(h=1, w=5, ci=1, co=7, kh=1, kw=1, padding=(0, 0, 0, 0)), FEWER_THAN_USUAL)
+@example(conv(h=2, w=1, ci=1, co=6, kh=2, kw=1, padding=(0, 0, 0, 0)), TWO_SIZES_OF_BLOCKS)
 def test_no_choice_is_faster_than_mode_best(w, hardware):
     """Every granularity and block that is admissible: none has fewer cycles, or as many and fewer reads."""
     unit, t, layer = hardware.w_fold, decide(w, hardware), layer_of(StrideFold(w), hardware.w_fold)

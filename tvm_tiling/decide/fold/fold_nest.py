@@ -260,14 +260,15 @@ class FoldNest:
             math.ceil(max(0, unit.units + self.piece_rows(width) - unit.first_buffer_rows) / unit.input_rows_per_cycle)
             for width in pieces
         ]
-        waits, between = 0, 0
+        waits = 0
         for passes, own, _ in self.pass_blocks:
             full, part = divmod(own, unit.second_buffer_rows)
             for width, gap in zip(pieces, gaps, strict=True):
                 between = max(gap, 0 if part else row)
                 taps = full * width if part else full * width - 1
                 waits += passes * alike * (taps * row + between)
-        return unit.units / unit.input_rows_per_cycle + self.steps + waits - between
+            waits -= between  # behind the last piece; of a block of another size there is another wait, or none
+        return unit.units / unit.input_rows_per_cycle + self.steps + waits
 
     @property
     def last_rows(self) -> int:
