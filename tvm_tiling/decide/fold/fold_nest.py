@@ -277,10 +277,9 @@ class FoldNest:
         return ceil_div(points, self.wso) * self.pass_blocks[-1][2]
 
     def least_cycles(self, steps: float, ports: int) -> int:
-        """Cycles that an image takes at least, its :attr:`least_steps` and the slowest of its multipliers and ports of
-        operands being known, which the pieces of output channels do not change."""
-        rate = self.unit.output_rows_per_cycle
-        return max(ports, math.ceil(self.write_rows / rate), math.floor(steps + self.last_rows / rate))
+        """Cycles that an image takes at least, its :attr:`least_steps` and the slowest of its multipliers and ports
+        being known."""
+        return max(ports, math.floor(steps + self.last_rows / self.unit.output_rows_per_cycle))
 
     @property
     def steady_cycles(self) -> int:

@@ -9,6 +9,7 @@ the best one by the cycles that it needs at least.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Literal
 
 from ...errors import HardwareError, TilingError, UnsupportedOperator
@@ -204,7 +205,9 @@ def _choices(layer: Layer, unit: WFold) -> Iterator[tuple[tuple[int, ...], FoldN
             steps, reads = nest.least_steps, nest.reads
             for pco in granularities_of(unit, layer.wo, layer.d_out):
                 nest = FoldNest(layer, unit, pci, pco, co_rows)
-                yield (nest.least_cycles(steps, ports), reads, -pci, co_rows, nest.write_rows, -pco), nest
+                rows = nest.write_rows
+                least = nest.least_cycles(steps, max(ports, ceil(rows / unit.output_rows_per_cycle)))
+                yield (least, reads, -pci, co_rows, rows, -pco), nest
 
 
 def _seed_nest(layer: Layer, unit: WFold) -> FoldNest:
