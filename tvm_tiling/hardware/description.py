@@ -90,6 +90,10 @@ class Hardware:
         if not isinstance(self.levels, (list, tuple)) or not all(isinstance(level, Level) for level in self.levels):
             raise HardwareError(f"hardware: levels = {self.levels!r}, accepted: a list of levels")
         checks.put(self, "levels", tuple(self.levels))
+        if self.levels and self.near_tile is not None and self.near_tile.partial_blocks == "streamed":
+            raise HardwareError(
+                f"hardware {self.name!r}: near_tile.partial_blocks = 'streamed' with storage levels, accepted: either"
+            )
         names = [level.name for level in self.levels]
         if len(set(names) | {*MEMORIES, *BUFFERS}) < len(names) + len(MEMORIES) + len(BUFFERS):
             raise HardwareError(f"hardware: levels named {names}, accepted: names that no other level or memory has")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import HardwareError, nearest
 from ..operand_types import ELEMENTS
@@ -192,7 +192,7 @@ class Machine:
             return Memory(bytes=own, bytes_per_cycle=level.bytes_per_cycle, latency=level.latency)
         given = self.hardware.memories.get(name, Memory())
         room = given.bytes if given.bytes is not None else self._room(name)
-        return Memory(bytes=room, bytes_per_cycle=given.bytes_per_cycle, latency=given.latency, ports=given.ports)
+        return replace(given, bytes=room)
 
     def capacity(self, name: str) -> int | None:
         """Bytes that a memory or buffer holds, 0 where the machine has none of it, None without limit. A level whose

@@ -22,18 +22,27 @@ class Memory:
     `bytes` is how many it holds, `bytes_per_cycle` what one transfer gets, `latency` the cycles from the end of a
     transfer to its result, `ports` (banks of a buffer) how many instructions it serves at once. None: without limit,
     or as the engine's own table says.
+
+    A transfer with a memory of `row_bytes` moves whole rows of that many bytes: each run of its innermost loop is
+    rounded up. Where the memory has pages of `page_bytes`, each one that a transfer enters costs `page_cycles` more, as
+    the translation of an address does.
     """
 
     bytes: int | None = None
     bytes_per_cycle: float | None = None
     latency: int = 0
     ports: int | None = None
+    row_bytes: int = checks.added(1)
+    page_bytes: int | None = checks.added(None)
+    page_cycles: float = checks.added(0.0)
 
     def __post_init__(self) -> None:
-        for name in ("bytes", "ports"):
+        for name in ("bytes", "ports", "page_bytes"):
             if getattr(self, name) is not None:
                 checks.whole("memory", name, getattr(self, name))
         checks.whole("memory", "latency", self.latency, least=0)
+        checks.whole("memory", "row_bytes", self.row_bytes)
+        checks.put(self, "page_cycles", checks.at_least_zero("memory", "page_cycles", self.page_cycles))
         if self.bytes_per_cycle is not None:
             rate = checks.number("memory", "bytes_per_cycle", self.bytes_per_cycle)
             checks.put(self, "bytes_per_cycle", rate)

@@ -9,7 +9,7 @@ from ..errors import HardwareError
 from ..workload import MEMORIES
 from . import checks
 
-PARTIAL_BLOCKS = ("skipped", "padded")
+PARTIAL_BLOCKS = ("skipped", "padded", "streamed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,9 @@ class NearTile:
     result of an earlier one waits for it, unless the engine `forwards`; sums that stay in the accumulation buffer are
     added behind the pipeline and never wait. Blocks that are not full cost their products only (`partial_blocks`
     "skipped": m*n*k are counted unpadded) or, "padded", a cycle each like full ones of block_m x block_n x block_k.
+    "streamed" is a weight-stationary systolic array: a block_m x block_k block of A stays in it while columns of B
+    stream through, in strips of block_n adjacent columns (those of one row of points of a convolution). A strip of n
+    columns takes max(strip_least, strip_start + n * column_cycles) cycles, a new block of A takes block_change more.
     Results leave through an output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never
     the bottleneck).
     """
@@ -52,6 +55,10 @@ class NearTile:
     macs_of_bytes: dict[str, float] = field(default_factory=dict, hash=False, metadata=checks.ADDED)
     interval: int = checks.added(1)
     forwards: bool = checks.added(False)
+    strip_least: float = checks.added(0.0)  # cycles; these four are read where partial_blocks = "streamed"
+    strip_start: float = checks.added(0.0)
+    column_cycles: float = checks.added(1.0)
+    block_change: float = checks.added(0.0)
 
     def __post_init__(self) -> None:
         for name in ("buf_a", "buf_b", "block_m", "block_n", "block_k", "sync_granularity", "interval"):
@@ -65,6 +72,9 @@ class NearTile:
         for name in ("bw_a", "bw_b", "bw_out"):
             if getattr(self, name) is not None:
                 checks.put(self, name, checks.number("near_tile", name, getattr(self, name)))
+        for name in ("strip_least", "strip_start", "block_change"):
+            checks.put(self, name, checks.at_least_zero("near_tile", name, getattr(self, name)))
+        checks.put(self, "column_cycles", checks.number("near_tile", "column_cycles", self.column_cycles))
         checks.one_of("near_tile", "partial_blocks", self.partial_blocks, PARTIAL_BLOCKS)
         checks.truth("near_tile", "double_buffer", self.double_buffer)
         checks.truth("near_tile", "forwards", self.forwards)

@@ -6,9 +6,10 @@
     FILL          c[d0, d1, d2, d3] = immediate[0]
 
 A copy keeps its queue for ceil(bytes / rate), the slower of its two memories giving the rate; the result is there the
-latency of both later. Bytes of the border are not moved. Between two storage levels the inner one's rate counts, which
-is that of its link to the outer one; what several instances get in one transfer is read once. A fill moves its result;
-on the queue of the vector engine it takes that one's lanes.
+latency of both later. Bytes of the border are not moved. A memory may move whole rows, and charge the pages that a copy
+enters. Between two storage levels the inner one's rate counts, which is that of its link to the outer one; what several
+instances get in one transfer is read once. A fill moves its result; on the queue of the vector engine it takes that
+one's lanes.
 """
 
 from __future__ import annotations
@@ -50,8 +51,46 @@ def copy_cycles(batch: Batch, machine: Machine) -> Cycles:
     for name, moved in ends:
         rate = _rate(machine, name, batch.operand)
         if rate is not None:
-            busy = np.maximum(busy, ceil_quotient(moved, rate))
+            memory = machine.memory(name)
+            cycles = ceil_quotient(moved if memory.row_bytes == 1 else _in_rows(batch, name, memory.row_bytes), rate)
+            if memory.page_bytes is not None:
+                cycles += np.ceil(_pages(batch, name, memory.page_bytes) * memory.page_cycles).astype(np.int64)
+            busy = np.maximum(busy, cycles)
     return busy, sum(machine.memory(name).latency for name, _ in ends)
+
+
+def _runs(batch: Batch, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How each transfer walks one of its ends: bytes of a run of its innermost loop that goes round more than once, the
+    number of runs, and bytes from the start of one to that of the next (of the last loop before it that goes round)."""
+    operand: Operand = "a" if batch.source == name else "c"
+    size = batch.element if operand == "a" else batch.result
+    extent = batch.column("extent").astype(np.int64)[:, : len(ELEMENTS)]
+    stride = np.abs(batch.column(f"{operand}_stride").astype(np.int64)[:, : len(ELEMENTS)])
+    run = np.ones(len(batch.number), dtype=np.int64)
+    apart = np.ones(len(batch.number), dtype=np.int64)
+    inner, outer = (np.zeros(len(batch.number), dtype=bool) for _ in range(2))
+    for loop in reversed(ELEMENTS):
+        turns = extent[:, loop] > 1
+        first, second = turns & ~inner & (stride[:, loop] == 1), turns & ~outer & (inner | (stride[:, loop] != 1))
+        run[first] = extent[first, loop]
+        apart[second] = stride[second, loop]
+        inner |= turns
+        outer |= second
+    return run * size, batch.elements // run, np.where(outer, apart, run) * size
+
+
+def _in_rows(batch: Batch, name: str, row_bytes: int) -> np.ndarray:
+    """Bytes of each transfer, its runs rounded up to whole rows of a memory."""
+    run, runs, _ = _runs(batch, name)
+    moved: np.ndarray = runs * -(-run // row_bytes) * row_bytes
+    return moved
+
+
+def _pages(batch: Batch, name: str, page_bytes: int) -> np.ndarray:
+    """Pages that each transfer enters, on the average of all addresses: a run its share of one."""
+    run, runs, apart = _runs(batch, name)
+    entered: np.ndarray = runs * np.maximum(run / page_bytes, np.minimum(1.0, apart / page_bytes))
+    return entered
 
 
 def fill_cycles(batch: Batch, machine: Machine) -> Cycles:

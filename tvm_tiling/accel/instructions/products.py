@@ -6,7 +6,8 @@
                   int16, and wrap round there; floats in float32, rounded once
     GEMM          the matrix engine (page 01): fill + blocks, the result drain later. Where blocks that are not full are
                   skipped, blocks = ceil(m*n*k / MAC per cycle), else ceil(m/block_m) * ceil(n/block_n) *
-                  ceil(k/block_k), each as many cycles as a full one. All instances of the innermost level work on it
+                  ceil(k/block_k), each as many cycles as a full one. Where they are streamed, each block of block_m x
+                  block_k of A takes the strips of n1, once for each n0. All instances of the innermost level work on it
                   together. Sums that stay in its accumulation buffer are added by the engine: that is its own work
     COLMV         the columns of page 04 (m: rows, k2: columns; immediate = (EP, VP)): ceil(k/EP) * ceil(m/VP) for each
                   column of the result, there the latency of EP later. All columns in one instruction is row-wise
@@ -33,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from ...decide.gemm.strips import streamed_cycles
 from ...hardware.machine import Machine
 from ..program.elements import as_float32, is_integer, narrowed
 from ..program.isa import ElementType, Operand
@@ -110,6 +112,10 @@ def _gemm_cycles(batch: Batch, machine: Machine) -> Cycles:
         blocks = -(-full // together)
         for element, same in batch.each(batch.element):
             blocks[same] *= tile.block_cycles(element)
+    elif tile.partial_blocks == "streamed":
+        _, lines, columns, *taps, channels = batch.column("extent").astype(np.int64).T
+        depth = taps[0] * taps[1] * -(-channels // tile.block_k)
+        blocks = streamed_cycles(tile, batch.m, lines, columns, depth)
     else:
         blocks = np.zeros(len(batch.number), dtype=np.int64)
         for element, same in batch.each(batch.element):

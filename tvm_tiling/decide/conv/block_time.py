@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ...workload import ConvWorkload
+from ..gemm.strips import streamed_cycles
 from ..gemm.traffic import product_on
 
 Sizes = TypeVar("Sizes", int, np.ndarray)
@@ -134,6 +135,10 @@ class ConvFacts:
         unit = self.unit
         if unit.partial_blocks == "padded":
             return unit.fill + -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
+        if unit.partial_blocks == "streamed":
+            streamed: Any = streamed_cycles(unit, *map(np.asarray, (m, 1, n, -(-k // unit.block_k))))
+            whole: Sizes = unit.fill + streamed
+            return whole
         cycles: Sizes = unit.fill + np.ceil(m * n * k / unit.macs(self.product.d_a) * (1 - 1e-14))
         return cycles
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
+from .strips import streamed_cycles
 from .traffic import Product, ceil_div
 
 SIMULATED = 4  # partitions: until what one of them takes stays the same, and the last
@@ -76,6 +77,8 @@ class ProductEngines:
         if unit.partial_blocks == "padded":
             blocks = -(-rows // unit.block_m) * -(-columns // unit.block_n) * -(-depth // unit.block_k)
             cycles = blocks * unit.block_cycles(p.d_a)
+        elif unit.partial_blocks == "streamed":
+            cycles = streamed_cycles(unit, rows, np.array(1), columns, -(-depth // unit.block_k))
         else:
             cycles = _whole(rows * columns * depth / unit.macs(p.d_a))
         return np.where(cycles > 0, cycles + unit.fill, 0)

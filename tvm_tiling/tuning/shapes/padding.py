@@ -101,10 +101,10 @@ def padding_of(workload: Workload, hardware: Hardware) -> Padding:
     tile = hardware.near_tile
     if tile is None or (hardware.w_fold is not None and isinstance(workload, ConvWorkload)):
         return Padding()
-    padded = tile.partial_blocks == "padded"
+    padded = {"padded": "mnk", "streamed": "mk", "skipped": ""}[tile.partial_blocks]
     unit = {
         axis: math.lcm(
-            getattr(tile, f"block_{axis}") if padded else 1,
+            getattr(tile, f"block_{axis}") if axis in padded else 1,
             *(getattr(level, f"unit_{axis}") for level in hardware.levels),
         )
         for axis in "mnk"
