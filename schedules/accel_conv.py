@@ -17,6 +17,7 @@ import tvm
 from tvm import s_tir
 
 from ..decide.conv.conv_blocks import ConvBlocks
+from ..decide.gemm.traffic import operand_bytes
 from ..decide.near_tile import with_blocks
 from ..decide.tiling import GemmTiling
 from ..errors import UnsupportedOperator
@@ -27,7 +28,10 @@ from ..lowering.accel.moves import Block, LoopRV, last_loops, on_engine
 from ..lowering.accel.place_epilogue import EpilogueCapacity, finished, place_epilogue
 from ..lowering.prim_func import DECISION, ScheduledOperator
 from ..match import ConvProgram
+from ..workload import ConvWorkload
 from .accel_product import sum_types
+
+TURN = 2  # latencies of the memory that an instruction may keep its only port
 
 
 def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: bool = False) -> ScheduledOperator:
@@ -44,23 +48,37 @@ def apply(program: ConvProgram, hardware: Hardware, tiling: GemmTiling, vector: 
             "input with zeros between its points"
         )
     tiling = with_blocks(tiling, workload, hardware, vector)
-    capacity = Machine(hardware).capacity("out")
-    sch = ConvSchedule(program, plain_layout(workload), tiling.blocks, sum_types(hardware), capacity).write()
+    machine = Machine(hardware)
+    sch = ConvSchedule(program, plain_layout(workload), tiling.blocks, sum_types(hardware), machine).write()
     return ScheduledOperator(tiling, finished(sch, program.name, hardware).with_attr(DECISION, tiling.to_json()))
+
+
+def _rows_of_a_turn(workload: ConvWorkload, blocks: ConvBlocks, machine: Machine) -> int | None:
+    """Rows of the image in one instruction of a block's load, None: all. Where one port serves all queues, the operands
+    of the epilogue wait for what has the port: a load gives it back after about twice its latency."""
+    external = machine.memory("external")
+    rate = machine.rate("external", "b")
+    if external.ports != 1 or rate is None:
+        return None
+    columns = (blocks.columns - 1) * workload.stride[1] + (workload.kw - 1) * workload.dilation[1] + 1
+    row = columns * blocks.channels * blocks.groups * operand_bytes(workload)[1]
+    return max(1, int(TURN * external.latency * rate / row))
 
 
 class ConvSchedule:
     """Writes the schedule of one convolution in matrix form."""
 
     def __init__(
-        self, program: ConvProgram, form: ImageLayout, blocks: ConvBlocks, sums: dict[str, str], capacity: int | None
+        self, program: ConvProgram, form: ImageLayout, blocks: ConvBlocks, sums: dict[str, str], machine: Machine
     ) -> None:
         self.form, self.blocks = form, blocks
+        self.image_rows = _rows_of_a_turn(program.workload, blocks, machine)
         # Where channels come in steps, sums are complete with the last one, for all of a block.
         self.in_steps = blocks.channels < form.ci
         whole = blocks.rows * blocks.step_m if self.in_steps else blocks.tile_rows * blocks.tile_m
         points = blocks.groups * blocks.columns
-        self.capacity = EpilogueCapacity(capacity, points * whole, points * blocks.sync_rows * blocks.sync_m)
+        synchronised = points * blocks.sync_rows * blocks.sync_m
+        self.capacity = EpilogueCapacity(machine.capacity("out"), points * whole, synchronised)
         types, scopes = types_of(program, sums), Scopes(sums=f"global.{blocks.sums}")
         func = write_image_layout(program, ConvOperands(program), form, types, scopes)
         self.sch = s_tir.Schedule(tvm.IRModule({program.name: func}), debug_mask="none")
@@ -90,6 +108,8 @@ class ConvSchedule:
         rows = None
         if blocks.whole_b:
             rows = (2, max(1, blocks.rows * self.form.stride[1]))
+        elif self.image_rows is not None:
+            rows = (2, self.image_rows)
         self._load(image, None if blocks.whole_b else (steps or [xo])[-1], go, blocks.versions_b, rows)
         if steps:
             place_epilogue(sch, outer[-1], outer[-1], self.capacity, {2: blocks.sync_rows, 5: blocks.sync_m})
