@@ -89,10 +89,15 @@ def changed_inputs(program: torch.export.ExportedProgram) -> list[int]:
 
 
 def changed_state(program: torch.export.ExportedProgram) -> list[str]:
-    """The names of buffers and parameters that the program changes while it runs."""
-    specs = program.graph_signature.output_specs
+    """The names of buffers and parameters that the program changes while it runs; not of those that it sets to
+    themselves, as `self.table = self.table.to(x.device)` does."""
+    signature = program.graph_signature
+    own = {**signature.inputs_to_buffers, **signature.inputs_to_parameters}
     return [
-        str(spec.target) for spec in specs if spec.kind in CHANGES and spec.kind is not OutputKind.USER_INPUT_MUTATION
+        str(spec.target)
+        for spec in signature.output_specs
+        if spec.kind in CHANGES and spec.kind is not OutputKind.USER_INPUT_MUTATION
+        if own.get(getattr(spec.arg, "name", "")) != spec.target
     ]
 
 
