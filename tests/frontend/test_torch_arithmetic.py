@@ -168,6 +168,14 @@ def test_sixteen_bit_floats_are_computed_in_float32():
     compare(lambda x: functions(x.bfloat16()), x, rtol=1e-2)
 
 
+def test_complex_numbers_of_float16_parts():
+    """The sizes and angles of complex numbers are functions of C's library, which has none of float16."""
+    generator = torch.Generator().manual_seed(0)
+    size, angle = 5 * torch.rand(20, generator=generator).half(), 3 * torch.randn(20, generator=generator).half()
+    compare(lambda a, b: torch.view_as_real(torch.polar(a, b)), size, angle, rtol=2e-3, atol=1e-3)
+    compare(lambda a, b: torch.complex(a, b).abs(), size, angle, rtol=2e-3)
+
+
 def test_functions_of_bfloat16_inputs():
     x = torch.randn(4, 33, generator=torch.Generator().manual_seed(0)).bfloat16()
     compare(

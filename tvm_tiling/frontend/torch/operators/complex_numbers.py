@@ -19,6 +19,7 @@ from ..translation import (
     dtype_of,
     shape_of,
 )
+from ..types import computed_in
 from . import comparison, creation, indexing, padding, products, reductions, scatter, views  # noqa: F401
 from .elementwise import in_libm, kernel
 from .views import expanded, part, reshaped
@@ -118,8 +119,10 @@ def _complex(t: Translation, real: relax.Expr, imag: relax.Expr) -> Complex:
 @_both("polar.default")
 def _polar(t: Translation, abs: relax.Expr, angle: relax.Expr) -> Complex:
     """By size and angle."""
-    cosine, sine = in_libm("cos"), in_libm("sin")
-    found = [kernel(t, "polar", lambda a, b, f=f: a * f(b), abs, angle) for f in (cosine, sine)]
+    dtype = dtype_of(abs)
+    size, turn = (t.cast(value, computed_in(dtype)) for value in (abs, angle))
+    functions = in_libm("cos"), in_libm("sin")
+    found = [t.cast(kernel(t, "polar", lambda a, b, f=f: a * f(b), size, turn), dtype) for f in functions]
     return Complex(*found)
 
 

@@ -84,11 +84,14 @@ def elementwise(t: Translation, name: str, element: Callable[..., tirx.Expr], *o
 
 
 def in_libm(function: str) -> Callable[..., tirx.Expr]:
-    """A function of C's mathematical library, of float64 or float32."""
+    """A function of C's mathematical library, of float64 or float32; of 16-bit floats in float32."""
 
     def call(*values: tirx.Expr) -> tirx.Expr:
         dtype = str(values[0].ty)
-        return tirx.call_pure_extern(dtype, function if dtype == "float64" else f"{function}f", *values)
+        wide = computed_in(dtype)
+        given = [value if str(value.ty) == wide else tirx.Cast(wide, value) for value in values]
+        found = tirx.call_pure_extern(wide, function if wide == "float64" else f"{function}f", *given)
+        return found if dtype == wide else tirx.Cast(dtype, found)
 
     return call
 
