@@ -230,32 +230,6 @@ def test_the_new_value_of_a_changed_input_is_a_further_output():
     assert (held == 2).all(), "the caller's array is as it was"
 
 
-class Moved(torch.nn.Module):
-    """A module that moves its table where its input is."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("table", torch.arange(6.0).reshape(3, 2))
-
-    def forward(self, index):
-        self.table = self.table.to(device=index.device, dtype=torch.float32)
-        return self.table[index]
-
-
-class Increased(Moved):
-    def forward(self, index):
-        self.table = self.table + 1
-        return super().forward(index)
-
-
-def test_a_buffer_that_is_set_to_itself_is_not_changed():
-    index = torch.tensor([2, 1])
-    found = tt.compile(torch.export.export(Moved(), (index,)))(index)
-    torch.testing.assert_close(found, Moved()(index))
-    with pytest.raises(ModelFormatError, match="it changes 'table' while it runs"):
-        tt.compile(torch.export.export(Increased(), (index,)))
-
-
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 
@@ -310,3 +284,29 @@ def test_a_number_that_only_the_run_knows_is_refused_where_more_than_an_assertio
 
     with pytest.raises(UnsupportedOperator, match=r"_local_scalar_dense"):
         tt.compile(torch.export.export(Adds(), (torch.randn(2, 3), torch.tensor([3, 4]))))
+
+
+class Moved(torch.nn.Module):
+    """A module that moves its table where its input is."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(6.0).reshape(3, 2))
+
+    def forward(self, index):
+        self.table = self.table.to(device=index.device, dtype=torch.float32)
+        return self.table[index]
+
+
+class Increased(Moved):
+    def forward(self, index):
+        self.table = self.table + 1
+        return super().forward(index)
+
+
+def test_a_buffer_that_is_set_to_itself_is_not_changed():
+    index = torch.tensor([2, 1])
+    found = tt.compile(torch.export.export(Moved(), (index,), strict=False))(index)
+    torch.testing.assert_close(found, Moved()(index))
+    with pytest.raises(ModelFormatError, match="it changes 'table' while it runs"):
+        tt.compile(torch.export.export(Increased(), (index,), strict=False))
