@@ -139,6 +139,22 @@ def test_values_that_are_not_known_before_the_run_are_asked_for():
     assert run(loaded, [x])[0].shape == (1, 1, 4, 6)
 
 
+def test_an_operator_of_constants_alone_names_the_inputs_that_it_takes():
+    scalars = {"bins": 8, "length": 16, "rate": 8192, "low": 0.0, "high": 4096.0}
+    constants = {
+        name: np.array(number, "float32" if number == 0 or name == "high" else "int64")
+        for name, number in scalars.items()
+        if name != "bins"
+    }
+    bins = helper.make_tensor_value_info("bins", TensorProto.INT64, [])
+    node = helper.make_node("MelWeightMatrix", [*scalars], ["y"])
+    model = network([node], [bins], [value("y", None)], constants)
+    with pytest.raises(UnsupportedOperator, match=r"MelWeightMatrix of values .* except with params={'bins': value}"):
+        load_model(model)
+    expected = ReferenceEvaluator(model).run(None, {"bins": np.array(8)})[0]
+    np.testing.assert_allclose(run(load_model(model, params={"bins": np.array(8)}), [])[0], expected, rtol=1e-6)
+
+
 def test_shapes_computed_in_the_graph_are_folded():
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),

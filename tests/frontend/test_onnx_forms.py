@@ -560,6 +560,14 @@ def test_dynamic_quantisation(values):
     check(model_of([node("DynamicQuantizeLinear", "x", "y,scale,start")], given, outputs), given)
 
 
+@pytest.mark.parametrize("inputs", [[], [""]])
+def test_nothing_has_no_element(inputs):
+    nodes = [helper.make_node("OptionalHasElement", inputs, ["y"]), node("Relu", "x", "z")]
+    given = {"x": floats(3)}
+    model = model_of(nodes, given, {"y": "bool", "z": "float32"})
+    assert not by_package(model, given)[0] and not by_reference(model, given)[0]
+
+
 # ---- quantisation, norms and versions --------------------------------------------------------------------------------
 
 

@@ -153,16 +153,18 @@ def _refuse_unserved(graph: OnnxGraph, folded: frozenset[str]) -> None:
     for node in graph.graph.node:
         operator = operator_name(node)
         if operator not in supported:
+            deciding: list[str] = []
             if operator in CHEAP:
-                operator += ", except for constant inputs or inputs given as params={name: value}"
-            if operator == "Scan" and graph.opset < 9 and node.input[0]:
+                operator += " of values that are not known before the run"
+                deciding = graph.inputs_behind(node.input)
+            elif operator == "Scan" and graph.opset < 9 and node.input[0]:
                 operator += " whose sequence_lens are not known before the run to be the whole length"
             elif operator in _LOOPS:
-                operator += " of a number of iterations that is not known before the run"
                 # The number and the first condition; those of a Scan are in its shapes.
-                deciding = graph.inputs_behind(node.input[:2]) if operator.startswith("Loop") else []
-                if deciding:
-                    operator += f", except with params={{{', '.join(f'{name!r}: value' for name in deciding)}}}"
+                deciding = graph.inputs_behind(node.input[:2]) if operator == "Loop" else []
+                operator += " of a number of iterations that is not known before the run"
+            if deciding:
+                operator += f", except with params={{{', '.join(f'{name!r}: value' for name in deciding)}}}"
             refused.setdefault(operator, []).append(node_name(node))
     if refused:
         listed = "; ".join(f"{operator} (nodes {', '.join(names)})" for operator, names in sorted(refused.items()))

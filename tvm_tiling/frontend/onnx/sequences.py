@@ -75,6 +75,14 @@ class SequenceAt(tvm_onnx.OnnxOpConverter):
         return tensors[_position(inputs[1], len(tensors))]
 
 
+class OptionalHasElement(tvm_onnx.OptionalHasElement):
+    """Of nothing too, which is no element."""
+
+    @classmethod
+    def _impl_v18(cls, bb, inputs, attr, params):
+        return super()._impl_v18(bb, inputs if len(inputs) else [None], attr, params)
+
+
 class SequenceLength(tvm_onnx.OnnxOpConverter):
     """How many tensors a sequence holds."""
 
@@ -118,6 +126,7 @@ class ConcatFromSequence(tvm_onnx.OnnxOpConverter):
 
 CONVERTERS = {
     "ConcatFromSequence": ConcatFromSequence,
+    "OptionalHasElement": OptionalHasElement,
     "SequenceAt": SequenceAt,
     "SequenceConstruct": SequenceConstruct,
     "SequenceErase": SequenceErase,
