@@ -588,6 +588,20 @@ def test_quantisation_by_blocks(axis, block, kind):
     check(model_of(nodes, given, {"q": kind, "y": "float32", "w": "float32"}, constants, opset=21), given)
 
 
+@pytest.mark.parametrize(
+    ("opset", "dtype"), [(7, "float32"), (10, "float32"), (11, "float32"), (13, "float16"), (13, "float64")]
+)
+@pytest.mark.parametrize("bounds", [{}, {"min": -1.0}, {"max": 1.0}])
+def test_clip_without_a_bound_clips_infinities(bounds, opset, dtype):
+    given = {"x": np.array([-np.inf, -2, 0, 2, np.inf, np.nan], dtype)}
+    if opset < 11:
+        check(model_of([node("Clip", "x", **bounds)], given, {"y": dtype}, opset=opset), given)
+    else:
+        names = ",".join(["x", *(name if name in bounds else "" for name in ("min", "max"))])
+        constants = {name: np.array(number, dtype) for name, number in bounds.items()}
+        check(model_of([node("Clip", names)], given, {"y": dtype}, constants, opset=opset), given)
+
+
 def test_weights_of_4_bits_are_dequantised_before_the_run():
     """Few enough to stay in the graph, where nothing reads them any more."""
     given, constants = {"x": floats(3, 4)}, {"s": np.float32(0.5)}

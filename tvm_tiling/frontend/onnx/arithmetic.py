@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...lowering.divisors import checked_divisors
-from .tensors import dtype_of
+from .tensors import as_inputs, dtype_of
 
 
 class Pow(tvm_onnx.OnnxOpConverter):
@@ -42,6 +42,25 @@ class Div(tvm_onnx.Div):
     def _impl_v7(cls, bb, inputs, attr, params):
         with np.errstate(all="ignore"):
             return super()._impl_v7(bb, [inputs[0], _divisors(bb, inputs[1], attr)], attr, params)
+
+
+class Clip(tvm_onnx.Clip):
+    """A bound that is left out is the largest finite number, or the lowest: infinities are clipped too."""
+
+    @classmethod
+    def _impl_v6(cls, bb, inputs, attr, params):
+        with np.errstate(over="ignore"):
+            most = float(np.asarray(np.finfo("float32").max).astype(dtype_of(inputs[0])))
+        return super()._impl_v1(bb, inputs, {"min": -most, "max": most, **attr}, params)
+
+    @classmethod
+    def _impl_v13(cls, bb, inputs, attr, params):
+        dtype, bounds = dtype_of(inputs[0]), [inputs[1], inputs[2]]
+        if "float" in dtype:
+            most = float(tirx.max_value(dtype).value)
+            limits = (relax.const(-most, dtype), relax.const(most, dtype))
+            bounds = [limit if bound is None else bound for bound, limit in zip(bounds, limits, strict=True)]
+        return super()._impl_v13(bb, as_inputs(inputs[0], *bounds), attr, params)
 
 
 class Mod(tvm_onnx.OnnxOpConverter):
@@ -111,6 +130,7 @@ class IsInf(tvm_onnx.OnnxOpConverter):
 
 
 CONVERTERS: dict[str, Any] = {
+    "Clip": Clip,
     "Div": Div,
     "IsInf": IsInf,
     "Max": Max,
