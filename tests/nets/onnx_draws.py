@@ -99,7 +99,9 @@ def clip(g: Graph) -> Node:
     x = g.pick(g.one_of(("f", "i")))
     least = 0 if x.array.dtype.kind == "u" else -2
     low, high = (g.constant(np.array(number, x.array.dtype)) for number in (g.number(least, 0), g.number(1, 3)))
-    return Node("Clip", [x, low if g.chance(0.8) else None, high], exact=True)
+    # onnxruntime computes halves in float32 there, and keeps infinities that a bound left out clips.
+    widened = x.array.dtype == np.float16 and g.opset in (11, 12)
+    return Node("Clip", [x, low if widened or g.chance(0.8) else None, high], exact=True)
 
 
 def cast(g: Graph) -> Node:

@@ -100,7 +100,9 @@ def bit_cast(g: Graph) -> Node:
 def unclipped(g: Graph) -> Node:
     x = g.pick("f")
     low, high = sorted(g.rng.normal(size=2))
-    limits = [g.constant(np.array(v, x.array.dtype)) if g.chance(0.5) else None for v in (low, high)]
+    # onnxruntime computes halves in float32 there, and keeps infinities that a bound left out clips.
+    share = 1.0 if x.array.dtype == np.float16 and g.opset in (11, 12) else 0.5
+    limits = [g.constant(np.array(v, x.array.dtype)) if g.chance(share) else None for v in (low, high)]
     if g.chance(0.1):
         limits = [g.constant(np.array(v, x.array.dtype)) for v in (1, -1)]  # the lower limit above the upper one
     while limits and limits[-1] is None:

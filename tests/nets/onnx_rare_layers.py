@@ -121,6 +121,9 @@ def resized_further(g: Graph) -> Node | None:
         low[fixed], high[fixed] = 0, 1
         roi = g.constant(np.concatenate([low, high]).astype(g.one_of(("float32", x.array.dtype.name))))
         attributes |= {"extrapolation_value": -2.0} if g.chance(0.5) else {}
+        if "axes" in attributes:
+            # onnxruntime crops no axis of scale 1, and the reference, which tells, takes no axes from the end.
+            attributes["axes"] = [axis % rank for axis in chosen]
     missing = None if g.opset >= 13 else g.constant(np.zeros(0, "float32"))
     if g.chance(0.5):
         sizes = [g.number(1, 8) if axis % rank in resized else x.shape[axis] for axis in chosen]
