@@ -589,7 +589,8 @@ def test_quantisation_by_blocks(axis, block, kind):
 
 
 @pytest.mark.parametrize(
-    ("opset", "dtype"), [(7, "float32"), (10, "float32"), (11, "float32"), (13, "float16"), (13, "float64")]
+    ("opset", "dtype"),
+    [(7, "float32"), (8, "float16"), (10, "float32"), (11, "float32"), (13, "float16"), (13, "float64")],
 )
 @pytest.mark.parametrize("bounds", [{}, {"min": -1.0}, {"max": 1.0}])
 def test_clip_without_a_bound_clips_infinities(bounds, opset, dtype):

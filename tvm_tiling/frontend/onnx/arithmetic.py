@@ -49,9 +49,11 @@ class Clip(tvm_onnx.Clip):
 
     @classmethod
     def _impl_v6(cls, bb, inputs, attr, params):
+        most, dtype = float(np.finfo("float32").max), dtype_of(inputs[0])
         with np.errstate(over="ignore"):
-            most = float(np.asarray(np.finfo("float32").max).astype(dtype_of(inputs[0])))
-        return super()._impl_v1(bb, inputs, {"min": -most, "max": most, **attr}, params)
+            limits = np.array([attr.get("min", -most), attr.get("max", most)]).astype(dtype)
+        bounds = (relax.const(limit, dtype) for limit in limits)
+        return super()._impl_v13(bb, as_inputs(inputs[0], *bounds), attr, params)
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
