@@ -26,6 +26,7 @@ from tvm_tiling.decide.conv.conv_blocks import ConvBlocks
 from tvm_tiling.decide.conv.instruction_times import queued_cycles
 from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.tiling import GemmTiling
+from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.lowering.accel.image import plain_layout
 from tvm_tiling.match import ConvProgram, GemmProgram, match, prim_func_of
 
@@ -190,7 +191,7 @@ def _convolution_configs(
     times = BlockTimes(facts, Columns(*np.array(made).T))
     for place in np.flatnonzero(times.fits).tolist():
         blocks = blocks_at(times, place)
-        schedule = ConvSchedule(program, plain_layout(conv), blocks, sum_types(hardware), None).write()
+        schedule = ConvSchedule(program, plain_layout(conv), blocks, sum_types(hardware), Machine(hardware)).write()
         yield blocks, schedule.mod["main"]
 
 

@@ -120,7 +120,7 @@ class Cpu:
         """Bytes of the L1 data cache."""
         return self.caches[0].size
 
-    @property
+    @functools.cached_property
     def l2_bytes(self) -> float:
         """Bytes of L2 for one core; what a core has beyond L1 where no L2 is described."""
         cache = self.cache(2)
@@ -141,4 +141,8 @@ class Cpu:
 
     def cache(self, level: int) -> Cache | None:
         """The cache of that level, or None where the machine has none."""
-        return next((c for c in self.caches if c.level == level), None)
+        return self._by_level.get(level)
+
+    @functools.cached_property
+    def _by_level(self) -> dict[int, Cache]:
+        return {cache.level: cache for cache in reversed(self.caches)}

@@ -235,12 +235,20 @@ class Hardware:
         if "cpu" in shape:
             shape["cpu"]["features"] = sorted(shape["cpu"]["features"])
         for unit, kind in UNITS.items():
-            for added in (f for f in fields(kind) if f.metadata == checks.ADDED):
-                default = added.default_factory() if added.default_factory is not MISSING else added.default
-                if unit in shape and shape[unit][added.name] == default:
-                    del shape[unit][added.name]
+            if unit in shape:
+                _drop_added(shape[unit], kind)
+        for memory in shape.get("memories", {}).values():
+            _drop_added(memory, Memory)
         for unit, way in TIMED.items():
             if unit in shape:
                 shape[unit]["timed"] = way
         canonical = json.dumps(shape, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def _drop_added(plain: dict[str, Any], kind: type[Any]) -> None:
+    """Leave out the fields that descriptions of that kind did not have at first, where they are at their defaults."""
+    for added in (f for f in fields(kind) if f.metadata == checks.ADDED):
+        default = added.default_factory() if added.default_factory is not MISSING else added.default
+        if plain[added.name] == default:
+            del plain[added.name]
