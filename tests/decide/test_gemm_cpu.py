@@ -7,7 +7,6 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
@@ -305,21 +304,15 @@ def test_shapes_of_networks_take_milliseconds():
     shapes = [(m, n, k) for m in (1, 49, 196, 784, 3136) for n, k in ((64, 147), (256, 64), (512, 4608), (1000, 2048))]
     shapes += [(128, 3072, 768), (128, 768, 3072), (512, 512, 512), (1024, 1024, 1024), (4096, 4096, 4096)]
     for hardware in (ICE_LAKE, cores(16), Hardware.load("zen4-server-8c")):
-        taken = [
-            min(seconds(lambda w=GemmWorkload(m=m, n=n, k=k): tt.decide(w, hardware)) for _ in range(4))  # noqa: B023
-            for m, n, k in shapes
-        ]
-        # On a slow machine as much more as a loop of Python takes, which is 0.9 to 1.8 ms elsewhere.
-        pace = statistics.median(seconds(lambda: sum(i * i for i in range(20_000))) for _ in range(20))
-        assert statistics.median(taken) < max(0.005, 4 * pace), (
-            f"{statistics.median(taken) * 1e3:.1f} ms on {hardware.name}"
-        )
+        taken = [min(decision_time(GemmWorkload(m=m, n=n, k=k), hardware) for _ in range(4)) for m, n, k in shapes]
+        # 1.5 to 5 ms, by the processor and by what its other thread does.
+        assert statistics.median(taken) < 0.01, f"{statistics.median(taken) * 1e3:.1f} ms on {hardware.name}"
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Of processor time, which other work on the machine does not lengthen."""
+def decision_time(w: GemmWorkload, hardware: Hardware) -> float:
+    """Seconds of processor time, which other work on the machine does not lengthen."""
     start = time.process_time()
-    work()
+    tt.decide(w, hardware)
     return time.process_time() - start
 
 
