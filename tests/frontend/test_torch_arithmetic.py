@@ -172,7 +172,7 @@ def test_complex_numbers_of_float16_parts():
     """The sizes and angles of complex numbers are functions of C's library, which has none of float16."""
     generator = torch.Generator().manual_seed(0)
     size, angle = 5 * torch.rand(20, generator=generator).half(), 3 * torch.randn(20, generator=generator).half()
-    if torch.__version__ >= "2.14":  # before, PyTorch itself has no polar of them
+    if torch.__version__ >= (2, 14):  # before, PyTorch itself has no polar of them
         compare(lambda a, b: torch.view_as_real(torch.polar(a, b)), size, angle, rtol=2e-3, atol=1e-3)
     compare(lambda a, b: torch.complex(a, b).abs(), size, angle, rtol=2e-3)
 

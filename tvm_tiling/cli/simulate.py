@@ -50,8 +50,7 @@ def command(
         refuse_unwritable(path)
     with working("recording"):
         found = subject_of(subject, hardware, calibration)
-        layer = found.layer_map() if mapped else None
-        program = found.on_its_machine()
+        program, layer = found.mapped() if mapped else (found.on_its_machine(), None)
     with working("simulating"):
         report = simulate(program, found.hardware, check=check and found.is_file)
     if save:

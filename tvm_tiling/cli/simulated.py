@@ -44,14 +44,16 @@ class Subject:
         """The program for `hardware`."""
         return self.program if isinstance(self.program, Program) else self.program(self.hardware)
 
-    def layer_map(self) -> LayerMap:
-        """How the operator is mapped to `hardware`. ProgramError for anything but a product or a convolution."""
+    def mapped(self) -> tuple[Program, LayerMap]:
+        """The operator's program for `hardware`, and how it is mapped there. ProgramError for anything but a product or
+        a convolution."""
         if not isinstance(self.workload, (GemmWorkload, ConvWorkload)):
             raise ProgramError(f"{self.name}: a map is of loops; accepted: a product or a convolution")
         from ..accel.report.layer_map import layer_map  # brings TVM
         from ..accel.workload_program import workload_blocks
 
-        return layer_map(workload_blocks(self.workload, self.hardware))
+        recorded = workload_blocks(self.workload, self.hardware)
+        return recorded.program, layer_map(recorded)
 
     def decision(self) -> Decision | None:
         """How an operator is cut on `hardware`; None of anything else."""

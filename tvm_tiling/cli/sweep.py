@@ -11,9 +11,9 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from ..accel.report.sweep import OBJECTIVES, SweepPoint, pareto, sweep, sweep_table
+from ..accel.report.sweep import SweepPoint, check_objectives, pareto, sweep, sweep_table
 from ..atomic_file import refuse_unwritable
-from ..errors import HardwareError, nearest
+from ..errors import HardwareError
 from ..report.page import write_page
 from ..report.sweep_page import sweep_page
 from .model_options import presets
@@ -84,13 +84,15 @@ def command(
     if output:
         refuse_unwritable(output)
     fields = _ranges(field, values)
-    objectives = _objectives(by or ("cycles,energy,area" if len(fields) > 1 else ""))
+    by = by or ("cycles,energy,area" if len(fields) > 1 else "")
+    objectives = [word.strip() for word in by.split(",")] if by else []
+    check_objectives(objectives)
     found = subject_of(subject, hardware, calibration)
     total = math.prod(map(len, fields.values()))
     points = list(_with_progress(sweep(found.program, found.hardware, fields, check=found.is_file), total))
     front = pareto(points, objectives) if objectives else []
     if output:
-        write_page(output, sweep_page(points, found.name, found.hardware, objectives))
+        write_page(output, sweep_page(points, found.name, found.hardware, objectives, front))
     if as_json:
         best = [dict(point.values) for point in front]
         head = {"hardware": found.hardware.name, "fields": list(fields), "pareto": objectives, "front": best}
@@ -115,14 +117,6 @@ def _ranges(fields: Sequence[str], values: Sequence[str]) -> dict[str, list[Any]
         if fields.count(name) > 1:
             raise HardwareError(f"--field {name} is given twice; accepted: each field once, with all of its values")
     return {name: parse_values(text) for name, text in zip(fields, values, strict=True)}
-
-
-def _objectives(text: str) -> list[str]:
-    names = [word.strip() for word in text.split(",")] if text else []
-    for name in names:
-        if name not in OBJECTIVES:
-            raise HardwareError(f"--pareto {text}: {name!r} is no objective: {nearest(name, OBJECTIVES)}")
-    return names
 
 
 def parse_values(text: str) -> list[Any]:

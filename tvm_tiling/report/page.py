@@ -64,12 +64,13 @@ def write_page(path: str | os.PathLike[str], text: str) -> None:
         file.write(text.encode())
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Child | Cell]]) -> Html:
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """A table, wider than the page if need be, whose columns of figures stand to the right.
 
-    A column is one of figures if every cell that is not empty is a number, with a unit or without, or a dash.
+    A column is one of figures if every cell that is not empty is a number, with a unit or without, or a dash. What is
+    no Cell is shown as it prints, None as nothing.
     """
-    cells = [[cell if isinstance(cell, Cell) else Cell("" if cell is None else cell) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Cell) else Cell(_content(cell)) for cell in row] for row in rows]
     figures = [
         bool(cells) and all(_FIGURE.match(str(row[place].content)) for row in cells) for place in range(len(headings))
     ]
@@ -80,6 +81,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Child | Cell]]) -> Ht
     ]
     whole = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
     return tag("div", whole, class_="wide", tabindex="0", role="region", aria_label=f"Table: {', '.join(headings[:3])}")
+
+
+def _content(value: object) -> str | int | float:
+    if value is None:
+        return ""
+    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 _FIGURE = re.compile(r"^(–|[-+±]?[\d.,\u202f]+(e[-+]?\d+)?( ?[%×]| ?[A-Za-zµ/]{1,6})?)?$")

@@ -189,8 +189,4 @@ def _operators(report: SimReport) -> Html:
 
 
 def _table(each: Table) -> Html:
-    return join([tag("h3", each.title), table(each.headings, [[_child(cell) for cell in row] for row in each.rows])])
-
-
-def _child(cell: object) -> str | int | float:
-    return cell if isinstance(cell, (str, int, float)) else str(cell)
+    return join([tag("h3", each.title), table(each.headings, each.rows)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..accel.report.sweep import OBJECTIVES, SweepPoint, pareto, sweep_table
+from ..accel.report.sweep import OBJECTIVES, SweepPoint, sweep_table
 from ..hardware.description import Hardware
 from .markup import Html
 from .page import Section, page, side_by_side, table
@@ -16,15 +16,20 @@ WIDE = 16
 """From the least to the largest value: from here on the axis is logarithmic."""
 
 
-def sweep_page(points: Sequence[SweepPoint], subject: str, hardware: Hardware, objectives: Sequence[str] = ()) -> str:
+def sweep_page(
+    points: Sequence[SweepPoint],
+    subject: str,
+    hardware: Hardware,
+    objectives: Sequence[str] = (),
+    front: Sequence[SweepPoint] = (),
+) -> str:
     """The whole page; machines that the program does not run on are in the table alone, with the reason.
 
-    `objectives`: names of OBJECTIVES, by which the front is found; none where one field varies.
+    `objectives`: names of OBJECTIVES by which pareto() found the `front`, if any.
     """
     fields = " and ".join(points[0].values)
     note = f"{subject} on {hardware.name}, {fields} varied; everything else as described."
     one = len(points[0].values) == 1
-    front = pareto(points, objectives) if objectives else []
     sections = []
     if one:
         plots = [_against_the_field(points, name, unit) for name, unit in SHOWN]
@@ -42,8 +47,7 @@ def sweep_page(points: Sequence[SweepPoint], subject: str, hardware: Hardware, o
 
 def _values(points: Sequence[SweepPoint], front: Sequence[SweepPoint]) -> Html | None:
     values = sweep_table(points, front)
-    rows = [[cell if isinstance(cell, (str, int, float)) else str(cell) for cell in row] for row in values.rows]
-    return table(values.headings, rows) if rows else None
+    return table(values.headings, values.rows) if values.rows else None
 
 
 def _against_each_other(points: Sequence[SweepPoint], front: Sequence[SweepPoint], across: str, up: str) -> Html | None:

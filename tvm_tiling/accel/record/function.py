@@ -51,10 +51,10 @@ def record(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Program:
 
 @dataclass(frozen=True)
 class RecordedBlocks:
-    """A program and, of each block of its function in order, the instructions that it became."""
+    """A program and, of each block of its function in order, the tables of instructions that it became."""
 
     program: Program
-    blocks: tuple[tuple[Instances, np.ndarray], ...]
+    blocks: tuple[tuple[Instances, tuple[np.ndarray, ...]], ...]
 
 
 def blocks_of(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> RecordedBlocks:
@@ -83,7 +83,7 @@ def blocks_of(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Recor
         regions=(region,),
         instructions=instructions,
     )
-    blocks = tuple((found, np.concatenate(rows.tables[first:end])) for found, first, end in recorded if end > first)
+    blocks = tuple((found, tuple(rows.tables[first:end])) for found, first, end in recorded if end > first)
     return RecordedBlocks(program, blocks)
 
 

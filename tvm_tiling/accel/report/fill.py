@@ -33,18 +33,19 @@ class Fill:
 
 def fills(program: Program, timing: Timing) -> dict[str, Fill]:
     """Of each memory on the chip that the program writes, how full it is."""
+    touches = _Touches(program, timing)
     found = {}
     for number, memory in enumerate(program.memories):
         if memory.name not in OFF_CHIP and memory.bytes:
-            fill = _fill(program, timing, number, memory.bytes)
+            fill = _fill(touches, number, memory.bytes)
             if len(fill.times):
                 found[memory.name] = fill
     return found
 
 
-def _fill(program: Program, timing: Timing, number: int, size: int) -> Fill:
+def _fill(touches: _Touches, number: int, size: int) -> Fill:
     piece = -(-size // PIECES)
-    place, start, end, fresh = _touches(program, timing, number, piece)
+    place, start, end, fresh = touches.of(number, piece)
     order = np.lexsort((fresh, start, place))
     place, start, end, fresh = place[order], start[order], end[order], fresh[order]
     # A stay begins where a piece is written anew; what is read without having been written is no stay.
@@ -71,22 +72,27 @@ def _fill(program: Program, timing: Timing, number: int, size: int) -> Fill:
     return Fill(changes[apart], held[apart], size)
 
 
-def _touches(
-    program: Program, timing: Timing, number: int, piece: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Every piece that an instruction touches: its place, the cycles of the instruction, and whether it is written
-    without being read."""
-    rows = program.instructions
-    used = uses(rows)
-    found = []
-    for operand in OPERANDS:
-        here = np.flatnonzero(used.of(operand) & (rows[f"{operand}_memory"] == number))
-        low, high = (ends[here] for ends in spans(rows, operand))
-        first = low // piece
-        count = (high - 1) // piece - first + 1
-        which = np.repeat(np.arange(len(here)), count)
-        place = first[which] + np.arange(len(which)) - (np.cumsum(count) - count)[which]
-        fresh = (used.writes_c & ~used.reads_c)[here] if operand == "c" else np.zeros(len(here), dtype=bool)
-        found.append((place, timing.start[here][which], timing.end[here][which], fresh[which]))
-    place, start, end, fresh = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return place, start, end, fresh
+class _Touches:
+    """Which bytes the instructions of a program touch, and when."""
+
+    def __init__(self, program: Program, timing: Timing) -> None:
+        self.rows, self.timing = program.instructions, timing
+        self.used = uses(self.rows)
+        self.spans = {operand: spans(self.rows, operand) for operand in OPERANDS}
+
+    def of(self, number: int, piece: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Every piece of a memory that an instruction touches: its place, the cycles of the instruction, and whether it
+        is written without being read."""
+        timing, used = self.timing, self.used
+        found = []
+        for operand, ends in self.spans.items():
+            here = np.flatnonzero(used.of(operand) & (self.rows[f"{operand}_memory"] == number))
+            low, high = ends[0][here], ends[1][here]
+            first = low // piece
+            count = (high - 1) // piece - first + 1
+            which = np.repeat(np.arange(len(here)), count)
+            place = first[which] + np.arange(len(which)) - (np.cumsum(count) - count)[which]
+            fresh = (used.writes_c & ~used.reads_c)[here] if operand == "c" else np.zeros(len(here), dtype=bool)
+            found.append((place, timing.start[here][which], timing.end[here][which], fresh[which]))
+        place, start, end, fresh = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return place, start, end, fresh

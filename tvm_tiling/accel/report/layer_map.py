@@ -83,7 +83,7 @@ def layer_map(recorded: RecordedBlocks) -> LayerMap:
     """The map of a scheduled function, as :func:`tvm_tiling.accel.record.function.blocks_of` recorded it."""
     lines: list[MapLoop | MapWork] = []
     around: tuple[Loop, ...] = ()
-    for found, instructions in recorded.blocks:
+    for found, tables in recorded.blocks:
         own = found.leaf.loops[: len(found.leaf.loops) - len(found.inner)]
         outer = tuple(loop for loop in own if loop.most > 1)
         shared = next(
@@ -91,7 +91,7 @@ def layer_map(recorded: RecordedBlocks) -> LayerMap:
             min(len(around), len(outer)),
         )
         lines += [MapLoop(place, outer[place].variable.name, outer[place].most) for place in range(shared, len(outer))]
-        lines += _work(recorded.program, found.leaf.name, len(outer), instructions)
+        lines += _work(recorded.program, found.leaf.name, len(outer), np.concatenate(tables))
         around = outer
     return LayerMap(tuple(lines), tuple(_reuse(recorded.program)))
 

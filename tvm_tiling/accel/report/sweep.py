@@ -111,11 +111,9 @@ def _machine(hardware: Hardware, values: Mapping[str, Any]) -> Hardware | Hardwa
 
 
 def pareto(points: Sequence[SweepPoint], objectives: Sequence[str]) -> list[SweepPoint]:
-    """The points that no other one beats: better in one objective and worse in none. HardwareError for a name that is
-    none of OBJECTIVES."""
-    for objective in objectives:
-        if objective not in OBJECTIVES:
-            raise HardwareError(f"pareto: {objective!r} is no objective: {nearest(objective, OBJECTIVES)}")
+    """The points that no other one beats: better in one objective and worse in none. HardwareError as
+    check_objectives()."""
+    check_objectives(objectives)
     costs = [tuple(point.cost(objective) for objective in objectives) for point in points]
     running = sorted((cost for point, cost in zip(points, costs, strict=True) if point.report is not None))
     # In this order whatever beats a point comes before it, and what is beaten is beaten by one of the front.
@@ -125,6 +123,13 @@ def pareto(points: Sequence[SweepPoint], objectives: Sequence[str]) -> list[Swee
             front.append(cost)
     best = set(front)
     return [p for p, cost in zip(points, costs, strict=True) if p.report is not None and cost in best]
+
+
+def check_objectives(names: Iterable[str]) -> None:
+    """HardwareError for a name that is none of OBJECTIVES."""
+    for name in names:
+        if name not in OBJECTIVES:
+            raise HardwareError(f"pareto: {name!r} is no objective: {nearest(name, OBJECTIVES)}")
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

@@ -61,7 +61,7 @@ def wfold_reasons(
         "reads": f"input rows, {nest.block_reads} a block, {_times(nest.passes)}; {_request_text(nest)}",
         "weight_rows": "of one sub-unit, one a step, loaded in a circle",
         "write_rows": "surplus points and channels are dropped on the way out",
-        "steady_cycles": "page 05's prediction for one image, in which nothing waits for a buffer: the largest of "
+        "steady_cycles": "the formula's prediction for one image, in which nothing waits for a buffer: the largest of "
         + ", ".join(f"{name} {count}" for name, count in nest.port_cycles.items()),
         "cycles": _cycles_text(nest),
         "utilisation": f"multiply-adds at peak, {unit.bytes_per_cycle // layer.d_s} a cycle, over the cycles",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...errors import HardwareError
 from ...hardware.machine import Machine
-from ..vector.vector_tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VectorTiling, vector_tiling
+from ..vector.vector_tiling import SCRATCH, VectorTiling, usual_tile, vector_tiling
 
 LEVEL_VERSIONS = 3  # of a tile in each level: one comes, one is used, one hides the latency
 MOST_VERSIONS = 12  # where there is room: small tiles of an inner level do not hide the latency of an outer one
@@ -64,7 +64,7 @@ def decide_vector_on_levels(
             capacities.append(_Capacity(level.name, whole - min(1024, whole // 4), each, SCRATCH * 4 if last else 0))
     tightest = min(capacities, key=lambda own: own.elements)
     bound = max(parts, key=lambda part: parts[part])
-    wanted = max(1, min(max(ENOUGH / parts[bound], points / MOST_TILES), points / LEAST_TILES))
+    wanted = usual_tile(points, parts[bound])
     if tightest.elements < 1:
         raise HardwareError(
             f"{machine.hardware.name}: level {tightest.level!r} holds no element of {tightest.each} bytes in "

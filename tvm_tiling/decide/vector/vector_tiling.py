@@ -25,6 +25,12 @@ VERSIONS = 2
 SCRATCH = 4  # results of 4 bytes that an expression may hold at once
 
 
+def usual_tile(points: int, cycles: float) -> float:
+    """Elements, at least one, of a tile whose slowest part takes `cycles` for each of `points`: enough that rounding to
+    whole cycles is a percent of it, of tiles that are neither too few to overlap nor too many."""
+    return max(1, min(max(ENOUGH / cycles, points / MOST_TILES), points / LEAST_TILES))
+
+
 @dataclass(frozen=True, kw_only=True)
 class VectorTiling(Decision):
     """`tile` are its extents along the axes of the result, `elements` their product; `cycles` are an estimate of the

@@ -17,7 +17,7 @@ from ...hardware.machine import Machine
 from ..explain import Sections
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
-from .vector_tiling import ENOUGH, LEAST_TILES, MOST_TILES, SCRATCH, VERSIONS
+from .vector_tiling import SCRATCH, VERSIONS, usual_tile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def decide_windows(windows: Windows, machine: Machine) -> WindowTiling:
     count = prod(windows.points)
     parts = _parts(windows, windows.points, machine)
     bound = max(parts, key=lambda part: parts[part])
-    wanted = max(1, min(max(ENOUGH / parts[bound], count / MOST_TILES), count / LEAST_TILES))
+    wanted = usual_tile(count, parts[bound])
     points = [1] * len(windows.points)
     for axis in range(len(points) - 1, -1, -1):
         whole = windows.points[axis]

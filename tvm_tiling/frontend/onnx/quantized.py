@@ -60,10 +60,6 @@ class _ByBlocks(tvm_onnx.OnnxOpConverter):
         by_blocks = attr.get("block_size", 0)
         return cls._blocks(bb, inputs, attr) if by_blocks else super()._impl_v23(bb, inputs, attr, params)
 
-    @classmethod
-    def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
-        raise NotImplementedError
-
 
 class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
     """Scales and zero points of a tensor, of the places along an axis, or of blocks along it."""
