@@ -46,7 +46,8 @@ def fills(program: Program, timing: Timing) -> dict[str, Fill]:
 def _fill(touches: _Touches, number: int, size: int) -> Fill:
     piece = -(-size // PIECES)
     place, start, end, fresh = touches.of(number, piece)
-    order = np.lexsort((fresh, start, place))
+    # Of two that write a piece in the same cycle (a hazard), the one that ends later counts.
+    order = np.lexsort((end, fresh, start, place))
     place, start, end, fresh = place[order], start[order], end[order], fresh[order]
     # A stay begins where a piece is written anew; what is read without having been written is no stay.
     begins = fresh.copy()
