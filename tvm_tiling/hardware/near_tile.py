@@ -29,6 +29,7 @@ class NearTile:
     "streamed" is a weight-stationary systolic array: a block_m x block_k block of A stays in it while columns of B
     stream through, in strips of block_n adjacent columns (those of one row of points of a convolution). A strip of n
     columns takes max(strip_least, strip_start + n * column_cycles) cycles, a new block of A takes block_change more.
+    No block or column takes less than its products do at `macs_per_cycle`.
     Results leave through an output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never
     the bottleneck).
     """
@@ -99,5 +100,7 @@ class NearTile:
         return self.macs_of_bytes.get(str(element_bytes), self.macs_per_cycle)
 
     def block_cycles(self, element_bytes: int) -> int:
-        """Cycles of a full block of elements of that size: more than one where they halve the peak."""
-        return max(1, math.ceil(self.macs_per_cycle / self.macs(element_bytes)))
+        """Cycles of a full block of elements of that size: more than one where they halve the peak, or where the block
+        has more products than the machine does in a cycle."""
+        block = self.block_m * self.block_n * self.block_k
+        return max(1, math.ceil(max(self.macs_per_cycle, block) / self.macs(element_bytes)))

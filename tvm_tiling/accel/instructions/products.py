@@ -115,7 +115,10 @@ def _gemm_cycles(batch: Batch, machine: Machine) -> Cycles:
     elif tile.partial_blocks == "streamed":
         _, lines, columns, *taps, channels = batch.column("extent").astype(np.int64).T
         depth = taps[0] * taps[1] * -(-channels // tile.block_k)
-        blocks = streamed_cycles(tile, batch.m, lines, columns, depth)
+        blocks = np.zeros(len(batch.number), dtype=np.int64)
+        for element, same in batch.each(batch.element):
+            sizes = (batch.m[same], lines[same], columns[same], depth[same])
+            blocks[same] = streamed_cycles(tile, element, *sizes)
     else:
         blocks = np.zeros(len(batch.number), dtype=np.int64)
         for element, same in batch.each(batch.element):

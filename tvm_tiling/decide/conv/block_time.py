@@ -134,9 +134,10 @@ class ConvFacts:
         """Cycles of one instruction that multiplies m x k by k x n."""
         unit = self.unit
         if unit.partial_blocks == "padded":
-            return unit.fill + -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
+            blocks = -(-m // unit.block_m) * -(-n // unit.block_n) * -(-k // unit.block_k)
+            return unit.fill + blocks * unit.block_cycles(self.product.d_a)
         if unit.partial_blocks == "streamed":
-            streamed: Any = streamed_cycles(unit, *map(np.asarray, (m, 1, n, -(-k // unit.block_k))))
+            streamed: Any = streamed_cycles(unit, self.product.d_a, *map(np.asarray, (m, 1, n, -(-k // unit.block_k))))
             whole: Sizes = unit.fill + streamed
             return whole
         cycles: Sizes = unit.fill + np.ceil(m * n * k / unit.macs(self.product.d_a) * (1 - 1e-14))

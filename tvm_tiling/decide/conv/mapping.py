@@ -142,7 +142,7 @@ class _Cost:
 
         load = transfer(weights, k, whole["K"], machine.rate("external", "a"))
         load = load + transfer(inputs, c, whole["C"], machine.rate("external", "b"))
-        blocks = unit.fill + streamed_cycles(unit, k, q, p, s * r * -(-c // unit.block_k))
+        blocks = unit.fill + streamed_cycles(unit, 1, k, q, p, s * r * -(-c // unit.block_k))
         sums = (whole["C"] // c) * (whole["R"] // r) * (whole["S"] // s)
         store = transfer(results, k, whole["K"], machine.rate("external", "out")) / sums
         tiles = math.prod(whole.values()) // np.prod(sizes, axis=0)

@@ -78,7 +78,7 @@ class ProductEngines:
             blocks = -(-rows // unit.block_m) * -(-columns // unit.block_n) * -(-depth // unit.block_k)
             cycles = blocks * unit.block_cycles(p.d_a)
         elif unit.partial_blocks == "streamed":
-            cycles = streamed_cycles(unit, rows, np.array(1), columns, -(-depth // unit.block_k))
+            cycles = streamed_cycles(unit, p.d_a, rows, np.array(1), columns, -(-depth // unit.block_k))
         else:
             cycles = _whole(rows * columns * depth / unit.macs(p.d_a))
         return np.where(cycles > 0, cycles + unit.fill, 0)
