@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
 from shapes import CPU, VTA, conv, gemm
@@ -190,7 +191,8 @@ def test_what_is_ended_goes_on_where_it_was(db):
     else:
         pytest.fail("it does not get on")
     assert {str(entry) for _, entry in db.entries()} == expected
-    assert len(asked) == len(set(asked)) == len(whole.asked)  # nothing was measured again
+    # Nothing was measured again: two shapes may both be reduced to a third.
+    assert Counter(asked) == Counter((job.workload, job.config) for job in whole.asked)
     assert report.initial == 3 and report.boundary >= len(expected) - 3
     again = MadeUp()
     assert generate(db, again, shapes=shapes, limit=6, candidates=3).earlier == 3 and not again.asked

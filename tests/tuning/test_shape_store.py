@@ -180,6 +180,12 @@ def test_a_migration_that_fails_leaves_the_older_schema(tmp_path, monkeypatch):
         assert db.check().ok
 
 
+def without_schema_5(connection):
+    connection.execute("DROP INDEX entries_by_extents")
+    for name in ("decided_cost", *(f"e{axis}" for axis in range(6))):
+        connection.execute(f"ALTER TABLE entries DROP COLUMN {name}")
+
+
 def test_schema_1_is_brought_up(tmp_path):
     """It kept nothing of generations and trials, nor along which axes costs are in proportion."""
     path = made(tmp_path / "x.db")
@@ -188,6 +194,7 @@ def test_schema_1_is_brought_up(tmp_path):
         connection.execute("DROP TABLE generation_measurements")
         connection.execute("DROP TABLE generation_jobs")
         connection.execute("ALTER TABLE entries DROP COLUMN proportional")
+        without_schema_5(connection)
         connection.execute("UPDATE tvm_tiling_about SET schema = 1")
     connection.close()
     with ShapeDatabase(path) as db:
@@ -205,6 +212,7 @@ def test_schema_3_is_brought_up(tmp_path, tuned):
     with sqlite3.connect(path) as connection:
         if not tuned:
             connection.execute("DROP TABLE trials")
+        without_schema_5(connection)
         connection.execute("UPDATE tvm_tiling_about SET schema = 3")
     connection.close()
     with ShapeDatabase(path) as db, TrialLog(db) as log:

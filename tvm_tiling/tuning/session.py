@@ -174,6 +174,7 @@ class Tuning:
             self._failures[measured.reason] = self._failures.get(measured.reason, 0) + 1
         elif measured.job.config == self._space.start:
             self._before = measured.cost
+            self._log.decided(measured)
 
     def _note_again(self, measured: Measured) -> None:
         self._search.again(measured)
@@ -181,6 +182,7 @@ class Tuning:
             self._log.keep(measured)
             if measured.job.config == self._space.start:
                 self._before = measured.cost
+                self._log.decided(measured)
 
     def _progress(self, learned: Sequence[Measured]) -> Progress:
         costs = [measured.cost for measured in learned if measured.cost is not None]

@@ -10,8 +10,8 @@ from ...hardware.near_tile import NearTile
 def streamed_cycles(
     unit: NearTile, element_bytes: int, rows: np.ndarray, lines: np.ndarray, columns: np.ndarray, depth: np.ndarray
 ) -> np.ndarray:
-    """int64: cycles of `rows` of A times `lines` of `columns` columns of B each, `depth` blocks of K deep, of elements of
-    that size, without the engine's fill. Columns go in strips of at most block_n, and no strip goes beyond its line."""
+    """int64: cycles of `rows` of A times `lines` of `columns` columns of B each, `depth` blocks of K deep, of elements
+    of that size, without the engine's fill. Columns go in strips of at most block_n, no strip goes beyond its line."""
     column = max(unit.column_cycles, unit.block_m * unit.block_k / unit.macs(element_bytes))
     full, rest = np.divmod(columns, unit.block_n)
     strips = full * _strip(unit, column, np.array(unit.block_n)) + np.where(rest > 0, _strip(unit, column, rest), 0.0)

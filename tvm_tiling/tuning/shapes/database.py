@@ -30,9 +30,8 @@ from .check import CheckReport, check
 from .entries import Entry, entry_of, put_entries
 from .fingerprint import Fingerprint, fingerprint_of
 from .generate import THRESHOLD, Generation, GenerationProgress, GenerationReport, Settings
-from .kept_config import kept_config
 from .key import ShapeKey, Workload, extents_of, key_of
-from .matching import ORDERS, Hit, Wanted, hits, nearest
+from .matching import ORDERS, Hit, Wanted, choose, hits, nearest
 from .padding import Padding
 from .portable import Lines, write_lines
 from .random_shapes import RandomShapes
@@ -97,8 +96,10 @@ class ShapeDatabase:
         energy_pj: float | None = None,
         epilogue: str = "",
         prepacked: bool = False,
+        decided_cost: float | None = None,
     ) -> None:
         """Keep a measured shape: `cost` in seconds, on an accelerator in cycles. `config` may be the decision itself.
+        `decided_cost` is what the formulas' own decision cost, measured beside it.
 
         Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces the older.
         `epilogue` names what is fused behind, `prepacked` says that weights are prepacked: both are part of the key. A
@@ -114,6 +115,7 @@ class ShapeDatabase:
             energy_pj=energy_pj,
             epilogue=epilogue,
             prepacked=prepacked,
+            decided_cost=decided_cost,
         )
         self.add_many([entry], target=hardware)
 
@@ -180,13 +182,17 @@ class ShapeDatabase:
     def match(
         self, workload: Workload, *, target: Target, order: str = "steps", epilogue: str = "", prepacked: bool = False
     ) -> Hit | None:
-        """The entry that serves a shape, None where there is none: then the formulas decide.
+        """The entry that serves a shape, None where there is none: then the formulas decide. `Hit.chosen` says whether
+        its configuration is taken, or the formulas' own decision, which is estimated to be cheaper, and `Hit.choice`
+        why.
 
         order "steps": the first of the four steps of matching that finds any, of several the lowest estimate;
         "estimate": the lowest estimate of all steps.
         """
-        found = self.matches(workload, target=target, order=order, epilogue=epilogue, prepacked=prepacked, limit=1)
-        return found[0] if found else None
+        hardware = hardware_of(target)
+        asked: dict[str, Any] = {"order": order, "epilogue": epilogue, "prepacked": prepacked, "limit": _MOST_TRIED}
+        found = self.matches(workload, target=hardware, **asked)
+        return choose(found, as_scheduled(workload, hardware), hardware, prepacked=prepacked)
 
     @old_arguments(ahead="prepacked")
     def matches(
@@ -199,7 +205,7 @@ class ShapeDatabase:
         prepacked: bool = False,
         limit: int = 8,
     ) -> list[Hit]:
-        """Up to `limit` entries that `match` chooses from, the best first."""
+        """Up to `limit` entries that serve a shape, in the order of their steps or estimates; `match` takes one."""
         if order not in ORDERS:
             raise DatabaseError(f"order = {order!r}, accepted: {', '.join(map(repr, ORDERS))}")
         with self._store.read() as connection:
@@ -218,14 +224,13 @@ class ShapeDatabase:
     def config_for(
         self, workload: Workload, hardware: Hardware, prepacked: bool = False, epilogue: str = ""
     ) -> Config | None:
-        """The configuration of the best match that the machine can do, for schedules; None where there is none.
-        `prepacked`: weights are prepacked. Where nothing with this `epilogue` serves, what was measured without one
-        does: that it is cheap is then a guess, as its configuration alone is taken."""
-        workload = as_scheduled(workload, hardware)
+        """The configuration of the match, for schedules; None where there is none, or the formulas' own decision is
+        cheaper. `prepacked`: weights are prepacked. Where nothing with this `epilogue` serves, what was measured
+        without one does: that it is cheap is then a guess, as its configuration alone is taken."""
         for behind in dict.fromkeys((epilogue, "")):
-            for hit in self.matches(workload, target=hardware, epilogue=behind, prepacked=prepacked, limit=_MOST_TRIED):
-                if (config := kept_config(hit.entry, workload, hardware, prepacked=prepacked)) is not None:
-                    return config
+            hit = self.match(workload, target=hardware, epilogue=behind, prepacked=prepacked)
+            if hit is not None and hit.choice is not None and hit.choice.config is not None:
+                return hit.choice.config if hit.choice.taken else None
         return None
 
     def entries(self, *, target: Target | None = None, kind: str | None = None) -> Iterator[tuple[Fingerprint, Entry]]:
@@ -290,7 +295,14 @@ def _wanted(
     if row is None:
         return None
     padding, extents = Padding.from_list(plain_json(row.padding), key), extents_of(workload)
-    return Wanted(key, row.id, padding.counts(key, extents), padding.size(key, workload, extents))
+    return Wanted(
+        key=key,
+        key_id=row.id,
+        extents=extents,
+        counts=padding.counts(key, extents),
+        padded=tuple(map(padding.pads, key.axes)),
+        size=padding.size(key, workload, extents),
+    )
 
 
 def _config(config: Any, workload: Workload, hardware: Hardware) -> Config:

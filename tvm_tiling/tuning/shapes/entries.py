@@ -23,13 +23,15 @@ from .schema import ENTRIES, FINGERPRINTS, KEYS, KINDS
 
 ROWS_AT_ONCE = 1000
 AXES = tuple(ENTRIES.c[f"a{axis}"] for axis in range(MOST_AXES))
+EXTENTS = tuple(ENTRIES.c[f"e{axis}"] for axis in range(MOST_AXES))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A measured shape: what was computed, how it was cut and what it cost.
 
-    `kind` is "initial" or "boundary". `cost` is in seconds, on an accelerator in cycles; `energy_pj` is a simulator's.
+    `kind` is "initial" or "boundary". `cost` is in seconds, on an accelerator in cycles; `decided_cost` is what the
+    formulas' own decision for that shape cost beside it, None where it was not measured; `energy_pj` is a simulator's.
     `epilogue` and `prepacked` are what the key says beside the workload. `proportional` are the axes along which its
     cost was seen to be in proportion to the size: those along which an initial shape could be reduced and doubled, of
     them those along which a boundary shape was reduced.
@@ -43,6 +45,7 @@ class Entry:
     epilogue: str = ""
     prepacked: bool = False
     proportional: tuple[str, ...] = ()
+    decided_cost: float | None = None
 
     @property
     def cut(self) -> Config:
@@ -52,8 +55,10 @@ class Entry:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise DatabaseError(f"kind = {self.kind!r}, accepted: {', '.join(map(repr, KINDS))}")
-        if isinstance(self.cost, bool) or not isinstance(self.cost, int | float) or not 0 < self.cost < math.inf:
+        if not _is_cost(self.cost):
             raise DatabaseError(f"cost = {self.cost!r}, accepted: a measured cost, a number above 0")
+        if self.decided_cost is not None and not _is_cost(self.decided_cost):
+            raise DatabaseError(f"decided_cost = {self.decided_cost!r}, accepted: None or a measured cost above 0")
         energy = self.energy_pj
         if energy is not None and not (isinstance(energy, int | float) and 0 <= energy < math.inf):
             raise DatabaseError(f"energy_pj = {energy!r}, accepted: None or a number of at least 0")
@@ -68,6 +73,10 @@ class Entry:
             raise DatabaseError(f"proportional = {self.proportional!r}, accepted: names of axes")
 
 
+def _is_cost(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
 def text(extents: Sequence[int]) -> str:
     """Extents as they are kept."""
     return "x".join(map(str, extents))
@@ -78,9 +87,9 @@ def compact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def padded_axes(counts: Sequence[int]) -> dict[str, int]:
-    """Columns of the axes; those that an operator lacks are 1."""
-    return {column.name: count for column, count in zip(AXES, (*counts, *(1,) * MOST_AXES), strict=False)}
+def _columns(columns: Sequence[sa.Column[int]], counts: Sequence[int]) -> dict[str, int]:
+    """Values of columns, one for each axis; those of axes that an operator lacks are 1."""
+    return {column.name: count for column, count in zip(columns, (*counts, *(1,) * MOST_AXES), strict=False)}
 
 
 def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[str, Any]:
@@ -93,12 +102,14 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
         "key_id": key_id,
         "kind": entry.kind,
         "shape": text(extents),
-        **padded_axes(padding.counts(key, extents)),
+        **_columns(AXES, padding.counts(key, extents)),
+        **_columns(EXTENTS, extents),
         "rate": entry.cost / size,
         "cost": float(entry.cost),
         "energy_pj": entry.energy_pj,
         "cut": compact(entry.config.to_dict()),
         "proportional": " ".join(entry.proportional),
+        "decided_cost": None if entry.decided_cost is None else float(entry.decided_cost),
     }
 
 
@@ -145,7 +156,7 @@ def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
     insert = _insert(connection, ENTRIES)
     new = insert.excluded
     better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost)
-    changed = {name: new[name] for name in ("rate", "cost", "energy_pj", "cut", "proportional")}
+    changed = {name: new[name] for name in ("rate", "cost", "energy_pj", "cut", "proportional", "decided_cost")}
     statement = insert.on_conflict_do_update(index_elements=["key_id", "kind", "shape"], set_=changed, where=better)
     connection.execute(statement, found)
 
@@ -197,6 +208,7 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
         epilogue=key.epilogue,
         prepacked=key.prepacked,
         proportional=tuple(row.proportional.split()),
+        decided_cost=row.decided_cost,
     )
 
 

@@ -164,7 +164,8 @@ class Generation:
             self._end(job, FAILED, next((result.reason or "" for result in results), "no candidates"), [])
             return
         best = min(measured, key=lambda result: result.cost or 0.0)
-        initial = self._entry(best, "initial")
+        decided = results[0].cost  # the decision's own configuration is the first candidate
+        initial = dataclasses.replace(self._entry(best, "initial"), decided_cost=decided)
         if (least := self._too_dear(workload, initial.cost)) is not None:
             self._end(job, DEAR, f"{initial.cost:.6g} is {initial.cost / least:.3g} times the roofline's least", [])
             return
@@ -185,13 +186,16 @@ class Generation:
 
         entries, holding = [], set()
         for extents, cost in boundary_shapes(extents_of(workload), measure, self._settings.reduction):
+            smaller = key.workload(extents)
+            decision = self._measure(memory, self._decision(smaller))
             shorter = _shorter(key, extents_of(workload), extents)
             holding |= set(shorter) if len(shorter) == 1 else set()
             entries.append(
                 dataclasses.replace(
                     initial,
-                    workload=key.workload(extents),
+                    workload=smaller,
                     cost=cost,
+                    decided_cost=decision[0].cost if decision else None,
                     kind="boundary",
                     energy_pj=energy[extents],
                     proportional=shorter,
@@ -203,6 +207,14 @@ class Generation:
         reduced = {axis for entry in entries for axis in entry.proportional}
         growth = {axis: self._growth(key, workload, axis, initial.cost, measure) for axis in reduced}
         self._end(job, DONE, "", [self._in_range(entry, initial, growth) for entry in entries])
+
+    def _decision(self, workload: Workload) -> list[tuple[Workload, Config]]:
+        """The formulas' own decision for a shape, to be measured; nothing where there is none."""
+        try:
+            found = candidates(workload, self._hardware, limit=1, prepacked=self._settings.prepacked)
+        except TilingError:
+            return []
+        return [(workload, found.configs[0])]
 
     def _growth(
         self,

@@ -1,22 +1,25 @@
 """Entries that serve a shape, in page 02's four steps, and those that are near it.
 
 1. initial entries of the same shape, 2. boundary entries of the same shape, 3. initial entries of which every axis of
-the shape is a whole multiple, 4. boundary entries likewise. Extents are compared in the units that the machine pads to.
-The cost of an entry per unit is kept, so the lowest estimate of a step is the row of the lowest rate. Rows are found by
-an index, which is entered by the divisors of the first two axes.
+the shape is a whole multiple, 4. boundary entries likewise. Shapes are the same where they are it in the units that the
+machine pads to; an axis is a multiple where it is one in these units or in elements. The cost of an entry per unit is
+kept, so the lowest estimate of a step is the row of the lowest rate. Rows are found by an index, which is entered by
+the divisors of the first two axes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from ...errors import DatabaseError
-from .entries import AXES, Entry, entry_of
-from .key import ShapeKey
+from ...hardware.description import Hardware
+from .choice import Choice, choice_of
+from .entries import AXES, EXTENTS, Entry, entry_of
+from .key import ShapeKey, Workload
 from .schema import ENTRIES
 
 ORDERS = ("steps", "estimate")
@@ -29,12 +32,18 @@ _MOST_FACTORED = 10**10  # an extent whose divisors are looked for; of larger on
 class Hit:
     """An entry that serves a shape: the step that found it (1 to 4), and the estimated cost of the shape with its
     configuration, in the unit of the entry's cost. `longer` are the axes of which the shape is a multiple by more than
-    one."""
+    one. `choice` says whether it is taken or the formulas' own decision, and why; None before that was asked."""
 
     step: int
     entry: Entry
     estimate: float
     longer: tuple[str, ...] = ()
+    choice: Choice | None = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the entry's configuration is taken, and not the formulas' own decision."""
+        return self.choice is not None and self.choice.config is not None and self.choice.taken
 
     @property
     def proportional(self) -> bool:
@@ -45,11 +54,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A shape to be matched: its key and that one's number, its axes in units and what costs are proportional to."""
+    """A shape to be matched: its key and that one's number, its axes in elements and in units, which of them are
+    padded, and what costs are proportional to."""
 
     key: ShapeKey
     key_id: int
+    extents: tuple[int, ...]
     counts: tuple[int, ...]
+    padded: tuple[bool, ...]
     size: int
 
 
@@ -68,6 +80,17 @@ def hits(connection: sa.Connection, wanted: Wanted, order: str, most: int) -> li
     return sorted(found.values(), key=lambda hit: (hit.estimate, hit.step))[:most]
 
 
+def choose(found: Sequence[Hit], workload: Workload, hardware: Hardware, *, prepacked: bool = False) -> Hit | None:
+    """The first of the hits whose configuration the machine can do for `workload`, with the choice between it and the
+    formulas' own decision; where it can do none, the first."""
+    for hit in found:
+        choice = choice_of(hit.entry, workload, hardware, prepacked=prepacked)
+        if choice.config is not None:
+            estimate = hit.estimate if hit.proportional or choice.estimate is None else choice.estimate
+            return replace(hit, choice=choice, estimate=estimate)
+    return found[0] if found else None
+
+
 def _hit(wanted: Wanted, step: int, row: Any) -> Hit:
     longer = tuple(
         axis
@@ -80,15 +103,22 @@ def _hit(wanted: Wanted, step: int, row: Any) -> Hit:
 def _of_step(wanted: Wanted, step: int, most: int) -> sa.Select[Any]:
     kind, same = STEPS[step]
     query = sa.select(ENTRIES).where(ENTRIES.c.key_id == wanted.key_id, ENTRIES.c.kind == kind)
-    for number, (column, count) in enumerate(zip(AXES, wanted.counts, strict=False)):
+    axes = zip(AXES, wanted.counts, EXTENTS, wanted.extents, wanted.padded, strict=False)
+    for number, (column, count, in_elements, extent, padded) in enumerate(axes):
         if same:
             query = query.where(column == count)
-        elif number < _INDEXED and count <= _MOST_FACTORED:
-            query = query.where(column.in_(divisors(count)))
-        else:
-            query = query.where(sa.literal(count, sa.BigInteger) % column == 0)
+            continue
+        served = _divides(column, count, number)
+        query = query.where(sa.or_(served, _divides(in_elements, extent, number)) if padded else served)
     # Of equal estimates the largest shape: the fewest loops are made longer.
     return query.order_by(ENTRIES.c.rate, ENTRIES.c.cost.desc(), ENTRIES.c.id).limit(most)
+
+
+def _divides(column: sa.Column[int], extent: int, number: int) -> sa.ColumnElement[bool]:
+    """Whether an axis, the one of that number, is a divisor of an extent."""
+    if number < _INDEXED and extent <= _MOST_FACTORED:
+        return column.in_(divisors(extent))
+    return sa.literal(extent, sa.BigInteger) % column == 0
 
 
 def nearest(connection: sa.Connection, wanted: Wanted, most: int) -> list[Entry]:

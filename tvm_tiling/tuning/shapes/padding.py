@@ -53,6 +53,10 @@ class Padding:
             for axis, extent in zip(key.axes, extents, strict=True)
         )
 
+    def pads(self, axis: str) -> bool:
+        """Whether an axis is matched by its units."""
+        return axis in self._by_axis
+
     def size(self, key: ShapeKey, workload: Workload, extents: Sequence[int]) -> int:
         """What costs are proportional to: the product of all axes in units; of a convolution the image's axes are those
         of its output, where padding and stride make them other than the input's."""

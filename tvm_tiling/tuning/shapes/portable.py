@@ -22,8 +22,9 @@ from .padding import Padding
 from .schema import FINGERPRINTS, KEYS
 
 FORMAT = "tvm-tiling shapes"
-VERSION = 1
-_FIELDS = {"kind", "workload", "epilogue", "ahead", "padding", "cut", "cost", "energy_pj", "proportional"}
+VERSION = 2
+_OLDER = {"kind", "workload", "epilogue", "ahead", "padding", "cut", "cost", "energy_pj", "proportional"}
+_FIELDS = {1: _OLDER, 2: _OLDER | {"decided_cost"}}
 _CHUNK = 1000
 
 
@@ -56,6 +57,7 @@ def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
         "cost": entry.cost,
         "energy_pj": entry.energy_pj,
         "proportional": list(entry.proportional),
+        "decided_cost": entry.decided_cost,
     }
 
 
@@ -98,11 +100,12 @@ class Lines:
 
     def _read(self, file: BinaryIO) -> None:
         expected: int | None = None
+        fields = _FIELDS[VERSION]
         fingerprint: Fingerprint | None = None
         padded: dict[tuple[str, str], Padding] = {}
         for number, line in self._lines(file):
             if expected is None:
-                expected = self._header(number, line)
+                expected, fields = self._header(number, line)
             elif "fingerprint" in line:
                 with _at(self.name, number):
                     if set(line) != {"fingerprint"}:
@@ -112,7 +115,7 @@ class Lines:
                 with _at(self.name, number):
                     if fingerprint is None:
                         raise DatabaseError("an entry before any fingerprint; accepted: a line that tells it first")
-                    key, padding, entry = _entry(line)
+                    key, padding, entry = _entry(line, fields)
                     if padded.setdefault((fingerprint.digest, key.digest), padding) != padding:
                         raise DatabaseError("padding other than of entries before it; accepted: one for each key")
                     self.found.append((fingerprint, key, padding, entry))
@@ -124,14 +127,16 @@ class Lines:
                 "accepted: the whole of what `db export` wrote"
             )
 
-    def _header(self, number: int, line: dict[str, Any]) -> int:
+    def _header(self, number: int, line: dict[str, Any]) -> tuple[int, set[str]]:
+        """How many entries follow, and their fields."""
         with _at(self.name, number):
             if line.get("format") != FORMAT or type(line.get("entries")) is not int:
                 raise DatabaseError(f"no header; accepted: what `db export` writes, with format {FORMAT!r}")
-            if line.get("version") != VERSION:
+            version = line.get("version")
+            if type(version) is not int or version not in _FIELDS:
                 again = "export the database again with `tvm-tiling db export`"
-                raise DatabaseError(f"the file has {other_version(line.get('version'), (VERSION,), again)}")
-            return int(line["entries"])
+                raise DatabaseError(f"the file has {other_version(version, tuple(_FIELDS), again)}")
+            return int(line["entries"]), _FIELDS[version]
 
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, raw in enumerate(file, start=1):
@@ -154,10 +159,10 @@ def _at(name: str, number: int) -> Iterator[None]:
         raise DatabaseError(f"{name}, line {number}: {error}") from None
 
 
-def _entry(line: dict[str, Any]) -> tuple[ShapeKey, Padding, Entry]:
-    if set(line) != _FIELDS:
-        wrong = min(set(line) ^ _FIELDS)
-        raise DatabaseError(f"field {wrong!r} {'unknown' if wrong in line else 'missing'}; accepted: {_accepted()}")
+def _entry(line: dict[str, Any], fields: set[str]) -> tuple[ShapeKey, Padding, Entry]:
+    if set(line) != fields:
+        wrong, accepted = min(set(line) ^ fields), ", ".join(sorted(fields))
+        raise DatabaseError(f"field {wrong!r} {'unknown' if wrong in line else 'missing'}; accepted: {accepted}")
     if not isinstance(line["ahead"], bool):
         raise DatabaseError(f"ahead = {line['ahead']!r}, accepted: true or false")
     workload = workload_from_dict(line["workload"])
@@ -172,13 +177,10 @@ def _entry(line: dict[str, Any]) -> tuple[ShapeKey, Padding, Entry]:
         epilogue=line["epilogue"],
         prepacked=line["ahead"],
         proportional=tuple(line["proportional"]) if isinstance(line["proportional"], list) else line["proportional"],
+        decided_cost=line.get("decided_cost"),
     )
     row_of(entry, 0, key, padding)  # which refuses shapes beyond what is counted
     return key, padding, entry
-
-
-def _accepted() -> str:
-    return ", ".join(sorted(_FIELDS))
 
 
 def _put(file: BinaryIO, record: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from .key import MOST_AXES
 
-SCHEMA = 4
+SCHEMA = 5
 KINDS = ("initial", "boundary")
 
 METADATA = sa.MetaData()
@@ -41,8 +41,9 @@ KEYS = sa.Table(
     sa.UniqueConstraint("fingerprint_id", "digest"),
 )
 
-# `shape` is the extents as text; `a0`, `a1`, ... are what they are matched by, in units; `rate` is cost per unit, so
-# that the lowest rate is the lowest estimate for any shape. `proportional` names axes, with a space between them.
+# `shape` is the extents as text, and `e0`, `e1`, ... as numbers; `a0`, `a1`, ... are the same in the units that the
+# machine pads to; `rate` is cost per unit, so that the lowest rate is the lowest estimate for any shape. `decided_cost`
+# is what the formulas' own decision cost beside `cost`. `proportional` names axes, with a space between them.
 ENTRIES = sa.Table(
     "entries",
     METADATA,
@@ -56,9 +57,13 @@ ENTRIES = sa.Table(
     sa.Column("energy_pj", sa.Double),
     sa.Column("cut", sa.Text, nullable=False),
     sa.Column("proportional", sa.String(32), nullable=False, server_default=""),
+    sa.Column("decided_cost", sa.Double),
+    *(sa.Column(f"e{axis}", sa.BigInteger, nullable=False, server_default="1") for axis in range(MOST_AXES)),
     sa.UniqueConstraint("key_id", "kind", "shape"),
 )
 sa.Index("entries_by_axes", *(ENTRIES.c[name] for name in ("key_id", "kind", "a0", "a1", "a2", "a3", "rate")))
+
+sa.Index("entries_by_extents", *(ENTRIES.c[name] for name in ("key_id", "kind", "e0", "e1", "e2", "e3", "rate")))
 
 # The shapes that a generation is to measure, one row each; `plan` is the digest of all of them and its settings, so
 # that the same generation goes on where it was ended.
@@ -121,5 +126,28 @@ def _add_trials(connection: sa.Connection) -> None:
     METADATA.create_all(connection, tables=[TRIALS])
 
 
+def _add_extents(connection: sa.Connection) -> None:
+    """Schema 5 keeps extents as numbers, by which shapes are found that are whole multiples of them and not of their
+    padded ones, and what the formulas' own decision cost."""
+    connection.execute(sa.text("ALTER TABLE entries ADD COLUMN decided_cost DOUBLE PRECISION"))
+    extents = [f"e{axis}" for axis in range(MOST_AXES)]
+    for name in extents:
+        connection.execute(sa.text(f"ALTER TABLE entries ADD COLUMN {name} BIGINT NOT NULL DEFAULT 1"))
+    change = ENTRIES.update().where(ENTRIES.c.id == sa.bindparam("row"))
+    change = change.values({name: sa.bindparam(f"new_{name}") for name in extents})
+    rows = connection.execute(sa.select(ENTRIES.c.id, ENTRIES.c.shape)).all()
+    changes = []
+    for row in rows:
+        parts = str(row.shape).split("x")
+        if len(parts) > MOST_AXES or not all(part.isdecimal() and len(part) < 17 for part in parts):
+            continue  # `db check` tells of it
+        known = dict(zip(extents, map(int, parts), strict=False))
+        changes.append({"row": row.id, **{f"new_{name}": known.get(name, 1) for name in extents}})
+    if changes:
+        connection.execute(change, changes)
+    by_extents = next(index for index in ENTRIES.indexes if index.name == "entries_by_extents")
+    by_extents.create(connection)
+
+
 # From a schema to the next one. Each runs in one transaction with the change of the version.
-MIGRATIONS: Mapping[int, Migration] = {1: _add_generation, 2: _add_proportional, 3: _add_trials}
+MIGRATIONS: Mapping[int, Migration] = {1: _add_generation, 2: _add_proportional, 3: _add_trials, 4: _add_extents}

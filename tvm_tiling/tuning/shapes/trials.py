@@ -8,9 +8,9 @@ included.
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -40,7 +40,8 @@ class TrialLog:
         self.seconds = 0.0  # spent with the database
         self._waiting: list[Measured] = []
         self._written = time.monotonic()
-        self._best: dict[Subject, float] = {}
+        self._best: dict[Subject, Entry] = {}
+        self._decided: dict[Subject, float] = {}
 
     def past(
         self, workload: Workload, hardware: Hardware, *, prepacked: bool = False, epilogue: str = ""
@@ -59,6 +60,17 @@ class TrialLog:
         if time.monotonic() - self._written > FLUSH_SECONDS:
             self.flush()
 
+    def decided(self, measured: Measured) -> None:
+        """What the formulas' own decision for a shape costs: entries of that shape are written with it."""
+        if measured.cost is None:
+            return
+        subject = _subject(measured)
+        self._decided[subject] = measured.cost
+        if subject in self._best:
+            entry = replace(self._best[subject], decided_cost=measured.cost)
+            self.database.add_many([entry], target=measured.job.hardware)
+            self._best[subject] = entry
+
     def keep(self, measured: Measured) -> None:
         """Make an entry of a result that is no new trial."""
         self._write([], [measured])
@@ -76,10 +88,9 @@ class TrialLog:
         """Rows of trials, and entries of those `results` that are better than all before them, or neither."""
         better: dict[Subject, Entry] = {}
         for measured in results:
-            job, cost = measured.job, measured.cost
-            subject = job.hardware, job.workload, job.prepacked, job.epilogue
-            best = better[subject].cost if subject in better else self._best.get(subject, math.inf)
-            if cost is not None and cost < best:
+            job, cost, subject = measured.job, measured.cost, _subject(measured)
+            best = better.get(subject) or self._best.get(subject)
+            if cost is not None and (best is None or cost < best.cost):
                 better[subject] = Entry(
                     workload=job.workload,
                     config=job.config,
@@ -87,6 +98,7 @@ class TrialLog:
                     energy_pj=measured.energy_pj,
                     epilogue=job.epilogue,
                     prepacked=job.prepacked,
+                    decided_cost=self._decided.get(subject),
                 )
 
         def write(connection: sa.Connection) -> None:
@@ -96,13 +108,18 @@ class TrialLog:
                 put_entries(connection, [own for subject, own in better.items() if subject[0] == hardware], hardware)
 
         self.database.store.write(write)
-        self._best.update((subject, entry.cost) for subject, entry in better.items())
+        self._best.update(better)
 
     def __enter__(self) -> TrialLog:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.flush()
+
+
+def _subject(measured: Measured) -> Subject:
+    job = measured.job
+    return job.hardware, job.workload, job.prepacked, job.epilogue
 
 
 @functools.lru_cache(maxsize=256)
