@@ -31,6 +31,7 @@ from .fold import record_fold
 from .instances import Coupled, Instances, instances_of
 from .levels import level_engine, level_of, record_level_copy
 from .nest import Leaf, Nest
+from .order import loads_by_use
 from .reduction import record_reduction
 from .rows import Rows
 from .unused import Recorded, drop_unused
@@ -69,7 +70,7 @@ def blocks_of(source: tvm.IRModule | tirx.PrimFunc, hardware: Hardware) -> Recor
         first = len(rows.tables)
         recorded.append(Recorded(_record(nest, leaf, places, rows, machine), first, len(rows.tables)))
     drop_unused(recorded, places, rows)
-    instructions = rows.in_order()
+    instructions = loads_by_use(rows.in_order(), rows.memories, machine)
     place_tokens(instructions)
     attributes = func.attrs or {}
     region = Region(

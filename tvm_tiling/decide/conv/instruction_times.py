@@ -80,6 +80,7 @@ class _Loops:
         self.kernels, self.image = _Place(blocks.versions_a), _Place(blocks.versions_b)
         self.sums_left = [-1] * blocks.versions_sums  # the store of each version of the sums
         self.split = blocks.channels < facts.ci
+        self.loads: list[int] = []
         self.turn = -1  # of the sums
         self._cycles: dict[tuple[int, int, int], int] = {}
 
@@ -114,6 +115,8 @@ class _Loops:
                     for o in channels:
                         self._bring_kernels(o, facts.ci)
                         self._block(o, point)
+        if self.queue_of["load_a"] == self.queue_of["load_b"]:
+            return self.steps.by_use(self.loads)
         return self.steps
 
     # ---- transfers -----------------------------------------------------------------------------------------------
@@ -128,6 +131,7 @@ class _Loops:
         before = place.read.get(piece, -1)
         waits = [before] if before >= 0 else []
         place.loaded[piece] = self._move(engine, amount, self.facts.latency, waits)
+        self.loads.append(place.loaded[piece])
 
     def _bring_kernels(self, o: Piece, depth: int) -> None:
         if not self.blocks.whole_a:

@@ -116,15 +116,16 @@ class ProductEngines:
         work = self.products(*(sizes if nest.keeps_a else sizes[::-1]), depths[:, None, None])
         of_a, of_b = (p.d_a, p.bw_a), (p.d_b, p.bw_b)
         (size_kept, bw_kept), (size_passing, bw_passing) = (of_a, of_b) if nest.keeps_a else (of_b, of_a)
-        # Where each load stands in the program, and the instruction that was the last to use what lay in its place.
-        turn = s * t + g * s * u
-        place_kept = np.arange(o)[:, None] * turn + np.arange(s * t)
-        place_passing = np.arange(o)[:, None] * turn + s * t + np.arange(g * s * u)
+        # Where each load stands in its queue, and the instruction that was the last to use what lay in its place. Loads
+        # that share a queue stand in the order of their first use.
         last = np.arange(o * g * s * t * u).reshape(o, g, s, t, u)
         before_kept = _shifted(last[:, -1, :, :, -1].reshape(o, s * t), nest.buffers)
         before_passing = _shifted(last[:, :, :, -1, :].reshape(o * g * s, u), nest.held)
-        place = np.concatenate([place_kept.reshape(-1), place_passing.reshape(-1)])
-        order = np.argsort(place)
+        first = np.concatenate([last[:, 0, :, :, 0].reshape(-1), last[:, :, :, 0, :].reshape(-1)])
+        order = np.argsort(first, kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        place_kept, place_passing = place[: o * s * t], place[o * s * t :]
         cost, before = (
             np.concatenate([of_what_stays.reshape(-1), of_what_passes.reshape(-1)])[order].tolist()
             for of_what_stays, of_what_passes in (
@@ -151,13 +152,17 @@ class ProductEngines:
     ) -> list[int]:
         done, there, gone, free = [0] * len(work), [0] * len(cost), [0] * len(leave), [0, 0]
         latency, drain, steps = self.latency, self.drain, len(work) // len(leave)
-        clock = load = left = 0
+        clock = load = left = port = 0  # `free` are the queues of loads, `left` the one of results
         for number, (kept, passing, cycles) in enumerate(zip(needs_kept, needs_passing, work, strict=True)):
             while load <= kept or load <= passing:
                 time, last = free[queue[load]], before[load]
                 if last >= 0 and done[last] + drain > time:
                     time = done[last] + drain
+                if port > time:
+                    time = port
                 free[queue[load]] = time = time + cost[load]
+                if self.one_port:
+                    port = time
                 there[load] = time + latency
                 load += 1
             if there[kept] > clock:
@@ -173,12 +178,12 @@ class ProductEngines:
                 if self.one_port:  # which a load takes that is ready before
                     while load < len(cost) and before[load] <= number:
                         time = max(free[0], done[before[load]] + drain if before[load] >= 0 else 0)
-                        if time > left:
+                        if time >= left:
                             break
-                        free[0] = time + cost[load]
-                        there[load] = free[0] + latency
+                        free[0] = port = max(time, port) + cost[load]
+                        there[load] = port + latency
                         load += 1
-                    left = free[0] = max(left, free[0]) + leave[number // steps]
+                    left = port = max(left, port) + leave[number // steps]
                 else:
                     left += leave[number // steps]
                 gone[number // steps] = left + latency

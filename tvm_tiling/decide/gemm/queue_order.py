@@ -31,6 +31,24 @@ class Steps:
         self.waits.append(waits)
         return len(self.queue) - 1
 
+    def by_use(self, loads: list[int]) -> Steps:
+        """The same with each of the `loads` right before the first instruction that waits for it."""
+        key = [2 * number for number in range(len(self.queue))]
+        unused = set(loads)
+        for number, waits in enumerate(self.waits):
+            for load in unused.intersection(waits):
+                key[load] = 2 * number - 1
+                unused.remove(load)
+        order = sorted(range(len(key)), key=key.__getitem__)
+        place = [0] * len(order)
+        for new, old in enumerate(order):
+            place[old] = new
+        found = Steps()
+        for old in order:
+            waits = [place[other] for other in self.waits[old]]
+            found.add(self.queue[old], self.busy[old], self.latency[old], self.port[old], waits)
+        return found
+
 
 class QueueOrder:
     """Starts the instructions of `steps`: one dispatched every `issue` cycles, tokens `token` cycles on their way from
