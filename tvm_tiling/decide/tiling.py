@@ -100,8 +100,11 @@ class ProductChunks:
     may be in its buffer at once. `stays` is the operand, "a" or "b", of which a step stays, with all of k, while the
     other one passes by; "" where K is split. `backward`: its partitions are walked from the last one to the first.
     `whole_a`, `whole_b`: the operand stays as a whole. `sums` is the memory of the sums, "acc" or "out",
-    `versions_sums` how many blocks of them take turns there.
+    `versions_sums` how many blocks of them take turns there. `cycles` are those of one product of a batch, from the
+    first load until the last results have left: a prediction.
     """
+
+    predictions: ClassVar[tuple[str, ...]] = ("cycles",)
 
     step_m: int
     step_n: int
@@ -118,6 +121,7 @@ class ProductChunks:
     backward: bool
     sums: str
     versions_sums: int
+    cycles: float
 
     @property
     def size(self) -> str:

@@ -18,9 +18,13 @@ stays as a whole.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...hardware.description import Hardware
 from ...hardware.near_tile import NearTile
 from ..tiling import GemmTiling, ProductChunks
+from .product_time import ProductEngines
+from .split_time import split_cycles
 from .traffic import Product, ceil_div
 from .unsplit import unsplit_nest
 
@@ -34,12 +38,14 @@ def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> Produc
     """The pieces of `tiling` on `hardware.near_tile`."""
     unit = hardware.near_tile
     assert unit is not None  # whoever has a Product has it from such a machine
+    engines = ProductEngines(p, hardware)
     if tiling.partition_k < p.k:
-        return _split(p, tiling, unit)
-    return _unsplit(p, tiling, hardware)
+        chunks = _split(p, tiling, unit)
+        return replace(chunks, cycles=split_cycles(p, tiling, chunks, engines))
+    return _unsplit(p, tiling, hardware, engines)
 
 
-def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
+def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware, engines: ProductEngines) -> ProductChunks:
     nest, sums = unsplit_nest(p, tiling, hardware)
     (step_m, tile_m), (step_n, tile_n) = (nest.step, nest.tile), (nest.group, nest.piece)
     if not nest.keeps_a:
@@ -60,6 +66,7 @@ def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunk
         backward=nest.backward,
         sums=sums,
         versions_sums=nest.sums,
+        cycles=engines.cycles(nest),
     )
 
 
@@ -114,6 +121,7 @@ def _split(p: Product, tiling: GemmTiling, unit: NearTile) -> ProductChunks:
         backward=False,
         sums="acc",
         versions_sums=1,
+        cycles=0.0,
     )
 
 

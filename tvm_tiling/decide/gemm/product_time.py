@@ -9,6 +9,7 @@ takes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from ...hardware.machine import Machine
 from .strips import streamed_cycles
 from .traffic import Product, ceil_div
 
+NOTHING = -1
+MOST_TIMED = 6000  # instructions that are looked at one by one
+LEAST_GROUPS = 8  # that are looked at in any case
 SIMULATED = 4  # partitions: until what one of them takes stays the same, and the last
 
 
@@ -53,6 +57,22 @@ class PieceNest:
         return tiles * ceil_div(passing, self.group) * ceil_div(self.group, self.piece) * ceil_div(p.k, self.depth)
 
 
+class Walk(NamedTuple):
+    """Instructions of the matrix engine: cycles of their `work`, the places of the two loads that they need (the
+    `first` and the `second`), cycles in which their sums `leave` and the number of the block of sums, counted as they
+    leave, whose `space` they take; NOTHING where there is none. And the loads in their order: their `cost`, the
+    instruction that was `before` the last to use their space, and their `queue`."""
+
+    work: list[int]
+    first: list[int]
+    second: list[int]
+    leave: list[int]
+    space: list[int]
+    cost: list[int]
+    before: list[int]
+    queue: list[int]
+
+
 class ProductEngines:
     """What the pieces of one product cost on a machine."""
 
@@ -62,12 +82,12 @@ class ProductEngines:
         self.product, self.unit = p, unit
         external, token = machine.memory("external"), machine.issue.token_cycles
         self.latency, self.drain = external.latency + token, unit.drain + token
-        # Sums of half precision go through the vector engine to be rounded, all others leave as they are.
-        rounded = p.d_a == 2
+        # Sums that are wider than results go through the vector engine to be rounded, all others leave as they are.
+        rounded = p.d_out < (unit.acc_bytes_per_element or 4)
         self.leaving = 1 / machine.vector.lanes if rounded else 0.0
         out_rate = machine.rate("external", "out")
         if out_rate is not None:
-            self.leaving = max(self.leaving, (p.d_a if rounded else p.d_acc) / out_rate)
+            self.leaving = max(self.leaving, p.d_out / out_rate)
         self.one_port = external.ports == 1
         self.one_queue = self.one_port or machine.queue_of("load_a") == machine.queue_of("load_b")
 
@@ -80,27 +100,32 @@ class ProductEngines:
         elif unit.partial_blocks == "streamed":
             cycles = streamed_cycles(unit, p.d_a, rows, np.array(1), columns, -(-depth // unit.block_k))
         else:
-            cycles = _whole(rows * columns * depth / unit.macs(p.d_a))
+            cycles = whole_cycles(rows * columns * depth / unit.macs(p.d_a))
         return np.where(cycles > 0, cycles + unit.fill, 0)
 
-    def timed_instructions(self, nest: PieceNest) -> int:
-        """Instructions that have to be looked at to know the cycles of a walk."""
-        partitions = ceil_div(self.product.m if nest.keeps_a else self.product.n, nest.step)
-        return nest.instructions(self.product) * min(partitions, SIMULATED) // partitions
-
-    def cycles(self, nest: PieceNest) -> float:
-        """Cycles from the first load until the last sums have left."""
+    def cycles(self, nest: PieceNest, most: int = MOST_TIMED) -> float:
+        """Cycles from the first load until the last sums have left; of more than about `most` instructions some groups
+        of what passes by are taken to be like others."""
         p = self.product
         kept, passing = (p.m, p.n) if nest.keeps_a else (p.n, p.m)
-        partitions = ceil_div(kept, nest.step)
-        left_out = max(0, partitions - SIMULATED)
-        kept -= left_out * nest.step
-        times = self._times(nest, kept, passing)
-        if not left_out:
+        partitions, groups = ceil_div(kept, nest.step), ceil_div(passing, nest.group)
+        partitions_out = max(0, partitions - SIMULATED)
+        group = nest.instructions(p) // (partitions * groups)
+        seen = max(LEAST_GROUPS, most // (group * (partitions - partitions_out)))
+        groups_out = max(0, groups - seen)
+        times = self._times(nest, kept - partitions_out * nest.step, passing - groups_out * nest.group)
+        if not partitions_out and not groups_out:
             return times[-1]
-        each = len(times) // SIMULATED
-        whole = 4 if nest.backward else 3  # the last whole partition
-        return times[-1] + left_out * (times[whole * each - 1] - times[(whole - 1) * each - 1])
+        ends = np.array(times).reshape(partitions - partitions_out, groups - groups_out, -1)[:, :, -1]
+        whole = 3 if nest.backward else 2  # the last whole partition
+        cycles = float(ends[-1, -1])
+        if partitions_out:
+            cycles += partitions_out * (ends[whole, -1] - ends[whole - 1, -1])
+        if groups_out:
+            some = (groups - groups_out) // 2  # the start is not typical, the last group may be smaller
+            each = (ends[:, -2] - ends[:, -2 - some]) / some
+            cycles += groups_out * (each.sum() + (partitions_out * each[whole] if partitions_out else 0))
+        return cycles
 
     def _times(self, nest: PieceNest, kept: int, passing: int) -> list[int]:
         """When each instruction of the matrix engine is over, its sums gone if they are the last."""
@@ -129,32 +154,42 @@ class ProductEngines:
         cost, before = (
             np.concatenate([of_what_stays.reshape(-1), of_what_passes.reshape(-1)])[order].tolist()
             for of_what_stays, of_what_passes in (
-                (_whole(of_kept * size_kept / bw_kept), _whole(of_passing * size_passing / bw_passing)),
+                (whole_cycles(of_kept * size_kept / bw_kept), whole_cycles(of_passing * size_passing / bw_passing)),
                 (before_kept, before_passing),
             )
         )
         queue = (0 * order if self.one_queue else order >= o * s * t).tolist()
         needs_kept = np.broadcast_to(place_kept.reshape(o, 1, s, t, 1), last.shape).reshape(-1).tolist()
         needs_passing = np.broadcast_to(place_passing.reshape(o, g, s, 1, u), last.shape).reshape(-1).tolist()
-        leave = _whole(sizes[0] * sizes[1] * self.leaving)[:, :, 0].reshape(-1).tolist()
-        return self._run(work.reshape(-1).tolist(), needs_kept, needs_passing, cost, before, queue, leave, nest.sums)
+        # Sums are finished, and leave, with the last step of k; a block of them waits for one of those before it to go.
+        # Where k is cut, each step is one instruction: the partition with the group.
+        number = last // s  # of the block of sums
+        leave = np.where(np.arange(s)[:, None, None] == s - 1, whole_cycles(sizes[0] * sizes[1] * self.leaving), NOTHING)
+        gone = np.where((np.arange(s)[:, None, None] == 0) & (number >= nest.sums), number - nest.sums, NOTHING)
+        return self.run(
+            Walk(
+                work.reshape(-1).tolist(),
+                needs_kept,
+                needs_passing,
+                np.broadcast_to(leave, last.shape).reshape(-1).tolist(),
+                gone.reshape(-1).tolist(),
+                cost,
+                before,
+                queue,
+            )
+        )
 
-    def _run(
-        self,
-        work: list[int],
-        needs_kept: list[int],
-        needs_passing: list[int],
-        cost: list[int],
-        before: list[int],
-        queue: list[int],
-        leave: list[int],
-        sums: int,
-    ) -> list[int]:
-        done, there, gone, free = [0] * len(work), [0] * len(cost), [0] * len(leave), [0, 0]
-        latency, drain, steps = self.latency, self.drain, len(work) // len(leave)
+    def run(self, walk: Walk) -> list[int]:
+        """When each instruction of the matrix engine is over, its sums gone if they are the last."""
+        cost, before, queue = walk.cost, walk.before, walk.queue
+        done, there, free = [0] * len(walk.work), [0] * len(cost), [0, 0]
+        gone: list[int] = []
+        latency, drain = self.latency, self.drain
         clock = load = left = port = 0  # `free` are the queues of loads, `left` the one of results
-        for number, (kept, passing, cycles) in enumerate(zip(needs_kept, needs_passing, work, strict=True)):
-            while load <= kept or load <= passing:
+        for number, (first, second, cycles, leave, space) in enumerate(
+            zip(walk.first, walk.second, walk.work, walk.leave, walk.space, strict=True)
+        ):
+            while load <= first or load <= second:
                 time, last = free[queue[load]], before[load]
                 if last >= 0 and done[last] + drain > time:
                     time = done[last] + drain
@@ -165,15 +200,15 @@ class ProductEngines:
                     port = time
                 there[load] = time + latency
                 load += 1
-            if there[kept] > clock:
-                clock = there[kept]
-            if there[passing] > clock:
-                clock = there[passing]
-            if number % steps == 0 and number // steps >= sums and gone[number // steps - sums] > clock:
-                clock = gone[number // steps - sums]
+            if there[first] > clock:
+                clock = there[first]
+            if there[second] > clock:
+                clock = there[second]
+            if space >= 0 and gone[space] > clock:
+                clock = gone[space]
             clock += cycles
             done[number] = clock
-            if (number + 1) % steps == 0:
+            if leave >= 0:
                 left = max(left, clock + drain)
                 if self.one_port:  # which a load takes that is ready before
                     while load < len(cost) and before[load] <= number:
@@ -183,15 +218,15 @@ class ProductEngines:
                         free[0] = port = max(time, port) + cost[load]
                         there[load] = port + latency
                         load += 1
-                    left = port = max(left, port) + leave[number // steps]
+                    left = port = max(left, port) + leave
                 else:
-                    left += leave[number // steps]
-                gone[number // steps] = left + latency
+                    left += leave
+                gone.append(left + latency)
         done[-1] = max(done[-1], left + latency if self.leaving else 0)
         return done
 
 
-def _whole(cycles: np.ndarray) -> np.ndarray:
+def whole_cycles(cycles: np.ndarray) -> np.ndarray:
     """Cycles rounded up, a number that only rounding puts above a whole one not."""
     rounded: np.ndarray = np.ceil(cycles * (1 - 1e-14)).astype(np.int64)
     return rounded

@@ -113,6 +113,7 @@ class Product:
     load_a_cycles: float  # (2)
     load_b_cycles: float  # (3)
     window: ActivationWindow | None = None
+    d_out: int = 4  # bytes of a result as it leaves
 
     @property
     def fits_a(self) -> bool:
@@ -259,6 +260,7 @@ def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Pro
         load_a_cycles=bytes_a / bw_a,
         load_b_cycles=bytes_b / bw_b,
         window=window,
+        d_out=workload.acc_bytes,
     )
 
 

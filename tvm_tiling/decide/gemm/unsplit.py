@@ -36,7 +36,7 @@ MOST_HELD = 64
 EVEN = 8  # what pieces and steps of k are multiples of besides
 ROUNDS = 4  # of changing a size of the best
 TIMED = 16  # candidates of each walk that are timed
-MOST_TIMED = 4000  # instructions walked for it; beyond them the closed form counts
+MOST_TIMED = 1500  # instructions that are looked at for it
 EACH, WORTH = 0.05, 2e-7  # cycles, and part of all cycles, that an instruction more has to win
 
 
@@ -54,27 +54,19 @@ def unsplit_nest(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
     engines = ProductEngines(p, hardware)
     sides = _Sides.of(p, tiling, unit)
     timed: list[tuple[float, int, Unsplit]] = []
-    guessed: list[tuple[float, int, Unsplit]] = []
     for candidates in (_by_k(sides), _by_tiles(sides)):
         found = list(candidates)
         estimates = sides.estimates(engines, [candidate.nest for candidate in found]) if found else np.empty(0)
         for place in np.argsort(estimates, kind="stable").tolist()[:TIMED]:
-            cycles = _cost(p, engines, found[place].nest)
-            if cycles is None:
-                guessed.append((float(estimates[place]), len(guessed), found[place]))
-            else:
-                timed.append((cycles, len(timed), found[place]))
-    # A single sum has room in any memory, so there is one at least.
-    cycles, _, best = min(timed or guessed)
-    return _refined(p, engines, sides, cycles, best) if timed else best
+            timed.append((_cost(p, engines, found[place].nest), len(timed), found[place]))
+    cycles, _, best = min(timed)  # a single sum has room in any memory, so there is one at least
+    return _refined(p, engines, sides, cycles, best)
 
 
-def _cost(p: Product, engines: ProductEngines, nest: PieceNest) -> float | None:
-    """Cycles of a walk and what its instructions have to win besides, None where it takes too long to know."""
-    if engines.timed_instructions(nest) > MOST_TIMED:
-        return None
+def _cost(p: Product, engines: ProductEngines, nest: PieceNest) -> float:
+    """Cycles of a walk and what its instructions have to win besides."""
     number = nest.instructions(p)
-    return engines.cycles(nest) * (1 + WORTH * number) + EACH * number
+    return engines.cycles(nest, MOST_TIMED) * (1 + WORTH * number) + EACH * number
 
 
 def _refined(p: Product, engines: ProductEngines, sides: _Sides, cycles: float, best: Unsplit) -> Unsplit:
@@ -86,7 +78,7 @@ def _refined(p: Product, engines: ProductEngines, sides: _Sides, cycles: float, 
             if other.nest not in tried:
                 tried.add(other.nest)
                 cost = _cost(p, engines, other.nest)
-                if cost is not None and cost < cycles:
+                if cost < cycles:
                     cycles, best = cost, other
         if best is before:
             break
