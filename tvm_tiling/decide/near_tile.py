@@ -16,7 +16,8 @@ from .conv.blocks import conv_blocks
 from .conv.conv_blocks import ConvBlocks, ConvPartition
 from .gemm.chunks import product_chunks
 from .gemm.inner_tile import blocks_covered, covered_part
-from .gemm.partition import decide_partition
+from .gemm.partition import decide_partition, order_named, partition_tiling
+from .gemm.program_choice import best_program, leaves_for_free
 from .gemm.traffic import ceil_div, product_on
 from .options import Options
 from .tiling import GemmTiling, Reason
@@ -41,6 +42,8 @@ def decide_near_tile(
         inner_preset=options.inner_preset,
     )
     if isinstance(workload, GemmWorkload):
+        if options.mode == "best":
+            tiling = _of_best_program(tiling, workload, hardware, options)
         return with_chunks(tiling, workload, hardware, vector) if tiling.feasible else tiling
     if workload.transposed:
         return tiling
@@ -50,12 +53,23 @@ def decide_near_tile(
         return replace(tiling, reasons=(*tiling.reasons, Reason("blocks", "none", str(error))))
 
 
+def _of_best_program(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, options: Options) -> GemmTiling:
+    """The decision whose program does best by what the caller prefers, without the pieces of it."""
+    split_order = order_named("outer_preset", options.outer_preset, "mn")
+    config = best_program(product_on(workload, hardware), tiling, hardware, options.prefer, split_order)
+    if config is None:
+        return tiling
+    preset = options.inner_preset is not None
+    return partition_tiling(product_on(workload, hardware), config, hardware, "best", tiling.inner_order, preset)
+
+
 def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, vector: bool) -> GemmTiling:
     """The decision with the pieces of its program, unless it has them; `vector` as Surroundings says."""
     if tiling.chunks is not None:
         return tiling
     p = product_on(workload, hardware)
     chunks = product_chunks(p, tiling, hardware)
+    tiling = _executed(tiling, p.gemm_cycles, chunks.cycles, hardware)
     if vector:
         tile, sizes, block = (chunks.tile_m, chunks.tile_n), (p.m, p.n), (p.block_m, p.block_n)
         sync_m, sync_n = covered_part(tile, sizes, block, _covered(workload, hardware))
@@ -82,6 +96,9 @@ def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, 
         return replace(tiling, blocks=_in_synchronisations(tiling.blocks, workload, hardware, vector))
     blocks = conv_blocks(workload, hardware, order=tiling.outer_order if tiling.mode == "seed" else None)
     blocks = _in_synchronisations(blocks, workload, hardware, vector)
+    unit = hardware.near_tile
+    assert unit is not None  # or there were no blocks
+    tiling = _executed(tiling, workload.macs / unit.macs(workload.a_bytes), blocks.cycles, hardware)
     own = {field.name: getattr(tiling, field.name) for field in fields(tiling) if field.name != "reasons"}
     why = f"rectangles of points with their halo, the fastest of those timed: {blocks.cycles:.0f} cycles"
     return ConvPartition(
@@ -89,6 +106,20 @@ def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, 
         **own,
         reasons=(*tiling.reasons, Reason("blocks", blocks.size, why), _synchronised(blocks.sync_m, vector)),
     )
+
+
+def _executed(tiling: GemmTiling, at_peak: float, cycles: float, hardware: Hardware) -> GemmTiling:
+    """The decision with the utilisation of its program, of so many cycles, instead of the formulas', which becomes a
+    bound. Page 01's machine, and the literal formulas, keep theirs."""
+    if tiling.mode != "best" or leaves_for_free(hardware):
+        return tiling
+    found = min(1.0, at_peak / cycles)
+    why = f"of {cycles:.0f} cycles that the program is predicted to take; at most {tiling.utilisation:.1%}: "
+    reasons = (
+        reason._replace(value=found, why=why + reason.why) if reason.field == "utilisation" else reason
+        for reason in tiling.reasons
+    )
+    return replace(tiling, utilisation=found, reasons=tuple(reasons))
 
 
 def _in_synchronisations(blocks: ConvBlocks, workload: ConvWorkload, hardware: Hardware, vector: bool) -> ConvBlocks:

@@ -26,13 +26,14 @@ Equal means equal within `LEVEL`, so that rounding of floating-point cycles deci
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 from .traffic import Config, Product, ceil_div, round_down, smallest_partition
 
 LEVEL = 1e-12  # cycles that differ by less, relatively, are equal
 
-Prefer = Literal["utilisation", "traffic"]
+Prefer = Literal["utilisation", "traffic", "energy", "edp"]
+PREFERRED: tuple[Prefer, ...] = get_args(Prefer)
 
 
 def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
@@ -40,13 +41,13 @@ def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     unsplit_fits = rows > 0 and columns > 0
     if unsplit_fits and (p.fits_a or p.fits_b):
-        return _keep_whole(p, rows, columns)
-    unsplit = _unsplit_configs(p, rows, columns) if unsplit_fits else []
+        return keep_whole(p, rows, columns)
+    unsplit = unsplit_configs(p, rows, columns) if unsplit_fits else []
     unsplit_cycles = min((p.cycles(c.load_a, c.load_b) for c in unsplit), default=math.inf)
     if prefer == "utilisation" and unsplit_cycles <= p.floor_cycles * (1 + LEVEL):
         split_cycles = math.inf  # not worth asking: no configuration beats the floor
     else:
-        split_cycles = _fastest_split(p)
+        split_cycles = fastest_split(p)
     fastest = min(unsplit_cycles, split_cycles)
     if fastest == math.inf:
         return None
@@ -54,18 +55,19 @@ def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:
     level = [c for c in unsplit if p.cycles(c.load_a, c.load_b) <= limit]
     if split_cycles <= limit and (prefer == "traffic" or not level):
         smallest = prefer == "utilisation"
-        level.append((_smallest_split if smallest else _leanest_split)(p, limit, split_order, unsplit_cycles))
+        level.append((smallest_split if smallest else leanest_split)(p, limit, split_order, unsplit_cycles))
     # On equal bytes: no split first, and of two unsplit cuts the one in the seed's order, which stands first.
     return min(level, key=lambda c: (p.bytes_read(c.load_a, c.load_b), c.split_k))
 
 
-def _keep_whole(p: Product, rows: int, columns: int) -> Config:
+def keep_whole(p: Product, rows: int, columns: int, *, keep_a: bool | None = None) -> Config:
     """Case 1: one operand stays in its buffer, the other passes by once.
 
     The seed keeps A whole where m < n and B otherwise, which is right only if that one fits: so the rule decides only
-    where both fit.
+    where both fit and `keep_a` does not say.
     """
-    keep_a = p.fits_a and (p.m < p.n or not p.fits_b)
+    if keep_a is None:
+        keep_a = p.fits_a and (p.m < p.n or not p.fits_b)
     kept, passing = ("A", "B") if keep_a else ("B", "A")
     if p.fits_a and p.fits_b:
         held = f"both operands fit their buffers; m = {p.m} {'<' if p.m < p.n else '>='} n = {p.n} keeps {kept} whole"
@@ -94,7 +96,7 @@ def _keep_whole(p: Product, rows: int, columns: int) -> Config:
     )
 
 
-def _unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
+def unsplit_configs(p: Product, rows: int, columns: int) -> list[Config]:
     """Case 2 without split-K: both orders of the outer loops, the seed's choice (by bandwidth) first."""
     again_a, again_b = ceil_div(p.n, columns), ceil_div(p.m, rows)
     cycles_mn, cycles_nm = p.cycles(1, again_b), p.cycles(again_a, 1)
@@ -155,7 +157,7 @@ class _SplitCapacity:
         return round_down(min(self.most_n, self.sums // rows), self.p.n, self.p.block_n)
 
 
-def _fastest_split(p: Product) -> float:
+def fastest_split(p: Product) -> float:
     """Cycles of the fastest split cut, infinite if there is none (derivation: point 3)."""
     room = _SplitCapacity(p)
     if room.empty:
@@ -186,7 +188,7 @@ def _fastest_split(p: Product) -> float:
     return max(p.gemm_cycles, crossing)
 
 
-def _smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
+def smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
     """The split cut with the smallest accumulation buffer that takes at most `limit` cycles (derivation: point 4)."""
     room = _SplitCapacity(p)
     rows, columns = room.least_m, room.least_n
@@ -197,7 +199,7 @@ def _smallest_split(p: Product, limit: float, order: str, unsplit_cycles: float)
     return _split_config(p, rows, columns, order, unsplit_cycles, "least accumulation buffer")
 
 
-def _leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
+def leanest_split(p: Product, limit: float, order: str, unsplit_cycles: float) -> Config:
     """The split cut that reads the fewest bytes in at most `limit` cycles, with the smallest accumulation buffer.
 
     Walks the distinct values of load_a, of which there are at most 2*sqrt(n); for each, the smallest partition_n leaves
@@ -231,7 +233,9 @@ def _split_config(p: Product, rows: int, columns: int, order: str, unsplit_cycle
     depth = p.largest_depth(rows, columns)
     load_a, load_b = p.load_counts(rows, columns, depth, order)
     acc_bytes = rows * columns * p.d_acc
-    if unsplit_cycles == math.inf:
+    if unsplit_cycles == math.inf and p.largest_rows(p.k) and p.largest_columns(p.k):
+        why_split = f"{p.cycles(load_a, load_b):.0f} cycles of engine and loads"
+    elif unsplit_cycles == math.inf:
         why_split = f"not even one block fits a buffer with all of k = {p.k}"
     else:
         why_split = f"{p.cycles(load_a, load_b):.0f} cycles against {unsplit_cycles:.0f} without"

@@ -18,6 +18,7 @@ stays as a whole.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from ...hardware.description import Hardware
@@ -36,6 +37,11 @@ EACH = 0.05  # cycles that an instruction is taken to cost beyond its own: few a
 
 def product_chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
     """The pieces of `tiling` on `hardware.near_tile`."""
+    return _chunks(p, replace(tiling, reasons=(), chunks=None), hardware)
+
+
+@functools.lru_cache(maxsize=1024)
+def _chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks:
     unit = hardware.near_tile
     assert unit is not None  # whoever has a Product has it from such a machine
     engines = ProductEngines(p, hardware)
@@ -66,7 +72,7 @@ def _unsplit(p: Product, tiling: GemmTiling, hardware: Hardware, engines: Produc
         backward=nest.backward,
         sums=sums,
         versions_sums=nest.sums,
-        cycles=engines.cycles(nest),
+        cycles=float(engines.cycles(nest)),
     )
 
 

@@ -8,7 +8,7 @@ from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..tiling import GemmTiling, Reason
-from .best import Prefer, best_config
+from .best import PREFERRED, Prefer, best_config
 from .inner_tile import inner_tile
 from .seed import seed_config
 from .traffic import Config, Product, product_on
@@ -46,12 +46,12 @@ def decide_partition(
     """
     if mode not in ("best", "seed"):
         raise TilingError(f"decide: mode = {mode!r}, accepted: 'best', 'seed'")
-    if prefer not in ("utilisation", "traffic"):
-        raise TilingError(f"decide: prefer = {prefer!r}, accepted: 'utilisation', 'traffic'")
+    if prefer not in PREFERRED:
+        raise TilingError(f"decide: prefer = {prefer!r}, accepted: {', '.join(map(repr, PREFERRED))}")
     if not 0 < acc_factor < 1:
         raise TilingError(f"decide: acc_factor = {acc_factor!r}, accepted: a number above 0 and below 1")
-    split_order = _order_named("outer_preset", outer_preset, "mn")
-    inner_order = _order_named("inner_preset", inner_preset, "nm")
+    split_order = order_named("outer_preset", outer_preset, "mn")
+    inner_order = order_named("inner_preset", inner_preset, "nm")
     product = product_on(workload, hardware)
     if mode == "seed":
         config = seed_config(product, acc_factor, split_order)
@@ -142,7 +142,7 @@ def _nothing_fits(p: Product, workload: GemmWorkload | ConvWorkload, hardware: H
     )
 
 
-def _order_named(option: str, preset: str | int | None, default: str) -> str:
+def order_named(option: str, preset: str | int | None, default: str) -> str:
     """The order that a preset names, `default` where there is none; TilingError if it names no order."""
     if preset is None:
         return default

@@ -164,7 +164,9 @@ class ProductEngines:
         # Sums are finished, and leave, with the last step of k; a block of them waits for one of those before it to go.
         # Where k is cut, each step is one instruction: the partition with the group.
         number = last // s  # of the block of sums
-        leave = np.where(np.arange(s)[:, None, None] == s - 1, whole_cycles(sizes[0] * sizes[1] * self.leaving), NOTHING)
+        leave = np.where(
+            np.arange(s)[:, None, None] == s - 1, whole_cycles(sizes[0] * sizes[1] * self.leaving), NOTHING
+        )
         gone = np.where((np.arange(s)[:, None, None] == 0) & (number >= nest.sums), number - nest.sums, NOTHING)
         return self.run(
             Walk(

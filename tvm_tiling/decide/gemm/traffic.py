@@ -4,7 +4,7 @@ chosen."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Column, Hardware, NearTile, WFold
@@ -214,6 +214,11 @@ class Config(NamedTuple):
     load_a: int
     load_b: int
     why: dict[str, str]
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """All fields but the reasons, by name."""
+        return {name: value for name, value in self._asdict().items() if name != "why"}
 
 
 def product_on(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> Product:

@@ -36,6 +36,7 @@ MOST_HELD = 64
 EVEN = 8  # what pieces and steps of k are multiples of besides
 ROUNDS = 4  # of changing a size of the best
 TIMED = 16  # candidates of each walk that are timed
+HASTY = 4  # where it need not be the best
 MOST_TIMED = 1500  # instructions that are looked at for it
 EACH, WORTH = 0.05, 2e-7  # cycles, and part of all cycles, that an instruction more has to win
 
@@ -53,14 +54,29 @@ def unsplit_nest(p: Product, tiling: GemmTiling, hardware: Hardware) -> Unsplit:
     assert unit is not None  # whoever has a Product has it from such a machine
     engines = ProductEngines(p, hardware)
     sides = _Sides.of(p, tiling, unit)
+    cycles, best = _fastest(p, engines, sides, TIMED)
+    return _refined(p, engines, sides, cycles, best)
+
+
+def hasty_cycles(p: Product, tiling: GemmTiling, hardware: Hardware) -> float:
+    """Cycles of a walk that is soon found, in most cases little more than those of the best one."""
+    unit = hardware.near_tile
+    assert unit is not None  # whoever has a Product has it from such a machine
+    engines = ProductEngines(p, hardware)
+    _, best = _fastest(p, engines, _Sides.of(p, tiling, unit), HASTY)
+    return engines.cycles(best.nest, MOST_TIMED)
+
+
+def _fastest(p: Product, engines: ProductEngines, sides: _Sides, most: int) -> tuple[float, Unsplit]:
+    """The walk of least cost, of so many of either kind that are estimated to take least, and its cost."""
     timed: list[tuple[float, int, Unsplit]] = []
     for candidates in (_by_k(sides), _by_tiles(sides)):
         found = list(candidates)
         estimates = sides.estimates(engines, [candidate.nest for candidate in found]) if found else np.empty(0)
-        for place in np.argsort(estimates, kind="stable").tolist()[:TIMED]:
+        for place in np.argsort(estimates, kind="stable").tolist()[:most]:
             timed.append((_cost(p, engines, found[place].nest), len(timed), found[place]))
     cycles, _, best = min(timed)  # a single sum has room in any memory, so there is one at least
-    return _refined(p, engines, sides, cycles, best)
+    return cycles, best
 
 
 def _cost(p: Product, engines: ProductEngines, nest: PieceNest) -> float:

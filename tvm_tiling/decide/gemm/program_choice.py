@@ -1,0 +1,163 @@
+"""The configuration of a product whose program does best on a whole machine (pages 01 and 06).
+
+Page 01's formulas say what engine and loads need while nothing waits. A program also waits for its first operands and
+its last results, loads and results may share a port, and instructions take whole cycles. On a machine whose description
+says how results leave, the formulas' configuration is one of several: each has its program, whose cycles are worked out
+instruction by instruction, bytes and energy in closed form, and the one that is best by the caller's objective is
+taken. Without that description the formulas' configuration is the fastest, and the program is not asked.
+
+    "utilisation"  fewest cycles; one that reads more bytes has to win 1 percent, any other one 0.2
+    "traffic"      fewest bytes, of those at most 5 percent slower than the fastest
+    "energy"       least energy by the coefficients of the description
+    "edp"          least product of energy and cycles
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...hardware.description import Hardware
+from ...hardware.machine import Machine
+from ..tiling import GemmTiling
+from .best import (
+    LEVEL,
+    Prefer,
+    fastest_split,
+    keep_whole,
+    leanest_split,
+    smallest_split,
+    unsplit_configs,
+)
+from .chunks import product_chunks
+from .product_energy import product_energy
+from .product_time import ProductEngines
+from .traffic import Config, Product, ceil_div, smallest_partition
+from .unsplit import hasty_cycles
+
+WORTH_BYTES = 0.01  # part of the cycles that more bytes have to win
+WORTH = 0.002  # that any other configuration than the formulas' has to win
+HASTY = 1.03  # times the cycles of the best so far: a program that is soon found may be as much slower
+AS_FAST = 0.05  # by how much slower one with fewer bytes may be
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration with its program: `cycles` and `pj` of one product of a batch, `read` bytes of its operands."""
+
+    config: Config | None  # None: the formulas'
+    cycles: float
+    read: int
+    pj: float
+
+
+def leaves_for_free(hardware: Hardware) -> bool:
+    """Whether a description says nothing of how results leave: page 01's machine, whose formulas are all there is."""
+    return Machine(hardware).rate("external", "out") is None
+
+
+def best_program(p: Product, tiling: GemmTiling, hardware: Hardware, prefer: Prefer, split_order: str) -> Config | None:
+    """The configuration that does best by `prefer`; None for that of `tiling`, the formulas'."""
+    if leaves_for_free(hardware) and prefer in ("utilisation", "traffic"):
+        return None
+    own = _of_tiling(p, tiling, hardware)
+    engines = ProductEngines(p, hardware)
+    best, found = own, [own]
+    shown = {_choices(tiling)}
+    for config in other_configs(p, split_order):
+        choices = (config.partition_m, config.partition_n, config.partition_k, config.outer_order)
+        if choices in shown:
+            continue
+        shown.add(choices)
+        read = p.bytes_read(config.load_a, config.load_b)
+        worth = WORTH_BYTES if read > own.read else WORTH
+        if prefer == "utilisation" and _bound(p, engines, read) >= best.cycles * (1 - worth):
+            continue
+        other = replace(tiling, **config.choices)
+        if prefer == "utilisation" and not config.split_k and hasty_cycles(p, other, hardware) > best.cycles * HASTY:
+            continue
+        candidate = _of_tiling(p, other, hardware, config)
+        found.append(candidate)
+        if candidate.cycles < best.cycles * (1 - worth):
+            best = candidate
+    if prefer == "traffic":
+        limit = min(candidate.cycles for candidate in found) * (1 + AS_FAST)
+        best = min((c for c in found if c.cycles <= limit), key=lambda c: (c.read, c.cycles))
+    elif prefer == "energy":
+        best = min(found, key=lambda c: (c.pj, c.cycles))
+    elif prefer == "edp":
+        best = min(found, key=lambda c: c.pj * c.cycles)
+    return best.config
+
+
+def _of_tiling(p: Product, tiling: GemmTiling, hardware: Hardware, config: Config | None = None) -> Candidate:
+    chunks = product_chunks(p, tiling, hardware)
+    read = p.bytes_read(tiling.load_a, tiling.load_b)
+    pj = product_energy(p, chunks, hardware, tiling.load_a, tiling.load_b)
+    return Candidate(config, chunks.cycles, read, pj)
+
+
+def _choices(tiling: GemmTiling) -> tuple[int, int, int, str]:
+    return tiling.partition_m, tiling.partition_n, tiling.partition_k, tiling.outer_order
+
+
+def _bound(p: Product, engines: ProductEngines, read: int) -> float:
+    """Cycles that no program goes below which reads so many bytes in all."""
+    work = float(engines.products(np.array(p.m), np.array(p.n), np.array(p.k)))
+    rate = min(p.bw_a, p.bw_b) if p.bw_a == p.bw_b else math.inf
+    out = p.m * p.n * engines.leaving
+    return max(work, read / rate + out if engines.one_port else out)
+
+
+def other_configs(p: Product, split_order: str) -> Iterator[Config]:
+    """Configurations that may run faster, or take less energy, than the one that the formulas choose, as these leave
+    out how an operand arrives and results leave: either operand kept whole; either order of the loops, with as few
+    partitions as fit and with more; K split for the least time, and for the fewest bytes."""
+    rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
+    if rows > 0 and columns > 0:
+        for fits, order in ((p.fits_a, "mn"), (p.fits_b, "nm")):
+            if fits:
+                yield keep_whole(p, rows, columns, keep_a=order == "mn")
+        unsplit = [] if p.fits_a or p.fits_b else unsplit_configs(p, rows, columns)
+        yield from unsplit
+        for whole, fits, order in ((p.m, p.fits_b, "mn"), (p.n, p.fits_a, "nm")):
+            largest, block = (rows, p.block_m) if order == "mn" else (columns, p.block_n)
+            fewest = ceil_div(whole, largest)
+            for count in (fewest + 1, 2 * fewest) if not fits else ():
+                size = smallest_partition(whole, block, count)
+                if size < largest:
+                    yield _cut(p, size if order == "mn" else rows, columns if order == "mn" else size, order)
+    fastest = fastest_split(p)
+    if fastest < math.inf:
+        yield smallest_split(p, fastest * (1 + LEVEL), split_order, math.inf)
+        yield leanest_split(p, math.inf, split_order, math.inf)
+
+
+def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
+    """Without split-K, the operand that stays in more partitions than it has to."""
+    load_a, load_b = p.load_counts(rows, columns, p.k, order)
+    stays, passes = ("A", "B") if order == "mn" else ("B", "A")
+    smaller = f"smaller than what the buffer of {stays} holds, so that the first one is soon there"
+    filled = f"what the buffer of {passes} holds with all of k"
+    return Config(
+        partition_m=rows,
+        partition_n=columns,
+        partition_k=p.k,
+        outer_order=order,
+        split_k=False,
+        acc_bytes=0,
+        load_a=load_a,
+        load_b=load_b,
+        why={
+            "partition_m": smaller if order == "mn" else filled,
+            "partition_n": filled if order == "mn" else smaller,
+            "partition_k": "all of k: K is not split",
+            "outer_order": f"{'m outside n' if order == 'mn' else 'n outside m'}: {stays} stays while {passes} passes by",
+            "split_k": "the program is faster without",
+            "load_a": "passes by once" if load_a == 1 else f"once for each of {load_a} partitions of n",
+            "load_b": "passes by once" if load_b == 1 else f"once for each of {load_b} partitions of m",
+        },
+    )
