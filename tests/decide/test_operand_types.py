@@ -10,8 +10,8 @@ import tvm_tiling as tt
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.decide.gemm.dot_engine import dot_engine
 from tvm_tiling.decide.gemm.gemm_cost import CpuConfig, CpuModel
-from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.decide.gemm.partition import decide_partition
+from tvm_tiling.decide.gemm.traffic import product_on
 from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.operand_types import PLAIN, WEIGHT_FORMATS, Encoding, OperandTypes, WeightFormat
 from tvm_tiling.tuning.shapes.key import key_of, workload_from_dict

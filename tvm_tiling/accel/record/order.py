@@ -18,26 +18,32 @@ from ..checks.dependences import accesses, extents_of
 from ..instructions.table import Opcode
 from .buffers import EXTERNAL
 
-BUFFERS = ("a", "b")  # whose loads may share a queue
-
 
 def loads_by_use(instructions: np.ndarray, memories: Sequence[str], machine: Machine) -> np.ndarray:
-    """The instructions of a program in order, its loads of A and of B by their first use where one queue takes both."""
-    if machine.has_levels or machine.queue_of("load_a") != machine.queue_of("load_b"):
+    """The instructions of a program in order, its loads of A and of B by their first use where one queue takes both: on
+    a machine with storage levels those into the innermost level first, which use what those before them bring."""
+    levels = [f"{level.name}." for level in reversed(machine.hardware.levels)] if machine.has_levels else [""]
+    if not machine.has_levels and machine.queue_of("load_a") != machine.queue_of("load_b"):
         return instructions
-    loads = _loads(instructions, memories)
-    if not loads.any():
-        return instructions
-    key = 2 * np.arange(len(instructions))
-    first = _first_uses(instructions, loads)
-    moved = loads & (first >= 0)
-    key[moved] = 2 * first[moved] - 1
-    return instructions[np.argsort(key, kind="stable")]
+    for level in levels:
+        loads = _loads(instructions, memories, [f"{level}{operand}" for operand in "ab"])
+        if not loads.any():
+            continue
+        key = 2 * np.arange(len(instructions))
+        first = _first_uses(instructions, loads)
+        if level and level != levels[-1]:
+            overwritten = _next_writes(instructions, loads, memories.index(EXTERNAL))
+            first = np.where(overwritten >= 0, np.minimum(first, overwritten), first)
+        moved = loads & (first >= 0)
+        key[moved] = 2 * first[moved] - 1
+        instructions = instructions[np.argsort(key, kind="stable")]
+    return instructions
 
 
-def _loads(instructions: np.ndarray, memories: Sequence[str]) -> np.ndarray:
-    """Whether each instruction loads to A or B what no instruction writes, or fills a border there."""
-    numbers = [memories.index(name) for name in BUFFERS if name in memories]
+def _loads(instructions: np.ndarray, memories: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+    """Whether each instruction loads to one of the targets, but what another one stores in external memory, or fills a
+    border there."""
+    numbers = [memories.index(name) for name in targets if name in memories]
     op, target = instructions["op"], instructions["c_memory"]
     into = np.isin(target, numbers) & np.isin(op, (int(Opcode.LOAD), int(Opcode.FILL)))
     begins, ends = spans(instructions, "a")
@@ -47,6 +53,7 @@ def _loads(instructions: np.ndarray, memories: Sequence[str]) -> np.ndarray:
     low, high = low[stores][order], np.maximum.accumulate(high[stores][order])
     before = np.searchsorted(low, ends)  # stores that begin before a load's source ends
     changed = (before > 0) & (np.append(high, 0)[before - 1] > begins) & (op == int(Opcode.LOAD))
+    changed &= instructions["a_memory"] == memories.index(EXTERNAL)
     return into & ~changed
 
 
@@ -71,3 +78,25 @@ def _first_uses(instructions: np.ndarray, loads: np.ndarray) -> np.ndarray:
         elif writes:
             marks[...] = -1
     return first
+
+
+def _next_writes(instructions: np.ndarray, loads: np.ndarray, external: int) -> np.ndarray:
+    """int64[instructions]: who next overwrites what each of the `loads` reads on the chip; -1 for nobody, and for the
+    others."""
+    found = np.full(len(instructions), -1, dtype=np.int64)
+    every = accesses(instructions)
+    sources = np.setdiff1d(np.unique(instructions["a_memory"][loads]), [external])
+    every = every.at(np.flatnonzero(np.isin(every.memory, sources)))
+    extents, lies_in = extents_of(every, np.zeros(len(every.low), dtype=np.int64), lambda here: True)
+    columns = (every.instruction, lies_in, every.low, every.form, every.reads, every.writes)
+    rows = zip(*(column[::-1].tolist() for column in columns), strict=True)
+    for number, where, place, form, reads, writes in rows:
+        marks = extents[where].look(place, form, every.forms[form])[0].get(0)
+        if marks is None:
+            continue
+        if writes:
+            marks[...] = number
+        elif reads and loads[number]:
+            later = marks[marks >= 0]
+            found[number] = later.min() if later.size else -1
+    return found

@@ -31,14 +31,16 @@ class Steps:
         self.waits.append(waits)
         return len(self.queue) - 1
 
-    def by_use(self, loads: list[int]) -> Steps:
-        """The same with each of the `loads` right before the first instruction that waits for it."""
+    def by_use(self, loads: list[int]) -> tuple[Steps, list[int]]:
+        """The same with each of the `loads` right before the first instruction that waits for it, and of each
+        instruction its new number."""
         key = [2 * number for number in range(len(self.queue))]
         unused = set(loads)
         for number, waits in enumerate(self.waits):
-            for load in unused.intersection(waits):
-                key[load] = 2 * number - 1
-                unused.remove(load)
+            for other in waits:
+                if other in unused:
+                    key[other] = 2 * number - 1
+                    unused.remove(other)
         order = sorted(range(len(key)), key=key.__getitem__)
         place = [0] * len(order)
         for new, old in enumerate(order):
@@ -47,7 +49,7 @@ class Steps:
         for old in order:
             waits = [place[other] for other in self.waits[old]]
             found.add(self.queue[old], self.busy[old], self.latency[old], self.port[old], waits)
-        return found
+        return found, place
 
 
 class QueueOrder:
@@ -87,8 +89,7 @@ class QueueOrder:
             done = self.done[other]
             if done < 0:
                 return -1
-            if self.steps.queue[other] != own:
-                ready = max(ready, done + self.token)
+            ready = max(ready, done + (self.token if self.steps.queue[other] != own else 0))
         return ready
 
     def _one_by_one(self) -> Iterator[tuple[int, int]]:

@@ -198,6 +198,10 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
         rates=(rates[0], rates[1], rates[2]),
         latency=machine.memory("external").latency,
         turns=2 if tile.double_buffer else 1,
+        store_queues=tuple(machine.queue_of(f"store_{level.name}") for level in hardware.levels),
+        issue=machine.issue.issue_cycles,
+        token=machine.issue.token_cycles,
+        ports=machine.memory("external").ports,
     )
 
 

@@ -83,6 +83,10 @@ class LevelProduct:
     rates: tuple[float, float, float]  # of external memory for a, b and out
     latency: int  # of external memory
     turns: int
+    store_queues: tuple[str, ...] = ()  # of the stores out of each level
+    issue: int = 0  # cycles between two instructions
+    token: int = 0  # cycles of a token
+    ports: int | None = None  # of external memory
     d_epilogue: int = 0  # bytes that the innermost level holds for each sum besides it: operands and results behind it
     step: int = 1  # columns of B from one column of the result to the next
     halo: int = 0  # columns of B that a block reads beyond those steps; below 0 where it leaves some out

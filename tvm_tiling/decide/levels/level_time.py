@@ -117,18 +117,23 @@ def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Hel
     if level + 1 < len(p.levels):
         use = load_cycles(p, b, level + 1, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
     if steps > 1:  # both come for each step
-        each = (sum(own) + latency + (use[0] if level + 1 == len(p.levels) else sum(use))) / min(
-            held.slots_a, held.slots_b
-        )
-        return steps * p.blocks_m(rows) * p.blocks_n(columns) * each
+        use_of_both = use[0] if level + 1 == len(p.levels) else sum(use)
+        number = steps * p.blocks_m(rows) * p.blocks_n(columns)
+        return _in_turns(number, min(held.slots_a, held.slots_b), sum(own), latency + use_of_both)
     longest = 0.0
     for often, blocks, stays, load, then, slots in (
         (traffic.load_a, p.blocks_m(rows), traffic.stays_a, own[0], use[0], held.slots_a),
         (traffic.load_b, p.blocks_n(columns), traffic.stays_b, own[1], use[1], held.slots_b),
     ):
         if not stays:
-            longest = max(longest, often * blocks * (load + latency + then) / slots)
+            longest = max(longest, _in_turns(often * blocks, slots, load, latency + then))
     return longest
+
+
+def _in_turns(number: int, slots: int, load: float, then: float) -> float:
+    """Cycles from the first load of so many blocks to the last use of one, each in its slot for `load` and `then`."""
+    turns, rest = divmod(number - 1, slots)
+    return turns * max(load + then, slots * load) + rest * load + load + then
 
 
 def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
