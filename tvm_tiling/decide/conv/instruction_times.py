@@ -116,7 +116,7 @@ class _Loops:
                         self._bring_kernels(o, facts.ci)
                         self._block(o, point)
         if self.queue_of["load_a"] == self.queue_of["load_b"]:
-            return self.steps.by_use(self.loads)[0]
+            return self.steps.by_use(self.loads)
         return self.steps
 
     # ---- transfers -----------------------------------------------------------------------------------------------

@@ -31,25 +31,32 @@ class Steps:
         self.waits.append(waits)
         return len(self.queue) - 1
 
-    def by_use(self, loads: list[int]) -> tuple[Steps, list[int]]:
-        """The same with each of the `loads` right before the first instruction that waits for it, and of each
-        instruction its new number."""
-        key = [2 * number for number in range(len(self.queue))]
-        unused = set(loads)
+    def by_use(self, *loads: list[int]) -> Steps:
+        """The same with each load right before the first instruction that waits for it. `loads` are those into each
+        storage level, the innermost first, whose loads wait for those of the next one."""
+        behind = (len(self.queue),) * len(loads)
+        key = [(number, *behind) for number in range(len(self.queue))]
+        users: dict[int, list[int]] = {number: [] for own in loads for number in own}
         for number, waits in enumerate(self.waits):
             for other in waits:
-                if other in unused:
-                    key[other] = 2 * number - 1
-                    unused.remove(other)
+                if other in users:
+                    users[other].append(number)
+        for level, own in enumerate(loads, 1):
+            for number in own:
+                if users[number]:
+                    first = min(key[user] for user in users[number])
+                    key[number] = (*first[:level], number, *behind[level:])
         order = sorted(range(len(key)), key=key.__getitem__)
         place = [0] * len(order)
         for new, old in enumerate(order):
             place[old] = new
-        found = Steps()
-        for old in order:
-            waits = [place[other] for other in self.waits[old]]
-            found.add(self.queue[old], self.busy[old], self.latency[old], self.port[old], waits)
-        return found, place
+        return Steps(
+            queue=[self.queue[old] for old in order],
+            busy=[self.busy[old] for old in order],
+            latency=[self.latency[old] for old in order],
+            port=[self.port[old] for old in order],
+            waits=[[place[other] for other in self.waits[old]] for old in order],
+        )
 
 
 class QueueOrder:
@@ -64,16 +71,18 @@ class QueueOrder:
 
     def cycles(self, last: str, limit: float = math.inf) -> float:
         """Cycles of all; infinite where the queue `last` begins too late to be done before `limit`."""
+        if not self.ports:
+            return self._without_ports()
         steps, queue = self.steps, self.steps.queue
         left = sum(busy for busy, own in zip(steps.busy, queue, strict=True) if own == last)
-        servers = [0] * (self.ports or 0)
-        for number, ready in self._whoever_is_ready() if servers else self._one_by_one():
+        servers = [0] * self.ports
+        for number, ready in self._whoever_is_ready():
             own, start = queue[number], ready
             if own == last:
                 if start + left >= limit:
                     return math.inf
                 left -= steps.busy[number]
-            if servers and steps.port[number]:
+            if steps.port[number]:
                 server = servers.index(min(servers))
                 start = max(start, servers[server])
                 servers[server] = start + steps.busy[number]
@@ -92,10 +101,26 @@ class QueueOrder:
             ready = max(ready, done + (self.token if self.steps.queue[other] != own else 0))
         return ready
 
-    def _one_by_one(self) -> Iterator[tuple[int, int]]:
-        """Where no port is shared, nothing depends on what comes behind it."""
-        for number in range(len(self.done)):
-            yield number, self._ready(number)
+    def _without_ports(self) -> float:
+        """Cycles where no port is shared: nothing depends on what comes behind it."""
+        steps, done, free, latest, token = self.steps, self.done, self.free, self.latest, self.token
+        queue, issued = steps.queue, 0
+        for number, (own, busy, latency, waits) in enumerate(
+            zip(queue, steps.busy, steps.latency, steps.waits, strict=True)
+        ):
+            issued += self.issue
+            ready = free[own]
+            if issued > ready:
+                ready = issued
+            for other in waits:
+                there = done[other] if queue[other] == own else done[other] + token
+                if there > ready:
+                    ready = there
+            free[own] = ready = ready + busy
+            if ready + latency > latest[own]:
+                latest[own] = ready + latency
+            done[number] = latest[own]
+        return max(latest.values())
 
     def _whoever_is_ready(self) -> Iterator[tuple[int, int]]:
         """Of the first of every queue the one that is ready first, again and again."""

@@ -38,6 +38,11 @@ class Choice(NamedTuple):
         """Fastest first, then fewest loads into the outermost level."""
         return self.times.cost, self.times.traffic[0].load_a + self.times.traffic[0].load_b
 
+    def walked(self, cycles: float) -> Choice:
+        """The same with the cycles of its program."""
+        times = self.times
+        return self._replace(times=times._replace(cycles=cycles, cost=cycles + times.cost - times.cycles))
+
 
 class Timed:
     """The cycles of a product's configurations; those of one that is asked for again are kept."""

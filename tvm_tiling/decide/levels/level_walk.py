@@ -42,11 +42,7 @@ def walked_instructions(p: LevelProduct, b: Blocks) -> int:
 def walked_cycles(p: LevelProduct, b: Blocks, found: Times) -> float:
     """Cycles of a configuration that fits, as `found` says, of a product that can_be_walked()."""
     walk = _Walk(p, b, found)
-    steps = walk.write()
-    place = list(range(len(steps.queue)))
-    for loads in reversed(walk.loads):
-        steps, moved = steps.by_use([place[number] for number in loads])
-        place = [moved[number] for number in place]
+    steps = walk.write().by_use(*reversed(walk.loads))
     return float(QueueOrder(steps, p.issue, p.token, p.ports).cycles("matrix"))
 
 

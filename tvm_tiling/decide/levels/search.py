@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
 from .level_time import Choice, Timed, product_cycles
+from .level_walk import can_be_walked, walked_cycles, walked_instructions
 from .refine import refined
 from .steps import deepest
 
@@ -30,6 +31,9 @@ MOST_COUNTS = 16  # of blocks along an axis that are tried
 MOST_GROWN = 12  # candidates for each split level that are given outer levels, a third of them for each spread
 MOST_ALIKE = 2  # of each split level and spread that may be refined
 MOST_REFINED = 10  # candidates that are refined
+MOST_STEPS = 6000  # instructions that are walked through to choose
+MOST_WALKED = 12_000  # to know the cycles of the only one
+DOUBT = 0.25  # by how much, relatively, an estimate may be behind the best one to be looked into
 PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
 
 
@@ -53,7 +57,24 @@ def best_blocks(p: LevelProduct) -> Choice | None:
                 best = min(best, grown.times.cost)
     picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
     picks.sort(key=lambda choice: choice.rank)
-    return min((refined(p, pick, timed) for pick in picks[:MOST_REFINED]), key=lambda choice: choice.rank, default=None)
+    found = {choice.blocks: choice for choice in (refined(p, pick, timed) for pick in picks[:MOST_REFINED])}
+    return _walked(p, sorted(found.values(), key=lambda choice: choice.rank))
+
+
+def _walked(p: LevelProduct, found: list[Choice]) -> Choice | None:
+    """The best of some configurations, the best by their estimates first: by their programs, as far as these are short
+    enough to be walked through."""
+    if not found or not can_be_walked(p):
+        return found[0] if found else None
+    walked: list[Choice] = []
+    steps = 0
+    for choice in found:
+        steps += walked_instructions(p, choice.blocks)
+        if walked and (steps > MOST_STEPS or choice.times.cost > found[0].times.cost * (1 + DOUBT)):
+            break
+        if steps <= MOST_WALKED:
+            walked.append(choice.walked(walked_cycles(p, choice.blocks, choice.times)))
+    return min(walked or found[:1], key=lambda choice: choice.rank)
 
 
 def sizes(whole: int, unit: int) -> list[int]:
