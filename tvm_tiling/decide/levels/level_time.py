@@ -142,10 +142,14 @@ def _in_turns(number: int, slots: int, load: float, then: float) -> float:
 
 
 def _first(p: LevelProduct, b: Blocks, level: int, a_first: bool) -> float:
-    """Cycles of a level's loads before the next level can begin: a block of the operand that comes first, and the first
-    piece of the other."""
+    """Cycles of a level's loads before the next level can begin: the first piece of either operand, as loads come in
+    the order of their use. Of a convolution, whose pieces share lines of the image, a block of the operand that comes
+    first, and the first piece of the other."""
     depth, piece = b.depth_at(level, p.k), min(b.depth, p.k)
     inner = level + 1
+    if p.image is None:
+        rows, columns = min(b.rows_at(inner), p.m), min(b.columns_at(inner), p.n)
+        return sum(load_cycles(p, b, level, p.bytes_a(rows, piece), p.bytes_b(columns, piece)))
     rows, columns = (
         (p.bytes_a(min(b.rows_at(level), p.m), depth), p.bytes_b(min(b.columns_at(inner), p.n), piece))
         if a_first
