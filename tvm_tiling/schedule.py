@@ -13,6 +13,7 @@ from tvm.te.tensor import Operation
 from .decide.configs.config import Config
 from .decide.conv.winograd import TOLERANCE
 from .decide.fold.wfold import Mode
+from .decide.gemm.best import Prefer
 from .decide.options import ConfigSource, Options
 from .decide.recorded import read_decision
 from .decide.tiling import Decision
@@ -85,6 +86,7 @@ def tiling_schedule(
     *,
     form: str | None = None,
     mode: Mode = "best",
+    prefer: Prefer = "utilisation",
     microkernel: tuple[int, int] | None = None,
     weights: str = "plain",
     winograd: bool = True,
@@ -99,7 +101,7 @@ def tiling_schedule(
     op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
     `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream", of a convolution
     "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" takes the formulas as
-    printed, on accelerators. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
+    printed, on accelerators with a matrix engine; `prefer` as decide() has it. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
     second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
     that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output.
     `config`, of a decision, a database or a search, is taken instead of a decision; `configs`, such as a ShapeDatabase,
@@ -120,6 +122,7 @@ def tiling_schedule(
         form=form,
         microkernel=microkernel,
         mode=mode,
+        prefer=prefer,
         prepacked=weights == "packed",
         winograd=winograd,
         tolerance=tolerance,

@@ -160,7 +160,7 @@ def _decide_wfold(workload: Workload, hardware: Hardware, options: Options, arou
 
 def _decide_levels(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
     assert isinstance(workload, Operator)
-    return decide_levels(workload, hardware, behind=around.behind)
+    return decide_levels(workload, hardware, behind=around.behind, prefer=options.prefer)
 
 
 def _decide_near_tile(workload: Workload, hardware: Hardware, options: Options, around: Surroundings) -> Decided:
@@ -235,7 +235,7 @@ KINDS: list[MachineKind] = [
     MachineKind(
         name="levels",
         takes=lambda workload, hardware: has_levels(hardware) and isinstance(workload, Operator),
-        options={GemmWorkload: (), ConvWorkload: ()},
+        options={GemmWorkload: ("prefer",), ConvWorkload: ("prefer",)},
         decide=_decide_levels,
         rules=lambda workload, hardware, around: {"levels": lambda: LevelsConfigs(workload, hardware, around.behind)},
     ),

@@ -14,6 +14,7 @@ from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .conv.blocks import conv_blocks
 from .conv.conv_blocks import ConvBlocks, ConvPartition
+from .gemm.best import Prefer
 from .gemm.chunks import product_chunks
 from .gemm.inner_tile import blocks_covered, covered_part
 from .gemm.partition import decide_partition, order_named, partition_tiling
@@ -48,7 +49,7 @@ def decide_near_tile(
     if workload.transposed:
         return tiling
     try:
-        return with_blocks(tiling, workload, hardware, vector)
+        return with_blocks(tiling, workload, hardware, vector, options.prefer)
     except HardwareError as error:
         return replace(tiling, reasons=(*tiling.reasons, Reason("blocks", "none", str(error))))
 
@@ -89,12 +90,15 @@ def with_chunks(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, 
     )
 
 
-def with_blocks(tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, vector: bool) -> ConvPartition:
-    """The decision with its blocks, unless it has them; `vector` as Surroundings says. HardwareError where none
-    fits."""
+def with_blocks(
+    tiling: GemmTiling, workload: ConvWorkload, hardware: Hardware, vector: bool, prefer: Prefer = "utilisation"
+) -> ConvPartition:
+    """The decision with its blocks, unless it has them, the best by `prefer`; `vector` as Surroundings says.
+    HardwareError where none fits."""
     if isinstance(tiling, ConvPartition):
         return replace(tiling, blocks=_in_synchronisations(tiling.blocks, workload, hardware, vector))
-    blocks = conv_blocks(workload, hardware, order=tiling.outer_order if tiling.mode == "seed" else None)
+    order = tiling.outer_order if tiling.mode == "seed" else None
+    blocks = conv_blocks(workload, hardware, order=order, prefer=prefer)
     blocks = _in_synchronisations(blocks, workload, hardware, vector)
     unit = hardware.near_tile
     assert unit is not None  # or there were no blocks

@@ -45,8 +45,9 @@ class OneConfig:
 class Options:
     """What a caller may settle instead of the decision.
 
-    `mode` is the decision's, on accelerators; `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to a
-    matrix engine with buffers (gemm/partition.py). `form` and `microkernel` force a kernel and its register tile,
+    `mode` is the decision's, on accelerators; `prefer`, what it is best in, belongs to a matrix engine
+    (gemm/program_choice.py), `acc_factor`, `outer_preset` and `inner_preset` to one with buffers alone
+    (gemm/partition.py). `form` and `microkernel` force a kernel and its register tile,
     `prepacked` says that weights arrive packed, `winograd` and `tolerance` whether and how inaccurately Winograd's form
     may be taken. `config` is taken instead of a decision; `configs` are asked for one, and where they know none, or one
     that this operator cannot have, formulas decide. `decision` is written as it is, if it is one of this operator
@@ -84,7 +85,8 @@ class Options:
         made."""
         if self.config is not None:
             return self.config, GIVEN
-        if self.configs is None or (self.form, self.microkernel, self.mode) != (None, None, "best"):
+        settled = (self.form, self.microkernel, self.mode, self.prefer)
+        if self.configs is None or settled != (None, None, "best", "utilisation"):
             return None
         found = self.configs.config_for(workload, hardware, self.prepacked, epilogue)
         return None if found is None else (found, KNOWN)

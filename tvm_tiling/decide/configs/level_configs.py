@@ -22,7 +22,8 @@ from ..gemm.traffic import ceil_div
 from ..levels.level_conv import strip_product
 from ..levels.level_gemm import LevelsTiling, decide_levels, level_product, levels_tiling
 from ..levels.level_model import Blocks, LevelProduct, round_up, spreads
-from ..levels.level_time import Choice, times
+from ..levels.level_time import Choice, Timed
+from ..levels.objective import Objective
 from ..tiling import Decision
 from .record import Blocks as LevelBlocks
 from .record import Config, Value
@@ -121,13 +122,13 @@ class LevelsConfigs(Undivided):
     def _choice(self, config: Config) -> tuple[LevelProduct, Choice]:
         """The product and its configuration, clipped to the shape. HardwareError where a level has no room for it."""
         p, blocks = self._clipped(config)
-        found = times(p, blocks)
+        found = Timed(p, Objective()).of(blocks)
         if found is None:
             raise HardwareError(
                 f"config: blocks of {blocks.rows} rows and {blocks.columns} columns do not fit the levels of "
                 f"{self.hardware.name}; accepted: smaller ones"
             )
-        return p, Choice(blocks, found)
+        return p, found
 
     def _clipped(self, config: Config) -> tuple[LevelProduct, Blocks]:
         p = self._product_of(config)

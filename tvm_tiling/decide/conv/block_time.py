@@ -15,6 +15,7 @@ worked on and leave.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -272,6 +273,16 @@ class BlockTimes:
     @functools.cached_property
     def _work(self) -> tuple[np.ndarray, np.ndarray]:
         """Cycles of the multipliers, and their instructions."""
+        conv = self.facts.conv
+        work, instructions = np.zeros(len(self.at.rows)), np.zeros(len(self.at.rows))
+        for count, m, n, c in self.tiles():
+            work += count * self.facts.product_cycles(m, n, c * conv.kh * conv.kw)
+            instructions += count
+        return work, instructions
+
+    def tiles(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Of the kinds of instructions of the matrix engine, whole tiles and those at the edges: how many there are,
+        and their output channels, points and input channels."""
         at, facts = self.at, self.facts
         conv = facts.conv
         sides = (
@@ -281,15 +292,12 @@ class BlockTimes:
             (facts.ci, at.channels),
         )
         pieces = [((size // tile, tile), ((size % tile > 0) * 1, size % tile)) for size, tile in sides]
-        work, instructions = np.zeros(len(at.rows)), np.zeros(len(at.rows))
         for m_count, m in pieces[0]:
             for r_count, r in pieces[1]:
                 for w_count, w in pieces[2]:
                     for c_count, c in pieces[3]:
                         count = m_count * r_count * w_count * c_count * (conv.n * conv.do * conv.kd * conv.groups)
-                        work += count * facts.product_cycles(m, r * w, c * conv.kh * conv.kw)
-                        instructions += count
-        return work, instructions
+                        yield count, m, r * w, c
 
 
 def _arrives(blocks: _Blocks, pieces: np.ndarray, work: np.ndarray, passes: np.ndarray) -> np.ndarray:

@@ -20,7 +20,10 @@ import numpy as np
 from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload
+from ..gemm.best import Prefer
+from ..gemm.program_choice import AS_FAST
 from ..gemm.traffic import ceil_div
+from .block_energy import block_energy
 from .block_time import BlockTimes, Columns, ConvFacts
 from .conv_blocks import ConvBlocks
 from .instruction_times import queued_cycles
@@ -31,10 +34,15 @@ TILES = (1, 2, 4)  # pieces of a block
 LEVEL = 0.002  # cycles that differ by less, relatively, are as good
 DOUBT = 0.2  # by how much, relatively, an estimate may be behind the least one to be looked into
 MOST_STEPS = 10_000  # instructions that are walked through in all
+MOST_LOOKED_AT = 16  # candidates by another objective than time
+SLOWEST = 1.0  # by how much slower, relatively and by its estimate, a candidate may be that is best in something else
 
 
-def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = None) -> ConvBlocks:
-    """The blocks of a convolution for `hardware.near_tile`; `order` settles which of the outer loops is outside.
+def conv_blocks(
+    conv: ConvWorkload, hardware: Hardware, *, order: str | None = None, prefer: Prefer = "utilisation"
+) -> ConvBlocks:
+    """The blocks of a convolution for `hardware.near_tile`; `order` settles which of the outer loops is outside, and
+    `prefer` what they are best in (gemm/program_choice.py).
 
     HardwareError where the machine has no such unit, or not even the smallest blocks find room.
     """
@@ -49,7 +57,58 @@ def conv_blocks(conv: ConvWorkload, hardware: Hardware, *, order: str | None = N
             f"buffers; accepted: near_tile.buf_a and near_tile.buf_b that hold a kernel of one channel, "
             f"{facts.taps * facts.product.d_a} bytes, and the points under it"
         )
-    return _fastest(facts, times, np.flatnonzero(fits))
+    fastest = _fastest(facts, times, np.flatnonzero(fits))
+    if prefer == "utilisation":
+        return fastest
+    places = np.flatnonzero(fits & (times.cycles <= times.cycles[fits].min() * (1 + SLOWEST)))
+    if prefer == "traffic":
+        return _leanest(facts, times, places, fastest)
+    return _thriftiest(facts, times, places, fastest, by_delay=prefer == "edp")
+
+
+def _leanest(facts: ConvFacts, times: BlockTimes, places: np.ndarray, fastest: ConvBlocks) -> ConvBlocks:
+    """The blocks that read the fewest bytes of those not much slower than the fastest."""
+    limit = fastest.cycles * (1 + AS_FAST)
+    read = times.bytes_a + times.bytes_b
+    for place in places[np.lexsort((times.cycles[places], read[places]))][:MOST_LOOKED_AT].tolist():
+        if read[place] >= fastest.bytes_a + fastest.bytes_b:
+            break
+        blocks = _looked_at(facts, times, place)
+        if blocks.cycles <= limit:
+            return blocks
+    return fastest
+
+
+def _thriftiest(
+    facts: ConvFacts, times: BlockTimes, places: np.ndarray, fastest: ConvBlocks, *, by_delay: bool
+) -> ConvBlocks:
+    """The blocks of least energy, or of the least product of energy and cycles."""
+    pj = block_energy(facts, times)
+    delay = times.cycles[places] if by_delay else np.ones(len(places))
+    order = places[np.lexsort((times.cycles[places], pj[places] * delay))]
+    own = _place_of(times, fastest)
+    found = [(float(pj[own]) * (fastest.cycles if by_delay else 1.0), fastest.cycles, 0, fastest)]
+    for number, place in enumerate(order[: MOST_LOOKED_AT if by_delay else 1].tolist(), 1):
+        blocks = _looked_at(facts, times, place)
+        found.append((float(pj[place]) * (blocks.cycles if by_delay else 1.0), blocks.cycles, number, blocks))
+    return min(found)[-1]
+
+
+def _looked_at(facts: ConvFacts, times: BlockTimes, place: int) -> ConvBlocks:
+    """One of the candidates, with its cycles by a walk where that is soon done."""
+    blocks = blocks_at(times, place)
+    if times.instructions[place] > MOST_STEPS // MOST_LOOKED_AT:
+        return blocks
+    return replace(blocks, cycles=float(queued_cycles(facts, blocks)))
+
+
+def _place_of(times: BlockTimes, blocks: ConvBlocks) -> int:
+    """Where a candidate stands."""
+    at = times.at
+    same = at.channels_outside == (blocks.order == "mn")
+    for name in ("groups", "step_m", "tile_m", "rows", "tile_rows", "columns", "channels"):
+        same &= getattr(at, name) == getattr(blocks, name)
+    return int(np.flatnonzero(same)[0])
 
 
 def _fastest(facts: ConvFacts, times: BlockTimes, places: np.ndarray) -> ConvBlocks:

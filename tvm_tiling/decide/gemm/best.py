@@ -28,12 +28,19 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
+from ...errors import TilingError
 from .traffic import Config, Product, ceil_div, round_down, smallest_partition
 
 LEVEL = 1e-12  # cycles that differ by less, relatively, are equal
 
 Prefer = Literal["utilisation", "traffic", "energy", "edp"]
 PREFERRED: tuple[Prefer, ...] = get_args(Prefer)
+
+
+def refuse_preference(prefer: str) -> None:
+    """TilingError for a preference that is none."""
+    if prefer not in PREFERRED:
+        raise TilingError(f"decide: prefer = {prefer!r}, accepted: {', '.join(map(repr, PREFERRED))}")
 
 
 def best_config(p: Product, prefer: Prefer, split_order: str) -> Config | None:

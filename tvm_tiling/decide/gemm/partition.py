@@ -8,7 +8,7 @@ from ...errors import HardwareError, TilingError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload, GemmWorkload
 from ..tiling import GemmTiling, Reason
-from .best import PREFERRED, Prefer, best_config
+from .best import Prefer, best_config, refuse_preference
 from .inner_tile import inner_tile
 from .seed import seed_config
 from .traffic import Config, Product, product_on
@@ -46,8 +46,7 @@ def decide_partition(
     """
     if mode not in ("best", "seed"):
         raise TilingError(f"decide: mode = {mode!r}, accepted: 'best', 'seed'")
-    if prefer not in PREFERRED:
-        raise TilingError(f"decide: prefer = {prefer!r}, accepted: {', '.join(map(repr, PREFERRED))}")
+    refuse_preference(prefer)
     if not 0 < acc_factor < 1:
         raise TilingError(f"decide: acc_factor = {acc_factor!r}, accepted: a number above 0 and below 1")
     split_order = order_named("outer_preset", outer_preset, "mn")

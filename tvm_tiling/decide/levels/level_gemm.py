@@ -10,15 +10,18 @@ from typing import ClassVar
 
 from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
+from ...hardware.energy import MAC_PJ
 from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS
 from ...workload import ConvWorkload, GemmWorkload
 from ..explain import Row, Sections
+from ..gemm.best import Prefer, refuse_preference
 from ..gemm.traffic import ceil_div, operand_bytes, refuse_types
 from ..tiling import Decision, Reason
 from .level_conv import best_of, least_convolution, level_convolutions
 from .level_model import Blocks, LevelProduct, Storage
-from .level_time import Choice
+from .level_time import Choice, Timed
+from .objective import Objective
 from .search import best_blocks
 
 
@@ -119,18 +122,27 @@ def has_levels(hardware: Hardware) -> bool:
     return hardware.near_tile is not None and Machine(hardware).has_levels
 
 
-def decide_levels(workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, behind: int = 0) -> LevelsTiling:
+def decide_levels(
+    workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, behind: int = 0, prefer: Prefer = "utilisation"
+) -> LevelsTiling:
     """The configuration of a product, or of a convolution as its matrix product, through the levels of `hardware`.
     `behind` are the bytes per result that the innermost level holds for what is fused behind the product.
 
-    It has the fewest predicted cycles of those that fit, of these the one with the fewest loads from memory.
-    HardwareError if none fits or the machine has no matrix engine with levels, or one for other types.
+    It is the best by `prefer` (levels/objective.py) of those that fit: by default the one of fewest predicted cycles.
+    TilingError for a preference that is none, HardwareError if none fits or the machine has no matrix engine with levels, or one for other types.
     """
+    refuse_preference(prefer)
     p = replace(level_product(workload, hardware), d_epilogue=behind)
     if isinstance(workload, ConvWorkload):
-        best = best_of(level_convolutions(p, workload), _found)
+        products = level_convolutions(p, workload)
+        best = best_of(products, functools.partial(_found, objective=Objective()))
+        if best is not None and prefer != "utilisation":
+            objective = Objective(prefer).within(best[1].times.cycles)
+            other = best_of(products, functools.partial(_found, objective=objective))
+            own = Timed(best[0], objective).walked(best[1], best[1].times.cycles)
+            best = other if other is not None and other[1].rank < own.rank else (best[0], own)
     else:
-        found = _found(p)
+        found = _found(p, Objective(prefer))
         best = None if found is None else (p, found)
     if best is None:
         raise HardwareError(_nothing_fits(p, workload, hardware))
@@ -138,8 +150,8 @@ def decide_levels(workload: GemmWorkload | ConvWorkload, hardware: Hardware, *, 
 
 
 @functools.lru_cache(maxsize=256)
-def _found(p: LevelProduct) -> Choice | None:
-    return best_blocks(p)
+def _found(p: LevelProduct, objective: Objective) -> Choice | None:
+    return best_blocks(p, objective)
 
 
 def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> LevelProduct:
@@ -202,12 +214,17 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
         issue=machine.issue.issue_cycles,
         token=machine.issue.token_cycles,
         ports=machine.memory("external").ports,
+        pj=(
+            machine.energy.mac_pj[str(d_a) if str(d_a) in MAC_PJ else max(MAC_PJ)],
+            machine.byte_pj("external"),
+            *(level.byte_pj for level in hardware.levels),
+        ),
     )
 
 
 def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
     """The decision that a configuration of the product stands for, with its reasons."""
-    b, found = choice
+    b, found, _ = choice
     configs = tuple(_level_config(p, choice, level) for level in range(len(p.levels)))
     split_level = p.levels[b.split].name if b.split < len(p.levels) and b.depth < p.k else ""
     return LevelsTiling(
@@ -229,7 +246,7 @@ def levels_tiling(p: LevelProduct, choice: Choice) -> LevelsTiling:
 
 
 def _level_config(p: LevelProduct, choice: Choice, level: int) -> LevelConfig:
-    b, found = choice
+    b, found, _ = choice
     traffic = found.traffic[level]
     depth = b.depth_at(level, p.k) * p.summed
     bytes_a, bytes_b = p.loaded(b, level, traffic.load_a, traffic.load_b)
@@ -257,7 +274,7 @@ def _level_config(p: LevelProduct, choice: Choice, level: int) -> LevelConfig:
 
 
 def _reasons(p: LevelProduct, choice: Choice, split_level: str) -> tuple[Reason, ...]:
-    b, found = choice
+    b, found, _ = choice
     tiles = p.blocks_m(b.rows[-1]) * p.blocks_n(b.columns[-1])
     whole = "all of K: it is split nowhere"
     busiest = max(

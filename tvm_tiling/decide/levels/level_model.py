@@ -87,6 +87,7 @@ class LevelProduct:
     issue: int = 0  # cycles between two instructions
     token: int = 0  # cycles of a token
     ports: int | None = None  # of external memory
+    pj: tuple[float, ...] = ()  # of a multiply-accumulate, of a byte of external memory, and of each level
     d_epilogue: int = 0  # bytes that the innermost level holds for each sum besides it: operands and results behind it
     step: int = 1  # columns of B from one column of the result to the next
     halo: int = 0  # columns of B that a block reads beyond those steps; below 0 where it leaves some out
@@ -159,6 +160,10 @@ class LevelProduct:
     def loaded(self, b: Blocks, level: int, load_a: int, load_b: int) -> tuple[int, int]:
         """Bytes of A and of B that come into a level whose blocks come so often."""
         return load_a * self.all_a, load_b * self.pass_b(level, b.columns_at(level), b.across_n[level])
+
+    def read(self, b: Blocks, load_a: int, load_b: int) -> int:
+        """Bytes of both operands that come from external memory."""
+        return sum(self.loaded(b, 0, load_a, load_b)) * self.repeats
 
     def product_cycles(self, rows: int, columns: int, depth: int) -> int:
         """Cycles of the instructions of a tile on all engines together."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, Held, LevelProduct, Traffic, held_at, load_cycles, store_cycles, traffic_of
+from .objective import Objective
 
 EACH = 0.1  # cycles that an instruction is taken to cost beyond its own: few are better than many that are as good
 
@@ -28,34 +29,40 @@ class Times(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A configuration and its cycles."""
+    """A configuration, its cycles, and its rank: the best has the least."""
 
     blocks: Blocks
     times: Times
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """Fastest first, then fewest loads into the outermost level."""
-        return self.times.cost, self.times.traffic[0].load_a + self.times.traffic[0].load_b
-
-    def walked(self, cycles: float) -> Choice:
-        """The same with the cycles of its program."""
-        times = self.times
-        return self._replace(times=times._replace(cycles=cycles, cost=cycles + times.cost - times.cycles))
+    rank: tuple[float, ...]
 
 
 class Timed:
-    """The cycles of a product's configurations; those of one that is asked for again are kept."""
+    """The cycles of a product's configurations, ranked by an objective; those of one that is asked for again are
+    kept."""
 
-    def __init__(self, p: LevelProduct) -> None:
-        self._p = p
-        self._known: dict[Blocks, Times | None] = {}
+    def __init__(self, p: LevelProduct, objective: Objective) -> None:
+        self._p, self._objective = p, objective
+        self._known: dict[Blocks, Choice | None] = {}
 
-    def of(self, b: Blocks) -> Times | None:
-        """The cycles of a configuration, None where it does not fit."""
+    @property
+    def by_estimate(self) -> bool:
+        """Whether the fastest configuration is looked for, so that one of long programs may be taken by its estimate."""
+        return self._objective.prefer == "utilisation"
+
+    def of(self, b: Blocks) -> Choice | None:
+        """A configuration with its cycles, None where it does not fit."""
         if b not in self._known:
-            self._known[b] = times(self._p, b)
+            found = times(self._p, b)
+            self._known[b] = None if found is None else self._ranked(b, found)
         return self._known[b]
+
+    def walked(self, choice: Choice, cycles: float) -> Choice:
+        """The same with the cycles of its program."""
+        own = choice.times
+        return self._ranked(choice.blocks, own._replace(cycles=cycles, cost=cycles + own.cost - own.cycles))
+
+    def _ranked(self, b: Blocks, found: Times) -> Choice:
+        return Choice(b, found, self._objective.rank(self._p, b, found.traffic, found.cycles, found.cost))
 
 
 def times(p: LevelProduct, b: Blocks) -> Times | None:
@@ -82,7 +89,7 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
     loads = []
     begin = [0.0]
     for level, found in enumerate(traffic):
-        busy = sum(load_cycles(p, b, level, *p.loaded(b, level, found.load_a, found.load_b)))
+        busy = _loads(p, b, level, found)
         if level >= b.split:
             busy = max(busy, _turning(p, b, level, found, held[level], latency[level]))
         loads.append(busy)
@@ -110,6 +117,15 @@ def times(p: LevelProduct, b: Blocks) -> Times | None:
         cycles += (p.repeats - 1) * max(products, *loads, *stores, cycles / slots)
     cost = cycles + EACH * tiles * steps * p.repeats * p.instructions
     return Times(traffic, tuple(held), tuple(loads), tuple(stores), products, tuple(begin), end, cycles, cost)
+
+
+def _loads(p: LevelProduct, b: Blocks, level: int, traffic: Traffic) -> float:
+    """Cycles of all loads into a level, each piece in whole cycles."""
+    depth, inner = min(b.depth, p.k), level + 1
+    rows, columns = min(b.rows_at(inner), p.m), min(b.columns_at(inner), p.n)
+    pieces = load_cycles(p, b, level, p.bytes_a(rows, depth), p.bytes_b(columns, depth))
+    totals = load_cycles(p, b, level, *p.loaded(b, level, traffic.load_a, traffic.load_b))
+    return sum(total * -(-each // 1) / each for total, each in zip(totals, pieces, strict=True) if each)
 
 
 def _turning(p: LevelProduct, b: Blocks, level: int, traffic: Traffic, held: Held, latency: int) -> float:

@@ -32,8 +32,8 @@ def refined(p: LevelProduct, start: Choice, timed: Timed) -> Choice:
             if found is None:
                 blocks = deepest(p, blocks)
                 found = timed.of(blocks)
-            if found is not None and (choice := Choice(blocks, found)).rank < best.rank:
-                best, improved = choice, True
+            if found is not None and found.rank < best.rank:
+                best, improved = found, True
                 break
     return best
 

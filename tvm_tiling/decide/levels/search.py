@@ -24,6 +24,7 @@ from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
 from .level_time import Choice, Timed, product_cycles
 from .level_walk import can_be_walked, walked_cycles, walked_instructions
+from .objective import Objective
 from .refine import refined
 from .steps import deepest
 
@@ -37,17 +38,24 @@ DOUBT = 0.25  # by how much, relatively, an estimate may be behind the best one 
 PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
 
 
-def best_blocks(p: LevelProduct) -> Choice | None:
+def best_blocks(p: LevelProduct, objective: Objective) -> Choice | None:
     """The best configuration, None if none fits; the module's text says what is tried."""
+    if objective.prefer != "utilisation" and not objective.limit:
+        fastest = best_blocks(p, Objective())
+        if fastest is None:
+            return None
+        objective = objective.within(fastest.times.cycles)
+        other, own = best_blocks(p, objective), Timed(p, objective).walked(fastest, fastest.times.cycles)
+        return own if other is None else min(other, own, key=lambda choice: choice.rank)
     starts = sorted((start for start in _starts(p) if start[0] < math.inf), key=lambda start: start[0])
     spread_count = sum(1 for _ in spreads(p))
     kinds: dict[tuple[object, ...], list[Choice]] = {}
-    timed = Timed(p)
+    timed = Timed(p, objective)
     best = math.inf
     tried: dict[tuple[object, ...], int] = {}
     for bound, start in starts:
         kind = (start.split, start.across_m, start.across_n)
-        if bound >= best:
+        if timed.by_estimate and bound >= best:
             break
         if tried.setdefault(kind, 0) < max(MOST_GROWN // 3, MOST_GROWN // spread_count):
             tried[kind] += 1
@@ -58,12 +66,13 @@ def best_blocks(p: LevelProduct) -> Choice | None:
     picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
     picks.sort(key=lambda choice: choice.rank)
     found = {choice.blocks: choice for choice in (refined(p, pick, timed) for pick in picks[:MOST_REFINED])}
-    return _walked(p, sorted(found.values(), key=lambda choice: choice.rank))
+    return _walked(p, sorted(found.values(), key=lambda choice: choice.rank), timed)
 
 
-def _walked(p: LevelProduct, found: list[Choice]) -> Choice | None:
+def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None:
     """The best of some configurations, the best by their estimates first: by their programs, as far as these are short
-    enough to be walked through."""
+    enough to be walked through. Where something else than time is preferred, the fastest one stands in for those that
+    are not, whose estimates are not exact enough to be held against it."""
     if not found or not can_be_walked(p):
         return found[0] if found else None
     walked: list[Choice] = []
@@ -73,8 +82,10 @@ def _walked(p: LevelProduct, found: list[Choice]) -> Choice | None:
         if walked and (steps > MOST_STEPS or choice.times.cost > found[0].times.cost * (1 + DOUBT)):
             break
         if steps <= MOST_WALKED:
-            walked.append(choice.walked(walked_cycles(p, choice.blocks, choice.times)))
-    return min(walked or found[:1], key=lambda choice: choice.rank)
+            walked.append(timed.walked(choice, walked_cycles(p, choice.blocks, choice.times)))
+    if not walked and timed.by_estimate:
+        return found[0]
+    return min(walked, key=lambda choice: choice.rank, default=None)
 
 
 def sizes(whole: int, unit: int) -> list[int]:
@@ -268,5 +279,4 @@ def _ordered(p: LevelProduct, b: Blocks, timed: Timed) -> Choice | None:
             ]
             options.append((busy, not traffic[min(level, last)].a_first, own))
         b = min(options, key=lambda option: option[:2])[-1]
-    found = timed.of(b)
-    return None if found is None else Choice(b, found)
+    return timed.of(b)
