@@ -101,9 +101,10 @@ def tiling_schedule(
     op: a te.Tensor or its operation, a tirx.PrimFunc, or an IRModule of PrimFuncs: matrix products and convolutions.
     `form` forces a kernel: of a product "normal", "inline", "nocopy", "pack" or "stream", of a convolution
     "direct", "gemm", "depthwise", "winograd", "stride_fold" or "wfold". `mode` "seed" takes the formulas as
-    printed, on accelerators with a matrix engine; `prefer` as decide() has it. `microkernel` = (rows, vectors) is a product's register tile. `weights="packed"`: the
-    second operand is expected packed, by a second function `<name>_pack` of the same module. `winograd=False` leaves
-    that form out; it is taken only where its predicted error is at most `tolerance` beside the largest output.
+    printed, on accelerators; `prefer` is what the schedule is best in there, as decide() has it. `microkernel` =
+    (rows, vectors) is a product's register tile. `weights="packed"`: the second operand is expected packed, by a second
+    function `<name>_pack` of the same module. `winograd=False` leaves that form out; it is taken only where its
+    predicted error is at most `tolerance` beside the largest output.
     `config`, of a decision, a database or a search, is taken instead of a decision; `configs`, such as a ShapeDatabase,
     are asked for one for each operator. The decision stands in the attribute "tvm_tiling.decision" of each function;
     given as `decision`, it is written again: the same function, or a refusal where it is not a decision of this

@@ -12,10 +12,13 @@ from tvm_tiling.decide.levels.level_conv import best_of, level_convolutions
 from tvm_tiling.decide.levels.level_gemm import level_product
 from tvm_tiling.decide.levels.level_model import Blocks, LevelProduct
 from tvm_tiling.decide.levels.level_time import times
+from tvm_tiling.decide.levels.level_walk import walked_cycles
 from tvm_tiling.decide.levels.search import best_blocks
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.hardware.memory import Level, Memory
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
+
+WALKED = 100  # configurations of the least estimates
 
 
 def random_case(rng: random.Random) -> tuple[GemmWorkload, Hardware]:
@@ -124,23 +127,25 @@ def _walk(
 
 
 def compared(seeds: Iterable[int], most: int) -> list[float]:
-    """The decision's cost over that of the best of all configurations, for random cases with at most so many of
-    them."""
+    """The cycles of the decision's program over those of the best of the configurations whose estimates are least, for
+    random cases with at most so many configurations."""
     found = []
     for seed in seeds:
         p = level_product(*random_case(random.Random(seed)))
-        best = None
+        estimated = []
         for number, b in enumerate(every_config(p)):
             if number >= most:
                 break
             config = times(p, b)
-            if config is not None and (best is None or config.cost < best):
-                best = config.cost
+            if config is not None:
+                estimated.append((config.cost, number, b, config))
         else:
             choice = best_blocks(p)
-            assert (choice is None) == (best is None)
+            assert (choice is None) == (not estimated)
             if choice is not None:
-                found.append(choice.times.cost / best)
+                estimated.sort()
+                least = min(walked_cycles(p, *own[2:]) for own in estimated[:WALKED])
+                found.append(walked_cycles(p, choice.blocks, choice.times) / least)
     return found
 
 

@@ -31,9 +31,45 @@ def test_a_chain_is_its_sum_with_tokens_and_issue(ports):
     assert cycles(steps(*CHAIN), issue=2, ports=ports) == 34 + 2
 
 
-def test_a_queue_overlaps_latency_but_not_busy_cycles_and_waits_for_no_token_of_its_own():
-    loads = steps(("load", 10, 50, True, []), ("load", 10, 50, True, [0]), ("load", 10, 0, True, []))
+def test_a_queue_overlaps_latency_but_not_busy_cycles():
+    loads = steps(("load", 10, 50, True, []), ("load", 10, 50, True, []), ("load", 10, 0, True, []))
     assert cycles(loads, token=9) == 30 + 40  # the third's result comes behind the second's
+
+
+@pytest.mark.parametrize("ports", [None, 1])
+def test_a_queue_waits_for_its_own_results_but_for_no_token_of_its_own(ports):
+    loads = steps(("load", 10, 50, True, []), ("load", 10, 50, True, [0]), ("load", 10, 0, True, []))
+    assert cycles(loads, token=9, ports=ports) == 10 + 50 + 10 + 50
+
+
+@pytest.mark.parametrize("ports", [None, 1])
+def test_loads_come_in_the_order_of_their_use(ports):
+    """The second load is used first; one that nobody uses stays where it is."""
+    program = steps(
+        ("load", 10, 0, True, []),
+        ("load", 10, 0, True, []),
+        ("load", 10, 0, True, []),
+        ("matrix", 3, 0, False, [1]),
+        ("matrix", 3, 0, False, [0, 1]),
+    )
+    assert cycles(program, ports=ports) == 30  # of the loads
+    used = program.by_use([0, 1])
+    assert used.queue == ["load", "load", "matrix", "load", "matrix"] and used.waits == [[], [], [1], [], [3, 1]]
+    assert cycles(used, ports=ports) == 33
+
+
+def test_loads_of_an_outer_level_come_in_the_order_of_those_that_use_them():
+    program = steps(
+        ("outer", 10, 0, True, []),
+        ("outer", 10, 0, True, []),
+        ("inner", 1, 0, False, [0]),
+        ("inner", 1, 0, False, [1]),
+        ("matrix", 1, 0, False, [3]),
+        ("matrix", 1, 0, False, [2]),
+    )
+    used = program.by_use([2, 3], [0, 1])
+    assert used.queue == ["outer", "inner", "matrix", "outer", "inner", "matrix"]
+    assert (cycles(program), cycles(used)) == (22 + 1, 20 + 2)
 
 
 def test_one_port_serves_whoever_asked_first():

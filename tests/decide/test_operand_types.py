@@ -50,7 +50,8 @@ def test_peak_is_that_of_the_element_size():
         decide_partition(tt.GemmWorkload(m=64, n=64, k=64, dtype=dtype), array).utilisation
         for dtype in ("bfloat16", "int8")
     )
-    # By the formulas. Twice the bytes and twice the cycles of the multipliers: what waits for transfers keeps its share.
+    # By the formulas: twice the bytes and twice the cycles of the multipliers, so what waits for transfers keeps its
+    # share.
     assert slow == pytest.approx(fast)
 
 

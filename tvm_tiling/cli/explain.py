@@ -44,7 +44,9 @@ def command(
     ),
     mode: str = typer.Option("best", help="best, or seed: the formulas as printed (accelerators)."),
     prefer: str = typer.Option(
-        "utilisation", help="utilisation, or traffic: among equally fast cuts, fewest bytes (machines with buffers)."
+        "utilisation",
+        help="What a decision is best in, on accelerators with a matrix engine: utilisation (cycles), traffic (bytes "
+        "from memory, of what is about as fast), energy, or edp (energy times cycles).",
     ),
     form: str = typer.Option(
         "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold on a W-fold accelerator."

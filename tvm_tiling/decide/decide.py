@@ -12,6 +12,7 @@ from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload, RnnWorkload
 from .as_scheduled import asked_for
+from .gemm.best import Prefer
 from .kinds import Decided, decided
 from .options import Options
 from .surroundings import Surroundings
@@ -24,7 +25,7 @@ def decide(
     hardware: Hardware | str | None = None,
     *,
     mode: Literal["best", "seed"] = "best",
-    prefer: Literal["utilisation", "traffic"] = "utilisation",
+    prefer: Prefer = "utilisation",
     acc_factor: float = 0.5,
     outer_preset: str | int | None = None,
     inner_preset: str | int | None = None,
@@ -34,8 +35,10 @@ def decide(
     """The tiling of `workload` on `hardware` as tiling_schedule writes it: a Hardware, the name of a preset, a TOML
     file, or None for this CPU. Milliseconds, no TVM.
 
-    mode: "best", or "seed" for the formulas as printed (accelerators only). prefer: "utilisation" or "traffic".
-    `prefer`, `acc_factor`, `outer_preset` and `inner_preset` belong to machines with buffers alone (design page 01);
+    mode: "best", or "seed" for the formulas as printed (accelerators only). prefer, on machines with a matrix engine:
+    "utilisation", fewest cycles; "traffic", fewest bytes from memory of what is as fast, or at most 5 percent slower
+    where cycles are those of a program; "energy", by the coefficients of the description; "edp", the product of energy
+    and cycles. `acc_factor`, `outer_preset` and `inner_preset` belong to machines with buffers alone (design page 01);
     `form` forces a kernel on a CPU, or "wfold" on a W-fold machine, which takes convolutions that way in any case, and
     matrix multiplications as convolutions of one tap where it has no other engine. `weights` "packed" is for weights
     that are prepacked when a model is compiled, on CPUs; "plain" ones are packed while a kernel runs.

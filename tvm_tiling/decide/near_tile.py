@@ -33,18 +33,8 @@ def decide_near_tile(
     A convolution whose rectangles of points do not fit the buffers, although a run of points would, is decided as its
     matrix multiplication alone; so is a transposed one, and a literal cut that fits no buffer.
     """
-    tiling = decide_partition(
-        workload,
-        hardware,
-        mode=options.mode,
-        prefer=options.prefer,
-        acc_factor=options.acc_factor,
-        outer_preset=options.outer_preset,
-        inner_preset=options.inner_preset,
-    )
+    tiling = best_partition(workload, hardware, options)
     if isinstance(workload, GemmWorkload):
-        if options.mode == "best":
-            tiling = _of_best_program(tiling, workload, hardware, options)
         return with_chunks(tiling, workload, hardware, vector) if tiling.feasible else tiling
     if workload.transposed:
         return tiling
@@ -54,8 +44,20 @@ def decide_near_tile(
         return replace(tiling, reasons=(*tiling.reasons, Reason("blocks", "none", str(error))))
 
 
-def _of_best_program(tiling: GemmTiling, workload: GemmWorkload, hardware: Hardware, options: Options) -> GemmTiling:
-    """The decision whose program does best by what the caller prefers, without the pieces of it."""
+def best_partition(workload: GemmWorkload | ConvWorkload, hardware: Hardware, options: Options) -> GemmTiling:
+    """The partition alone: the formulas', or of a matrix multiplication the one whose program does best by what the
+    caller prefers. Errors as decide_partition."""
+    tiling = decide_partition(
+        workload,
+        hardware,
+        mode=options.mode,
+        prefer=options.prefer,
+        acc_factor=options.acc_factor,
+        outer_preset=options.outer_preset,
+        inner_preset=options.inner_preset,
+    )
+    if isinstance(workload, ConvWorkload) or options.mode != "best":
+        return tiling
     split_order = order_named("outer_preset", options.outer_preset, "mn")
     config = best_program(product_on(workload, hardware), tiling, hardware, options.prefer, split_order)
     if config is None:

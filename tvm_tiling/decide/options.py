@@ -70,10 +70,11 @@ class Options:
 
     def __post_init__(self) -> None:
         given = "a decision" if self.decision is not None else "a configuration" if self.config is not None else ""
-        if given and (self.form, self.microkernel, self.mode) != (None, None, "best"):
+        settled = (self.form, self.microkernel, self.mode, self.prefer)
+        if given and settled != (None, None, "best", "utilisation"):
             raise HardwareError(
-                f"form = {self.form!r}, microkernel = {self.microkernel!r} and mode = {self.mode!r} beside {given}; "
-                f"accepted: {given} alone, which settles them, or none"
+                f"form = {self.form!r}, microkernel = {self.microkernel!r}, mode = {self.mode!r} and prefer = "
+                f"{self.prefer!r} beside {given}; accepted: {given} alone, which settles them, or none"
             )
         if self.decision is not None and self.config is not None:
             raise HardwareError("a decision and a configuration; accepted: one of them")

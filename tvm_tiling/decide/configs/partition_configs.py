@@ -9,7 +9,6 @@ groups; tile_m and tile_rows of them for one instruction; and the order of the o
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,16 +19,16 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..conv.block_time import BlockTimes, Columns, ConvFacts
 from ..conv.blocks import blocks_at, candidates, conv_blocks
 from ..conv.conv_blocks import ConvBlocks, ConvPartition
+from ..gemm.chunks import product_chunks
 from ..gemm.partition import decide_partition, partition_tiling
 from ..gemm.traffic import Config as Partition
 from ..gemm.traffic import Product, ceil_div, product_on
+from ..near_tile import best_partition
+from ..options import Options
 from ..tiling import Decision, GemmTiling, Reason
 from .record import Blocks, Config, Value
 from .rule import Undivided, changed, halves_and_doubles, integer, order
 
-# Pieces of a block that the schedule makes at most, so that engines overlap: what waits at the start and the end.
-PIECES = 8
-EACH = 0.5  # cycles that a block is taken to cost beyond its own: few are better than many that are as good
 MOST_CANDIDATES = 64  # of a convolution, those of the least estimated cycles
 WHY = ("partition_m", "partition_n", "partition_k", "outer_order", "split_k", "load_a", "load_b")
 
@@ -42,7 +41,6 @@ class PartitionConfigs(Undivided):
     def __init__(self, workload: GemmWorkload, hardware: Hardware) -> None:
         self.w, self.hardware = workload, hardware
         self.p: Product = product_on(workload, hardware)
-        self.fill = hardware.near_tile.fill if hardware.near_tile else 0
 
     def config_of(self, tiling: Decision) -> Config:
         """What a decision settles."""
@@ -73,7 +71,7 @@ class PartitionConfigs(Undivided):
 
     def decided(self) -> Config:
         """The decision's."""
-        return self.config_of(decide_partition(self.w, self.hardware))
+        return self.config_of(best_partition(self.w, self.hardware, Options()))
 
     def tiling_of(self, config: Config) -> GemmTiling:
         """The decision that a configuration stands for here."""
@@ -81,19 +79,8 @@ class PartitionConfigs(Undivided):
         return partition_tiling(self.p, found, self.hardware, "best", order(config), False)
 
     def cost(self, config: Config) -> float:
-        """Predicted cycles: what takes longest of multipliers and loads, each block in whole cycles, and what waits for
-        the first pieces and the last."""
-        p, c = self.p, self._partition(config)
-        load_a = p.block_bytes_a(c.partition_m, c.partition_k) / p.bw_a
-        load_b = p.block_bytes_b(c.partition_n, c.partition_k) / p.bw_b
-        blocks = ceil_div(p.m, c.partition_m) * ceil_div(p.n, c.partition_n) * ceil_div(p.k, c.partition_k)
-        product = p.gemm_cycles / blocks
-        busy = max(
-            blocks * (math.ceil(product) + self.fill),
-            c.load_a * p.load_a_cycles / load_a * math.ceil(load_a),
-            c.load_b * p.load_b_cycles / load_b * math.ceil(load_b),
-        )
-        return self.w.batch * (busy + EACH * blocks) + (load_a + load_b + product) / PIECES
+        """Predicted cycles of the program."""
+        return self.w.batch * product_chunks(self.p, self.tiling_of(config), self.hardware).cycles
 
     def candidates(self) -> Iterator[Config]:
         """The decision's cut, and the largest partitions with the loops in either order."""

@@ -139,7 +139,7 @@ def other_configs(p: Product, split_order: str) -> Iterator[Config]:
 def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
     """Without split-K, the operand that stays in more partitions than it has to."""
     load_a, load_b = p.load_counts(rows, columns, p.k, order)
-    stays, passes = ("A", "B") if order == "mn" else ("B", "A")
+    loops, stays, passes = ("m outside n", "A", "B") if order == "mn" else ("n outside m", "B", "A")
     smaller = f"smaller than what the buffer of {stays} holds, so that the first one is soon there"
     filled = f"what the buffer of {passes} holds with all of k"
     return Config(
@@ -155,7 +155,7 @@ def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
             "partition_m": smaller if order == "mn" else filled,
             "partition_n": filled if order == "mn" else smaller,
             "partition_k": "all of k: K is not split",
-            "outer_order": f"{'m outside n' if order == 'mn' else 'n outside m'}: {stays} stays while {passes} passes by",
+            "outer_order": f"{loops}: {stays} stays while {passes} passes by",
             "split_k": "the program is faster without",
             "load_a": "passes by once" if load_a == 1 else f"once for each of {load_a} partitions of n",
             "load_b": "passes by once" if load_b == 1 else f"once for each of {load_b} partitions of m",

@@ -72,7 +72,7 @@ class QueueOrder:
     def cycles(self, last: str, limit: float = math.inf) -> float:
         """Cycles of all; infinite where the queue `last` begins too late to be done before `limit`."""
         if not self.ports:
-            return self._without_ports()
+            return self._without_ports(last, limit)
         steps, queue = self.steps, self.steps.queue
         left = sum(busy for busy, own in zip(steps.busy, queue, strict=True) if own == last)
         servers = [0] * self.ports
@@ -101,10 +101,11 @@ class QueueOrder:
             ready = max(ready, done + (self.token if self.steps.queue[other] != own else 0))
         return ready
 
-    def _without_ports(self) -> float:
-        """Cycles where no port is shared: nothing depends on what comes behind it."""
+    def _without_ports(self, last: str, limit: float) -> float:
+        """cycles() where no port is shared: nothing depends on what comes behind it."""
         steps, done, free, latest, token = self.steps, self.done, self.free, self.latest, self.token
         queue, issued = steps.queue, 0
+        left = sum(busy for busy, own in zip(steps.busy, queue, strict=True) if own == last)
         for number, (own, busy, latency, waits) in enumerate(
             zip(queue, steps.busy, steps.latency, steps.waits, strict=True)
         ):
@@ -116,6 +117,10 @@ class QueueOrder:
                 there = done[other] if queue[other] == own else done[other] + token
                 if there > ready:
                     ready = there
+            if own == last:
+                if ready + left >= limit:
+                    return math.inf
+                left -= busy
             free[own] = ready = ready + busy
             if ready + latency > latest[own]:
                 latest[own] = ready + latency

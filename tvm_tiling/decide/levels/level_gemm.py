@@ -21,7 +21,7 @@ from ..tiling import Decision, Reason
 from .level_conv import best_of, least_convolution, level_convolutions
 from .level_model import Blocks, LevelProduct, Storage
 from .level_time import Choice, Timed
-from .objective import Objective
+from .objective import FASTEST, Objective
 from .search import best_blocks
 
 
@@ -129,18 +129,19 @@ def decide_levels(
     `behind` are the bytes per result that the innermost level holds for what is fused behind the product.
 
     It is the best by `prefer` (levels/objective.py) of those that fit: by default the one of fewest predicted cycles.
-    TilingError for a preference that is none, HardwareError if none fits or the machine has no matrix engine with levels, or one for other types.
+    TilingError for a preference that is none, HardwareError if none fits or the machine has no matrix engine with
+    levels, or one for other types.
     """
     refuse_preference(prefer)
     p = replace(level_product(workload, hardware), d_epilogue=behind)
     if isinstance(workload, ConvWorkload):
         products = level_convolutions(p, workload)
-        best = best_of(products, functools.partial(_found, objective=Objective()))
+        best = best_of(products, functools.partial(_found, objective=FASTEST))
         if best is not None and prefer != "utilisation":
             objective = Objective(prefer).within(best[1].times.cycles)
             other = best_of(products, functools.partial(_found, objective=objective))
             own = Timed(best[0], objective).walked(best[1], best[1].times.cycles)
-            best = other if other is not None and other[1].rank < own.rank else (best[0], own)
+            best = other if other is not None and objective.beats(other[1].rank, own.rank) else (best[0], own)
     else:
         found = _found(p, Objective(prefer))
         best = None if found is None else (p, found)

@@ -41,13 +41,8 @@ class Timed:
     kept."""
 
     def __init__(self, p: LevelProduct, objective: Objective) -> None:
-        self._p, self._objective = p, objective
+        self._p, self.objective = p, objective
         self._known: dict[Blocks, Choice | None] = {}
-
-    @property
-    def by_estimate(self) -> bool:
-        """Whether the fastest configuration is looked for, so that one of long programs may be taken by its estimate."""
-        return self._objective.prefer == "utilisation"
 
     def of(self, b: Blocks) -> Choice | None:
         """A configuration with its cycles, None where it does not fit."""
@@ -62,7 +57,7 @@ class Timed:
         return self._ranked(choice.blocks, own._replace(cycles=cycles, cost=cycles + own.cost - own.cycles))
 
     def _ranked(self, b: Blocks, found: Times) -> Choice:
-        return Choice(b, found, self._objective.rank(self._p, b, found.traffic, found.cycles, found.cost))
+        return Choice(b, found, self.objective.rank(self._p, b, found.traffic, found.cycles, found.cost))
 
 
 def times(p: LevelProduct, b: Blocks) -> Times | None:

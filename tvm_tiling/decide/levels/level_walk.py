@@ -1,5 +1,5 @@
-"""The cycles of a product's configuration through several storage levels, walked through instruction by instruction: its
-loads, products and stores in the order of its loops (pages 02 and 06).
+"""The cycles of a product's configuration through several storage levels, instruction by instruction: its loads,
+products and stores in the order of its loops (pages 02 and 06).
 
 What levels/level_time.py estimates is here written down as schedules/accel_levels.py has it, and started as page 06's
 machine starts it (gemm/queue_order.py): slots that are fewer than the steps of K, blocks that are not full, and the

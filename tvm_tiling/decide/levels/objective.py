@@ -1,9 +1,9 @@
 """What a configuration through several storage levels is ranked by (pages 02 and 06).
 
-    "utilisation"  fewest cycles; each time that the operands are read once more has to win 1 percent
-    "traffic"      fewest bytes from external memory, of those at most 5 percent slower than the fastest
-    "energy"       least energy by the coefficients of the description
-    "edp"          least product of energy and cycles
+"utilisation"  fewest cycles; each time that the operands are read once more has to win 1 percent
+"traffic"      fewest bytes from external memory, of those at most 5 percent slower than the fastest
+"energy"       least energy by the coefficients of the description
+"edp"          least product of energy and cycles
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ..gemm.program_choice import AS_FAST, WORTH_BYTES
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, Traffic
 
+DOUBT = 0.1  # part of a product of energy and estimated cycles that has to be won
+
 
 class Objective(NamedTuple):
     """What the caller prefers, and cycles that a configuration may take at most; 0: not known yet."""
@@ -26,6 +28,13 @@ class Objective(NamedTuple):
     def within(self, fastest: float) -> Objective:
         """The same where the fastest configuration takes so many cycles."""
         return self._replace(limit=fastest * (1 + AS_FAST))
+
+    def beats(self, rank: tuple[float, ...], fastest: tuple[float, ...]) -> bool:
+        """Whether a convolution's configuration, whose cycles are an estimate, is to be taken instead of the fastest:
+        not for cycles alone, and for a product of energy and cycles that is less by DOUBT."""
+        if self.prefer == "edp":
+            return rank[0] < fastest[0] * (1 - DOUBT)
+        return rank[:-1] < fastest[:-1]
 
     def rank(
         self, p: LevelProduct, b: Blocks, traffic: tuple[Traffic, ...], cycles: float, cost: float
@@ -41,6 +50,14 @@ class Objective(NamedTuple):
             return late, p.read(b, load_a, load_b), cost
         energy = level_energy(p, b, traffic)
         return (energy * cycles if self.prefer == "edp" else energy), cost
+
+    @property
+    def by_estimate(self) -> bool:
+        """Whether a configuration whose program is too long to be walked through may be taken by its estimate."""
+        return self.prefer in ("utilisation", "energy")
+
+
+FASTEST = Objective()
 
 
 def level_energy(p: LevelProduct, b: Blocks, traffic: tuple[Traffic, ...]) -> float:

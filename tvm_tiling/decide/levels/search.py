@@ -24,7 +24,7 @@ from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
 from .level_time import Choice, Timed, product_cycles
 from .level_walk import can_be_walked, walked_cycles, walked_instructions
-from .objective import Objective
+from .objective import FASTEST, Objective
 from .refine import refined
 from .steps import deepest
 
@@ -38,10 +38,10 @@ DOUBT = 0.25  # by how much, relatively, an estimate may be behind the best one 
 PARTS = (0.125, 0.25, 0.5, 0.75, 0.875)  # of a shared room, for A
 
 
-def best_blocks(p: LevelProduct, objective: Objective) -> Choice | None:
+def best_blocks(p: LevelProduct, objective: Objective = FASTEST) -> Choice | None:
     """The best configuration, None if none fits; the module's text says what is tried."""
     if objective.prefer != "utilisation" and not objective.limit:
-        fastest = best_blocks(p, Objective())
+        fastest = best_blocks(p)
         if fastest is None:
             return None
         objective = objective.within(fastest.times.cycles)
@@ -55,7 +55,7 @@ def best_blocks(p: LevelProduct, objective: Objective) -> Choice | None:
     tried: dict[tuple[object, ...], int] = {}
     for bound, start in starts:
         kind = (start.split, start.across_m, start.across_n)
-        if timed.by_estimate and bound >= best:
+        if objective.prefer == "utilisation" and bound >= best:
             break
         if tried.setdefault(kind, 0) < max(MOST_GROWN // 3, MOST_GROWN // spread_count):
             tried[kind] += 1
@@ -70,9 +70,8 @@ def best_blocks(p: LevelProduct, objective: Objective) -> Choice | None:
 
 
 def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None:
-    """The best of some configurations, the best by their estimates first: by their programs, as far as these are short
-    enough to be walked through. Where something else than time is preferred, the fastest one stands in for those that
-    are not, whose estimates are not exact enough to be held against it."""
+    """The best of some configurations, given the best by their estimates first: by their programs, as far as these are
+    short enough to be walked through; if none is, by their estimates where the objective has it."""
     if not found or not can_be_walked(p):
         return found[0] if found else None
     walked: list[Choice] = []
@@ -83,7 +82,7 @@ def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None
             break
         if steps <= MOST_WALKED:
             walked.append(timed.walked(choice, walked_cycles(p, choice.blocks, choice.times)))
-    if not walked and timed.by_estimate:
+    if not walked and timed.objective.by_estimate:
         return found[0]
     return min(walked, key=lambda choice: choice.rank, default=None)
 
