@@ -14,11 +14,23 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+MOST_CHARACTERS = 160  # of a name that is shown
 MOST_INTEGER = 2**63  # as TOML has it; JSON names no bound, and numbers beyond it are used nowhere
 
 
 class TextError(TilingError, ValueError):
     """A text is not JSON or TOML, is nested too deeply, or holds a number that is none."""
+
+
+def printable(name: str) -> str:
+    """A name on one line, of at most MOST_CHARACTERS before what follows: the middle is left out of longer ones, and
+    characters that are not printed, such as a terminal's escapes, are written as "\\x1b" and the like."""
+    if len(name) > MOST_CHARACTERS:
+        kept = (MOST_CHARACTERS - 1) // 2
+        name = f"{name[: MOST_CHARACTERS - 1 - kept]}\N{HORIZONTAL ELLIPSIS}{name[-kept:]}"
+    if not name.isprintable():
+        name = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in name)
+    return name.strip()
 
 
 def plain_json(text: Any) -> Any:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ModelFormatError, UnsupportedOperator
 from ..limits import Limits
 from .imported import ImportedModel, first_line
+from .node_names import NodeNames, with_bound_parts
 
 
 def import_tflite(
@@ -29,12 +30,14 @@ def import_tflite(
         ) from None
     from tvm.relax.frontend.tflite import from_tflite
 
+    names = NodeNames()
+
     try:
         # The first four bytes are where the root table lies; a table starts with the place of its layout.
         root = struct.unpack_from("<I", data)[0]
         struct.unpack_from("<i", data, root)
         model = tflite.Model.GetRootAsModel(data, 0)
-        fixed, names, outputs = _signature(model, shapes, batch, where)
+        fixed, inputs, outputs = _signature(model, shapes, batch, where)
     except (struct.error, IndexError, ValueError, TypeError, AttributeError) as error:
         if isinstance(error, ModelFormatError):
             raise
@@ -42,19 +45,44 @@ def import_tflite(
     for name, shape in fixed.items():
         limits.require_tensor(f"{where}: input {name!r}", math.prod(shape))
     try:
-        module = from_tflite(model, shape_dict=fixed)
+        module = names.attached(from_tflite(model, shape_dict=fixed, op_converter=_converter(names)))
     except (struct.error, IndexError):
         raise ModelFormatError(f"{where}: a corrupted TFLite file; accepted: a whole one") from None
     except Exception as error:
         raise UnsupportedOperator(f"{where}: TVM cannot import it: {first_line(error)}") from error
     return ImportedModel(
         module=module,
-        input_names=tuple(names),
-        input_shapes=tuple(fixed[name] for name in names),
+        input_names=tuple(inputs),
+        input_shapes=tuple(fixed[name] for name in inputs),
         input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
         output_names=tuple(outputs),
         source="tflite",
     )
+
+
+def _converter(names: NodeNames) -> type:
+    """TVM's converter of operators, which binds the result of each to a variable by the name of its tensor."""
+    from tvm import relax
+    from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, get_tensor_name
+
+    class Named(OperatorConverter):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.convert_map = {kind: self._naming(convert) for kind, convert in self.convert_map.items()}
+
+        def _naming(self, convert: Callable[..., Any]) -> Callable[..., Any]:
+            def converted(op: Any) -> Any:
+                result = convert(op=op)
+                if not isinstance(result, relax.Expr) or not op.OutputsLength():
+                    return result
+                name = names.variable(get_tensor_name(self.subgraph, op.Outputs(0)))
+                result = self.bb.normalize(with_bound_parts(self.bb, result, name))
+                is_tensor = isinstance(result.ty, relax.TensorType | relax.TupleType)
+                return self.bb.emit(result, name) if isinstance(result, relax.Call) and is_tensor else result
+
+            return converted
+
+    return Named
 
 
 def _signature(

@@ -47,7 +47,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
                 VariantParts(
                     library=library,
                     signature=Signature.from_dict(plain["signature"]),
-                    operators=[OperatorRecord(**record) for record in plain["operators"]],
+                    operators=[OperatorRecord.from_dict(record) for record in plain["operators"]],
                     memory=Memory(**plain["memory"]),
                     constants=plain["constants"],
                     store=constants,

@@ -20,6 +20,7 @@ from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
 from ..errors import UnsupportedOperator, attempted
+from ..frontend.node_names import names_in, nodes_named, numbers_of
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
@@ -42,7 +43,8 @@ class Operator:
 
     `kind` is "convolution", "product", "attention", "recurrence" or "other"; `flops` are those of one call, 0 where
     none are counted. `workload` is that of a convolution or a product, and `prepacked` whether its weights are packed
-    when the model is compiled, `epilogue` the name of what is fused behind.
+    when the model is compiled, `epilogue` the name of what is fused behind. `nodes`: names of the model's nodes that
+    its calls compute, in order.
     """
 
     name: str
@@ -53,13 +55,16 @@ class Operator:
     workload: GemmWorkload | ConvWorkload | None = None
     prepacked: bool = False
     epilogue: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Call:
-    """Constant arguments of one call_tir, None for arguments that are not constant."""
+    """Constant arguments of one call_tir, None for arguments that are not constant; numbers of the model's nodes that
+    it computes."""
 
     constants: tuple[tvm.ir.GenericConst | None, ...]
+    nodes: tuple[int, ...] = ()
 
 
 def schedule_operators(
@@ -88,6 +93,7 @@ def _scheduled(
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     operators: list[Operator] = []
     packed: dict[tvm.ir.GlobalVar, tuple[int, ScheduledOperator]] = {}
+    names = names_in(mod)
     kernels.expect(len(calls) if ahead else 0)
     for variable, func in mod.functions.items():
         if not isinstance(func, tirx.PrimFunc):
@@ -95,7 +101,7 @@ def _scheduled(
         made = calls.get(variable, [])
         func = _with_plain_parameters(func)
         main, operator, scheduled, weights = _schedule(func, variable.name_hint, made, hardware, options)
-        operators.append(operator)
+        operators.append(_with_nodes(operator, made, names))
         if variable in calls and variable not in given:
             main = trusted(main)
         if scheduled is None or weights is None:
@@ -114,10 +120,16 @@ def _scheduled(
 
 def decide_operators(mod: tvm.IRModule, hardware: Hardware, options: Options) -> list[Operator]:
     """The same operators, with nothing compiled or packed."""
+    names = names_in(mod)
     return [
-        _schedule(mod[variable], variable.name_hint, made, hardware, options)[1]
+        _with_nodes(_schedule(mod[variable], variable.name_hint, made, hardware, options)[1], made, names)
         for variable, made in _calls(mod["main"]).items()
     ]
+
+
+def _with_nodes(operator: Operator, calls: Sequence[_Call], names: Sequence[str]) -> Operator:
+    """`operator` with the nodes of its calls, by their names."""
+    return replace(operator, nodes=nodes_named(names, (number for call in calls for number in call.nodes)))
 
 
 def record_of(operator: Operator) -> OperatorRecord:
@@ -134,6 +146,7 @@ def record_of(operator: Operator) -> OperatorRecord:
         predicted_seconds=None if predicted is None else predicted * operator.calls,
         decision=json.loads(tiling.to_json()) if tiling is not None else None,
         workload=json.loads(json.dumps(operator.workload.to_dict())) if operator.workload is not None else None,
+        nodes=operator.nodes,
     )
 
 
@@ -145,7 +158,7 @@ def _calls(func: relax.Function) -> dict[tvm.ir.GlobalVar, list[_Call]]:
             if is_op(binding.value, "call_tir"):
                 target, arguments = binding.value.args[:2]
                 constants = tuple(a if isinstance(a, tvm.ir.GenericConst) else None for a in arguments.fields)
-                found.setdefault(target, []).append(_Call(constants))
+                found.setdefault(target, []).append(_Call(constants, numbers_of(binding.var.name)))
     return found
 
 

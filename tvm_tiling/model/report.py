@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from ..plain_text import printable
 
 # Operators whose work is multiply-adds; the rest moves data.
 MULTIPLYING = ("convolution", "product", "attention", "recurrence")
@@ -12,7 +15,8 @@ MULTIPLYING = ("convolution", "product", "attention", "recurrence")
 @dataclass(frozen=True, kw_only=True)
 class OperatorRecord:
     """One operator of a model: times are seconds of all its calls in one run, None where unknown or not measured.
-    `workload` is that of one call of a convolution or a product, as its `to_dict` gives it."""
+    `workload` is that of one call of a convolution or a product, as its `to_dict` gives it. `nodes`: names of the
+    model's nodes that all its calls compute, in order; none where the model has no names."""
 
     name: str
     kind: str
@@ -24,6 +28,16 @@ class OperatorRecord:
     measured_seconds: float | None = None
     decision: dict[str, Any] | None = None
     workload: dict[str, Any] | None = None
+    nodes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> OperatorRecord:
+        """What asdict() wrote; files of older releases have no nodes. TypeError where these are not names, or where fields
+        are missing or unknown."""
+        nodes = plain.get("nodes", ())
+        if not isinstance(nodes, list | tuple) or not all(isinstance(name, str) for name in nodes):
+            raise TypeError("nodes of an operator that are not names")
+        return cls(**{**plain, "nodes": tuple(map(printable, nodes))})
 
 
 LATENCY = ("p50", "p90", "p99", "throughput")

@@ -54,7 +54,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
         operators = [{key: value for key, value in o.items() if key != "share"} for o in plain["operators"]]
         memory = {key: value for key, value in plain["memory"].items() if key != "total"}
         report = Report(
-            operators=tuple(OperatorRecord(**operator) for operator in operators),
+            operators=tuple(OperatorRecord.from_dict(operator) for operator in operators),
             seconds=plain["seconds"],
             memory=Memory(**memory),
             compile_seconds=plain["compile_seconds"],

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from .graph import OnnxGraph, attributes, graphs_of
+from .graph import OnnxGraph, attributes, graphs_of, reported_name
 
 
 def take_branches(graph: OnnxGraph) -> bool:
@@ -35,7 +35,8 @@ def _written_out(graph: OnnxGraph, node: onnx.NodeProto, branch: onnx.GraphProto
     nodes = [renamed(inner, names) for inner in branch.node]
     for result, name in zip(branch.output, node.output, strict=True):
         source = names.get(result.name, result.name)
-        nodes.append(onnx.helper.make_node("Identity", [source], [name], name=f"{prefix}{name}"))
+        made = onnx.helper.make_node("Identity", [source], [name], f"{prefix}{name}", reported_name(node))
+        nodes.append(made)
     return nodes
 
 

@@ -13,7 +13,7 @@ from ...limits import Limits
 from ..imported import first_line
 from ..written_out import NestedTooDeeply, count_written_out
 from .folding import CHEAP
-from .graph import OnnxGraph, graphs_of, node_name, nodes_in, operator_name
+from .graph import OnnxGraph, graphs_of, name_within, node_name, nodes_in, operator_name, reported_name
 from .shapes import inferred_types
 
 # Written out although TVM has a converter, which is for a contributed operator of the same name.
@@ -56,6 +56,8 @@ def _copies(graph: OnnxGraph, own: Mapping[_Key, onnx.FunctionProto]) -> list[on
         function = onnx.FunctionProto()
         function.CopyFrom(own[_key(node)])
         _settle_versions(graph, function, own)
+        for inner in _inner_nodes(function.node):
+            inner.doc_string = name_within(node, inner)
         given = {attribute.name for attribute in node.attribute}
         node.attribute.extend(default for default in function.attribute_proto if default.name not in given)
         function.attribute.extend(default.name for default in function.attribute_proto)
@@ -145,6 +147,8 @@ def _definitions(graph: OnnxGraph, supported: Collection[str]) -> list[onnx.Func
     for place, (node, function) in enumerate(made):
         if function is not None:
             function.domain, function.name = _DOMAIN, f"{node.op_type}_{place}"
+            for inner in _inner_nodes(function.node):
+                inner.doc_string = reported_name(node)
             functions.append(function)
             node.domain, node.op_type = function.domain, function.name
     if functions and "" not in _versions(graph.proto.opset_import):

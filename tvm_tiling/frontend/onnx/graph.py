@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ...plain_text import printable
+
 # Constants of up to this many bytes stay in the graph, where shape inference reads their values.
 SMALL_BYTES = 1024
 
@@ -152,6 +154,23 @@ def static_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
 def node_name(node: onnx.NodeProto) -> str:
     """How messages call a node: by its name, or by what it makes."""
     return repr(node.name or f"-> {', '.join(node.output)}")
+
+
+def keep_names(model: onnx.ModelProto) -> None:
+    """Write what each node is called in reports, its name or else its first output's, into its doc_string: copies of a
+    node keep that, whatever they and their tensors are called when functions, branches and loops are written out."""
+    for node in nodes_in(model):
+        node.doc_string = node.name or next((name for name in node.output if name), "")
+
+
+def reported_name(node: onnx.NodeProto) -> str:
+    """What a node is called in reports."""
+    return node.doc_string or node.name or next((name for name in node.output if name), "")
+
+
+def name_within(outer: onnx.NodeProto, inner: onnx.NodeProto) -> str:
+    """What a node of a function is called in reports where `outer` calls the function."""
+    return printable(f"{reported_name(outer)}/{reported_name(inner)}")
 
 
 def operator_name(node: onnx.NodeProto) -> str:

@@ -18,7 +18,7 @@ from ..imported import ImportedModel, first_line
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
 from .folding import CHEAP, Budget, fold_constants
 from .functions import write_out_functions
-from .graph import OnnxGraph, node_name, operator_name, static_shape
+from .graph import OnnxGraph, keep_names, node_name, operator_name, static_shape
 from .importer import OnnxImporter, converters, importing
 from .shapes import bind_shapes
 from .tensors import dtype_of
@@ -72,6 +72,7 @@ def import_onnx(
     UnsupportedOperator.
     """
     graph = parse_onnx(model, where, folder) if isinstance(model, Contents) else _copied(model, where, folder)
+    keep_names(graph.proto)
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= graph.opset <= newest:
         raise ModelFormatError(

@@ -16,7 +16,8 @@ from ...errors import ModelFormatError, TilingError, UnsupportedOperator
 from ...refusal import blocks_closed
 from ...runtime.tensors import tensor_of
 from ..imported import first_line
-from .graph import OnnxGraph, attributes, node_name, operator_name, static_shape
+from ..node_names import NamingBuilder, NodeNames, with_bound_parts
+from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
 from .operators import CONVERTERS
 from .tensors import shape_of
 from .values import VALUE_INPUTS
@@ -68,13 +69,17 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     def __init__(self, prepared: OnnxGraph) -> None:
         shapes = {value.name: static_shape(value) for value in prepared.inputs()}
         super().__init__(shapes, None)
+        self.bb = NamingBuilder()
+        self._names = NodeNames()
         self._prepared = prepared
+        self._read = {name for node in nodes_in(prepared.proto) for name in node.input}
+        self._read |= {value.name for value in prepared.graph.output}
         self._converters = converters()
 
     def module(self) -> tvm.IRModule:
-        """The graph as a module with the function "main"."""
+        """The graph as a module with the function "main", its variables by their nodes."""
         with blocks_closed(self.bb):
-            return self.from_onnx(self._prepared.graph, self._prepared.opset)
+            return self._names.attached(self.from_onnx(self._prepared.graph, self._prepared.opset))
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for name, value in self._prepared.take_constants():
@@ -98,6 +103,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         for node in graph.node:
+            self.bb.called = self._names.variable(reported_name(node))
             if node.op_type == "If":
                 self._branch(node)
                 continue
@@ -105,6 +111,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             for name, value in zip(node.output, results, strict=False):
                 self._nodes[name] = value
                 self._require_relied(node, name, value)
+        self.bb.called = ""
         for value in graph.output:
             self._nodes[value.name] = self._tensor(self._nodes[value.name])
 
@@ -161,6 +168,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             raise ModelFormatError(f"{self._prepared.where}: {error}") from None
         except Exception as error:
             raise self._refusal(node, error) from error
+        result = self._bound(node, result)
         if node.op_type in _MAKE_SEQUENCES or node.op_type == "Identity":
             return [result]
         if node.op_type not in _OPEN_ANYWAY and _is_open(result) and (unknown := self._unknown_values(node)):
@@ -183,7 +191,14 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     def _convert_operator(self, op_name: str, inputs: list, attrs: dict, opset: int) -> relax.Expr:
         converter = self._converters[op_name].get_converter(opset)
         result = converter(self.bb, inputs, attrs, [self._nodes, self._params])
-        return self.bb.normalize(result) if isinstance(result, relax.Expr) else result
+        return self.bb.normalize(with_bound_parts(self.bb, result)) if isinstance(result, relax.Expr) else result
+
+    def _bound(self, node: onnx.NodeProto, result: relax.Expr) -> relax.Expr:
+        """What computes the result of a node, as a variable that has the node's name."""
+        is_tensor = isinstance(result.ty, relax.TensorType | relax.TupleType)
+        if isinstance(result, relax.Call | relax.TupleGetItem) and is_tensor and not self._read.isdisjoint(node.output):
+            return self.bb.emit(result)
+        return result
 
     def _refusal(self, node: onnx.NodeProto, error: Exception) -> UnsupportedOperator:
         """What to say of a node that cannot be imported."""

@@ -15,7 +15,7 @@ from onnx import helper
 
 from ...limits import Limits
 from .branches import add_own_names, fresh_prefix, own_results, renamed
-from .graph import OnnxGraph, attributes, node_name, static_shape
+from .graph import OnnxGraph, attributes, node_name, reported_name, static_shape
 from .loop_counts import iterations
 
 Types = Mapping[str, onnx.ValueInfoProto]
@@ -78,7 +78,8 @@ class _Unrolled:
     def add(self, operator: str, inputs: Sequence[str], output: str = "", **more: Any) -> str:
         """A node of one result; its name."""
         output = output or self.fresh(operator.lower())
-        self.nodes.append(helper.make_node(operator, list(inputs), [output], name=output, **more))
+        called = reported_name(self.node)
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], output, called, **more))
         return output
 
     def element(self, source: str, place: int, axis: int) -> str:

@@ -20,7 +20,9 @@ from tvm import relax, te, tirx
 from ...errors import UnsupportedOperator
 from ...refusal import blocks_closed
 from ..imported import first_line
+from ..node_names import NamingBuilder, NodeNames
 from .assertions import asserted, of_assertions
+from .node_path import node_path
 from .refusals import Refusal, called, full_name, refusal
 from .translation import (
     OF_COMPLEX,
@@ -48,7 +50,8 @@ class Walk:
 
     def __init__(self, program: torch.export.ExportedProgram, converters: Mapping[str, Converter]) -> None:
         self._program, self._converters = program, converters
-        self._translation = Translation(relax.BlockBuilder())
+        self._builder, self._names = NamingBuilder(), NodeNames()
+        self._translation = Translation(self._builder)
         self._values = self._translation.values
         self._of_assertions = of_assertions(program.graph.nodes)
         self.refused: dict[torch.fx.Node, Refusal] = {}
@@ -58,7 +61,7 @@ class Walk:
     ) -> tvm.IRModule | None:
         """A module whose function "main" takes the values of `inputs` and gives those of `outputs`; None where a node
         is refused. `nodes`: in the graph's order, with those that give constants to others. No output: none is made."""
-        builder = self._translation.builder
+        builder = self._builder
         parameters = self._parameters(inputs)
         with blocks_closed(builder), builder.function("main", parameters):
             with builder.dataflow():
@@ -66,10 +69,11 @@ class Walk:
                 for node in nodes:
                     if node.op in ("get_attr", "call_function"):
                         self._translate(node)
+                builder.called = ""
                 tensors = self._behind_checks(list(map(self._output, outputs)))
                 out = builder.emit_output(tensors[0] if len(tensors) == 1 else relax.Tuple(tensors))
             builder.emit_func_output(out)
-        return None if self.refused else builder.get()
+        return None if self.refused else self._names.attached(builder.get())
 
     def constant_nodes(self) -> set[torch.fx.Node]:
         """The nodes whose values are known before the run."""
@@ -127,6 +131,7 @@ class Walk:
             self._values[node] = self._held(held, node.target) if isinstance(held, torch.Tensor) else held
             return
         self._translation.node = node
+        self._builder.called = self._names.variable(node_path(node))
         try:
             self._values[node] = self._element(node) if node.target is operator.getitem else self._converted(node)
         except Unserved as error:

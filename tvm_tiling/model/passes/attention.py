@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from ...frontend.node_names import joined
 from .dataflow import RENEWED, Expr, is_op, renewed, replace_operands, shape_of
 from .layout import BROADCASTING
 
@@ -171,11 +172,12 @@ def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int
                     body, arguments = bodies[place]
                     variable = builder.add_func(body, "attention")
                     operands = [replace_operands(argument, renamed) for argument in arguments]
-                    renamed[binding.var] = builder.emit(relax.Call(variable, operands))
+                    name = joined(*(line.bindings[inner].var.name for inner in sorted(groups[place])))
+                    renamed[binding.var] = builder.emit(relax.Call(variable, operands), name)
                 elif place not in inside:
                     value = replace_operands(binding.value, renamed)
                     plain = isinstance(value, relax.Var | tvm.ir.GenericConst)
-                    renamed[binding.var] = value if plain else builder.emit(value)
+                    renamed[binding.var] = value if plain else builder.emit(value, joined(binding.var.name))
             output = builder.emit_output(replace_operands(func.body.body, renamed))
         builder.emit_func_output(output)
     return renewed(mod, builder)
@@ -208,7 +210,7 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
     for place in group:
         for variable in relax.analysis.free_vars(line.bindings[place].value):
             if variable not in own and variable not in renamed:
-                renamed[variable] = parameter(variable, variable.name)
+                renamed[variable] = parameter(variable, f"operand{len(parameters)}")
     builder = relax.BlockBuilder()
     with builder.function("attention", parameters, attrs={"Primitive": True}):
         with builder.dataflow():

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import relax
 
 from ...errors import UnsupportedOperator
+from ...frontend.node_names import joined
 from .dataflow import Expr, replace_operands
 
 
@@ -48,7 +49,8 @@ def _inlined(builder: relax.BlockBuilder, body: Expr, renamed: dict[relax.Var, E
             elif isinstance(binding.value, relax.If):
                 renamed[binding.var] = _chosen(builder, binding.value, binding.var.name, renamed)
             else:
-                renamed[binding.var] = builder.emit(replace_operands(binding.value, renamed))
+                value = replace_operands(binding.value, renamed)
+                renamed[binding.var] = builder.emit(value, joined(binding.var.name))
     return replace_operands(body.body, renamed)
 
 
@@ -71,4 +73,4 @@ def _where(builder: relax.BlockBuilder, condition: Expr, a: Expr, b: Expr, name:
         raise UnsupportedOperator(
             f"main: the branches at {name} give {a.ty} and {b.ty}; expected tensors of one shape and type"
         )
-    return builder.emit(relax.op.where(condition, a, b))
+    return builder.emit(relax.op.where(condition, a, b), joined(name))

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from ...errors import UnsupportedOperator
+from ...frontend.node_names import joined
 from ...refusal import blocks_closed
 from ...runtime.tensors import array_of, tensor_of
 
@@ -23,19 +24,28 @@ Rewrite = Callable[["Rewriter", relax.Var, Expr], Expr | None]
 
 
 class Rewriter:
-    """The function that is being built: `emit` adds a binding, `value` tells what an expression is bound to."""
+    """The function that is being built: `emit` adds a binding, `value` tells what an expression is bound to.
+
+    `name`: what new variables are called, by the nodes of the variable that is being replaced.
+    """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
         self._bound: dict[relax.Var, Expr] = {}
         self.uses: dict[relax.Var, int] = {}
         self.renamed: dict[relax.Var, Expr] = {}
+        self.name = ""
+
+    def take_name(self, *sources: Expr) -> None:
+        """Call what becomes of the present variable by the nodes of these too, ahead of its own: it takes on what they
+        compute."""
+        self.name = joined(*(source.name for source in sources if isinstance(source, relax.Var)), self.name)
 
     def emit(self, expr: Expr) -> Expr:
         """Bind `expr` and return what stands for it; constants and variables stand for themselves."""
         if isinstance(expr, tvm.ir.GenericConst | relax.Var | relax.Tuple | relax.ShapeExpr):
             return expr
-        variable = self.builder.emit(expr)
+        variable = self.builder.emit(expr, self.name)
         self._bound[variable] = expr
         return variable
 
@@ -69,6 +79,7 @@ def rewrite(mod: tvm.IRModule, rewrites: Rewrite) -> tvm.IRModule:
                         source = replace_operands(binding.value, rewriter.renamed)
                         rewriter.renamed[binding.var] = builder.match_cast(source, binding.ty)
                         continue
+                    rewriter.name = joined(binding.var.name)
                     value = builder.normalize(replace_operands(binding.value, rewriter.renamed))
                     new = rewrites(rewriter, binding.var, value)
                     rewriter.renamed[binding.var] = rewriter.emit(value if new is None else new)

@@ -17,6 +17,7 @@ from tvm import relax, tirx
 from ...match.access import loads
 from ...match.stages import MOST_LOADS
 from .dataflow import shape_of
+from .node_groups import with_nodes
 
 INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8  # TVM's patterns: of those behind the first nothing is fused to a product
 
@@ -34,6 +35,7 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
         made = [func for variable, func in grouped.functions.items() if variable.name_hint not in given]
         unfit = {name for func in made for name in _unfit(mod, func)}
         if not unfit:
+            grouped = with_nodes(mod, grouped)
             return relax.transform.RewriteDataflowReshape()(relax.transform.FuseTIR()(grouped))
         for name in unfit:
             mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", INJECTIVE))

@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.relax import op
 
 from ...decide.rnn.recurrence import GATES, Recurrence
+from ...frontend.node_names import NamingBuilder, joined
 from ...frontend.recurrent_layer import recurrence_call
 from .cells import Graph, Part, Product
 from .chains import Step, chains
@@ -233,7 +234,7 @@ class _Rolled:
         order = self._order()
         if not self.chains or order is None:
             return self.mod
-        builder = relax.BlockBuilder(self.mod)
+        builder = NamingBuilder(self.mod)
         attrs = dict(self.func.attrs) if self.func.attrs else None
         self.emit = builder.emit
         with builder.function(RENEWED, list(self.func.params), attrs=attrs):
@@ -244,10 +245,12 @@ class _Rolled:
             builder.emit_func_output(output)
         return renewed(self.mod, builder)
 
-    def _write(self, builder: relax.BlockBuilder, node: Expr | _Chain) -> None:
+    def _write(self, builder: NamingBuilder, node: Expr | _Chain) -> None:
         if isinstance(node, _Chain):
+            builder.called = self._name(node)
             self._layer(builder, node)
             return
+        builder.called = joined(node.name)
         value = self.graph.bound.get(node)
         if value is None:
             return  # a parameter
@@ -264,6 +267,19 @@ class _Rolled:
         value = replace_operands(value, self.renamed)
         plain = isinstance(value, relax.Var | tvm.ir.GenericConst)
         self.renamed[node] = value if plain else self.emit(value)
+
+    def _name(self, chain: _Chain) -> str:
+        """What to call variables of the layer: by the nodes of all that is computed between what it reads and what it
+        gives."""
+        ends = {v for expr in chain.needs() for v in relax.analysis.free_vars(expr)} | set(chain.states)
+        replaced: set[Expr] = set()
+        front = [step.cell.h.tensor for step in chain.steps]
+        while front:
+            variable = front.pop()
+            if variable not in replaced and variable not in ends and variable in self.graph.bound:
+                replaced.add(variable)
+                front += relax.analysis.free_vars(self.graph.bound[variable])
+        return joined(*(binding.var.name for binding in self.graph.bindings if binding.var in replaced))
 
     def _layer(self, builder: relax.BlockBuilder, chain: _Chain) -> None:
         """The chain as one layer; its states by the names of the cells'."""

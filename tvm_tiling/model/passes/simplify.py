@@ -252,6 +252,7 @@ def _scale_into_weights(rewriter: Rewriter, variable: relax.Var, value: Expr) ->
     scaled = _scaled_convolution(source, factor)
     if scaled is None:
         return None
+    rewriter.take_name(left)
     if bias is None:
         return scaled
     return relax.op.add(rewriter.emit(scaled), constant((bias * factor).astype(np.float32)))

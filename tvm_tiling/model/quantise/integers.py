@@ -178,10 +178,19 @@ class _Integers:
 
     def in_integers(self, value: Expr, out: Scale) -> Expr | None:
         """The numbers of `value` as `out` has them: int8, or int32 within its range; None if integers cannot do it."""
+        before = self.rewriter.name
+        made = self._in_integers(value, out)
+        if made is None:
+            self.rewriter.name = before
+        return made
+
+    def _in_integers(self, value: Expr, out: Scale) -> Expr | None:
+        self.rewriter.take_name(value)
         seen = self._view(value, out)
         if seen is not None:
             return seen
         found = chain(value, self.lookup, self.known)
+        self.rewriter.take_name(*reversed(found.through))
         total = Sums(self.rewriter, self.real, self.lookup, self._kernel).total(found.core, found.factor, out)
         if total is not None:
             result = self._finished(total, found.bias, out, found.low, found.high)

@@ -1,0 +1,30 @@
+"""What a node of a program is called in reports: the path of the module that it belongs to, as a user wrote it."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+# How tracers write the model itself: "L['self'].layer1" and "L__self___layer1.0" are layer1.
+_SELF = re.compile(r"^(?:L\['\w+'\]|L__\w+?___|self|_orig_mod)(?:\.|$)?")
+_ITEM = re.compile(r"\[['\"]?(\w+)['\"]?\]")
+
+
+def node_path(node: torch.fx.Node) -> str:
+    """The path of a node's module, as layer1.0.conv1, where that is one of PyTorch's; else the node's own name, behind
+    the path of the module whose code computes it, as layer1.0/add."""
+    stack = node.meta.get("nn_module_stack") or {}
+    found = list(stack.values())[-1] if stack else None
+    if not isinstance(found, tuple) or len(found) < 2 or not isinstance(found[0], str):
+        return str(node.name)
+    path = _ITEM.sub(r".\1", _SELF.sub("", found[0])).strip(".")
+    if path and _is_of_torch(found[1]):
+        return path
+    return f"{path}/{node.name}" if path else str(node.name)
+
+
+def _is_of_torch(kind: object) -> bool:
+    """Whether a module's class is PyTorch's own, which a record has as the class or as its name."""
+    where = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
+    return where.startswith("torch.nn.")
