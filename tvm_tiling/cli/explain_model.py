@@ -70,4 +70,6 @@ def _print(model: str, where: str, explanation: Explanation, seconds: float) -> 
 def _headline(operator: OperatorRecord) -> str:
     predicted = operator.predicted_seconds or 0.0
     times = f", called {operator.calls} times" if operator.calls > 1 else ""
-    return f"{operator.name}: {operator.kind}{times}, {predicted / max(1, operator.calls) * 1e6:.0f} us predicted"
+    each = f"{predicted / max(1, operator.calls) * 1e6:.0f} us predicted"
+    nodes = f"\nnodes: {', '.join(operator.nodes)}" if operator.nodes else ""
+    return f"{operator.name}: {operator.kind}{times}, {each}{nodes}"

@@ -115,8 +115,24 @@ def print_decided(operators: Iterable[OperatorRecord]) -> None:
 def _print(
     operators: Iterable[OperatorRecord], headings: tuple[str, ...], cells: Callable[[OperatorRecord], tuple[str, ...]]
 ) -> None:
-    rows = [(o.name, o.form or o.kind, o.calls, _us(o.predicted_seconds), *cells(o), o.why) for o in operators]
-    print_table(("operator", "form", "calls", "predicted us", *headings, "why"), rows, spare=("why",))
+    from ..model.report import nodes_text
+
+    shown = list(operators)
+    named = any(o.nodes for o in shown)
+    rows = [
+        (
+            o.name,
+            *([nodes_text(o.nodes)] if named else []),
+            o.form or o.kind,
+            o.calls,
+            _us(o.predicted_seconds),
+            *cells(o),
+            o.why,
+        )
+        for o in shown
+    ]
+    first = ("operator", "nodes") if named else ("operator",)
+    print_table((*first, "form", "calls", "predicted us", *headings, "why"), rows, spare=("why",))
 
 
 def _us(seconds: float | None) -> str:

@@ -117,6 +117,12 @@ def names_in(module: tvm.IRModule) -> Sequence[str]:
     return [printable(str(name)) if isinstance(name, str) else "" for name in listed]
 
 
+def without_names(module: tvm.IRModule) -> tvm.IRModule:
+    """`module` without its list of names, so that it is equal to what another model's nodes made like it."""
+    kept = {key: value for key, value in (module.attrs or {}).items() if key != NODES}
+    return tvm.IRModule(dict(module.functions), attrs=kept or None)
+
+
 def nodes_named(names: Sequence[str], numbers: Iterable[int]) -> tuple[str, ...]:
     """The names of these numbers, each once, in their order."""
     return tuple(dict.fromkeys(names[n] for n in numbers if n < len(names) and names[n]))

@@ -66,6 +66,8 @@ def _converter(names: NodeNames) -> type:
     from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, get_tensor_name
 
     class Named(OperatorConverter):
+        convert_map: dict[str, Callable[..., Any]]
+
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
             self.convert_map = {kind: self._naming(convert) for kind, convert in self.convert_map.items()}

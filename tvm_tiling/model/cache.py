@@ -22,6 +22,7 @@ from tvm import relax, tirx
 from ..atomic_file import atomic_file
 from ..errors import HardwareError, ModelFormatError
 from ..frontend import ImportedModel
+from ..frontend.node_names import names_in
 from ..hardware.description import Hardware
 from ..plain_text import plain_json
 from ..runtime.pages import FileContents
@@ -66,7 +67,8 @@ class CompileCache:
             digest.update(model)
         else:
             for imported in model:
-                digest.update(json.dumps([imported.input_names, imported.output_names]).encode())
+                nodes = list(names_in(imported.module))  # whose report the executable has
+                digest.update(json.dumps([imported.input_names, imported.output_names, nodes]).encode())
                 for variable, func in sorted(imported.module.functions.items(), key=lambda item: item[0].name_hint):
                     digest.update(variable.name_hint.encode())
                     _hash_function(digest, func)

@@ -11,7 +11,7 @@ from ..accel.program.magic import is_program
 from . import saved
 from .executable import Executable
 from .passes.constants import Constants, places_of
-from .report import Memory, OperatorRecord
+from .report import Memory, OperatorRecord, nodes_of
 from .signature import Signature
 from .variant_base import VariantParts
 from .variants import variant_of
@@ -68,7 +68,10 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
         count, steps = (int(known["accelerator"].get(name, 0)) for name in ("programs", "steps"))
         programs = load_programs(os.fspath(path), found.further, count + steps)
         left = {str(name): str(why) for name, why in known["accelerator"]["left"].items()}
-        return AcceleratedExecutable(variants[0], constants, programs[:count], left, steps=programs[count:], **made)
+        nodes = {str(name): nodes_of(found) for name, found in known["accelerator"].get("nodes", {}).items()}
+        return AcceleratedExecutable(
+            variants[0], constants, programs[:count], left, steps=programs[count:], nodes=nodes, **made
+        )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise saved.corrupted(os.fspath(path), error) from None
 

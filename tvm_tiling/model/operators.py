@@ -20,7 +20,7 @@ from ..decide.rnn.recurrence import RecurrenceTiling
 from ..decide.tiling import GemmTiling
 from ..decide.vector.attention import AttentionTiling
 from ..errors import UnsupportedOperator, attempted
-from ..frontend.node_names import names_in, nodes_named, numbers_of
+from ..frontend.node_names import names_in, nodes_named, numbers_of, without_names
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
@@ -70,7 +70,8 @@ class _Call:
 def schedule_operators(
     mod: tvm.IRModule, hardware: Hardware, options: Options, kernels: Kernels, *, ahead: bool
 ) -> tuple[tvm.IRModule, list[Operator]]:
-    """`mod`, legalised and fused, with every PrimFunc scheduled; and the operators in the order of their first call.
+    """`mod`, legalised and fused, with every PrimFunc scheduled and without names of nodes, which the operators have;
+    and the operators in the order of their first call.
 
     `kernels` compiles those that pack weights, and with `ahead` the others as well, for build(), from now on. Constants
     that are packed go away one by one where nobody but `mod` has them, nor `mod` itself.
@@ -80,7 +81,7 @@ def schedule_operators(
         packing = _packing(packed, kernels)
         mod, weights = _with_packed(mod, packed)
         _pack(weights, packing)
-    return mod, operators
+    return without_names(mod), operators
 
 
 def _scheduled(

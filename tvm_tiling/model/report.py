@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,12 +32,25 @@ class OperatorRecord:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> OperatorRecord:
-        """What asdict() wrote; files of older releases have no nodes. TypeError where these are not names, or where fields
-        are missing or unknown."""
-        nodes = plain.get("nodes", ())
-        if not isinstance(nodes, list | tuple) or not all(isinstance(name, str) for name in nodes):
-            raise TypeError("nodes of an operator that are not names")
-        return cls(**{**plain, "nodes": tuple(map(printable, nodes))})
+        """The record that asdict() wrote; files of older releases have no nodes. TypeError where these are not names,
+        or where fields are missing or unknown."""
+        return cls(**{**plain, "nodes": nodes_of(plain.get("nodes", ()))})
+
+
+def nodes_of(plain: Any) -> tuple[str, ...]:
+    """Names of nodes that a file holds, as they are shown. TypeError for what are not names."""
+    if not isinstance(plain, list | tuple) or not all(isinstance(name, str) for name in plain):
+        raise TypeError("nodes of an operator that are not names")
+    return tuple(map(printable, plain))
+
+
+NODES_SHOWN = 2
+
+
+def nodes_text(nodes: Sequence[str], most: int = NODES_SHOWN) -> str:
+    """The first names of an operator's nodes, and how many more there are."""
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return ", ".join(nodes[:most]) + more
 
 
 LATENCY = ("p50", "p90", "p99", "throughput")
@@ -152,14 +165,17 @@ class Report:
         return [*outside, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
+        nodes = "  nodes" if any(o.nodes for o in self.operators) else ""
         lines = [
             f"{'operator':<44} {'kind':<12} {'form':<12} {'calls':>5} {'predicted':>12} {'measured':>12} {'share':>6}"
+            f"{nodes}"
         ]
         for o in self.operators:
             share = self.share(o)
             lines.append(
                 f"{o.name[:44]:<44} {o.kind:<12} {o.form or '-':<12} {o.calls:>5} {_us(o.predicted_seconds):>12} "
                 f"{_us(o.measured_seconds):>12} {'-' if share is None else f'{share:.1%}':>6}"
+                f"{'  ' + nodes_text(o.nodes) if o.nodes else ''}"
             )
         return "\n".join([*lines, *self.lines()])
 

@@ -35,8 +35,9 @@ from ..runtime.pages import mapped, may_be_mapped, zeros
 from ..runtime.plan import ExecutionPlan
 
 FORMAT = "tvm-tiling-executable"
-VERSION = 4  # 3 had no plans; 2 kept the compilation's time, by which two files of one model differed
-READABLE = (2, 3, 4)
+# 4 had no nodes of operators; 3 had no plans; 2 kept the compilation's time, by which two files of one model differed
+VERSION = 5
+READABLE = (2, 3, 4, 5)
 DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
 MOST_MEMBERS = 100_000

@@ -32,6 +32,7 @@ from torch.export.graph_signature import InputKind
 from ..errors import LeftToTorch, TilingError, UnsupportedOperator
 from ..frontend import ImportedModel
 from ..frontend.torch.import_torch import decomposed, import_decomposed
+from ..frontend.torch.node_path import keep_path
 from ..frontend.torch.user_values import changed_inputs, changed_state, user_outputs
 from ..frontend.torch.walk import held_tensor
 from ..schedule import Options, hardware_of
@@ -358,8 +359,9 @@ def _with_results(graph: torch.fx.GraphModule, outputs: Outputs) -> torch.fx.Gra
     copied = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
     copied.graph_copy(graph.graph, nodes)
-    for node in copied.nodes:
-        node.meta = {key: node.meta[key] for key in ("stack_trace",) if key in node.meta}
+    for node, copy in nodes.items():
+        copy.meta = {key: copy.meta[key] for key in ("stack_trace",) if key in copy.meta}
+        keep_path(copy, node)
     copied.output(tuple(nodes[node] for node in outputs.results))
     return torch.fx.GraphModule(graph, copied)
 

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from ..model.report import MULTIPLYING, OperatorRecord
+from ..model.report import MULTIPLYING, OperatorRecord, nodes_text
 from .bars import Bar, bars
 from .decisions import kept_body
 from .figures import percent, scaled, seconds, size
@@ -18,6 +18,7 @@ from .plot import Axis, Series, plot, roofs_of
 from .timed_model import TimedModel, workload_of, workload_text
 
 MOST_BARS = 25
+MOST_NODES = 12  # that a table or a hint names
 KINDS = (*MULTIPLYING, "other", "runtime")
 
 
@@ -84,7 +85,7 @@ def _where(timed: TimedModel) -> Html:
     ]
     shown, rest = operators[:MOST_BARS], operators[MOST_BARS:]
     by_operator = [
-        Bar(_label(o), [(kinds.index(o.kind), _time(o))], _share(_time(o), total), hover=_told(o)) for o in shown
+        Bar(_bar_name(o), [(kinds.index(o.kind), _time(o))], _share(_time(o), total), hover=_told(o)) for o in shown
     ]
     if rest:
         spent = [(kinds.index(kind), sum(_time(o) for o in rest if o.kind == kind)) for kind in kinds]
@@ -105,8 +106,16 @@ def _label(operator: OperatorRecord) -> str:
     return f"{workload_text(workload_of(operator)) or operator.name}{calls}"
 
 
+def _bar_name(operator: OperatorRecord) -> str:
+    """The operator's first node, or else its sizes."""
+    if not operator.nodes:
+        return _label(operator)
+    return nodes_text(operator.nodes, 1)
+
+
 def _told(operator: OperatorRecord) -> str:
-    return f"{operator.name}: {operator.form or operator.kind}. {operator.why}".strip()
+    nodes = f" Nodes: {nodes_text(operator.nodes, MOST_NODES)}." if operator.nodes else ""
+    return f"{operator.name}: {operator.form or operator.kind}, {_label(operator)}. {operator.why}{nodes}".strip()
 
 
 def _predicted(timed: TimedModel) -> Html | None:
@@ -221,10 +230,11 @@ def _memory(timed: TimedModel) -> Html:
 
 def _operators(timed: TimedModel) -> Html:
     report = timed.report
-    headings = ("operator", "sizes", "form", "calls", "Gop", "predicted", "measured", "share", "Gop/s", "why")
+    headings = ("operator", "nodes", "sizes", "form", "calls", "Gop", "predicted", "measured", "share", "Gop/s", "why")
     rows = [
         (
             Cell(o.name, "name"),
+            Cell(nodes_text(o.nodes, MOST_NODES), "name"),
             workload_text(workload_of(o)),
             o.form or o.kind,
             o.calls,
@@ -245,6 +255,7 @@ def _decisions(operators: Sequence[OperatorRecord]) -> Html | None:
     decided = [o for o in operators if o.decision]
     parts = []
     for o in decided:
-        line = join([tag("strong", o.form or o.kind), f" {_label(o)} ", tag("span", o.name, class_="faint")])
+        named = " — ".join(filter(None, (o.name, nodes_text(o.nodes))))
+        line = join([tag("strong", o.form or o.kind), f" {_label(o)} ", tag("span", named, class_="faint")])
         parts.append(folded(line, kept_body(o.decision or {})))
     return join([text("Each line opens; on paper all of them are open."), *parts]) if parts else None

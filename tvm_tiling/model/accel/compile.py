@@ -31,7 +31,7 @@ from ..signature import Signature
 from ..variant_base import VariantParts
 from ..variants import variant_of
 from .executable import AcceleratedExecutable
-from .partition import partition, recorded_operator
+from .partition import RegionNames, partition, recorded_operator, with_region_names
 from .recurrent_layers import FRACTION, QuantisedLayers, quantised_layers
 
 
@@ -55,7 +55,9 @@ def compile_for_accelerator(
         )
     else:
         layers = replace(layers, module=in_functions(layers.module, hardware))
-    divided = partition(layers.module, hardware, len(layers.programs), configs=options.configs)
+    regions = RegionNames()
+    programs = [with_region_names(program, regions) for program in layers.programs]
+    divided = partition(layers.module, hardware, len(programs), configs=options.configs, regions=regions)
     cpu = this_cpu()
     with kernels_for(cpu) as kernels:
         scheduled, operators = schedule_operators(divided.module, cpu, options, kernels, ahead=True)
@@ -81,9 +83,10 @@ def compile_for_accelerator(
     return AcceleratedExecutable(
         variant,
         kept,
-        (*layers.programs, *divided.segments),
+        (*programs, *divided.segments),
         {name: why for name, why in {**divided.left, **layers.left}.items() if name in names},
         steps=layers.steps,
+        nodes=regions.nodes,
         fingerprint=cpu.fingerprint(),
         cores=cores,
         compile_seconds=time.perf_counter() - start,

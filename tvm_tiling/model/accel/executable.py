@@ -31,7 +31,8 @@ class AcceleratedExecutable(Executable):
 
     `programs` are the pieces that run on the accelerator, in the order of the run; the CPU works between them. `left`
     says of each operator on the CPU, by name, why it is there. `steps`: of each recurrent layer on the accelerator, in
-    each direction, the program of one time step.
+    each direction, the program of one time step. `nodes`: the names of the model's nodes that a region of the programs
+    computes, by the region's name.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class AcceleratedExecutable(Executable):
         left: dict[str, str],
         *,
         steps: Sequence[Program] = (),
+        nodes: Mapping[str, Sequence[str]] | None = None,
         fingerprint: str,
         cores: int,
         compile_seconds: float,
     ) -> None:
         super().__init__([variant], constants, fingerprint=fingerprint, cores=cores, compile_seconds=compile_seconds)
         self.programs, self.left, self.steps = tuple(programs), dict(left), tuple(steps)
+        self.nodes = {name: tuple(found) for name, found in (nodes or {}).items()}
         self._segments = Segments(self.programs)
 
     def run(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
@@ -93,13 +96,20 @@ class AcceleratedExecutable(Executable):
 
     def report(self) -> AcceleratorReport:  # type: ignore[override]
         """Every operator with where it runs: on the accelerator its cycles, utilisation and bytes, on the CPU why."""
-        return accelerator_report(self.simulation.on() if self.programs else None, self.operators, self.left)
+        return accelerator_report(
+            self.simulation.on() if self.programs else None, self.operators, self.left, self.nodes
+        )
 
     def _contents(self) -> dict[str, Any]:
         """With the accelerator's pieces."""
         return {
             **super()._contents(),
-            "accelerator": {"programs": len(self.programs), "steps": len(self.steps), "left": self.left},
+            "accelerator": {
+                "programs": len(self.programs),
+                "steps": len(self.steps),
+                "left": self.left,
+                "nodes": {name: list(found) for name, found in self.nodes.items()},
+            },
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -19,6 +19,7 @@ from ...accel.program.program import Program
 from ...accel.program.tables import Region
 from ...errors import HardwareError, UnsupportedOperator
 from ...frontend.imported import first_line
+from ...frontend.node_names import joined, names_in, nodes_named, numbers_of, without_mark
 from ...hardware.description import Hardware
 from ...schedule import ConfigSource, Options, schedule_operator
 from ..passes.dataflow import is_op, replace_operands, shape_of
@@ -48,10 +49,15 @@ class Partition:
 
 
 def partition(
-    mod: tvm.IRModule, hardware: Hardware, first: int = 0, *, configs: ConfigSource | None = None
+    mod: tvm.IRModule,
+    hardware: Hardware,
+    first: int = 0,
+    *,
+    configs: ConfigSource | None = None,
+    regions: RegionNames | None = None,
 ) -> Partition:
     """`mod`, legalised and fused, divided between `hardware` and the CPU; segments are numbered from `first` on.
-    `configs` are asked for the configuration of each operator.
+    `configs` are asked for the configuration of each operator. `regions`: names that programs have already.
 
     UnsupportedOperator where the graph has more segments than can be named.
     """
@@ -60,7 +66,7 @@ def partition(
         for variable, func in mod.functions.items()
         if isinstance(func, tirx.PrimFunc)
     }
-    graph = _Graph(mod, recorded, first)
+    graph = _Graph(mod, recorded, first, regions or RegionNames())
     module = graph.rebuilt()
     left = {v.name_hint: found.why for v, found in recorded.items() if found.program is None}
     return Partition(module, tuple(graph.programs), left)
@@ -100,16 +106,47 @@ class _Segment:
     nodes: list[_Node] = field(default_factory=list)
 
 
+class RegionNames:
+    """Names of the regions of a model's programs, each once. `nodes`: of each region the names of the model's nodes
+    that it computes, where they are known."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self.nodes: dict[str, tuple[str, ...]] = {}
+
+    def fresh(self, name: str, *, numbered: bool) -> str:
+        """`name`, with a number behind it where `numbered`, or where another region has the name."""
+        while True:
+            count = self._counts[name] = self._counts.get(name, 0) + 1
+            found = f"{name}_{count}" if numbered or count > 1 else name
+            if found == name or found not in self._counts:
+                self._counts.setdefault(found, 1)
+                return found
+
+
+def with_region_names(program: Program, names: RegionNames) -> Program:
+    """`program` with each of its regions under a name that no other one has."""
+    fresh = [replace(region, name=names.fresh(region.name, numbered=False)) for region in program.regions]
+    return replace(program, regions=tuple(fresh))
+
+
 class _Graph:
     """The function "main" in pieces."""
 
-    def __init__(self, mod: tvm.IRModule, recorded: dict[tvm.ir.GlobalVar, OnAccelerator], first: int) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        recorded: dict[tvm.ir.GlobalVar, OnAccelerator],
+        first: int,
+        regions: RegionNames,
+    ) -> None:
         self.mod, self.recorded, self.first = mod, recorded, first
         self.main = mod["main"]
         self.programs: list[Program] = []
         self.names: dict[relax.Var, str] = {}
         self.taken: set[str] = set()
-        self.counts: dict[str, int] = {}
+        self.regions = regions
+        self.nodes = names_in(mod)
 
     def rebuilt(self) -> tvm.IRModule:
         """The module whose "main" calls segments."""
@@ -132,7 +169,8 @@ class _Graph:
                         self._call(builder, segment, outside, renamed)
                     else:
                         for node in segment.nodes:
-                            renamed[node.variable] = builder.emit(replace_operands(node.value, renamed))
+                            value = replace_operands(node.value, renamed)
+                            renamed[node.variable] = builder.emit(value, joined(node.variable.name))
                 output = builder.emit_output(replace_operands(self.main.body.body, renamed))
             builder.emit_func_output(output)
         updated = tvm.IRModule(dict(self.mod.functions), attrs=self.mod.attrs)
@@ -236,15 +274,18 @@ class _Graph:
                 renamed[node.variable] = builder.emit(relax.op.reshape(source, shape_of(node.variable)))
 
     def _region(self, node: _Node) -> tuple[Region, ...]:
-        """The operator by a short name of its own, with its decision."""
+        """The operator by the name of its first node, or else a short name, of its own, with its decision."""
         assert node.program is not None
         function = node.value.args[0]
-        short = function.name_hint.removeprefix("fused_").split("_")[0]
-        self.counts[short] = self.counts.get(short, 0) + 1
+        named = nodes_named(self.nodes, numbers_of(node.variable.name))
+        short = named[0] if named else function.name_hint.removeprefix("fused_").split("_")[0]
         own = node.program.regions[0]
         attributes = self.mod[function].attrs or {}
         workload = own.workload or str(attributes.get("tvm_tiling.workload", ""))
-        return (Region(f"{short}_{self.counts[short]}", workload or function.name_hint, own.decision),)
+        name = self.regions.fresh(short, numbered=not named)
+        if named:
+            self.regions.nodes[name] = named
+        return (Region(name, workload or function.name_hint, own.decision),)
 
     def _constant(self, argument: tvm.ir.GenericConst, constants: dict[str, np.ndarray]) -> str:
         value = argument.value.numpy()
@@ -257,7 +298,7 @@ class _Graph:
 
     def _name(self, variable: relax.Var) -> str:
         if variable not in self.names:
-            self.names[variable] = self._fresh(variable.name)
+            self.names[variable] = self._fresh(without_mark(variable.name))
         return self.names[variable]
 
     def _fresh(self, name: str) -> str:

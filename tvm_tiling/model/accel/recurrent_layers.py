@@ -24,6 +24,7 @@ from ...accel.recurrent.weights import SUMS, combined_weights, row_places
 from ...decide.rnn.column import decide_rnn
 from ...decide.rnn.recurrence import Recurrence
 from ...errors import HardwareError, UnsupportedOperator
+from ...frontend.node_names import names_in, nodes_named, numbers_of
 from ...hardware.description import Hardware
 from ...match.recurrent import recurrence_of
 from ...workload import RnnWorkload
@@ -58,7 +59,7 @@ def quantised_layers(mod: tvm.IRModule, hardware: Hardware) -> QuantisedLayers |
     known = {v: found for v, func in mod.functions.items() if (found := _recurrence(func)) is not None}
     if not known:
         return None
-    layers = _Layers(Graph(mod["main"]), known, hardware)
+    layers = _Layers(Graph(mod["main"]), names_in(mod), known, hardware)
     module = simplify(rewrite(mod, layers.call))
     return QuantisedLayers(module, tuple(layers.programs), tuple(layers.steps), layers.left)
 
@@ -71,8 +72,14 @@ class _Layers:
     """The layers of a graph, and their programs as they are met. The two directions of a layer are one program, whose
     threads they are."""
 
-    def __init__(self, graph: Graph, known: dict[tvm.ir.GlobalVar, Recurrence], hardware: Hardware) -> None:
-        self.graph, self.hardware = graph, hardware
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[str],
+        known: dict[tvm.ir.GlobalVar, Recurrence],
+        hardware: Hardware,
+    ) -> None:
+        self.graph, self.nodes, self.hardware = graph, nodes, hardware
         self.programs: list[Program] = []
         self.steps: list[Program] = []
         self.left: dict[str, str] = {}
@@ -149,6 +156,9 @@ class _Layers:
             prefix=f"layer_{len(self.programs)}.",
         )
         program = sequence_program(workload, tiling, self.hardware, numbers, given)
+        nodes = nodes_named(self.nodes, numbers_of(rewriter.name))
+        if nodes:
+            program = replace(program, regions=tuple(replace(region, name=nodes[0]) for region in program.regions))
         step = step_program(workload, tiling, self.hardware, numbers, biased=True)
         self.programs.append(program)
         self.steps += [step] * len(ways)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from ...accel.program.program import Program
 from ...accel.program.work import work
 from ...accel.report.report import SimReport
-from ..report import OperatorRecord
+from ..report import OperatorRecord, nodes_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,7 @@ class AcceleratorOperator:
     """One call of an operator. On the accelerator `cycles` are those from its first start to its last result, which
     overlap with its neighbours', `utilisation` its multiply-accumulates beside what the machine could do meanwhile,
     `bytes` what it moves between chip and memory by operand. On the CPU these are None, and `why` says why it is there.
+    `nodes`: names of the model's nodes that it computes, the first of which names an operator on the accelerator.
     """
 
     name: str
@@ -29,6 +30,7 @@ class AcceleratorOperator:
     macs: int = 0
     bytes: dict[str, int] | None = None
     why: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +48,17 @@ class AcceleratorReport:
         }
 
     def __str__(self) -> str:
-        lines = [f"{'operator':<32} {'where':<12} {'cycles':>12} {'util.':>6} {'a':>12} {'b':>12} {'out':>12}  why"]
+        lines = [
+            f"{'operator':<32} {'where':<12} {'cycles':>12} {'util.':>6} {'a':>12} {'b':>12} {'out':>12}  nodes, why"
+        ]
         for o in self.operators:
             if o.bytes is None:
-                lines.append(
-                    f"{o.name[:32]:<32} {o.where:<12} {'-':>12} {'-':>6} {'-':>12} {'-':>12} {'-':>12}  {o.why}"
-                )
+                why = ": ".join(filter(None, (nodes_text(o.nodes), o.why)))
+                lines.append(f"{o.name[:32]:<32} {o.where:<12} {'-':>12} {'-':>6} {'-':>12} {'-':>12} {'-':>12}  {why}")
             else:
                 moved = " ".join(f"{o.bytes[name]:>12}" for name in ("a", "b", "out"))
-                lines.append(f"{o.name[:32]:<32} {o.where:<12} {o.cycles:>12} {o.utilisation or 0:>6.1%} {moved}")
+                figures = f"{o.cycles:>12} {o.utilisation or 0:>6.1%} {moved}"
+                lines.append(f"{o.name[:32]:<32} {o.where:<12} {figures}  {nodes_text(o.nodes)}".rstrip())
         if self.sim is not None:
             lines.append(
                 f"accelerator: {self.sim.cycles} cycles of {self.sim.hardware}, utilisation {self.sim.utilisation:.1%}"
@@ -63,15 +67,22 @@ class AcceleratorReport:
 
 
 def accelerator_report(
-    sim: SimReport | None, on_cpu: Sequence[OperatorRecord], left: dict[str, str]
+    sim: SimReport | None,
+    on_cpu: Sequence[OperatorRecord],
+    left: dict[str, str],
+    nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> AcceleratorReport:
-    """The operators of a simulated run, then those on the CPU with why they are there."""
-    rows = [] if sim is None else _on_accelerator(sim)
-    rows += [AcceleratorOperator(name=record.name, where="cpu", why=left.get(record.name, "")) for record in on_cpu]
+    """The operators of a simulated run, then those on the CPU with why they are there. `nodes`: those of regions, by
+    the regions' names."""
+    rows = [] if sim is None else _on_accelerator(sim, nodes or {})
+    rows += [
+        AcceleratorOperator(name=record.name, where="cpu", why=left.get(record.name, ""), nodes=record.nodes)
+        for record in on_cpu
+    ]
     return AcceleratorReport(operators=tuple(rows), sim=sim)
 
 
-def _on_accelerator(sim: SimReport) -> list[AcceleratorOperator]:
+def _on_accelerator(sim: SimReport, nodes: Mapping[str, Sequence[str]]) -> list[AcceleratorOperator]:
     moved = region_bytes(sim.program)
     peak = sim.macs / (sim.utilisation * sim.cycles) if sim.utilisation and sim.cycles else 0.0  # a cycle
     places = {region.name: number for number, region in enumerate(sim.program.regions)}
@@ -87,6 +98,7 @@ def _on_accelerator(sim: SimReport) -> list[AcceleratorOperator]:
                 utilisation=time.macs / (peak * cycles) if peak and cycles else 0.0,
                 macs=time.macs,
                 bytes=moved[places[time.name]],
+                nodes=tuple(nodes.get(time.name, ())),
             )
         )
     return found

@@ -8,6 +8,7 @@ a group are found again by what they read, in the function before fusion, whose 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import tvm
 from tvm import relax
@@ -15,7 +16,8 @@ from tvm import relax
 from ...frontend.node_names import NODES, numbers_of, variable_of, without_mark
 from .dataflow import Expr, replace_operands
 
-_Origin = relax.Var | tuple["_Origin", ...] | None  # what a value is in the function before; None where it is not known
+# What a value is in the function before: a variable, a tuple of values, or None where it is not known.
+_Origin: TypeAlias = Any
 
 
 def with_nodes(before: tvm.IRModule, grouped: tvm.IRModule) -> tvm.IRModule:
