@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 from ...errors import ModelFormatError
@@ -10,6 +11,9 @@ from .scalars import attribute_number
 from .tree import Type
 from .types_text import parse_type
 
+# What the importer of a model noted of a node, behind the type: its name on line 0, where the parser of a text notes
+# lines.
+_SPAN = re.compile(r"\sspan=(.+):0:0\s*$", re.DOTALL)
 MAX_DEPTH = 150  # of expressions in expressions, and of lists in lists
 
 
@@ -29,6 +33,7 @@ class Cursor:
         self.texts = words.words
         self.meta = meta
         self.at = 0
+        self.node = ""
         self.types: dict[str, Type] = {}
 
     def line(self) -> int:
@@ -57,11 +62,15 @@ class Cursor:
         return self.texts[self.at - 1]
 
     def stated(self) -> Type | None:
-        """The type that a comment states here, if one does."""
+        """The type that a comment states here, if one does. The name of a node that it states, too, is in `node` until
+        the next comment is asked for."""
+        self.node = ""
         if self.kinds[self.at] != "type":
             return None
         text = self.texts[self.at]
         self.at += 1
+        if "span=" in text and (span := _SPAN.search(text)) is not None:
+            self.node, text = span[1], text[: span.start()]
         found = self.types.get(text)
         if found is None:
             try:

@@ -14,6 +14,7 @@ from tvm import relax
 from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import MAX_EXTENT, Limits, usual
 from ..imported import ImportedModel, first_line
+from ..node_names import NamingBuilder
 from .archive import is_tar, read_archive
 from .attributes import from_json
 from .json_module import module_of
@@ -184,7 +185,7 @@ def _assembled(
     inputs = {name: variable for name, variable in _named(main).items() if name not in known}
     _refuse_shapes(list(inputs), shapes, where)
     settled = {name: _settled(name, variable, shapes, batch, where) for name, variable in inputs.items()}
-    builder = relax.BlockBuilder()
+    builder = NamingBuilder()
     parameters = [
         relax.Var(name, relax.TensorType(kind.shape, kind.dtype))
         for name, kind in zip(_identifiers(list(inputs)), settled.values(), strict=True)
@@ -208,13 +209,14 @@ def _assembled(
                 tensors = _flat(translator.run(main, bound), where)
             except Exception as error:  # raised below: the builder wants its blocks closed
                 failure = error
+            builder.called = ""
             results = [builder.emit_output(tensor) for tensor in tensors]
         builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
     if isinstance(failure, ModelFormatError | UnsupportedOperator | MemoryError):
         raise failure
     if failure is not None:
         raise UnsupportedOperator(f"{where}: cannot be imported: {first_line(failure)}") from failure
-    made = builder.finalize()
+    made = translator.names.attached(builder.finalize())
     count = len(results)
     imported = ImportedModel(
         module=made,

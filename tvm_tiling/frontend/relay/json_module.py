@@ -137,11 +137,21 @@ class _Decoder:
         args = tuple(self.made[item] for item in nodes.items(nodes.link(number, "args")))
         stated = nodes.type(nodes.link(number, "_checked_type_"))
         if nodes.kind(op) != "Op":
-            return Call(number, stated, self.made[op], args, {})
+            return Call(number, stated, self.made[op], args, {}, self.node_name(number))
         held = nodes.node(op)
         name = str(held.get("repr_str") or held.get("global_key") or "")
         attrs = nodes.link(number, "attrs")
-        return Call(number, stated, name, args, from_json(name, nodes, attrs))
+        return Call(number, stated, name, args, from_json(name, nodes, attrs), self.node_name(number))
+
+    def node_name(self, number: int) -> str:
+        """What the importer of a call's model noted as its source: a name on line 0. Relay's own parser notes lines of
+        its text instead."""
+        nodes = self.nodes
+        span = nodes.link(number, "span")
+        if nodes.kind(span) != "Span" or nodes.fields(span).get("line") != "0":
+            return ""
+        source = nodes.node(nodes.link(span, "source_name")).get("repr_str")
+        return source if isinstance(source, str) else ""
 
     def function(self, number: int) -> Function:
         nodes = self.nodes

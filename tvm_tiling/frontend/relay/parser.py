@@ -196,7 +196,7 @@ class _Parser(Cursor):
             if self.sees("("):
                 self.at += 1
                 args, attrs = self.arguments("")
-                expr = Call(line, self.stated(), expr, args, attrs)
+                expr = Call(line, self.stated(), expr, args, attrs, self.node)
             elif self.kinds[self.at] == "get":
                 index = int(self.word("get", "a field")[1:])
                 expr = Get(line, self.stated(), expr, index)
@@ -243,7 +243,7 @@ class _Parser(Cursor):
         if not self.take("("):
             raise self.fail(f"'(' and the operands of {text}")
         args, attrs = self.arguments(text)
-        return Call(line, self.stated(), text, args, attrs)
+        return Call(line, self.stated(), text, args, attrs, self.node)
 
     def branches(self, line: int) -> Expr:
         self.need("(")

@@ -18,6 +18,7 @@ from tvm import relax
 from ...errors import LimitError, ModelFormatError, UnsupportedOperator
 from ...limits import Limits
 from ..imported import first_line
+from ..node_names import NamingBuilder, NodeNames
 from ..written_out import NestedTooDeeply, count_written_out
 from .attributes import with_defaults
 from .operands import Operands, Value, dtype_of, shape_of
@@ -71,7 +72,7 @@ class Translator:
     def __init__(
         self,
         module: Module,
-        builder: relax.BlockBuilder,
+        builder: NamingBuilder,
         where: str,
         supplied: Mapping[str, np.ndarray],
         limits: Limits,
@@ -81,6 +82,7 @@ class Translator:
         self.builder = builder
         self.where = where
         self.limits = limits
+        self.names = NodeNames()
         self.problems: dict[str, list[int]] = {}
         self.mapped: dict[str, dict[str, int]] = {}
         self.written = 0
@@ -274,6 +276,7 @@ class Translator:
         if name not in OPERATORS or any(arg is _UNSERVED for arg in args):
             return _UNSERVED
         made: list[str] = []
+        self.builder.called = self.names.variable(expr.node)
         try:
             attrs = with_defaults(name, expr.attrs)
             operands = Operands(name, args, attrs, self.builder, self.module.release, expr.type, made)

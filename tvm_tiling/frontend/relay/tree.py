@@ -87,11 +87,13 @@ class Missing(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Call(Expr):
-    """A call of an operator by its name, or of a function. `attrs`: only what the file states."""
+    """A call of an operator by its name, or of a function. `attrs`: only what the file states. `node`: what the model
+    that was converted to Relay called it, "" where the file does not say."""
 
     op: str | Expr
     args: tuple[Expr, ...]
     attrs: Mapping[str, Any]
+    node: str = ""
 
 
 @dataclass(frozen=True, eq=False)

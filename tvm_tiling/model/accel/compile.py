@@ -56,7 +56,9 @@ def compile_for_accelerator(
     else:
         layers = replace(layers, module=in_functions(layers.module, hardware))
     regions = RegionNames()
-    programs = [with_region_names(program, regions) for program in layers.programs]
+    programs = [
+        with_region_names(program, regions, nodes) for program, nodes in zip(layers.programs, layers.nodes, strict=True)
+    ]
     divided = partition(layers.module, hardware, len(programs), configs=options.configs, regions=regions)
     cpu = this_cpu()
     with kernels_for(cpu) as kernels:

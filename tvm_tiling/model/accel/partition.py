@@ -124,10 +124,16 @@ class RegionNames:
                 return found
 
 
-def with_region_names(program: Program, names: RegionNames) -> Program:
-    """`program` with each of its regions under a name that no other one has."""
-    fresh = [replace(region, name=names.fresh(region.name, numbered=False)) for region in program.regions]
-    return replace(program, regions=tuple(fresh))
+def with_region_names(program: Program, names: RegionNames, nodes: tuple[str, ...]) -> Program:
+    """`program`, which computes these nodes of the model, with each of its regions under a name that no other one has:
+    that of the first node, or else the region's own."""
+    regions = []
+    for region in program.regions:
+        name = names.fresh(nodes[0] if nodes else region.name, numbered=False)
+        if nodes:
+            names.nodes[name] = nodes
+        regions.append(replace(region, name=name))
+    return replace(program, regions=tuple(regions))
 
 
 class _Graph:

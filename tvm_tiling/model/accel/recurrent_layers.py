@@ -43,12 +43,13 @@ MOST_WEIGHT_BITS = 15
 class QuantisedLayers:
     """`module`: the graph with a call of a segment in the place of each recurrent layer; `programs` of the segments,
     from number 0 on, and `steps`, of each the program of one time step. `left`: why recurrences are on the CPU, by the
-    names of their functions."""
+    names of their functions. `nodes`: of each program the names of the model's nodes that it computes."""
 
     module: tvm.IRModule
     programs: tuple[Program, ...]
     steps: tuple[Program, ...]
     left: dict[str, str]
+    nodes: tuple[tuple[str, ...], ...] = ()
 
 
 def quantised_layers(mod: tvm.IRModule, hardware: Hardware) -> QuantisedLayers | None:
@@ -61,7 +62,7 @@ def quantised_layers(mod: tvm.IRModule, hardware: Hardware) -> QuantisedLayers |
         return None
     layers = _Layers(Graph(mod["main"]), names_in(mod), known, hardware)
     module = simplify(rewrite(mod, layers.call))
-    return QuantisedLayers(module, tuple(layers.programs), tuple(layers.steps), layers.left)
+    return QuantisedLayers(module, tuple(layers.programs), tuple(layers.steps), layers.left, tuple(layers.nodes))
 
 
 def _recurrence(func: object) -> Recurrence | None:
@@ -75,11 +76,12 @@ class _Layers:
     def __init__(
         self,
         graph: Graph,
-        nodes: Sequence[str],
+        names: Sequence[str],
         known: dict[tvm.ir.GlobalVar, Recurrence],
         hardware: Hardware,
     ) -> None:
-        self.graph, self.nodes, self.hardware = graph, nodes, hardware
+        self.graph, self.names, self.hardware = graph, names, hardware
+        self.nodes: list[tuple[str, ...]] = []  # of each program
         self.programs: list[Program] = []
         self.steps: list[Program] = []
         self.left: dict[str, str] = {}
@@ -156,11 +158,9 @@ class _Layers:
             prefix=f"layer_{len(self.programs)}.",
         )
         program = sequence_program(workload, tiling, self.hardware, numbers, given)
-        nodes = nodes_named(self.nodes, numbers_of(rewriter.name))
-        if nodes:
-            program = replace(program, regions=tuple(replace(region, name=nodes[0]) for region in program.regions))
         step = step_program(workload, tiling, self.hardware, numbers, biased=True)
         self.programs.append(program)
+        self.nodes.append(nodes_named(self.names, numbers_of(rewriter.name)))
         self.steps += [step] * len(ways)
         starts = []
         for each in zip(*(layer.starts for layer in layers), strict=True):
