@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 
+from ...accel.instructions.table import multiplies
 from ...accel.program.join import Part, join
 from ...accel.program.program import Program
 from ...accel.program.tables import Region
@@ -152,6 +153,7 @@ class _Graph:
         self.names: dict[relax.Var, str] = {}
         self.taken: set[str] = set()
         self.regions = regions
+        self.named: dict[str, _Node] = {}  # by the name of a node: whose region is called so
         self.nodes = names_in(mod)
 
     def rebuilt(self) -> tvm.IRModule:
@@ -159,7 +161,9 @@ class _Graph:
         bindings = [b for block in self.main.body.blocks for b in block.bindings]
         if any(isinstance(binding, relax.MatchCast) for binding in bindings):
             return self.mod  # shapes that data decides: nothing of it can be recorded
-        segments = self._segments([self._node(b) for b in bindings])
+        nodes = [self._node(b) for b in bindings]
+        self._settle_names(nodes)
+        segments = self._segments(nodes)
         inside = {node.variable: s for s in segments for node in s.nodes if s.accelerated}
         outside: set[relax.Var] = set(relax.analysis.free_vars(self.main.body.body))
         for segment in segments:
@@ -280,18 +284,35 @@ class _Graph:
                 renamed[node.variable] = builder.emit(relax.op.reshape(source, shape_of(node.variable)))
 
     def _region(self, node: _Node) -> tuple[Region, ...]:
-        """The operator by the name of its first node, or else a short name, of its own, with its decision."""
+        """The operator by a name of its own, with its decision."""
         assert node.program is not None
         function = node.value.args[0]
-        named = nodes_named(self.nodes, numbers_of(node.variable.name))
-        short = named[0] if named else function.name_hint.removeprefix("fused_").split("_")[0]
+        named, short = self._nodes_of(node), function.name_hint.removeprefix("fused_").split("_")[0]
+        called = short
+        if named:
+            alone = self.named[named[0]] is node
+            called = named[0] if alone else f"{named[0]}/{short.rstrip('0123456789')}"
         own = node.program.regions[0]
         attributes = self.mod[function].attrs or {}
         workload = own.workload or str(attributes.get("tvm_tiling.workload", ""))
-        name = self.regions.fresh(short, numbered=not named)
+        name = self.regions.fresh(called, numbered=not named)
         if named:
             self.regions.nodes[name] = named
         return (Region(name, workload or function.name_hint, own.decision),)
+
+    def _nodes_of(self, node: _Node) -> tuple[str, ...]:
+        """The names of the model's nodes that a binding computes."""
+        return nodes_named(self.nodes, numbers_of(node.variable.name))
+
+    def _settle_names(self, nodes: Sequence[_Node]) -> None:
+        """Settle which operator is called by a node's name alone, where several have that node first: the first that
+        multiplies, or else the first; the others, as those that change its layout, have their own kind behind it."""
+        for node in nodes:
+            if node.program is None or not (named := self._nodes_of(node)):
+                continue
+            known = self.named.setdefault(named[0], node)
+            if not _multiplies(known) and _multiplies(node):
+                self.named[named[0]] = node
 
     def _constant(self, argument: tvm.ir.GenericConst, constants: dict[str, np.ndarray]) -> str:
         value = argument.value.numpy()
@@ -312,6 +333,10 @@ class _Graph:
         fresh = name if name not in self.taken else next(c for c in candidates if c not in self.taken)
         self.taken.add(fresh)
         return fresh
+
+
+def _multiplies(node: _Node) -> bool:
+    return node.program is not None and bool(multiplies(node.program.instructions).any())
 
 
 def _ordered(program: Program, outputs: Sequence[str]) -> Program:

@@ -172,7 +172,7 @@ def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int
                     body, arguments = bodies[place]
                     variable = builder.add_func(body, "attention")
                     operands = [replace_operands(argument, renamed) for argument in arguments]
-                    name = joined(*(line.bindings[inner].var.name for inner in sorted(groups[place])))
+                    name = _name([line.bindings[inner] for inner in sorted(groups[place])])
                     renamed[binding.var] = builder.emit(relax.Call(variable, operands), name)
                 elif place not in inside:
                     value = replace_operands(binding.value, renamed)
@@ -181,6 +181,12 @@ def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int
             output = builder.emit_output(replace_operands(func.body.body, renamed))
         builder.emit_func_output(output)
     return renewed(mod, builder)
+
+
+def _name(bindings: Sequence[relax.VarBinding]) -> str:
+    """What to call a variable that all these make: by the nodes of the products, then of the others."""
+    products = [binding.var.name for binding in bindings if is_op(binding.value, "matmul")]
+    return joined(*products, *(binding.var.name for binding in bindings))
 
 
 def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[Expr]]:

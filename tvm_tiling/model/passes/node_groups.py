@@ -29,11 +29,14 @@ def with_nodes(before: tvm.IRModule, grouped: tvm.IRModule) -> tvm.IRModule:
     main = grouped["main"]
     origins: dict[relax.Var, _Origin] = dict(zip(main.params, before["main"].params, strict=True))
     renamed: dict[relax.Var, Expr] = {}
+    known: dict[relax.Var, tuple[int, ...]] = {}
     blocks = []
     for block in main.body.blocks:
         bindings = []
         for binding in block.bindings:
             numbers, origins[binding.var] = nodes.of(grouped, binding, origins)
+            # Another name of a variable, such as an output's, stays when FuseTIR drops the first.
+            known[binding.var] = numbers = known.get(binding.value, numbers)
             bindings.append(_renamed(binding, numbers, renamed))
         blocks.append(type(block)(bindings))
     body = relax.SeqExpr(blocks, replace_operands(main.body.body, renamed))

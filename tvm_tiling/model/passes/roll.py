@@ -278,7 +278,7 @@ class _Rolled:
             variable = front.pop()
             if variable not in replaced and variable not in ends and variable in self.graph.bound:
                 replaced.add(variable)
-                front += relax.analysis.free_vars(self.graph.bound[variable])
+                front.extend(relax.analysis.free_vars(self.graph.bound[variable]))
         return joined(*(binding.var.name for binding in self.graph.bindings if binding.var in replaced))
 
     def _layer(self, builder: relax.BlockBuilder, chain: _Chain) -> None:
