@@ -25,15 +25,21 @@ ALIGNMENT = 64  # bytes, of tensors
 @dataclass(frozen=True)
 class Part:
     """A program as part of another: `names` says what its tensors are called there, those left out keep their names;
-    `regions` stand in the place of its own, if given."""
+    `regions` stand in the place of its own, if given. `memories` says by its own names which memory tensors lie in,
+    those left out stay in theirs."""
 
     program: Program
     names: Mapping[str, str] = field(default_factory=dict)
     regions: tuple[Region, ...] | None = None
+    memories: Mapping[str, str] = field(default_factory=dict)
 
     def called(self, tensor: Tensor) -> str:
         """The name of one of its tensors in the whole."""
         return self.names.get(tensor.name, tensor.name)
+
+    def memory(self, tensor: Tensor) -> str:
+        """The memory that one of its tensors lies in."""
+        return self.memories.get(tensor.name, tensor.memory)
 
 
 def join(
@@ -96,20 +102,18 @@ def _tensors(
                 used[memory.name] = max(used.get(memory.name, 0), memory.bytes)
     for part in parts:
         for tensor in part.program.tensors:
-            name = part.called(tensor)
+            name, place = part.called(tensor), part.memory(tensor)
             if tensor.role in ("output", "scratch"):
                 written.add(name)
             known = found.get(name)
             if known is None:
-                address = -(-used.get(tensor.memory, 0) // ALIGNMENT) * ALIGNMENT
-                used[tensor.memory] = address + tensor.bytes
-                found[name] = Tensor(
-                    name, tensor.dtype, tensor.shape, tensor.memory, address, tensor.role, tensor.operand
-                )
-            elif (known.bytes, known.memory) != (tensor.bytes, tensor.memory):
+                address = -(-used.get(place, 0) // ALIGNMENT) * ALIGNMENT
+                used[place] = address + tensor.bytes
+                found[name] = Tensor(name, tensor.dtype, tensor.shape, place, address, tensor.role, tensor.operand)
+            elif (known.bytes, known.memory) != (tensor.bytes, place):
                 raise ProgramError(
                     f"join: tensor {name!r} has {known.bytes} bytes of memory {known.memory!r} and {tensor.bytes} of "
-                    f"{tensor.memory!r}; accepted: one size and place"
+                    f"{place!r}; accepted: one size and place"
                 )
     if missing := [name for name in outputs if name not in written]:
         raise ProgramError(f"join: the output {missing[0]!r} is written by no part")
@@ -133,13 +137,17 @@ def _moved(part: Part, places: Mapping[str, Tensor], numbers: Mapping[str, int])
         memory, address = program.instructions[f"{operand}_memory"], program.instructions[operand]
         for number, own in enumerate(program.memories):
             here = np.flatnonzero(touched & (memory == number))
-            rows[f"{operand}_memory"][here] = numbers[own.name]
             tensors = sorted((t for t in program.tensors if t.memory == own.name), key=lambda t: t.address)
-            if not tensors or not len(here):
+            if not len(here):
+                continue
+            if not tensors:
+                rows[f"{operand}_memory"][here] = numbers[own.name]
                 continue
             starts = np.array([tensor.address for tensor in tensors])
-            steps = np.array([places[part.called(tensor)].address - tensor.address for tensor in tensors])
+            moved = [places[part.called(tensor)] for tensor in tensors]
+            steps = np.array([new.address - old.address for new, old in zip(moved, tensors, strict=True)])
             which = np.maximum(np.searchsorted(starts, address[here], side="right") - 1, 0)
+            rows[f"{operand}_memory"][here] = np.array([numbers[new.memory] for new in moved])[which]
             rows[operand][here] += steps[which]
     return rows
 
