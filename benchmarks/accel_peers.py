@@ -1,4 +1,4 @@
-"""The simulated accelerator beside SCALE-Sim and ZigZag, on one machine and 20 layers: python -m benchmarks.accel_peers
+"""The simulated accelerator beside SCALE-Sim and ZigZag, on one machine and 30 layers: python -m benchmarks.accel_peers
 
 Cycles and bytes by operand of ours and theirs, and where they differ by more than 10 percent the difference of
 assumption that makes it. Names are not given by hand: each stands for a change of our description, or of both, that

@@ -40,8 +40,8 @@ def assumed(layer, *assumptions, theirs=NOTHING, machine=MACHINE):
     return ours(layer, setting)
 
 
-def test_there_are_twenty_layers_and_their_names_differ():
-    assert len({layer.name for layer in LAYERS}) == len(LAYERS) == 20
+def test_there_are_thirty_layers_and_their_names_differ():
+    assert len({layer.name for layer in LAYERS}) == len(LAYERS) == 30
 
 
 def test_a_convolution_as_a_product_has_its_multiplications():
