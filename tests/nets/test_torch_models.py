@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 import torch_models  # noqa: E402
 from torch_model_lists import LISTS, Built  # noqa: E402
-from torch_model_worker import judge_ways, judged  # noqa: E402
+from torch_model_worker import judge_ways, judged, vary_constants  # noqa: E402
 
 
 class Net(torch.nn.Module):
@@ -118,16 +118,55 @@ sys.exit(torch_models.main([]))
         net.kill()
 
 
-def test_every_way_of_a_model_is_judged_in_one_process():
+def judged_in_a_process(kind):
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(
         target=judge_ways, args=("nets", "net", ("export", "compile"), theirs)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(LISTS, "nets", lambda: {"net": lambda: built(Wrong)})
+        patch.setitem(LISTS, "nets", lambda: {"net": lambda: built(kind)})
         process.start()
-    assert [ours.recv()["outcome"] for _ in range(2)] == ["wrong", "wrong"]
+    found = [ours.recv()["outcome"] for _ in range(2)]
     process.join()
+    return found
+
+
+def test_every_way_of_a_model_is_judged_in_one_process():
+    assert judged_in_a_process(Wrong) == ["wrong", "wrong"]
+
+
+class Constant(Net):
+    def forward(self, x, scale):
+        return torch.zeros_like(x)
+
+
+class Branch(Wrong):
+    """What it computes is scaled by a parameter that is zero at first."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.zeros(6))
+
+    def forward(self, x, scale):
+        return x + self.scale * super().forward(x, scale)["out"]
+
+
+def test_results_that_tell_nothing():
+    assert judged_in_a_process(Constant) == ["not built", "not built"]
+    assert judged(built(Branch), "export")["outcome"] == "right"
+    assert judged_in_a_process(Branch) == ["wrong", "wrong"]
+
+
+def test_constant_parameters_and_statistics_are_varied():
+    module = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 1), torch.nn.BatchNorm2d(3), torch.nn.Linear(4, 1))
+    weight = module[0].weight.detach().clone()
+    vary_constants(module)
+    assert torch.equal(module[0].weight, weight)
+    norm = module[1]
+    for values in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+        assert len(set(values.tolist())) == 3
+    assert norm.running_var.min() > 0
+    assert module[2].bias.numel() == 1
 
 
 def test_outcomes_are_written_as_lines(monkeypatch, tmp_path):

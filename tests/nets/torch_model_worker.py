@@ -127,6 +127,26 @@ def _error(result: torch.Tensor, value: torch.Tensor) -> float:
     return float(torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=float("inf")).max())
 
 
+def vary_constants(module: torch.nn.Module) -> None:
+    """Give random values to the parameters of a module that are all one number, and to running statistics.
+
+    Many constructors scale what a residual branch adds by 0 or 1e-6, and normalise by 0 and 1: with these a result tells
+    next to nothing of what the branch computes, or in which order.
+    """
+    draw = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            first = parameter.flatten()[:1]
+            if parameter.is_floating_point() and parameter.numel() > 1 and bool((parameter == first).all()):
+                middle = first if abs(float(first)) >= 0.1 else torch.zeros_like(first)
+                parameter.copy_(middle + 0.2 * torch.randn(parameter.shape, generator=draw))
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.copy_(0.2 * torch.randn(buffer.shape, generator=draw))
+            elif name.endswith("running_var"):
+                buffer.copy_(0.5 + torch.rand(buffer.shape, generator=draw))
+
+
 def _in_float64(built: Built) -> list[torch.Tensor] | None:
     def wide(value: Any) -> Any:
         return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -149,9 +169,12 @@ def judge_ways(source: str, name: str, ways: Sequence[str], answers: Connection)
     torch.manual_seed(0)
     try:
         built = LISTS[source]()[name]()
+        vary_constants(built.module)
         with torch.no_grad():
             torch.manual_seed(1)
-            built.module(*built.args, **built.kwargs)
+            results = _tensors(built.module(*built.args, **built.kwargs))
+        if not any(result.isfinite().all() and result.min() < result.max() for result in results if result.numel()):
+            raise ValueError("all its results are constant or not finite, so that they tell nothing")
     except Exception as error:
         for _ in ways:
             answers.send({"outcome": "not built", "said": f"{type(error).__name__}: {str(error).strip()[:300]}"})
