@@ -130,8 +130,8 @@ def _error(result: torch.Tensor, value: torch.Tensor) -> float:
 def vary_constants(module: torch.nn.Module) -> None:
     """Give random values to the parameters of a module that are all one number, and to running statistics.
 
-    Many constructors scale what a residual branch adds by 0 or 1e-6, and normalise by 0 and 1: with these a result tells
-    next to nothing of what the branch computes, or in which order.
+    Many constructors scale what a residual branch adds by 0 or 1e-6, and normalise by 0 and 1: with these a result
+    tells next to nothing of what the branch computes, or in which order.
     """
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
