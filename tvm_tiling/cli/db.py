@@ -83,7 +83,8 @@ def match(
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
-    """Find the entry that serves a shape: the step that found it, its configuration and the estimated cost."""
+    """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, and whether
+    that is taken or the formulas' own decision."""
     from .operator_text import parse_product
 
     workload, machine = parse_product(" ".join(operator)), _machine(hardware)
@@ -96,12 +97,19 @@ def match(
             f"{url} holds nothing of {own}; accepted: one of {'; '.join(str(h.fingerprint) for h in held)}"
         )
     if as_json:
-        found = None if hit is None else {"step": hit.step, "estimate": hit.estimate, "entry": _record(hit.entry)}
+        found = None
+        if hit is not None:
+            found = {"step": hit.step, "estimate": hit.estimate, "chosen": hit.chosen, "entry": _record(hit.entry)}
+            if hit.choice is not None:
+                found |= {"decided": hit.choice.decided, "why": hit.choice.why}
         print_json({"workload": workload.to_dict(), "fingerprint": own.to_dict(), "hit": found})
     elif hit is None:
         print(f"{shape_text(workload)}: no entry serves it; the formulas decide")
     else:
-        print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}\n")
+        print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}")
+        if hit.choice is not None:
+            print(hit.choice.why)
+        print()
         print_table(
             ("kind", "shape", "cost", "cut"),
             [(hit.entry.kind, _shape(hit.entry), _cost(hit.entry.cost, own), hit.entry.config)],

@@ -5,7 +5,8 @@ and is predicted p there and p' here, it is estimated at c * p' / p, which takes
 machine, the operator and the configuration. The decision is priced likewise by what it cost at the entry's shape. Where
 that was not measured, an initial entry was at least as cheap as the decision (that was one of those it was chosen
 from), and a boundary entry corrects both by the same factor. On a simulated machine predictions are in the cycles that
-costs are, and no correction of the decision is needed.
+costs are: there the decision needs no correction, and none makes an entry cheaper than it is predicted to be at another
+shape.
 """
 
 from __future__ import annotations
@@ -71,7 +72,11 @@ class _Prices:
     def kept(self, config: Config) -> float:
         """The cost of the entry's configuration here."""
         entry = self._entry
-        return entry.cost * self._predicted(config, self._workload) / self._predicted(entry.config, entry.workload)
+        here = self._predicted(config, self._workload)
+        found = entry.cost * here / self._predicted(entry.config, entry.workload)
+        if self._hardware.cpu is None and entry.workload != self._workload:
+            return max(found, here)
+        return found
 
     def decided(self) -> float:
         """The cost of the decision here."""
