@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -98,13 +99,30 @@ def _holds_one(url: str) -> bool:
         return False
 
 
+def test_who_joins_says_what_it_waits_for_and_that_it_came():
+    pytest.importorskip("tornado")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    runner = f"rpc://127.0.0.1:{port}/cpu"
+    with started("fleet", "join", runner, text=True, stderr=subprocess.PIPE) as joined:
+        assert "waiting for a tracker" in (first := joined.stderr.readline()) and str(port) in first
+        with started("fleet", "start", "--workers", "0", "--port", str(port), text=True) as fleet:
+            assert fleet.stdout.readline().strip() == runner
+            lines = iter(joined.stderr.readline, "")
+            assert any(f"is at {runner}" in line for line in lines)
+            joined.send_signal(signal.SIGINT)
+            assert joined.wait(60) == 130
+            fleet.send_signal(signal.SIGINT)
+            assert fleet.wait(60) == 130
+
+
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_fleet_is_started_and_ended(how, code):
     pytest.importorskip("tornado")
     with started("fleet", "start", "--workers", "0", "--predicting", "2", "--port", "0", text=True) as process:
         runner = process.stdout.readline().strip()
         from tvm_tiling.tuning.measuring.runner import Address, RunnerError
-        from tvm_tiling.tuning.workers.remote import workers_at
+        from tvm_tiling.tuning.workers.tracker import workers_at
 
         assert workers_at(Address.parse(runner)) == 2
         process.send_signal(how)

@@ -19,8 +19,9 @@ from tvm_tiling.tuning.measuring.paired_benchmark import Alone, PairedResult
 from tvm_tiling.tuning.measuring.runner import Address, RunnerError
 from tvm_tiling.tuning.shapes.fingerprint import fingerprint_of
 from tvm_tiling.tuning.tune import tune
-from tvm_tiling.tuning.workers import remote, worker
-from tvm_tiling.tuning.workers.remote import RemoteMeasurer, workers_at
+from tvm_tiling.tuning.workers import remote, tracker, worker
+from tvm_tiling.tuning.workers.remote import RemoteMeasurer
+from tvm_tiling.tuning.workers.tracker import statuses, workers_at
 from tvm_tiling.tuning.workers.wire import Failed, Question, Simulated, answer_of, answer_text, refusal
 
 pytest.importorskip("tornado")
@@ -115,7 +116,7 @@ def test_what_is_no_tracker_is_said():
 
 
 def test_a_silent_one_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(remote, "TRACKER_SECONDS", 0.3)
+    monkeypatch.setattr(tracker, "TRACKER_SECONDS", 0.3)
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         pytest.raises(RunnerError, match=r"cannot be reached .*timed out"),
@@ -145,6 +146,70 @@ def test_a_worker_killed_in_mid_run_costs_no_other_job():
             assert sum(measurer.live()) == 2
         finally:
             measurer.close()
+
+
+def told(address, wanted, seconds=20.0):
+    """The statuses of a tracker's workers, as soon as they are as wanted."""
+    until = time.monotonic() + seconds
+    while not wanted(found := statuses(address)):
+        assert time.monotonic() < until, found
+        time.sleep(0.1)
+    return found
+
+
+def test_a_killed_worker_is_started_anew_and_the_others_stay():
+    with Fleet(predicting=2, per_process=1) as fleet:
+        assert fleet.keep_up() == []
+        first, second = (process.pid for process in fleet.workers)
+        os.kill(first, signal.SIGKILL)
+        fleet.workers[0].wait(10)
+        (sentence,) = fleet.keep_up()
+        assert f"worker 1 (process {first}) was killed by SIGKILL" in sentence and "takes its place" in sentence
+        assert fleet.workers[1].pid == second
+        processes = {process.pid for process in fleet.workers}
+        told(fleet.address, lambda found: {own.process for own in found} == processes)
+
+
+def test_a_worker_that_ends_again_and_again_is_told_and_so_is_a_lost_tracker():
+    with Fleet(predicting=1) as fleet:
+        for _ in range(2):
+            os.kill(fleet.workers[0].pid, signal.SIGKILL)
+            fleet.workers[0].wait(10)
+            assert len(fleet.keep_up()) == 1
+        os.kill(fleet.workers[0].pid, signal.SIGKILL)
+        fleet.workers[0].wait(10)
+        with pytest.raises(RunnerError, match=r"worker 1 .* killed by SIGKILL, 3 times in a row"):
+            fleet.keep_up()
+        os.kill(fleet.tracker.pid, signal.SIGKILL)
+        fleet.tracker.wait(10)
+        with pytest.raises(RunnerError, match="the tracker was killed by SIGKILL"):
+            fleet.keep_up()
+
+
+def test_workers_tell_what_they_do_and_how_many_trials_they_answered():
+    with Fleet(predicting=2, per_process=1, delay=3.0) as fleet:
+        found = told(fleet.address, lambda found: len(found) == 2)
+        assert [(own.busy, own.operator, own.trials, own.failed) for own in found] == [(False, "", 0, 0)] * 2
+        measurer = RemoteMeasurer(fleet.address, HARDWARE)
+        try:
+            measuring = threading.Thread(target=lambda: list(measurer.measure(jobs(3))))
+            measuring.start()
+            found = told(fleet.address, lambda found: any(own.operator for own in found))
+            assert "gemm k=512 m=512 n=512 float32" in {own.operator for own in found}
+            measuring.join()
+            told(fleet.address, lambda found: sum(own.trials for own in found) == 3)
+        finally:
+            measurer.close()
+        found = told(fleet.address, lambda found: not any(own.busy for own in found))
+        assert {(own.operator, own.failed) for own in found} == {("", 0)}
+
+
+def test_what_other_programs_tell_a_tracker_is_shown_as_text(monkeypatch):
+    servers = [{"key": "server:cpu\x1b[31m", "addr": ["h\n", 7], "trials": "9", "busy": 3, "operator": "x" * 500}, 4]
+    monkeypatch.setattr(tracker, "_summary", lambda address: {"server_info": servers})
+    (found,) = statuses(Address("127.0.0.1", 1, "cpu"))
+    assert (found.key, found.address, found.trials, found.busy) == ("cpu?[31m", "h?:7", None, None)
+    assert len(found.operator) == 200
 
 
 def test_when_all_workers_are_lost_the_session_says_so_and_keeps_what_it_has(monkeypatch, tmp_path):

@@ -83,8 +83,8 @@ def match(
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
-    """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, and whether
-    that is taken or the formulas' own decision."""
+    """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, and
+    whether that is taken or the formulas' own decision."""
     from .operator_text import parse_product
 
     workload, machine = parse_product(" ".join(operator)), _machine(hardware)

@@ -3,6 +3,7 @@ join."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import signal
@@ -11,16 +12,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ..measuring.lean_tvm import without_torch
 from ..measuring.local import LocalBench
 from ..measuring.runner import Address, RunnerError
 from .answering import Measuring, Predicting
-from .remote import workers_at
+from .tracker import workers_at
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS = 60.0
+SOON = 30.0  # seconds: a worker that ends before has not begun to work
+MOST_SOON = 3  # times in a row that a worker may end so before no other one is started
 THREADS = 28  # predicting workers in one process; TVM has room for 32 sessions in each
 
 
@@ -49,20 +54,52 @@ class Fleet:
             raise RunnerError(
                 f"fleet: no tracker at {host}:{port} ({error.strerror or error}); accepted: a free port of this machine"
             ) from None
+        self._begun: list[_Begun] = []
         with listener:
             self.address = Address(host, listener.getsockname()[1], key)
-            self.processes = [_started("tracker_main", str(listener.fileno()), keep=(listener.fileno(),))]
+            self.tracker = _started("tracker_main", str(listener.fileno()), keep=(listener.fileno(),))
         try:
-            self.workers = [join(self.address) for _ in range(measuring)]
             sizes = [per_process] * (predicting // per_process) + [predicting % per_process]
-            self.workers += [
-                _started("predicting_main", str(self.address), str(size), str(delay)) for size in sizes if size
-            ]
-            self.processes += self.workers
+            starts = [lambda: join(self.address)] * measuring
+            starts += [functools.partial(self._predicting, size, delay) for size in sizes if size]
+            for start in starts:
+                self._begun.append(_Begun(start, start(), time.monotonic()))
             self._wait(measuring + predicting)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def workers(self) -> list[subprocess.Popen[bytes]]:
+        """The processes of the workers."""
+        return [begun.process for begun in self._begun]
+
+    @property
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """The tracker's process and those of the workers."""
+        return [self.tracker, *self.workers]
+
+    def keep_up(self) -> list[str]:
+        """Start workers anew that have ended; a sentence for each. The others are not disturbed. RunnerError where the
+        tracker has ended, or a worker that ends again and again as soon as it is started."""
+        if self.tracker.poll() is not None:
+            raise RunnerError(f"fleet: the tracker {ending(self.tracker)}, so that nobody finds the workers any more")
+        told = []
+        for number, begun in enumerate(self._begun, start=1):
+            if begun.process.poll() is None:
+                continue
+            what = f"worker {number} (process {begun.process.pid}) {ending(begun.process)}"
+            begun.soon = begun.soon + 1 if time.monotonic() - begun.since < SOON else 0
+            if begun.soon >= MOST_SOON:
+                raise RunnerError(f"fleet: {what}, {MOST_SOON} times in a row as soon as it was started")
+            if begun.process.stdin is not None:
+                begun.process.stdin.close()
+            begun.process, begun.since = begun.start(), time.monotonic()
+            told.append(f"{what}; process {begun.process.pid} takes its place")
+        return told
+
+    def _predicting(self, size: int, delay: float) -> subprocess.Popen[bytes]:
+        return _started("predicting_main", str(self.address), str(size), str(delay))
 
     def _wait(self, wanted: int) -> None:
         until = time.monotonic() + START_SECONDS
@@ -94,6 +131,24 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@dataclass
+class _Begun:
+    """A worker's process, how it is started, when it was, and how often in a row it ended soon after."""
+
+    start: Callable[[], subprocess.Popen[bytes]]
+    process: subprocess.Popen[bytes]
+    since: float
+    soon: int = 0
+
+
+def ending(process: subprocess.Popen[bytes]) -> str:
+    """How a process that is no more ended."""
+    code = process.returncode
+    if code is not None and code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with code {code}"
 
 
 def join(address: Address, host: str = LOOPBACK) -> subprocess.Popen[bytes]:
@@ -159,9 +214,9 @@ def predicting_main() -> None:
 
 
 def _serve(addresses: list[Address], answers: Any, host: str) -> None:
-    from .worker import Worker, provide
+    from .worker import Worker, provide, told_of
 
-    provide(answers.hold, answers.supports)
+    provide(told_of(answers.hold), answers.supports)
     workers = [Worker((address.host, address.port), address.key, host) for address in addresses]
     threads = [threading.Thread(target=worker.serve, daemon=True) for worker in workers]
     for thread in threads:

@@ -7,8 +7,6 @@ up, for it may be what ends them. Workers that measure another machine than the 
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,16 +22,14 @@ from ..measuring.measurer import Job, Measured
 from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.runner import Address, RunnerError
 from ..shapes.fingerprint import fingerprint_of
+from .tracker import workers_at
 from .transport import MOST_SESSIONS, Transport
 from .wire import Answer, Failed, Question, Simulated, answer_of
 
-TRACKER_SECONDS = 5.0
 FIRST_SECONDS = 60.0  # until the first worker is ready
 ANSWER_SECONDS = 120.0  # a build and a paired benchmark, each with its own shorter limit where the worker is
 ALONE_SECONDS = 15.0  # how long a job waits when the last worker is gone, for another to come
 TRIES = 3
-_MAGIC = 0x2F271  # what tracker and client greet each other with
-_SUMMARY = 6  # the tracker's code for a summary
 
 
 class WorkerLost(RuntimeError):
@@ -219,43 +215,3 @@ def _settle(future: Future[str], outcome: str | Exception) -> None:
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
-
-
-def workers_at(address: Address) -> int:
-    """How many workers of its key a tracker has. RunnerError within seconds where it cannot be reached, is none, or has
-    none of that key."""
-    summary = _summary(address)
-    keys = [str(server.get("key", "")).removeprefix("server:") for server in summary["server_info"]]
-    found = keys.count(address.key)
-    if not found:
-        others = ", ".join(sorted(set(keys))) or "none at all"
-        raise RunnerError(f"runner {address}: the tracker has no workers of this key; it has: {others}")
-    return found
-
-
-def _summary(address: Address) -> dict[str, Any]:
-    try:
-        with socket.create_connection((address.host, address.port), timeout=TRACKER_SECONDS) as connection:
-            connection.sendall(struct.pack("<i", _MAGIC))
-            if struct.unpack("<i", _received(connection, 4))[0] != _MAGIC:
-                raise RunnerError(f"runner {address}: what listens there is not a TVM tracker")
-            question = json.dumps([_SUMMARY]).encode()
-            connection.sendall(struct.pack("<i", len(question)) + question)
-            (size,) = struct.unpack("<i", _received(connection, 4))
-            found: dict[str, Any] = json.loads(_received(connection, size))[1]
-            return found
-    except OSError as error:
-        raise RunnerError(
-            f"runner {address}: the tracker cannot be reached ({error.strerror or error}); accepted: one that runs, "
-            "such as `tvm-tiling fleet start` starts"
-        ) from None
-
-
-def _received(connection: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        piece = connection.recv(size - len(found))
-        if not piece:
-            raise OSError("it closed the connection")
-        found += piece
-    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import select
 import socket
 import struct
@@ -20,13 +21,16 @@ from typing import Any
 import tvm_ffi
 from tvm.rpc import _ffi_api, base
 
+from ...errors import TilingError
 from ...measure import first_line
-from .wire import HOLD, SUPPORTS
+from ..shapes.generate import shape_text
+from .wire import HOLD, SUPPORTS, Failed, Question, answer_of
 
 _log = logging.getLogger(__name__)
 
 Reply = Callable[[str], str]
 PING_SECONDS = 2.0
+TELL_SECONDS = 2.0  # how soon the tracker knows what a worker does
 KEY_SECONDS = 6.0  # after which a key that a session was given and did not use is a new one
 RETRY_SECONDS = 1.0
 HANDSHAKE_SECONDS = 30.0
@@ -39,6 +43,40 @@ def provide(hold: Reply, supports: Reply) -> None:
     tvm_ffi.register_global_func(SUPPORTS, supports, override=True)
 
 
+class _Here(threading.local):
+    """The worker whose session this thread serves."""
+
+    worker: Worker | None = None
+
+
+_here = _Here()
+
+
+def told_of(hold: Reply) -> Reply:
+    """`hold`, with what it works on told to the tracker by the worker that was asked."""
+
+    def answered(text: str) -> str:
+        worker = _here.worker
+        if worker is None:
+            return hold(text)
+        worker.begins(_operator(text))
+        answer = ""
+        try:
+            answer = hold(text)
+            return answer
+        finally:
+            worker.answers(failed=not answer or isinstance(answer_of(answer), Failed))
+
+    return answered
+
+
+def _operator(text: str) -> str:
+    try:
+        return shape_text(Question.from_json(text).candidate.workload)
+    except TilingError:
+        return ""
+
+
 class Worker:
     """One place at a tracker. `host` is where it listens; sessions on other machines need one that they reach."""
 
@@ -47,14 +85,32 @@ class Worker:
         self._listener = socket.create_server((host, 0), backlog=8)
         self.port: int = self._listener.getsockname()[1]
         self._ended = threading.Event()
+        self._lock = threading.Lock()  # of the connection to the tracker, on which question and answer take turns
+        self._doing: dict[str, Any] = {"process": os.getpid(), "busy": False, "operator": "", "trials": 0, "failed": 0}
+
+    def begins(self, operator: str) -> None:
+        """It measures a configuration of that operator now."""
+        self._doing["operator"] = operator
+
+    def answers(self, *, failed: bool) -> None:
+        """It has answered, with a cost or a failure."""
+        self._doing["operator"] = ""
+        self._doing["trials"] += 1
+        self._doing["failed"] += failed
 
     def serve(self) -> None:
         """Serve until `end` is called. A tracker that is gone is asked for again."""
         while not self._ended.is_set():
             try:
                 with self._at_tracker() as connection:
-                    while not self._ended.is_set():
-                        self._serve_one(connection)
+                    gone = threading.Event()
+                    telling = threading.Thread(target=self._keep_telling, args=(connection, gone), daemon=True)
+                    telling.start()
+                    try:
+                        while not self._ended.is_set():
+                            self._serve_one(connection)
+                    finally:
+                        gone.set()
             except OSError:
                 self._ended.wait(RETRY_SECONDS)
 
@@ -68,8 +124,22 @@ class Worker:
         with socket.create_connection(self._tracker, timeout=HANDSHAKE_SECONDS) as connection:
             greet_tracker(connection)
             connection.settimeout(None)
-            _told(connection, [base.TrackerCode.UPDATE_INFO, {"key": f"server:{self._key}", "addr": self._address}])
+            self._tell(connection)
             yield connection
+
+    def _tell(self, tracker: socket.socket) -> None:
+        about = {"key": f"server:{self._key}", "addr": self._address, **self._doing}
+        with self._lock:
+            _told(tracker, [base.TrackerCode.UPDATE_INFO, about])
+
+    def _keep_telling(self, tracker: socket.socket, gone: threading.Event) -> None:
+        """What the worker does, where it has changed; a trial costs the tracker nothing."""
+        told = dict(self._doing)
+        with contextlib.suppress(OSError):  # the serving thread finds out too
+            while not gone.wait(TELL_SECONDS) and not self._ended.is_set():
+                if told != self._doing:
+                    told = dict(self._doing)
+                    self._tell(tracker)
 
     @property
     def _address(self) -> tuple[str | None, int]:
@@ -80,10 +150,13 @@ class Worker:
         session = self._accepted(tracker)
         if session is None:
             return
+        _here.worker, self._doing["busy"] = self, True
         try:
             _ffi_api.ServerLoop(session.fileno())
         except Exception as error:  # what a stranger sends may fail in any way, and the next session is served
             _log.warning("a session ended with an error: %s", first_line(error))
+        finally:
+            _here.worker, self._doing["busy"] = None, False
         session.detach()  # the loop has closed it
 
     def _accepted(self, tracker: socket.socket) -> socket.socket | None:
@@ -93,7 +166,8 @@ class Worker:
         while not self._ended.is_set():
             ready, _, _ = select.select([self._listener], [], [], PING_SECONDS)
             if not ready:
-                pending = _asked(tracker, [base.TrackerCode.GET_PENDING_MATCHKEYS])
+                with self._lock:
+                    pending = _asked(tracker, [base.TrackerCode.GET_PENDING_MATCHKEYS])
                 now = time.monotonic()
                 unused_since = None if key in pending else unused_since or now
                 if unused_since is not None and now - unused_since > KEY_SECONDS:
@@ -109,7 +183,8 @@ class Worker:
     def _put(self, tracker: socket.socket) -> str:
         """Say that this worker is free, under a key of its own."""
         key: str = base.random_key(self._key)
-        _told(tracker, [base.TrackerCode.PUT, self._key, (self.port, key), self._address[0]])
+        with self._lock:
+            _told(tracker, [base.TrackerCode.PUT, self._key, (self.port, key), self._address[0]])
         return key
 
     def _is_ours(self, session: socket.socket, key: str) -> bool:
