@@ -109,7 +109,8 @@ class ProductEngines:
         p = self.product
         kept, passing = (p.m, p.n) if nest.keeps_a else (p.n, p.m)
         partitions, groups = ceil_div(kept, nest.step), ceil_div(passing, nest.group)
-        partitions_out = max(0, partitions - SIMULATED)
+        # Results may lag behind by as many blocks as there is room for their sums.
+        partitions_out = max(0, partitions - SIMULATED - nest.sums)
         group = nest.instructions(p) // (partitions * groups)
         seen = max(LEAST_GROUPS, most // (group * (partitions - partitions_out)))
         groups_out = max(0, groups - seen)
@@ -117,7 +118,7 @@ class ProductEngines:
         if not partitions_out and not groups_out:
             return times[-1]
         ends = np.array(times).reshape(partitions - partitions_out, groups - groups_out, -1)[:, :, -1]
-        whole = 3 if nest.backward else 2  # the last whole partition
+        whole = len(ends) - (1 if nest.backward else 2)  # the last whole partition
         cycles = float(ends[-1, -1])
         if partitions_out:
             cycles += partitions_out * (ends[whole, -1] - ends[whole - 1, -1])

@@ -40,6 +40,7 @@ from .unsplit import hasty_cycles
 
 WORTH_BYTES = 0.01  # part of the cycles that more bytes have to win
 WORTH = 0.002  # that any other configuration than the formulas' has to win
+SUMS = (1, 2, 4, 8)  # parts of the accumulation buffer that a split K may use
 HASTY = 1.03  # times the cycles of the best so far: a program that is soon found may be as much slower
 AS_FAST = 0.05  # by how much slower one with fewer bytes may be
 
@@ -115,7 +116,8 @@ def _bound(p: Product, engines: ProductEngines, read: int) -> float:
 def other_configs(p: Product, split_order: str) -> Iterator[Config]:
     """Configurations that may run faster, or take less energy, than the one that the formulas choose, as these leave
     out how an operand arrives and results leave: either operand kept whole; either order of the loops, with as few
-    partitions as fit and with more; K split for the least time, and for the fewest bytes."""
+    partitions as fit and with more; K split for the least time, and for the fewest bytes with all or a part of the
+    accumulation buffer."""
     rows, columns = p.largest_rows(p.k), p.largest_columns(p.k)
     if rows > 0 and columns > 0:
         for fits, order in ((p.fits_a, "mn"), (p.fits_b, "nm")):
@@ -126,14 +128,17 @@ def other_configs(p: Product, split_order: str) -> Iterator[Config]:
         for whole, fits, order in ((p.m, p.fits_b, "mn"), (p.n, p.fits_a, "nm")):
             largest, block = (rows, p.block_m) if order == "mn" else (columns, p.block_n)
             fewest = ceil_div(whole, largest)
-            for count in (fewest + 1, 2 * fewest) if not fits else ():
+            for count in (fewest + 1, 2 * fewest, 4 * fewest) if not fits else ():
                 size = smallest_partition(whole, block, count)
                 if size < largest:
                     yield _cut(p, size if order == "mn" else rows, columns if order == "mn" else size, order)
     fastest = fastest_split(p)
     if fastest < math.inf:
         yield smallest_split(p, fastest * (1 + LEVEL), split_order, math.inf)
-        yield leanest_split(p, math.inf, split_order, math.inf)
+        for part in SUMS:
+            some = replace(p, acc_max=p.acc_max // part)
+            if fastest_split(some) < math.inf:
+                yield leanest_split(some, math.inf, split_order, math.inf)
 
 
 def _cut(p: Product, rows: int, columns: int, order: str) -> Config:
