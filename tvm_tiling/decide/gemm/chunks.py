@@ -6,8 +6,9 @@ another. Small pieces lose to rounding, as every instruction takes whole cycles,
 the pieces are those with the least estimated time, of few candidates:
 
 - K split: steps of partition_k are cut along k, evenly, since pieces take turns in the buffers and a short one would
-  leave the next no time to be loaded in. Each piece of A and of B is used once and leaves; partial sums stay. Until the
-  first pieces are there the matrix engine waits, and it works alone on the last.
+  leave the next no time to be loaded in. Each piece of A and of B is used once and leaves; partial sums stay, those of
+  two blocks where there is room and results take time to leave. Until the first pieces are there the matrix engine
+  waits, and it works alone on the last.
 - Not split: the operand of the outer loop stays, a partition at a time, and has to come before all of it has work. What
   is multiplied meanwhile hides that; gemm/unsplit.py tells how.
 
@@ -46,7 +47,7 @@ def _chunks(p: Product, tiling: GemmTiling, hardware: Hardware) -> ProductChunks
     assert unit is not None  # whoever has a Product has it from such a machine
     engines = ProductEngines(p, hardware)
     if tiling.partition_k < p.k:
-        chunks = _split(p, tiling, unit)
+        chunks = _split(p, tiling, unit, engines)
         return replace(chunks, cycles=split_cycles(p, tiling, chunks, engines))
     return _unsplit(p, tiling, hardware, engines)
 
@@ -81,7 +82,7 @@ def _whole_cycles(cycles: float, each: float) -> float:
     return cycles * ceil_div(int(each * 1024), 1024) / each if each > 0 else cycles
 
 
-def _split(p: Product, tiling: GemmTiling, unit: NearTile) -> ProductChunks:
+def _split(p: Product, tiling: GemmTiling, unit: NearTile, engines: ProductEngines) -> ProductChunks:
     rows, columns = min(tiling.partition_m, p.m), min(tiling.partition_n, p.n)
     blocks = ceil_div(p.m, rows) * ceil_div(p.n, columns)
     steps = ceil_div(p.k, tiling.partition_k)
@@ -126,7 +127,7 @@ def _split(p: Product, tiling: GemmTiling, unit: NearTile) -> ProductChunks:
         stays="",
         backward=False,
         sums="acc",
-        versions_sums=1,
+        versions_sums=2 if engines.leaving and blocks > 1 and 2 * rows * columns * p.d_acc <= p.acc_max else 1,
         cycles=0.0,
     )
 

@@ -15,7 +15,7 @@ from ..tiling import GemmTiling, ProductChunks
 from .product_time import NOTHING, ProductEngines, Walk, whole_cycles
 from .traffic import Product, ceil_div
 
-MOST_TIMED = 6000  # instructions that are looked at
+MOST_TIMED = 4000  # instructions that are looked at
 
 
 def split_cycles(p: Product, tiling: GemmTiling, chunks: ProductChunks, engines: ProductEngines) -> float:
