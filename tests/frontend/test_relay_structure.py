@@ -11,6 +11,7 @@ from relay_files import JsonWriter
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
+from tvm_tiling.frontend.node_names import names_in, numbers_of
 from tvm_tiling.frontend.relay.import_relay import read_relay
 from tvm_tiling.frontend.relay.parser import parse_program
 
@@ -159,6 +160,24 @@ def test_let_and_shared_functions_in_json():
     let = writer.add("relay.Let", _checked_type_=0, body=body, span=0, value=value, var=bound, virtual_device_=0)
     model = load_model(writer.module({"main": writer.function([outer], let)}))
     np.testing.assert_allclose(outputs(model.module, [X])[0], X + 2, rtol=1e-6)
+
+
+def test_names_that_an_importer_noted_in_json():
+    writer = JsonWriter()
+    kind = writer.tensor((2, 3))
+    x = writer.var("x", kind)
+
+    def call(name, operand, source, line):
+        noted = writer.put({"type_key": "SourceName", "repr_str": source})
+        span = writer.add("Span", column=0, end_column=0, end_line=line, line=line, source_name=noted)
+        of = {"_checked_type_": kind, "attrs": 0, "type_args": 0, "virtual_device_": 0, "span": span}
+        return writer.add("relay.Call", **of, args=writer.array([operand]), op=writer.op(name))
+
+    body = call("exp", call("round", call("abs", x, "first\x1b", 0), "from_string", 3), "second", 0)
+    model = load_model(writer.module({"main": writer.function([x], body)}))
+    assert list(names_in(model.module)) == ["first\\x1b", "second"]
+    calls = [binding for block in model.module["main"].body.blocks for binding in block.bindings][:3]
+    assert [numbers_of(binding.var.name) for binding in calls] == [(0,), (), (1,)]
 
 
 def test_attributes_in_json():

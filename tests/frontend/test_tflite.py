@@ -10,6 +10,7 @@ from default_build import run
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
 from tvm_tiling.frontend import load_model
+from tvm_tiling.model.explain import explain_model
 
 W = np.random.default_rng(0).normal(size=(4, 3)).astype("float32")
 B = np.array([1, -1, 0.5, 2], "float32")
@@ -100,3 +101,8 @@ def test_files_config_short_are_refused():
 def test_operators_that_are_not_served_are_named():
     with pytest.raises(UnsupportedOperator, match="DELEGATE"):
         load_model(dense(code=tflite.BuiltinOperator.DELEGATE))
+
+
+def test_operators_are_called_by_the_tensors_that_they_give():
+    (explanation,) = explain_model(dense())
+    assert {operator.nodes for operator in explanation.operators} == {("y",)}
