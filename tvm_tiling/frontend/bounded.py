@@ -6,7 +6,7 @@ Sizes are those of the types that TVM inferred, so nothing is computed to find t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from tvm import relax, tirx
 
 from ..errors import ModelFormatError
 from ..limits import Limits
+from .node_names import names_in, nodes_named, numbers_of
 
 # Operators without tensors as operands: TVM computes those of up to 1,024 elements ahead of a run, and no others.
 _FOLDED_ELEMENTS = 1024
@@ -34,7 +35,7 @@ def refuse_tuples(module: tvm.IRModule, limits: Limits, where: str) -> None:
 def refuse_excess(module: tvm.IRModule, limits: Limits, where: str) -> None:
     """LimitError where the model asks for more than its limits; it names the operator, the size and the limit."""
     for function in _functions(module):
-        _Bounds(function, limits, where).check()
+        _Bounds(function, names_in(module), limits, where).check()
 
 
 def _refuse_tuple(what: str, size: _Size, limits: Limits) -> None:
@@ -90,7 +91,8 @@ class _Sizes:
 class _Bounds:
     """One walk over a function's bindings."""
 
-    def __init__(self, function: relax.Function, limits: Limits, where: str) -> None:
+    def __init__(self, function: relax.Function, nodes: Sequence[str], limits: Limits, where: str) -> None:
+        self.nodes = nodes
         self.function, self.limits, self.where = function, limits, where
         self.weights = sum(_constant_bytes(function))
         self.computed = self.operations = 0
@@ -104,7 +106,7 @@ class _Bounds:
         for binding in _bindings(self.function):
             value, kind = binding.value, binding.var.ty
             name, size = _name(value), self.sizes.of(kind)
-            what = f"{self.where}: {f'{name} -> ' if name else ''}{binding.var.name!r}"
+            what = f"{self.where}: {f'{name} -> ' if name else ''}{self.called(binding.var)!r}"
             _refuse_tuple(what, size, self.limits)
             self.limits.require_tensor(what, size.largest, self.weights)
             if isinstance(value, relax.Call):
@@ -114,6 +116,11 @@ class _Bounds:
                 self.known.add(binding.var.__chandle__())
                 self.computed += size.total
                 self.limits.require_constants(what, self.computed, self.weights)
+
+    def called(self, variable: relax.Var) -> str:
+        """The node of the model that makes a variable, or else the variable's name."""
+        nodes = nodes_named(self.nodes, numbers_of(variable.name))
+        return nodes[0] if nodes else str(variable.name)
 
     def depends_on_constants(self, value: relax.Expr, kind: _Type) -> bool:
         if isinstance(value, relax.Call):

@@ -54,12 +54,12 @@ def is_result(plain: Any) -> bool:
 
 def result_page(plain: Mapping[str, Any], where: str) -> str:
     """The page of a result as plain values; ModelFormatError names `where` they are from if it cannot be read."""
-    kinds = {module.FORMAT: module.VERSION for module in (timed_model, suite_result)}
-    version = kinds.get(str(plain.get("format")))
-    if version is None:
+    kinds = {timed_model.FORMAT: timed_model.READABLE, suite_result.FORMAT: (suite_result.VERSION,)}
+    readable = kinds.get(str(plain.get("format")))
+    if readable is None:
         raise ModelFormatError(f"{where}: format {plain.get('format')!r}; {ACCEPTED}")
-    if plain.get("version") != version:
-        raise ModelFormatError(f"{where} has {other_version(plain.get('version'), (version,), 'measure again')}")
+    if plain.get("version") not in readable:
+        raise ModelFormatError(f"{where} has {other_version(plain.get('version'), readable, 'measure again')}")
     if plain["format"] == timed_model.FORMAT:
         return model_page(timed_from_dict(plain, where))
     try:

@@ -14,7 +14,7 @@ from ..model.report import LATENCY, Memory, OperatorRecord, Report
 from ..tuning.shapes.key import Workload, workload_from_dict
 from ..workload import GemmWorkload
 
-FORMAT, VERSION = "tvm-tiling-model", 1
+FORMAT, VERSION, READABLE = "tvm-tiling-model", 2, (1, 2)  # operators of 1 have no nodes
 
 
 @dataclass(frozen=True, kw_only=True)

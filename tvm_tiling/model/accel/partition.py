@@ -78,7 +78,7 @@ def recorded_operator(func: tirx.PrimFunc, name: str, hardware: Hardware, option
     try:
         found = OnAccelerator(program_of(schedule_operator(func, name, hardware, options).main, name, hardware), "")
     except (UnsupportedOperator, HardwareError) as error:
-        found = OnAccelerator(None, str(error))
+        found = OnAccelerator(None, without_mark(str(error)))
     except (tvm.error.InternalError, s_tir.ScheduleError) as error:
         # A primitive of TVM that cannot do its part with this nest: the CPU has another one.
         found = OnAccelerator(None, f"TVM cannot schedule it: {first_line(error)}")
