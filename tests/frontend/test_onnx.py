@@ -166,7 +166,7 @@ def test_shapes_computed_in_the_graph_are_folded():
         nodes, [value("x", ["N", 2, 3])], [value("y", None)], {"zero": np.array([0]), "rest": np.array([-1])}
     )
     loaded = load_model(model, batch=4)
-    assert len(bindings(loaded)) == 1
+    assert [calls(binding) for binding in bindings(loaded)] == [True, False]  # the output is another name
     x = np.random.default_rng(0).normal(size=(4, 2, 3)).astype("float32")
     np.testing.assert_array_equal(run(loaded, [x])[0], x.reshape(4, -1))
 

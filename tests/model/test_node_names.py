@@ -65,7 +65,10 @@ def weights(*names, shape=(8, 8)):
 
 
 def test_operators_name_the_nodes_that_are_fused_and_that_share_a_kernel():
-    found = nodes_of(squeezing())
+    given = squeezing()
+    before = given.SerializeToString()
+    found = nodes_of(given)
+    assert given.SerializeToString() == before
     assert {nodes for nodes in found if nodes != ("stem",)} == OF_SQUEEZING  # before it, its image is transposed
     explanation = explain_model(squeezing())[0].to_dict()
     assert [operator["nodes"] for operator in json.loads(json.dumps(explanation))["operators"]] == [*map(list, found)]
@@ -218,6 +221,8 @@ def test_regions_of_an_accelerator_are_called_by_their_first_node(tmp_path):
     rows = {row.name: row for row in exe.report().operators}
     assert rows["second"].nodes == ("second", "second/relu", "second/quantize")
     assert all(row.nodes for row in rows.values()) and "second/relu" in str(exe.report())
+    tt.save_report(exe.report(), tmp_path / "page.html")
+    assert "input/quantize" in (tmp_path / "page.html").read_text()  # on the CPU
     exe.save(tmp_path / "saved.tar")
     again = tt.load(tmp_path / "saved.tar")
     assert again.report().to_dict() == exe.report().to_dict()
@@ -262,7 +267,7 @@ def test_files_with_other_nodes_than_names_are_refused(compiled, tmp_path):
             tt.load(path)
 
 
-def test_a_model_equal_but_for_names_shares_kernels_and_reports_its_own(tmp_path, monkeypatch):
+def test_a_model_equal_but_for_names_shares_kernels_and_reports_its_own(compiled, tmp_path, monkeypatch):
     monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
     made, make = [], kernels_module.object_of
     monkeypatch.setattr(kernels_module, "object_of", lambda *args: made.append(args) or make(*args))
@@ -277,6 +282,9 @@ def test_a_model_equal_but_for_names_shares_kernels_and_reports_its_own(tmp_path
     assert first.variants[0].library.content == second.variants[0].library.content
     x = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype("float32")
     np.testing.assert_array_equal(first.run(x), second.run(x))
+    first.save(tmp_path / "first.tar")
+    compiled.save(tmp_path / "compiled.tar")
+    assert (tmp_path / "first.tar").read_bytes() == (tmp_path / "compiled.tar").read_bytes()
     again = tt.compile(squeezing())
     assert again.from_cache and again.operators == first.operators
 

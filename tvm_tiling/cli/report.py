@@ -143,11 +143,11 @@ def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str],
     with working("simulating"):
         report = simulate(program, found.hardware, check=found.is_file)
     if output:
-        write_page(output, simulation_page(report, found.name, found.decision(), found.left))
+        write_page(output, simulation_page(report, found.name, found.decision(), found.left, nodes=found.nodes))
     if as_json:
         print_json(report.to_dict())
     else:
-        print_simulated(report, found.left)
+        print_simulated(report, found)
     _told(output)
 
 

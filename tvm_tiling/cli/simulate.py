@@ -58,12 +58,12 @@ def command(
     if trace:
         report.save_trace(trace)
     if output:
-        write_page(output, simulation_page(report, found.name, found.decision(), found.left, layer))
+        write_page(output, simulation_page(report, found.name, found.decision(), found.left, layer, found.nodes))
     if as_json:
         further = {} if found.left is None else {"on_cpu": dict(found.left)}
         print_json({**report.to_dict(), **further, **({"map": layer.to_dict()} if layer else {})})
     else:
-        print_simulated(report, found.left)
+        print_simulated(report, found)
         if layer is not None:
             print(f"\n{layer.text()}\n")
             print_table(layer.table().headings, layer.table().rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from .table import print_table, without_zeros
 
 if TYPE_CHECKING:
     from ..accel.report.layer_map import LayerMap
+    from ..model.accel.executable import AcceleratedExecutable
 
 MACHINE = "neartile"  # for operators and models, where none is named
 COLUMN_MACHINE = "rnn16k"  # for recurrent layers
@@ -29,7 +30,8 @@ COLUMN_MACHINE = "rnn16k"  # for recurrent layers
 @dataclass(frozen=True)
 class Subject:
     """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
-    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else. `is_file`: the program
+    it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else; `nodes`: the nodes of the
+    model that these are. `is_file`: the program
     comes from a file of its own, so that nobody knows whether it is legal. `workload` is an operator's.
     """
 
@@ -37,6 +39,7 @@ class Subject:
     hardware: Hardware
     program: Program | Callable[[Hardware], Program]
     left: Mapping[str, str] | None = None
+    nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_file: bool = False
     workload: Workload | None = None
 
@@ -108,10 +111,13 @@ def _layers(name: str, workload: RnnWorkload, hardware: str) -> Subject:
     return Subject(name, Hardware.load(hardware or COLUMN_MACHINE), record, workload=workload)
 
 
-def print_simulated(report: SimReport, left: Mapping[str, str] | None) -> None:
+def print_simulated(report: SimReport, subject: Subject) -> None:
     """The report as tables, and last what is left to the CPU."""
+    from ..model.report import nodes_text
+
     print("\n".join(headline(report)))
-    further = [Table("On the CPU", ("on the CPU", "why"), list(left.items()))] if left else []
+    left = [(name, nodes_text(subject.nodes.get(name, ())), why) for name, why in (subject.left or {}).items()]
+    further = [Table("On the CPU", ("on the CPU", "nodes", "why"), left)] if left else []
     for table in (*tables(report), *further):
         print()
         print_table(*without_zeros(table.headings, table.rows))
@@ -133,11 +139,16 @@ def _model(path: str, hardware: str, calibration: Sequence[str]) -> Subject:
         executable = load(path)
         if calibration or not isinstance(executable, AcceleratedExecutable):
             raise ProgramError(f"{path} is compiled{'' if calibration else ' for a CPU'}; accepted: a model")
-        machine = executable.program.hardware
-        return Subject(path, Hardware.load(hardware) if hardware else machine, executable.program, executable.left)
+        on = Hardware.load(hardware) if hardware else executable.program.hardware
+        return Subject(path, on, executable.program, executable.left, _nodes(executable))
     from ..model.compile import compile_model
 
     machine = Hardware.load(hardware or MACHINE)
     data = [arrays_of(file) for file in calibration] or None
     executable = compile_model(path, target=machine, calibration=data)
-    return Subject(path, machine, executable.program, executable.left)
+    return Subject(path, machine, executable.program, executable.left, _nodes(executable))
+
+
+def _nodes(executable: AcceleratedExecutable) -> dict[str, Sequence[str]]:
+    """The nodes of each operator on the CPU."""
+    return {operator.name: operator.nodes for operator in executable.operators}

@@ -10,6 +10,7 @@ from ..accel.timing.event_loop import CAUSES
 from ..accel.timing.region_time import RegionTime
 from ..decide.tiling import Decision
 from ..model.accel.report import AcceleratorReport, accelerator_report
+from ..model.report import nodes_text
 from .bars import Bar, bars
 from .decisions import decision_body
 from .figures import count, percent, scaled, size
@@ -21,6 +22,8 @@ from .timeline import timeline
 if TYPE_CHECKING:
     from ..accel.report.layer_map import LayerMap  # brings TVM
 
+MOST_NODES = 12
+"""Nodes of an operator on the CPU that a table names."""
 MOST_BARS = 60
 """Operators that are drawn; a table has all."""
 
@@ -31,11 +34,12 @@ def simulation_page(
     decision: Decision | None = None,
     left: Mapping[str, str] | None = None,
     layer: LayerMap | None = None,
+    nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The whole page of one program on one machine.
 
     `decision`: how the operator was cut, where it is one; `left`: of a model, why operators run on the CPU, by name;
-    `layer`: how the operator is mapped to the machine.
+    `layer`: how the operator is mapped to the machine; `nodes`: the model's nodes that operators on the CPU are.
     """
     drawn = timeline(report.program, report.timing, report.cycles)
     sections = [
@@ -50,21 +54,26 @@ def simulation_page(
     if decision is not None:
         sections.append(Section("Decision and reasons", decision_body(decision)))
     if left:
-        sections.append(_on_cpu(left))
+        sections.append(_on_cpu(left, nodes or {}))
     sections.append(Section("All figures", join(_table(each) for each in tables(report))))
     return page(title or f"Simulated on {report.hardware}", _notes(report, title), _tiles(report), sections)
 
 
 def accelerator_page(report: AcceleratorReport, title: str = "") -> str:
     """The page of a model with a part on an accelerator."""
-    left = {o.name: o.why for o in report.operators if o.where == "cpu"}
+    on_cpu = [o for o in report.operators if o.where == "cpu"]
+    left, nodes = {o.name: o.why for o in on_cpu}, {o.name: o.nodes for o in on_cpu}
     if report.sim is not None:
-        return simulation_page(report.sim, title, left=left)
-    return page(title or "Simulated", ["Nothing of the model runs on the accelerator."], [], [_on_cpu(left)])
+        return simulation_page(report.sim, title, left=left, nodes=nodes)
+    return page(title or "Simulated", ["Nothing of the model runs on the accelerator."], [], [_on_cpu(left, nodes)])
 
 
-def _on_cpu(left: Mapping[str, str]) -> Section:
-    return Section("On the CPU", table(("operator", "why"), [(Cell(name, "name"), why) for name, why in left.items()]))
+def _on_cpu(left: Mapping[str, str], nodes: Mapping[str, Sequence[str]]) -> Section:
+    rows = [
+        (Cell(name, "name"), Cell(nodes_text(nodes.get(name, ()), MOST_NODES), "name"), why)
+        for name, why in left.items()
+    ]
+    return Section("On the CPU", table(("operator", "nodes", "why"), rows))
 
 
 def _notes(report: SimReport, title: str) -> list[str]:
