@@ -18,6 +18,7 @@ from tvm_tiling.errors import ModelFormatError
 from tvm_tiling.frontend import load_model
 from tvm_tiling.frontend.node_names import joined, numbers_of, variable_of, without_mark
 from tvm_tiling.model import kernels as kernels_module
+from tvm_tiling.model.accel.partition import RegionNames
 from tvm_tiling.model.explain import explain_model
 from tvm_tiling.plain_text import MOST_CHARACTERS, printable
 from tvm_tiling.report.save import result_page
@@ -235,6 +236,14 @@ def test_regions_of_one_name_are_numbered():
             node.name = "conv"
     exe = tt.compile(renamed, target="vsim/vta")
     assert [region.name for region in exe.program.regions] == ["conv/reshape", "conv", "conv/conv2d", "conv/reshape_2"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "a_1", "a_2", "a_1_2", "b"]), st.booleans()), max_size=30))
+def test_no_two_regions_have_one_name(asked):
+    names = RegionNames()
+    found = [names.fresh(name, numbered=numbered) for name, numbered in asked]
+    assert len(set(found)) == len(found)
+    assert all(made.startswith(name) for (name, _), made in zip(asked, found, strict=True))
 
 
 # ---- files and the cache ---------------------------------------------------------------------------------------------

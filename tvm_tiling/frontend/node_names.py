@@ -105,8 +105,8 @@ def joined(*names: str) -> str:
 
 
 def without_mark(name: str) -> str:
-    """A variable's name without its nodes."""
-    return _MARK.sub("", name)
+    """A variable's name without its nodes, or any other text without their numbers."""
+    return _MARK.sub("", name) or name
 
 
 def names_in(module: tvm.IRModule) -> Sequence[str]:
