@@ -153,3 +153,5 @@ def test_what_does_not_fit_is_refused():
         row_stationary_convolution(conv, replace(mapping, q=4), machine())
     with pytest.raises(WorkloadError, match="accepted: int16 in NCHW"):
         row_stationary_convolution(replace(conv, dtype="int8", acc_dtype=None), mapping, machine())
+    with pytest.raises(WorkloadError, match="a border narrower than the kernel"):
+        row_stationary_convolution(replace(conv, padding=(3, 3, 3, 3)), mapping, machine())

@@ -71,8 +71,12 @@ def row_stationary_convolution(workload: ConvWorkload, mapping: RowMapping, hard
     divide. HardwareError where elements are too few or a buffer is too small."""
     c, t = workload, mapping
     inner, outer = c.ci // c.groups, c.co // c.groups
-    if c.layout != "NCHW" or c.dtype != "int16" or c.transposed or c.dilation != (1, 1):
-        raise WorkloadError(f"row-stationary: {c}; accepted: int16 in NCHW, not transposed, not dilated")
+    plain = not c.transposed and c.dilation == (1, 1) and c.d == c.kd == 1
+    if c.layout != "NCHW" or c.dtype != "int16" or not plain or max(c.padding) >= min(c.kh, c.kw):
+        raise WorkloadError(
+            f"row-stationary: {c}; accepted: int16 in NCHW, not transposed, not dilated, of two dimensions, a border "
+            "narrower than the kernel"
+        )
     if c.n % t.n or outer % t.m or t.m % (t.p * t.t) or inner % (t.q * t.r):
         raise WorkloadError(
             f"row-stationary: {t} does not divide {c.n} images, {inner} and {outer} channels of a group; accepted: n, "
