@@ -82,7 +82,8 @@ def _vision(name: str, options: dict[str, Any], inputs: Callable[[], tuple[Any, 
 def _backbone(torchvision: Any, name: str) -> Callable[[], Built]:
     def build() -> Built:
         model = torchvision.models.get_model(name, weights=None, weights_backbone=None)
-        return Built(model.backbone.eval(), (torch.randn(1, 3, 96, 96),))
+        side = 300 if name == "ssd300_vgg16" else 96  # its last layers reduce 300 pixels to one
+        return Built(model.backbone.eval(), (torch.randn(1, 3, side, side),))
 
     return build
 
