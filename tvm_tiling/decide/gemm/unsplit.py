@@ -37,7 +37,7 @@ EVEN = 8  # what pieces and steps of k are multiples of besides
 ROUNDS = 4  # of changing a size of the best
 TIMED = 16  # candidates of each walk that are timed
 HASTY = 4  # where it need not be the best
-MOST_TIMED = 1000  # instructions that are looked at for it
+MOST_TIMED = 2500  # instructions that are looked at for it
 EACH, WORTH = 0.05, 2e-7  # cycles, and part of all cycles, that an instruction more has to win
 
 

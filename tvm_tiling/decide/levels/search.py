@@ -65,8 +65,21 @@ def best_blocks(p: LevelProduct, objective: Objective = FASTEST) -> Choice | Non
                 best = min(best, grown.times.cost)
     picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
     picks.sort(key=lambda choice: choice.rank)
-    found = {choice.blocks: choice for choice in (refined(p, pick, timed) for pick in picks[:MOST_REFINED])}
+    found = {
+        choice.blocks: choice for choice in (_whole(p, refined(p, pick, timed), timed) for pick in picks[:MOST_REFINED])
+    }
     return _walked(p, sorted(found.values(), key=lambda choice: choice.rank), timed)
+
+
+def _whole(p: LevelProduct, choice: Choice, timed: Timed) -> Choice:
+    """The same where K is split; where a step is all of K, the configuration that does not split it, which is what its
+    schedule is written as."""
+    b, levels = choice.blocks, len(p.levels)
+    if b.split == levels or b.depth < p.k:
+        return choice
+    rows, columns = ((*(own[min(level, b.split)] for level in range(levels)), own[-1]) for own in (b.rows, b.columns))
+    orders = (*(b.orders[min(level, b.split)] for level in range(levels)), b.orders[-1])
+    return timed.of(b._replace(rows=rows, columns=columns, orders=orders, depth=p.k)) or choice
 
 
 def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None:
