@@ -21,7 +21,7 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..gemm.traffic import ceil_div
 from ..levels.level_conv import strip_product
 from ..levels.level_gemm import LevelsTiling, decide_levels, level_product, levels_tiling
-from ..levels.level_model import Blocks, LevelProduct, round_up, spreads
+from ..levels.level_model import Blocks, LevelProduct, nested, round_up, spreads
 from ..levels.level_time import Choice, Timed
 from ..levels.objective import Objective
 from ..tiling import Decision
@@ -150,18 +150,8 @@ class LevelsConfigs(Undivided):
                 f"config: depth = {depth} with {len(orders)} orders on {self.count} levels; accepted: 0 with an order "
                 "for each level and one more, or steps with fewer"
             )
-        rows = _nested(integers(config, "rows", len(orders)), p.m, p.units[0] * across_m[-1])
-        columns = _nested(integers(config, "columns", len(orders)), p.n, p.units[1] * across_n[-1])
+        rows = nested(integers(config, "rows", len(orders)), p.m, p.units[0] * across_m[-1])
+        columns = nested(integers(config, "columns", len(orders)), p.n, p.units[1] * across_n[-1])
         step = min(round_up(depth, p.units[2]), round_up(p.k, p.units[2])) if depth else p.k
         sums = min(2, integer(config, "sums"))
         return p, Blocks(rows, columns, tuple(orders), step, across_m, across_n, sums)
-
-
-def _nested(sizes: tuple[int, ...], whole: int, unit: int) -> tuple[int, ...]:
-    """Sizes clipped to an axis, each a multiple of the next and the last of `unit`."""
-    found: list[int] = []
-    inner = unit
-    for size in reversed(sizes):
-        inner = min(max(1, size // inner) * inner, round_up(whole, inner))
-        found.append(inner)
-    return tuple(reversed(found))

@@ -38,6 +38,16 @@ def round_up(size: int, unit: int) -> int:
     return ceil_div(size, unit) * unit
 
 
+def nested(sizes: tuple[int, ...], whole: int, unit: int) -> tuple[int, ...]:
+    """Sizes clipped to an axis, each a multiple of the next and the last of `unit`."""
+    found: list[int] = []
+    inner = unit
+    for size in reversed(sizes):
+        inner = min(max(1, size // inner) * inner, round_up(whole, inner))
+        found.append(inner)
+    return tuple(reversed(found))
+
+
 @dataclass(frozen=True)
 class Storage:
     """One level: how many instances there are in one of the level above and in all, what one of them holds (`room` for

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..gemm.traffic import ceil_div
-from .level_model import Blocks, LevelProduct, load_cycles, round_up, share, spreads, store_cycles, traffic_of
+from .level_model import Blocks, LevelProduct, load_cycles, nested, round_up, share, spreads, store_cycles, traffic_of
 from .level_time import Choice, Timed, product_cycles
 from .level_walk import can_be_walked, walked_cycles, walked_instructions
 from .objective import FASTEST, Objective
@@ -66,20 +66,27 @@ def best_blocks(p: LevelProduct, objective: Objective = FASTEST) -> Choice | Non
     picks = [pick for own in kinds.values() for pick in sorted(own, key=lambda choice: choice.rank)[:MOST_ALIKE]]
     picks.sort(key=lambda choice: choice.rank)
     found = {
-        choice.blocks: choice for choice in (_whole(p, refined(p, pick, timed), timed) for pick in picks[:MOST_REFINED])
+        choice.blocks: choice
+        for choice in (_written(p, refined(p, pick, timed), timed) for pick in picks[:MOST_REFINED])
     }
     return _walked(p, sorted(found.values(), key=lambda choice: choice.rank), timed)
 
 
-def _whole(p: LevelProduct, choice: Choice, timed: Timed) -> Choice:
-    """The same where K is split; where a step is all of K, the configuration that does not split it, which is what its
-    schedule is written as."""
+def _written(p: LevelProduct, choice: Choice, timed: Timed) -> Choice:
+    """The configuration as its choices are recorded, with the same program: no block larger than its axis, and K not
+    split where a step is all of it."""
     b, levels = choice.blocks, len(p.levels)
-    if b.split == levels or b.depth < p.k:
-        return choice
-    rows, columns = ((*(own[min(level, b.split)] for level in range(levels)), own[-1]) for own in (b.rows, b.columns))
-    orders = (*(b.orders[min(level, b.split)] for level in range(levels)), b.orders[-1])
-    return timed.of(b._replace(rows=rows, columns=columns, orders=orders, depth=p.k)) or choice
+    rows = nested(b.rows, p.m, p.units[0] * b.across_m[-1])
+    columns = nested(b.columns, p.n, p.units[1] * b.across_n[-1])
+    orders = b.orders
+    if b.split < levels and b.depth >= p.k:
+        more = levels - b.split
+        rows, columns, orders = (
+            (*rows, *rows[-1:] * more),
+            (*columns, *columns[-1:] * more),
+            (*orders, *orders[-1:] * more),
+        )
+    return timed.of(b._replace(rows=rows, columns=columns, orders=orders)) or choice
 
 
 def _walked(p: LevelProduct, found: list[Choice], timed: Timed) -> Choice | None:
