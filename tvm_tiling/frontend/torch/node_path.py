@@ -15,9 +15,9 @@ _ITEM = re.compile(r"\[['\"]?(\w+)['\"]?\]")
 def node_path(node: torch.fx.Node) -> str:
     """The path of a node's module, as layer1.0.conv1, where that is one of PyTorch's; else the node's own name, behind
     the path of the module whose code computes it, as layer1.0/add."""
-    kept = (node.meta.get("custom") or {}).get(_KEPT)
-    if isinstance(kept, str):
-        return kept
+    custom = node.meta.get("custom")
+    if isinstance(custom, dict) and isinstance(custom.get(_KEPT), str):
+        return str(custom[_KEPT])
     own = str(node.name).lstrip("_")
     stack = node.meta.get("nn_module_stack") or {}
     found = list(stack.values())[-1] if stack else None
@@ -30,7 +30,8 @@ def node_path(node: torch.fx.Node) -> str:
 
 
 def keep_path(node: torch.fx.Node, source: torch.fx.Node) -> None:
-    """Call `node`, and what it becomes when it is exported, as `source` is called in reports."""
+    """Call `node`, and what it becomes when it is exported, as `source` is called in reports; releases of PyTorch whose
+    tracers keep nothing for users call it by its own name."""
     node.meta["custom"] = {_KEPT: node_path(source)}
 
 
