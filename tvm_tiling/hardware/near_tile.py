@@ -29,7 +29,7 @@ class NearTile:
     "streamed" is a weight-stationary systolic array: a block_m x block_k block of A stays in it while columns of B
     stream through, in strips of block_n adjacent columns (those of one row of points of a convolution). A strip of n
     columns takes max(strip_least, strip_start + n * column_cycles) cycles, a new block of A takes block_change more.
-    No block or column takes less than its products do at `macs_per_cycle`.
+    No block or strip takes less than its products do at `macs_per_cycle`.
     Results leave through an output buffer of `out_bytes` (None: never full) at `bw_out` bytes per cycle (None: never
     the bottleneck).
     """

@@ -12,13 +12,15 @@ def streamed_cycles(
 ) -> np.ndarray:
     """int64: cycles of `rows` of A times `lines` of `columns` columns of B each, `depth` blocks of K deep, of elements
     of that size, without the engine's fill. Columns go in strips of at most block_n, no strip goes beyond its line."""
-    column = max(unit.column_cycles, unit.block_m * unit.block_k / unit.macs(element_bytes))
+    peak = unit.block_m * unit.block_k / unit.macs(element_bytes)
     full, rest = np.divmod(columns, unit.block_n)
-    strips = full * _strip(unit, column, np.array(unit.block_n)) + np.where(rest > 0, _strip(unit, column, rest), 0.0)
+    strips = full * _strip(unit, peak, np.array(unit.block_n)) + np.where(rest > 0, _strip(unit, peak, rest), 0.0)
     blocks = -(-rows // unit.block_m) * depth
     cycles: np.ndarray = np.ceil(blocks * (lines * strips + unit.block_change) * (1 - 1e-14)).astype(np.int64)
     return cycles
 
 
-def _strip(unit: NearTile, column: float, columns: np.ndarray) -> np.ndarray:
-    return np.maximum(unit.strip_least, unit.strip_start + columns * column)
+def _strip(unit: NearTile, peak: float, columns: np.ndarray) -> np.ndarray:
+    """Cycles of a strip, which has `peak` cycles of products in each column."""
+    own = np.maximum(unit.strip_least, unit.strip_start + columns * unit.column_cycles)
+    return np.maximum(own, columns * peak)
