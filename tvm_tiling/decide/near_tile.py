@@ -120,7 +120,7 @@ def _executed(tiling: GemmTiling, at_peak: float, cycles: float, hardware: Hardw
     if tiling.mode != "best" or leaves_for_free(hardware):
         return tiling
     found = min(1.0, at_peak / cycles)
-    why = f"of {cycles:.0f} cycles that the program is predicted to take; at most {tiling.utilisation:.1%}: "
+    why = f"of {cycles:.0f} cycles of the program; at most {tiling.utilisation:.1%}: "
     reasons = (
         reason._replace(value=found, why=why + reason.why) if reason.field == "utilisation" else reason
         for reason in tiling.reasons

@@ -20,8 +20,7 @@ import numpy as np
 from ...errors import HardwareError
 from ...hardware.description import Hardware
 from ...workload import ConvWorkload
-from ..gemm.best import Prefer
-from ..gemm.program_choice import AS_FAST
+from ..gemm.best import AS_FAST, Prefer
 from ..gemm.traffic import ceil_div
 from .block_energy import block_energy
 from .block_time import BlockTimes, Columns, ConvFacts

@@ -32,6 +32,8 @@ from ...errors import TilingError
 from .traffic import Config, Product, ceil_div, round_down, smallest_partition
 
 LEVEL = 1e-12  # cycles that differ by less, relatively, are equal
+WORTH_BYTES = 0.01  # part of a program's cycles that reading more bytes has to win
+AS_FAST = 0.05  # by how much slower a program with fewer bytes may be where traffic is preferred
 
 Prefer = Literal["utilisation", "traffic", "energy", "edp"]
 PREFERRED: tuple[Prefer, ...] = get_args(Prefer)

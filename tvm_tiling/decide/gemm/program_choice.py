@@ -24,7 +24,9 @@ from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ..tiling import GemmTiling
 from .best import (
+    AS_FAST,
     LEVEL,
+    WORTH_BYTES,
     Prefer,
     fastest_split,
     keep_whole,
@@ -38,11 +40,9 @@ from .product_time import ProductEngines
 from .traffic import Config, Product, ceil_div, smallest_partition
 from .unsplit import hasty_cycles
 
-WORTH_BYTES = 0.01  # part of the cycles that more bytes have to win
 WORTH = 0.002  # that any other configuration than the formulas' has to win
 SUMS = (1, 2, 4, 8)  # parts of the accumulation buffer that a split K may use
 HASTY = 1.03  # times the cycles of the best so far: a program that is soon found may be as much slower
-AS_FAST = 0.05  # by how much slower one with fewer bytes may be
 
 
 @dataclass(frozen=True)

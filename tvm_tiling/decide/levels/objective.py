@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..gemm.best import Prefer
-from ..gemm.program_choice import AS_FAST, WORTH_BYTES
+from ..gemm.best import AS_FAST, WORTH_BYTES, Prefer
 from ..gemm.traffic import ceil_div
 from .level_model import Blocks, LevelProduct, Traffic
 
