@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -149,6 +150,20 @@ def test_llvm_does_not_optimise_what_runs_once_where_the_jit_does_not_link(kind,
     with kernels_for(this_cpu()) as kernels:
         kernels.start(product(), kind).result()
     assert levels == [level]
+
+
+def test_tvms_linker_is_there_before_there_are_threads():
+    """It registers types, and TVM's passes read the table of types without a lock."""
+    program = (
+        "import sys, tvm_tiling as tt\n"
+        "from tvm.support import cc\n"
+        "from tvm_tiling.model.kernels import kernels_for\n"
+        "cc.get_cc = lambda: None\n"
+        "assert 'tvm_ffi_orcjit' not in sys.modules\n"
+        "kernels_for(tt.Hardware.detect())\n"
+        "assert 'tvm_ffi_orcjit' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def test_functions_of_symbolic_shapes_check_their_arguments():

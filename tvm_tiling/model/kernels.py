@@ -26,6 +26,7 @@ from ..lowering.bounded import bounded
 from ..lowering.integers import defined
 from ..lowering.sizes import with_checked_sizes, with_safe_sizes
 from ..lowering.wrapping import wrapping
+from ..runtime.library import load_linker
 from ..schedule import llvm_target
 from .build_progress import BuildProgress, Told
 from .kernel_cache import KernelCache
@@ -67,7 +68,10 @@ class Kernels:
         optimised = at_level(target, _LEVEL)
         # Functions that pack run once, in less time than LLVM takes to optimise them. Unoptimised objects have a
         # start-up function each; TVM's JIT, which links where no C compiler is, takes one.
-        packing = optimised if cc.get_cc() is None else at_level(target, 0)
+        linked = cc.get_cc() is not None
+        packing = at_level(target, 0) if linked else optimised
+        if not linked:
+            load_linker()  # before there are threads
         self._targets = {kind: packing if kind is Kind.PACKING else optimised for kind in Kind}
         self._workers = workers
         self._cache = cache or KernelCache(None)

@@ -67,6 +67,12 @@ def mapped(path: Path, content: bytes, plan: ExecutionPlan | None, no_plan: str,
     return Library(content, SHARED, NativeLibrary(path), module, plan, no_plan, objects)
 
 
+def load_linker() -> None:
+    """Load what links objects without a C compiler. It adds types to TVM's table of them, which moves in memory, and
+    nobody else may be looking at that: TVM's passes in other threads do, without a lock."""
+    import tvm_ffi_orcjit  # noqa: F401
+
+
 def _from_objects(content: bytes) -> Any:
     import tvm  # noqa: F401 - as above
     from tvm_ffi_orcjit import default_session  # 40 MB that only this asks for
