@@ -128,7 +128,7 @@ def _walk(
 
 def compared(seeds: Iterable[int], most: int) -> list[float]:
     """The cycles of the decision's program over those of the best of the configurations whose estimates are least, for
-    random cases with at most so many configurations."""
+    random cases with no more than that many configurations."""
     found = []
     for seed in seeds:
         p = level_product(*random_case(random.Random(seed)))

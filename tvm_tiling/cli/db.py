@@ -20,13 +20,12 @@ from ..tuning.shapes.fingerprint import Fingerprint, fingerprint_of
 from ..tuning.shapes.generate import THRESHOLD, shape_text
 from ..tuning.shapes.random_shapes import RandomShapes
 from .model_options import AHEAD, PREPACKED, presets
-from .output import examples, print_json
+from .output import JSON, examples, print_json
 from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
 
 URL = typer.Argument(help="A file, sqlite:///file or postgresql+psycopg://user@host/name.")
-JSON = typer.Option(False, "--json", help="Print JSON.")
 HARDWARE = typer.Option("", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU.")
 
 

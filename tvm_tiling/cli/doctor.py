@@ -17,7 +17,7 @@ from ..hardware.detect import detect_cpu
 from ..hardware.usable import affinity, cpu_limit
 from ..model.cache_folder import CacheFolder
 from .doctor_checks import Check, check_packages, check_tvm, installed_version, own_requirements, probe
-from .output import print_json, working
+from .output import JSON, print_json, working
 from .table import print_table
 
 OLDEST_PYTHON = (3, 10)
@@ -25,7 +25,7 @@ OLDEST_PYTHON = (3, 10)
 EXAMPLES = ("tvm-tiling doctor", "tvm-tiling doctor --json")
 
 
-def command(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def command(as_json: bool = JSON) -> None:
     """Check versions, threads, caches and optional parts; exit with 1 if something fails."""
     with working("checking"):
         checks = list(all_checks())

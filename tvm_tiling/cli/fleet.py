@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .output import examples, print_json
+from .output import JSON, examples, print_json
 from .table import print_table
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ command = typer.Typer(no_args_is_help=True)
 
 LOOPBACK = "127.0.0.1"
 LOOK_SECONDS = 2.0
-JSON = typer.Option(False, "--json", help="Print JSON.")
 HOST_HELP = (
     "Address to listen at. Whoever reaches a tracker's workers has them run what it likes: other than loopback only in "
     "a network of your own."
@@ -40,7 +39,7 @@ def start(
 ) -> None:
     """Start a tracker and workers, and print what --runner takes; Ctrl-C ends them.
 
-    A worker that ends is started anew: it costs the trial that it was at. Several measuring workers on one machine
+    A worker that ends is restarted, and only its trial is lost. Several measuring workers on one machine
     disturb each other: more than one is for trying things out.
     """
     from ..tuning.workers.fleet import Fleet

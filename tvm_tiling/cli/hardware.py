@@ -14,12 +14,11 @@ from ..hardware import Cache, Hardware
 from ..hardware.file import preset_names
 from ..hardware.kernel_costs import KernelCosts
 from ..hardware.machine import Machine
-from .output import examples, print_json
+from .output import JSON, examples, print_json
 from .table import print_table
 
 command = typer.Typer(no_args_is_help=True)
 
-JSON = typer.Option(False, "--json", help="Print JSON.")
 TOML = typer.Option(False, "--toml", help="Print a TOML file that --hardware and `hardware check` accept.")
 
 

@@ -8,8 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
 def print_json(value: Any) -> None:

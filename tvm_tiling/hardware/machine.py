@@ -237,6 +237,11 @@ class Machine:
             )
         return rate
 
+    def mac_pj(self, element_bytes: int) -> float:
+        """pJ of one multiply-accumulate of elements of that size; of sizes without a coefficient that of the widest."""
+        known = self.energy.mac_pj
+        return known[str(element_bytes) if str(element_bytes) in known else max(known)]
+
     def byte_pj(self, name: str) -> float:
         """pJ of one byte read from or written to a memory or buffer."""
         level = self._level(name)

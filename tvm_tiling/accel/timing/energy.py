@@ -6,7 +6,6 @@ to a memory or a buffer, as its row of the table says. Leakage is not modelled, 
 
 from __future__ import annotations
 
-from ...hardware.energy import MAC_PJ
 from ...hardware.machine import Machine
 from ..program.isa import OPERANDS
 from ..program.work import Work
@@ -15,10 +14,9 @@ from ..program.work import Work
 def energy_by_level(work: Work, machine: Machine) -> dict[str, float]:
     """pJ by name: "mac", "vector", and each memory and buffer that is touched."""
     spent: dict[str, float] = {}
-    by_bytes = machine.energy.mac_pj
     if sums := work.of("sums"):
         spent["mac"] = sum(
-            float(batch.macs[same].sum()) * by_bytes[_mac_bytes(element)]
+            float(batch.macs[same].sum()) * machine.mac_pj(element)
             for batch in sums
             for element, same in batch.each(batch.element)
         )
@@ -41,7 +39,3 @@ def bytes_touched(work: Work, machine: Machine) -> dict[str, int]:
             for number, name in enumerate(total):
                 total[name] += int(count[memory == number].sum())
     return {name: count for name, count in total.items() if count}
-
-
-def _mac_bytes(element: int) -> str:
-    return str(element) if str(element) in MAC_PJ else max(MAC_PJ)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...hardware.energy import MAC_PJ
 from .block_time import BlockTimes, ConvFacts
 
 
@@ -30,7 +29,7 @@ def block_energy(facts: ConvFacts, times: BlockTimes) -> np.ndarray:
     of_sums = np.where(times.in_acc, machine.byte_pj("acc"), machine.byte_pj("out"))
     moved = times.bytes_a + times.bytes_b
     pj: np.ndarray = (
-        conv.macs * machine.energy.mac_pj[str(p.d_a) if str(p.d_a) in MAC_PJ else max(MAC_PJ)]
+        conv.macs * machine.mac_pj(p.d_a)
         + (moved + out) * machine.byte_pj("external")
         + (times.bytes_a + read_a) * machine.byte_pj("a")
         + (times.bytes_b + read_b) * machine.byte_pj("b")

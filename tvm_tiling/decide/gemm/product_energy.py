@@ -7,7 +7,6 @@ a buffer, and the other way for results; and what the matrix engine reads and wr
 from __future__ import annotations
 
 from ...hardware.description import Hardware
-from ...hardware.energy import MAC_PJ
 from ...hardware.machine import Machine
 from ..tiling import ProductChunks
 from .traffic import Product, ceil_div
@@ -29,8 +28,7 @@ def product_energy(p: Product, chunks: ProductChunks, hardware: Hardware, load_a
         "b": loads_b + p.k * p.n * p.d_b * down,
         chunks.sums: out + p.m * p.n * (unit.acc_bytes_per_element or 4) * (2 * deep - 1),
     }
-    mac = machine.energy.mac_pj[str(p.d_a) if str(p.d_a) in MAC_PJ else max(MAC_PJ)]
-    return p.m * p.n * p.k * mac + sum(count * machine.byte_pj(name) for name, count in moved.items())
+    return p.m * p.n * p.k * machine.mac_pj(p.d_a) + sum(count * machine.byte_pj(name) for name, count in moved.items())
 
 
 def pieces(size: int, step: int, piece: int) -> list[int]:

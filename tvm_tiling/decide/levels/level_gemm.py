@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Hardware
-from ...hardware.energy import MAC_PJ
 from ...hardware.machine import Machine
 from ...hardware.memory import OPERANDS
 from ...workload import ConvWorkload, GemmWorkload
@@ -216,7 +215,7 @@ def level_product(workload: GemmWorkload | ConvWorkload, hardware: Hardware) -> 
         token=machine.issue.token_cycles,
         ports=machine.memory("external").ports,
         pj=(
-            machine.energy.mac_pj[str(d_a) if str(d_a) in MAC_PJ else max(MAC_PJ)],
+            machine.mac_pj(d_a),
             machine.byte_pj("external"),
             *(level.byte_pj for level in hardware.levels),
         ),

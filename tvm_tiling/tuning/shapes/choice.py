@@ -60,14 +60,14 @@ def choice_of(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked
 
 
 class _Prices:
-    """Costs of configurations at a shape, corrected by what was measured at an entry's; `here` and `there` are the
-    decisions for both shapes. TilingError where there is none."""
+    """Costs of configurations at a shape, corrected by what was measured at an entry's; `here` is the decision for the
+    shape. TilingError where there is none."""
 
     def __init__(self, entry: Entry, workload: Workload, hardware: Hardware, prepacked: bool) -> None:
         self._entry, self._workload, self._hardware = entry, workload, hardware
         self._around = Surroundings(prepacked=prepacked)
         self._options = Options(prepacked=prepacked)
-        self.here, self.there = self._decision(workload), self._decision(entry.workload)
+        self.here = self._decision(workload)
 
     def kept(self, config: Config) -> float:
         """The cost of the entry's configuration here."""
@@ -82,14 +82,12 @@ class _Prices:
         """The cost of the decision here."""
         entry = self._entry
         here = self._predicted(self.here, self._workload)
-        there = self._predicted(self.there, entry.workload)
-        if entry.decided_cost is not None:
-            return entry.decided_cost * here / there
-        if self._hardware.cpu is None:
+        if entry.decided_cost is None and self._hardware.cpu is None:
             return here
-        if entry.kind == "initial":
-            return entry.cost * here / there
-        return entry.cost * here / self._predicted(entry.config, entry.workload)
+        if entry.decided_cost is None and entry.kind == "boundary":
+            return entry.cost * here / self._predicted(entry.config, entry.workload)
+        there = self._predicted(self._decision(entry.workload), entry.workload)
+        return (entry.decided_cost or entry.cost) * here / there
 
     def _decision(self, workload: Workload) -> Config:
         found = decided(workload, self._hardware, self._options, self._around)
