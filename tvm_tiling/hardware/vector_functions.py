@@ -28,7 +28,8 @@ class VectorFunction(Row):
     function of NumPy, a as int64 or float32, then b or, as `immediates` says, the two immediate numbers: as elements
     of a's type ("elements") or as they are ("reals"). `types` of a: INTEGERS, FLOATS, and FIXED for int16 by a table
     with immediate[0] fraction bits. `saturates`: a reduction of integers saturates after every step, because 64 bits
-    hold no more than one. `cycles` that an engine takes for as many elements as it has lanes.
+    hold no more than one. `selects`: the result is one of the operands. `cycles` that an engine takes for as many
+    elements as it has lanes.
     """
 
     operands: int = 1
@@ -36,6 +37,7 @@ class VectorFunction(Row):
     immediates: Literal["", "elements", "reals"] = ""
     types: tuple[str, ...] = (INTEGERS, FLOATS)
     saturates: bool = False
+    selects: bool = False
     cycles: int = 1
 
     @property
@@ -81,8 +83,8 @@ Function: Table[VectorFunction] = Table(
         VectorFunction(1, "add", 2, "add"),
         VectorFunction(2, "sub", 2, "subtract"),
         VectorFunction(3, "mul", 2, "multiply", saturates=True),
-        VectorFunction(4, "max", 2, "maximum"),
-        VectorFunction(5, "min", 2, "minimum"),
+        VectorFunction(4, "max", 2, "maximum", selects=True),
+        VectorFunction(5, "min", 2, "minimum", selects=True),
         # To the right by b, to the left where b is negative; rounds halves away from zero upwards.
         VectorFunction(6, "shift", 2, _shifted, types=(INTEGERS,)),
         VectorFunction(7, "clip", 1, _clipped, immediates="elements"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,41 +11,38 @@ from ...hardware.description import Hardware
 from ...hardware.vector_functions import Function
 from ..checks.access import extents
 from ..instructions.row import How
-from ..instructions.table import Opcode, uses
+from ..instructions.table import Opcode, Uses, uses
 from ..program.elements import STORED
 from ..program.isa import OPERANDS, ElementType, Operand, element_bytes
 
+T = TypeVar("T")
 _STORED = [STORED[kind] for kind in ElementType]
+_SAID = ("dtype", "result_dtype", "function", "pad", "immediate", "block")  # fields of which How is made
 _NOTHING = np.empty(0, np.uint8)  # in the place of an operand that is not there
+_KEPT = 1 << 16  # views and Hows, most of either
 
 
 class Steps:
-    """Instructions in the order in which they are executed, their operands as views of the memories' bytes.
+    """Instructions executed one after the other, their operands views of the memories' bytes.
 
-    `data` are the memories' bytes, by number, `hardware` is the machine that the program was made for. Operands must
-    have been found to lie inside (check_bounds). Views are made for many instructions at a time, as that is most of the
-    work of small ones.
+    `data` are the memories' bytes, by number, `hardware` is the machine that the program was made for. Making views is
+    most of the work of small instructions: they are made for many at a time, and kept, because most look at bytes that
+    others have looked at in the same way.
     """
 
-    def __init__(self, instructions: np.ndarray, data: list[np.ndarray], hardware: Hardware) -> None:
+    def __init__(self, data: list[np.ndarray], hardware: Hardware) -> None:
+        self._data, self._hardware = data, hardware
+        self._views: dict[bytes, np.ndarray] = {}
+        self._hows: dict[bytes, How] = {}
+        self._functions = list(Function)
+
+    def prepare(self, instructions: np.ndarray) -> None:
+        """Take these as the next ones. Operands must have been found to lie inside (check_bounds)."""
         used = uses(instructions)
         op = instructions["op"]
         executes = [row.execute for row in Opcode]
-        functions = list(Function)
         self._execute = [executes[number] for number in op.tolist()]
-        self._how = list(
-            map(
-                How,
-                zip(instructions["dtype"].tolist(), instructions["result_dtype"].tolist(), strict=True),
-                [functions[number] for number in instructions["function"].tolist()],
-                used.reads_b.tolist(),
-                used.reads_c.tolist(),
-                [pad if any(pad) else None for pad in instructions["pad"].tolist()],
-                instructions["immediate"].tolist(),
-                instructions["block"].tolist(),
-                itertools.repeat(hardware.w_fold),
-            )
-        )
+        self._how = self._hows_of(instructions, used)
         views: dict[Operand, list[np.ndarray]] = {operand: [_NOTHING] * len(instructions) for operand in OPERANDS}
         for number in np.unique(op).tolist():
             row = Opcode[number]
@@ -55,27 +53,65 @@ class Steps:
                     places = np.flatnonzero(group & used.of(operand))
                     if len(places):
                         kept = [loop for loop in loops if loop not in left_out]
-                        found = _views(instructions[places], operand, kept, data)
+                        found = self._views_of(instructions[places], operand, kept)
                         for place, view in zip(places.tolist(), found, strict=True):
                             views[operand][place] = view
         self._a, self._b, self._c = views["a"], views["b"], views["c"]
 
     def execute(self, place: int) -> None:
-        """Execute the instruction at `place`. SimulationError where its function does not have its type."""
+        """Execute the instruction at `place` of those prepared. SimulationError where its function does not have its
+        type."""
         self._execute[place](self._a[place], self._b[place], self._c[place], self._how[place])
 
+    def _hows_of(self, instructions: np.ndarray, used: Uses) -> list[How]:
+        """What each says beside its operands."""
 
-def _views(instructions: np.ndarray, operand: Operand, loops: list[int], data: list[np.ndarray]) -> list[np.ndarray]:
-    """An operand of each instruction as an array over `loops`."""
-    strides = instructions[f"{operand}_stride"][:, loops] * element_bytes(instructions, operand)[:, None]
-    return [
-        np.ndarray(shape, _STORED[kind], data[memory], address, steps)
-        for shape, kind, memory, address, steps in zip(
-            extents(instructions, operand)[:, loops].tolist(),
-            instructions["result_dtype" if operand == "c" else "dtype"].tolist(),
-            instructions[f"{operand}_memory"].tolist(),
-            instructions[operand].tolist(),
-            strides.tolist(),
-            strict=True,
-        )
-    ]
+        def made(place: int) -> How:
+            one = instructions[place]
+            pad = one["pad"].tolist()
+            return How(
+                (int(one["dtype"]), int(one["result_dtype"])),
+                self._functions[one["function"]],
+                bool(used.reads_b[place]),
+                bool(used.reads_c[place]),
+                pad if any(pad) else None,
+                one["immediate"].tolist(),
+                int(one["block"]),
+                self._hardware.w_fold,
+            )
+
+        return _kept(self._hows, [instructions[name] for name in _SAID] + [used.reads_b, used.reads_c], made)
+
+    def _views_of(self, instructions: np.ndarray, operand: Operand, loops: list[int]) -> list[np.ndarray]:
+        """An operand of each instruction as an array over `loops`."""
+        shape = extents(instructions, operand)[:, loops]
+        kind = instructions["result_dtype" if operand == "c" else "dtype"]
+        memory, address = instructions[f"{operand}_memory"], instructions[operand]
+        strides = instructions[f"{operand}_stride"][:, loops] * element_bytes(instructions, operand)[:, None]
+
+        def made(place: int) -> np.ndarray:
+            return np.ndarray(
+                shape[place].tolist(),
+                _STORED[kind[place]],
+                self._data[memory[place]],
+                int(address[place]),
+                strides[place].tolist(),
+            )
+
+        return _kept(self._views, [shape, kind, memory, address, strides], made)
+
+
+def _kept(known: dict[bytes, T], columns: Sequence[np.ndarray], made: Callable[[int], T]) -> list[T]:
+    """Of each row of `columns` what is known of one like it, else what is made of it, by its number."""
+    rows = len(columns[0])
+    bytes_of = [np.ascontiguousarray(column).view(np.uint8).reshape(rows, -1) for column in columns]
+    keys = np.concatenate(bytes_of, axis=1)
+    found = []
+    if len(known) > _KEPT:
+        known.clear()
+    for place, key in enumerate(keys.view(f"V{keys.shape[1]}").reshape(-1).tolist()):
+        one = known.get(key)
+        if one is None:
+            one = known[key] = made(place)
+        found.append(one)
+    return found

@@ -54,17 +54,19 @@ def execute(
     written = WrittenBytes(program) if check_written else None
     place_tensors(program, inputs, data, written)
     marks = None if written is None else WrittenSteps(program, numbers, instructions, written)
+    steps = Steps(data, program.hardware)
     for start in range(0, len(numbers), _CHUNK):
-        steps = Steps(instructions[start : start + _CHUNK], data, program.hardware)
-        for place in range(start, min(start + _CHUNK, len(numbers))):
-            if marks is not None:
-                marks.before(place)
-            try:
-                steps.execute(place - start)
-            except SimulationError as error:
-                raise SimulationError(f"{instruction_name(program, int(numbers[place]))}: {error}") from None
-            if marks is not None:
-                marks.after(place)
+        steps.prepare(instructions[start : start + _CHUNK])
+        with np.errstate(all="ignore"):  # the machine's floats overflow without a word
+            for place in range(start, min(start + _CHUNK, len(numbers))):
+                if marks is not None:
+                    marks.before(place)
+                try:
+                    steps.execute(place - start)
+                except SimulationError as error:
+                    raise SimulationError(f"{instruction_name(program, int(numbers[place]))}: {error}") from None
+                if marks is not None:
+                    marks.after(place)
     return read_outputs(program, data, written)
 
 

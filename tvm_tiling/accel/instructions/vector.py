@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import SimulationError
 from ...hardware.machine import Machine
 from ...hardware.vector_functions import FIXED, FLOATS, INTEGERS, Function, VectorFunction
-from ..program.elements import BOUNDS, is_integer, narrowed, widened
+from ..program.elements import BOUNDS, is_integer, narrowed, saturated, widened
 from ..program.isa import ElementType
 from .row import ELEMENTS, Batch, Cycles, How, Instruction
 
@@ -46,14 +46,16 @@ def apply(
     kinds: tuple[int, int],
     immediate: Sequence[float],
 ) -> np.ndarray:
-    """function(a, b) as stored elements of kinds[1]; `a` and an array `b` are stored elements of kinds[0].
+    """function(a, b) as elements of kinds[1] or whole numbers within its bounds; `a` and an array `b` are stored
+    elements of kinds[0].
 
-    A number `b` is taken as an element of a's type. SimulationError for a function that this type does not have.
+    A number `b` is taken as an element of a's type. Floats may overflow, which NumPy should not warn of (np.errstate).
+    SimulationError for a function that this type does not have.
     """
     kind, result = kinds
     computes = function.computes
     if computes is None:
-        return a if kind == result else narrowed(widened(a, kind), result)
+        return a if kind == result else _as_result(widened(a, kind), result)
     if (INTEGERS if is_integer(kind) else FLOATS) not in function.types:
         if FIXED not in function.types or kind != ElementType.INT16:
             raise SimulationError(
@@ -64,22 +66,30 @@ def apply(
                 f"{function.name.upper()} with {immediate[0]:g} fraction bits, accepted: a whole number from 0 to 15"
             )
         assert callable(computes)
-        return narrowed(_table(computes, int(immediate[0]))[a.astype(np.int64) + (1 << 15)], result)
+        return _as_result(_table(computes, int(immediate[0]))[a.astype(np.int64) + (1 << 15)], result)
+    if isinstance(computes, str) and is_integer(kind):
+        # In the operands' own type where that holds every result, else in 64 bits, widened as it is computed.
+        wide = None if function.selects else np.int64
+        return _as_result(getattr(np, computes)(a, _second(b, kind), dtype=wide), result)
     x = widened(a, kind)
-    with np.errstate(all="ignore"):
-        if isinstance(computes, str):
-            return narrowed(getattr(np, computes)(x, _second(b, kind)), result)
-        if function.operands == 2:
-            values = computes(np, x, _second(b, kind))
-        elif function.immediates == "elements":
-            values = computes(np, x, *(_number(number, kind) for number in immediate))
-        elif function.immediates == "reals":
-            values = computes(np, x, *immediate)
-        elif INTEGERS in function.types:
-            values = computes(np, x)
-        else:
-            values = computes(np, x.astype(np.float64)).astype(np.float32)
-    return narrowed(values, result)
+    if isinstance(computes, str):
+        values = getattr(np, computes)(x, _wide_second(b, kind))
+    elif function.operands == 2:
+        values = computes(np, x, _wide_second(b, kind))
+    elif function.immediates == "elements":
+        values = computes(np, x, *(_wide_number(number, kind) for number in immediate))
+    elif function.immediates == "reals":
+        values = computes(np, x, *immediate)
+    elif INTEGERS in function.types:
+        values = computes(np, x)
+    else:
+        values = computes(np, x.astype(np.float64)).astype(np.float32)
+    return _as_result(values, result)
+
+
+def _as_result(values: np.ndarray, kind: int) -> np.ndarray:
+    """Computed values as they may be assigned to stored elements."""
+    return saturated(values, kind) if is_integer(kind) else narrowed(values, kind)
 
 
 def reduce(
@@ -103,25 +113,35 @@ def reduce(
     steps = x.transpose(*axes, *kept).reshape(-1, *(x.shape[axis] for axis in kept))
     first = start.reshape(1, *steps.shape[1:])
     ufunc = getattr(np, function.computes)
-    with np.errstate(all="ignore"):
-        if function.saturates and is_integer(result):
-            low, high = BOUNDS[result]
-            values = functools.reduce(lambda so_far, step: np.clip(ufunc(so_far, step), low, high), steps, first[0])
-        else:
-            # accumulate goes step by step, where reduce would add floats pairwise.
-            values = ufunc.accumulate(np.concatenate([first, steps]), axis=0)[-1]
+    if function.saturates and is_integer(result):
+        low, high = BOUNDS[result]
+        values = functools.reduce(lambda so_far, step: np.clip(ufunc(so_far, step), low, high), steps, first[0])
+    else:
+        # accumulate goes step by step, where reduce would add floats pairwise.
+        values = ufunc.accumulate(np.concatenate([first, steps]), axis=0)[-1]
     return narrowed(values.reshape(c.shape), result)
 
 
 def _second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
+    """The second operand as stored elements."""
+    return b if isinstance(b, np.ndarray) else _number(math.nan if b is None else b, kind)
+
+
+def _wide_second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
     """The second operand in the type that is computed in."""
-    return widened(b, kind) if isinstance(b, np.ndarray) else _number(math.nan if b is None else b, kind)
+    return widened(b, kind) if isinstance(b, np.ndarray) else _wide_number(math.nan if b is None else b, kind)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _number(value: float, kind: int) -> np.ndarray:
-    """An immediate as an element of that type."""
-    return np.asarray(widened(narrowed(np.float64(value).reshape(()), kind), kind))
+    """An immediate as a stored element of that type."""
+    return np.asarray(narrowed(np.float64(value).reshape(()), kind))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _wide_number(value: float, kind: int) -> np.ndarray:
+    """An immediate as an element of that type, in the type that is computed in."""
+    return np.asarray(widened(_number(value, kind), kind))
 
 
 @functools.lru_cache(maxsize=32)

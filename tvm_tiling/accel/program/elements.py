@@ -6,6 +6,7 @@ saturate when they are narrowed, floats round to nearest, ties to even.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -66,13 +67,30 @@ def narrowed(values: np.ndarray, kind: int) -> np.ndarray:
     integer becomes a float by way of float32.
     """
     if is_integer(kind):
-        low, high = BOUNDS[kind]
-        if values.dtype.kind == "f":
-            # float32 does not hold the greatest int32, float64 holds all.
-            values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=high, neginf=low)
-        # Two functions are faster than np.clip, which looks for the limits of types first.
-        return np.minimum(np.maximum(values, low), high).astype(STORED[kind])
+        return saturated(values, kind).astype(STORED[kind], copy=False)
     if kind == ElementType.BFLOAT16:
         return to_bfloat16(values.astype(np.float32, copy=False))
     with np.errstate(over="ignore"):  # beyond the greatest float16 lies infinity
         return values.astype(STORED[kind], copy=False)
+
+
+def saturated(values: np.ndarray, kind: int) -> np.ndarray:
+    """Values (integers or floats) within the bounds of an integer `kind`, not yet of its type; may be `values`."""
+    if values.dtype.kind == "f":
+        # float32 does not hold the greatest int32, float64 holds all.
+        low, high = BOUNDS[kind]
+        values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=high, neginf=low)
+    limits = _limits(kind, values.dtype)
+    return values if limits is None else values.clip(*limits)
+
+
+@functools.cache
+def _limits(kind: int, held: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """BOUNDS[kind] as arrays of the type `held`, which clip takes in half the time that numbers cost; None where all
+    that it holds lies within."""
+    if np.can_cast(held, STORED[kind]):
+        return None
+    low, high = BOUNDS[kind]
+    if held.kind != "f":
+        low, high = max(low, np.iinfo(held).min), min(high, np.iinfo(held).max)
+    return np.array(low, held), np.array(high, held)

@@ -1,6 +1,8 @@
 """In-order queues over time: the inner loop of the timing run, one function over plain arrays (page 06).
 
 The function is written so that numba compiles it and plain Python runs it unchanged; :func:`run` picks one of the two.
+What numbers and places are read from is uint32: numba asks of each signed index whether it counts from the end, which
+took a fifth of the loop's time.
 Whoever could start first starts first: of all heads of queues that have everything but perhaps their port, the one that
 got it earliest is next, the earlier in the program on a tie. Its start is final, because whatever is still waiting for
 something cannot be ready before then. So every instruction is looked at once, and ports are given in order of demand.
@@ -57,6 +59,7 @@ def run_queues(
     ready: Any,  # per queue: -1; holds when its head may start but for its ports
     seen: Any,  # per queue and kind: -1; holds the latest of the edges seen
     giver: Any,  # per queue and kind: the instruction whose edge that is
+    head: Any,  # per queue: holds the number of its head once that may start but for its ports
     taken: Any,  # per place of a port: space for its server
 ) -> int:
     """Times `queue` and the rest until nothing can start any more; gives the number of instructions that started, all
@@ -81,29 +84,34 @@ def run_queues(
         for q in range(queues):
             if started[q] == dispatched[q]:
                 continue
-            number = order[order_first[q] + started[q]]
             if ready[q] < 0:
+                number = order[order_first[q] + started[q]]
                 edge, last = cursor[q], edge_first[number + 1]
-                while edge < last and done[edge_producer[edge]] >= 0:
+                while edge < last:
+                    producer = edge_producer[edge]
+                    came = done[producer]
+                    if came < 0:
+                        break
                     place = q * KINDS + edge_kind[edge]
-                    if done[edge_producer[edge]] > seen[place]:
-                        seen[place] = done[edge_producer[edge]]
-                        giver[place] = edge_producer[edge]
+                    if came > seen[place]:
+                        seen[place], giver[place] = came, producer
                     edge += 1
                 cursor[q] = edge
                 if edge < last:
                     continue
-                ready[q] = arrival[number]
+                when = arrival[number]
                 latest = max(seen[q * KINDS + DATA], seen[q * KINDS + TOKEN])
                 if latest >= 0:
-                    ready[q] = max(ready[q], latest + token)
+                    when = max(when, latest + token)
                 if after[number] >= 0:
-                    ready[q] = max(ready[q], done[after[number]])
-                ready[q] = max(ready[q] + fill[number], free[q])
+                    when = max(when, done[after[number]])
+                when = max(when + fill[number], free[q])
                 if seen[q * KINDS + SPACE] >= 0:
-                    ready[q] = max(ready[q], seen[q * KINDS + SPACE] + token)
-            if ready[q] < chosen_ready or (ready[q] == chosen_ready and number < chosen_number):
-                chosen, chosen_ready, chosen_number = q, ready[q], number
+                    when = max(when, seen[q * KINDS + SPACE] + token)
+                ready[q] = when
+                head[q] = number
+            if ready[q] < chosen_ready or (ready[q] == chosen_ready and head[q] < chosen_number):
+                chosen, chosen_ready, chosen_number = q, ready[q], head[q]
         if chosen < 0:
             break
         # It takes, of each of its ports, the server that is free first.
@@ -124,37 +132,41 @@ def run_queues(
         # on its way, operands that its buffers are filled with, the port.
         waited = free[q]
         place = q * len(CAUSES)
+        why, whose = NOTHING, -1
         if arrival[number] > waited:
             stalls[place + DISPATCH] += arrival[number] - waited
-            cause[number] = DISPATCH
+            why = DISPATCH
             waited = arrival[number]
         last, latest = -1, -1
         for kind in range(KINDS):
-            if seen[q * KINDS + kind] > latest:
-                latest, last = seen[q * KINDS + kind], giver[q * KINDS + kind]
-            if seen[q * KINDS + kind] > waited:
-                stalls[place + kind] += seen[q * KINDS + kind] - waited
-                cause[number], behind[number] = kind, giver[q * KINDS + kind]
-                waited = seen[q * KINDS + kind]
-            seen[q * KINDS + kind] = -1
+            came = seen[q * KINDS + kind]
+            if came >= 0:
+                if came > latest:
+                    latest, last = came, giver[q * KINDS + kind]
+                if came > waited:
+                    stalls[place + kind] += came - waited
+                    why, whose = kind, giver[q * KINDS + kind]
+                    waited = came
+                seen[q * KINDS + kind] = -1
         if after[number] >= 0 and done[after[number]] > waited:
             stalls[place + LATENCY] += done[after[number]] - waited
-            cause[number], behind[number] = LATENCY, after[number]
+            why, whose = LATENCY, after[number]
             waited = done[after[number]]
         if chosen_ready > waited:
             filling = min(fill[number], chosen_ready - waited)
             stalls[place + DATA] += filling
             stalls[place + TOKEN] += chosen_ready - waited - filling
             if chosen_ready > waited + filling:
-                if behind[number] != last:  # else what the token brings is the cause
-                    cause[number], behind[number] = TOKEN, last
+                if whose != last:  # else what the token brings is the cause
+                    why, whose = TOKEN, last
             elif waited == free[q]:  # nothing but its buffers, filled with what came while the engine was busy
-                cause[number], behind[number] = DATA, last
+                why, whose = DATA, last
         if begin > chosen_ready:
             stalls[place + PORT] += begin - chosen_ready
-            cause[number], behind[number] = PORT, -1
+            why, whose = PORT, -1
         # Results of a queue come in order.
         start[number] = begin
+        cause[number], behind[number] = why, whose
         free[q] = end
         result[q] = max(result[q], end + latency[number])
         done[number] = result[q]
@@ -181,7 +193,8 @@ def _compiled() -> Callable[..., int] | None:
 
 
 def run(inputs: Sequence[np.ndarray | int], outputs: Sequence[np.ndarray], compiled: bool | None = None) -> int:
-    """:func:`run_queues` on int64 arrays, `outputs` (from `server_free` on) being changed.
+    """:func:`run_queues` on `inputs`, int64 arrays or, of numbers and places, uint32 ones, and on int64 `outputs` (from
+    `server_free` on), which are changed.
 
     `compiled` None takes machine code where numba is installed and the program is large enough to pay for loading it;
     True asks for it (ImportError where numba is not installed), False for plain Python.

@@ -33,7 +33,7 @@ from .wait_kind import wait_kinds
 
 @dataclass(frozen=True)
 class Ordering:
-    """Who waits for whom, whatever the machine. All int64: `queue` of each instruction; its edges
+    """Who waits for whom, whatever the machine. uint32 but `own`: `queue` of each instruction; its edges
     `producer[first[i]:first[i + 1]]`, the instructions of other queues whose tokens it takes, and the `kind` of each;
     `members[member_first[q]:member_first[q + 1]]`, the instructions of queue q; `own`, whose results each reads within
     its queue."""
@@ -101,12 +101,12 @@ def ordering(program: Program) -> Ordering:
     walked = walks(program.instructions)
     sizes = [len(own) for own in found.members]
     return Ordering(
-        queue=found.queue,
-        first=np.searchsorted(takers, np.arange(len(program) + 1)),
-        producer=found.needs[takers, sources],
-        kind=wait_kinds(program.instructions, found, takers, sources, walked),
-        members=np.concatenate(found.members),
-        member_first=np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]),
+        queue=_numbers(found.queue),
+        first=_numbers(np.searchsorted(takers, np.arange(len(program) + 1))),
+        producer=_numbers(found.needs[takers, sources]),
+        kind=_numbers(wait_kinds(program.instructions, found, takers, sources, walked)),
+        members=_numbers(np.concatenate(found.members)),
+        member_first=_numbers(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])),
         own=own_results(program.instructions, walked),
     )
 
@@ -135,6 +135,7 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
         "ready": np.full(queues, -1, dtype=np.int64),
         "seen": np.full(queues * KINDS, -1, dtype=np.int64),
         "giver": np.full(queues * KINDS, -1, dtype=np.int64),
+        "head": np.zeros(queues, dtype=np.int64),
         "taken": np.zeros(PORTS, dtype=np.int64),
     }
     over = run(
@@ -153,7 +154,7 @@ def time_queues(program: Program, order: Ordering, costs: Costs, compiled: bool 
             np.full(queues, costs.depth),
             costs.issue,
             costs.token,
-            np.concatenate([[0], np.cumsum(costs.servers, dtype=np.int64)]),
+            _numbers(np.concatenate([[0], np.cumsum(costs.servers, dtype=np.int64)])),
         ),
         tuple(outputs.values()),
         compiled,
@@ -201,6 +202,11 @@ def queue_busy(order: Ordering, costs: Costs) -> np.ndarray:
 def port_busy(costs: Costs, port: int) -> int:
     """Cycles in which the servers of a port serve, all together."""
     return int(costs.busy[(costs.port == port).any(axis=1)].sum())
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """As the event loop reads numbers and places."""
+    return array.astype(np.uint32)
 
 
 def _first_edges(order: Ordering, queues: int) -> np.ndarray:

@@ -20,6 +20,8 @@ from ..instructions.table import Opcode, marked, uses
 from ..program.isa import OPERANDS, QUEUES, Operand
 from .event_loop import DATA, SPACE, TOKEN
 
+_PAIRS = 1 << 20  # of a wait and an instruction that it asks, most looked at together
+
 
 @dataclass(frozen=True)
 class _Bytes:
@@ -46,31 +48,33 @@ def wait_kinds(
     touched = {operand: _bytes(instructions, operand, walked[operand]) for operand in OPERANDS}
     used = uses(instructions)
     reads: dict[Operand, np.ndarray] = {"a": used.reads_a, "b": used.reads_b, "c": used.reads_c}
-    givers = found.needs[takers, sources]
-    place = found.place[givers]
+    place = found.place[found.needs[takers, sources]]
     least = _places_before(found, takers, sources, place)
     working = _behind_nops(instructions, found)[takers]
+    members, first = np.concatenate(found.members), np.cumsum([0, *map(len, found.members)])
     kinds = np.full(len(takers), TOKEN, dtype=np.int64)
-    left = np.flatnonzero(working >= 0)
+    left, span = np.flatnonzero(working >= 0), 1
     while len(left):
-        giver, taker = givers[left], working[left]
-        data = np.zeros(len(left), dtype=bool)
-        space = np.zeros(len(left), dtype=bool)
+        # Each that has found nothing yet asks its giver and the `span` - 1 instructions before that.
+        asks = np.minimum(span, place[left] - least[left])
+        of = np.repeat(np.arange(len(left)), asks)
+        back = np.arange(len(of)) - np.repeat(np.cumsum(asks) - asks, asks)
+        giver, taker = members[first[sources[left[of]]] + place[left[of]] - back], working[left[of]]
+        data = np.zeros(len(of), dtype=bool)
+        space = np.zeros(len(of), dtype=bool)
         for operand in OPERANDS:
             asked = np.flatnonzero(used.writes_c[giver] & reads[operand][taker])
             data[asked] |= _common(touched["c"], giver[asked], touched[operand], taker[asked])
             writes_it = used.writes_c if operand == "c" else reads[operand]
             asked = np.flatnonzero(writes_it[giver] & used.writes_c[taker] & ~data)
             space[asked] |= _common(touched[operand], giver[asked], touched["c"], taker[asked])
-        kinds[left[space]] = SPACE
-        kinds[left[data]] = DATA
-        # Those that have found nothing ask the instruction before the giver.
-        left = left[~(data | space)]
-        place[left] -= 1
-        left = left[place[left] > least[left]]
-        for queue in range(QUEUES):
-            here = left[sources[left] == queue]
-            givers[here] = found.members[queue][place[here]]
+        hits = np.flatnonzero(data | space)
+        answered, latest = np.unique(of[hits], return_index=True)
+        kinds[left[answered]] = np.where(data[hits[latest]], DATA, SPACE)
+        place[left] -= asks
+        unanswered = np.delete(left, answered)
+        left = unanswered[place[unanswered] > least[unanswered]]
+        span = max(1, min(2 * span, _PAIRS // max(1, len(left))))
     return kinds
 
 
@@ -111,10 +115,14 @@ def _common(one: _Bytes, ones: np.ndarray, other: _Bytes, others: np.ndarray) ->
         & (one.low[ones] < other.high[others])
         & (other.low[others] < one.high[ones])
     )
-    # Spans that overlap may still interleave, as two tiles of a matrix do.
-    for pair in np.flatnonzero(shared & (one.gaps[ones] | other.gaps[others])).tolist():
-        mine, theirs = one.forms[one.form[ones[pair]]], other.forms[other.form[others[pair]]]
-        shared[pair] = _meet(mine, theirs, int(other.low[others[pair]] - one.low[ones[pair]]))
+    # Spans that overlap may still interleave, as two tiles of a matrix do; most pairs lie as others do.
+    pairs = np.flatnonzero(shared & (one.gaps[ones] | other.gaps[others]))
+    if len(pairs):
+        mine, theirs = ones[pairs], others[pairs]
+        lie = np.stack([one.form[mine], other.form[theirs], other.low[theirs] - one.low[mine]])
+        ways, way = np.unique(lie, axis=1, return_inverse=True)
+        meet = [_meet(one.forms[a], other.forms[b], offset) for a, b, offset in ways.T.tolist()]
+        shared[pairs] = np.array(meet)[way.reshape(-1)]
     return shared
 
 
