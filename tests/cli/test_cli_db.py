@@ -178,3 +178,17 @@ def test_the_shapes_of_a_model(capsys, url, tmp_path, monkeypatch):
         ((_, entry),) = db.entries()
     w = entry.workload
     assert (w.h, w.w, w.ci, w.co, w.kh, w.dtype, entry.prepacked) == (14, 14, 16, 32, 3, "float32", True)
+
+
+def test_the_command_line_tells_intervals_and_neighbours(capsys, tmp_path):
+    url = str(tmp_path / "new.db")
+    with tt.ShapeDatabase(url) as db:
+        db.generate(target=VTA, shapes=[gemm(64, 64, 64)], limit=2, candidates=2, threshold=None)
+    words = ("db", "match", url, "gemm", "50", "70", "30", "dtype=int8", "--hardware", "vta")
+    code, out, _ = run(capsys, *words)
+    assert code == 0 and "no entry serves it" in out and "the formulas' decision: estimated" in out and " to " in out
+    told = json.loads(run(capsys, *words, "--json")[1])
+    assert told["hit"] is None and told["formulas"]["interval"][0] < told["formulas"]["estimate"]
+    served = ("db", "match", url, "gemm", "64", "64", "64", "dtype=int8", "--hardware", "vta", "--json")
+    hit = json.loads(run(capsys, *served)[1])["hit"]
+    assert hit["chosen"] == "entry" and hit["interval"][0] <= hit["estimate"] <= hit["interval"][1]

@@ -82,32 +82,46 @@ def match(
     ahead: bool = AHEAD,
     as_json: bool = JSON,
 ) -> None:
-    """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, and
-    whether that is taken or the formulas' own decision."""
+    """Find the entry that serves a shape: the step that found it, the estimated cost with its configuration, within
+    which interval it lies in nine cases of ten, and whether it is taken or the formulas' own decision."""
     from .operator_text import parse_product
 
     workload, machine = parse_product(" ".join(operator)), _machine(hardware)
     own = fingerprint_of(machine)
+    asked: dict[str, Any] = {"target": machine, "epilogue": epilogue, "prepacked": prepacked or ahead}
     with _opened(url) as db:
-        hit = db.match(workload, target=machine, order=order, epilogue=epilogue, prepacked=prepacked or ahead)
-        held = [] if hit else db.holdings()
-    if hit is None and held and own.digest not in {h.fingerprint.digest for h in held}:
+        hit = db.match(workload, order=order, **asked)
+        interval = hit.interval if hit else None
+        estimate = None if hit is not None and hit.chosen == "entry" else db.estimate(workload, **asked)
+        held = [] if hit or estimate else db.holdings()
+    if held and own.digest not in {h.fingerprint.digest for h in held}:
         raise DatabaseError(
             f"{url} holds nothing of {own}; accepted: one of {'; '.join(str(h.fingerprint) for h in held)}"
         )
     if as_json:
-        found = None
+        found: dict[str, Any] | None = None
         if hit is not None:
-            found = {"step": hit.step, "estimate": hit.estimate, "chosen": hit.chosen, "entry": _record(hit.entry)}
+            found = {"step": hit.step, "estimate": hit.estimate, "interval": interval, "chosen": hit.chosen}
+            found |= {"entry": _record(hit.entry)}
             if hit.choice is not None:
                 found |= {"decided": hit.choice.decided, "why": hit.choice.why}
-        print_json({"workload": workload.to_dict(), "fingerprint": own.to_dict(), "hit": found})
-    elif hit is None:
+        formulas = (
+            {"estimate": estimate.cost, "interval": estimate.interval, "known": estimate.known} if estimate else None
+        )
+        print_json({"workload": workload.to_dict(), "fingerprint": own.to_dict(), "hit": found, "formulas": formulas})
+        return
+    if hit is None:
         print(f"{shape_text(workload)}: no entry serves it; the formulas decide")
     else:
-        print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}")
+        print(f"{shape_text(workload)}: step {hit.step}, estimated {_cost(hit.estimate, own)}{_between(interval, own)}")
         if hit.choice is not None:
             print(hit.choice.why)
+    if estimate is not None:
+        print(
+            f"the formulas' decision: estimated {_cost(estimate.cost, own)}{_between(estimate.interval, own)}, from "
+            f"{estimate.known} costs that were measured"
+        )
+    if hit is not None:
         print()
         print_table(
             ("kind", "shape", "cost", "cut"),
@@ -248,6 +262,10 @@ def _shape(entry: Entry) -> str:
 
 def _cost(cost: float, machine: Fingerprint) -> str:
     return f"{cost:.0f} cycles" if machine.unit == "cycles" else f"{cost * 1e6:.4g} us"
+
+
+def _between(interval: tuple[float, float] | None, machine: Fingerprint) -> str:
+    return "" if interval is None else f" ({_cost(interval[0], machine)} to {_cost(interval[1], machine)})"
 
 
 def _count(what: str, path: str, count: int, as_json: bool) -> None:

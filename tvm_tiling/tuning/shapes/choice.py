@@ -64,10 +64,8 @@ class _Prices:
     shape. TilingError where there is none."""
 
     def __init__(self, entry: Entry, workload: Workload, hardware: Hardware, prepacked: bool) -> None:
-        self._entry, self._workload, self._hardware = entry, workload, hardware
-        self._around = Surroundings(prepacked=prepacked)
-        self._options = Options(prepacked=prepacked)
-        self.here = self._decision(workload)
+        self._entry, self._workload, self._hardware, self._prepacked = entry, workload, hardware, prepacked
+        self.here = decision_for(workload, hardware, prepacked=prepacked)
 
     def kept(self, config: Config) -> float:
         """The cost of the entry's configuration here."""
@@ -86,12 +84,22 @@ class _Prices:
             return here
         if entry.decided_cost is None and entry.kind == "boundary":
             return entry.cost * here / self._predicted(entry.config, entry.workload)
-        there = self._predicted(self._decision(entry.workload), entry.workload)
+        decision = decision_for(entry.workload, self._hardware, prepacked=self._prepacked)
+        there = self._predicted(decision, entry.workload)
         return (entry.decided_cost or entry.cost) * here / there
 
-    def _decision(self, workload: Workload) -> Config:
-        found = decided(workload, self._hardware, self._options, self._around)
-        return config_of(found, workload, self._hardware, self._around)  # type: ignore[arg-type]
-
     def _predicted(self, config: Config, workload: Workload) -> float:
-        return rule_for(config.form, workload, self._hardware, self._around).cost(config)
+        return predicted_cost(config, workload, self._hardware, prepacked=self._prepacked)
+
+
+def decision_for(workload: Workload, hardware: Hardware, *, prepacked: bool) -> Config:
+    """The configuration of the formulas' own decision. TilingError where there is none."""
+    around = Surroundings(prepacked=prepacked)
+    found = decided(workload, hardware, Options(prepacked=prepacked), around)
+    return config_of(found, workload, hardware, around)  # type: ignore[arg-type]
+
+
+def predicted_cost(config: Config, workload: Workload, hardware: Hardware, *, prepacked: bool) -> float:
+    """What formulas put a configuration of a shape at: seconds, on an accelerator cycles. TilingError where the machine
+    cannot do it."""
+    return rule_for(config.form, workload, hardware, Surroundings(prepacked=prepacked)).cost(config)

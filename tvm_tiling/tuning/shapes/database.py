@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
 from .candidates import MOST
 from .check import CheckReport, check
 from .entries import Entry, entry_of, put_entries
+from .estimate import Estimate
+from .estimates import Estimates
 from .fingerprint import Fingerprint, fingerprint_of
 from .generate import THRESHOLD, Generation, GenerationProgress, GenerationReport, Settings
 from .key import ShapeKey, Workload, extents_of, key_of
@@ -61,6 +65,7 @@ class ShapeDatabase:
 
     def __init__(self, url: str | os.PathLike[str], *, create: bool = True) -> None:
         self._store = Store(url, create=create)
+        self._estimates = Estimates(self._store)
 
     @property
     def name(self) -> str:
@@ -192,7 +197,27 @@ class ShapeDatabase:
         hardware = hardware_of(target)
         asked: dict[str, Any] = {"order": order, "epilogue": epilogue, "prepacked": prepacked, "limit": _MOST_TRIED}
         found = self.matches(workload, target=hardware, **asked)
-        return choose(found, as_scheduled(workload, hardware), hardware, prepacked=prepacked)
+        scheduled = as_scheduled(workload, hardware)
+        hit = choose(found, scheduled, hardware, prepacked=prepacked)
+        return hit and dataclasses.replace(
+            hit, told=functools.partial(self._estimates.of_hit, workload=scheduled, hardware=hardware)
+        )
+
+    @old_arguments(ahead="prepacked")
+    def estimate(
+        self, workload: Workload, *, target: Target, epilogue: str = "", prepacked: bool = False
+    ) -> Estimate | None:
+        """What a shape is estimated to cost as it is computed with this database, and within which interval: with the
+        configuration of the entry that serves it, or by the formulas' own decision, corrected by what was measured of
+        the operator's nearest shapes, multiples or not. None where nothing of the operator was measured on `target` in
+        these types."""
+        hardware = hardware_of(target)
+        hit = self.match(workload, target=hardware, epilogue=epilogue, prepacked=prepacked)
+        if hit is not None and hit.chosen == "entry" and hit.estimated is not None:
+            return hit.estimated
+        scheduled = as_scheduled(workload, hardware)
+        key = key_of(scheduled, epilogue=epilogue, prepacked=prepacked)
+        return self._estimates.of_decision(scheduled, hardware, key)
 
     @old_arguments(ahead="prepacked")
     def matches(

@@ -9,9 +9,10 @@ the divisors of the first two axes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -19,36 +20,58 @@ from ...errors import DatabaseError
 from ...hardware.description import Hardware
 from .choice import Choice, choice_of
 from .entries import AXES, EXTENTS, Entry, entry_of
+from .estimate import Estimate
 from .key import ShapeKey, Workload
 from .schema import ENTRIES
 
 ORDERS = ("steps", "estimate")
 STEPS = {1: ("initial", True), 2: ("boundary", True), 3: ("initial", False), 4: ("boundary", False)}
+LAST_OF_SAME = 2  # the last step of entries of the same shape
 _INDEXED = 2  # axes that the index is entered by
 _MOST_FACTORED = 10**10  # an extent whose divisors are looked for; of larger ones the remainder is asked for instead
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """An entry that serves a shape: the step that found it (1 to 4), and the estimated cost of the shape with its
-    configuration, in the unit of the entry's cost. `longer` are the axes of which the shape is a multiple by more than
-    one. `choice` says whether it is taken or the formulas' own decision, and why; None before that was asked."""
+    """An entry that serves a shape: the step that found it (1 to 4). `scaled` is the entry's cost times how much larger
+    the shape is. `longer` are the axes of which the shape is a multiple by more than one. `choice` says whether the
+    entry's configuration is taken or the formulas' own decision, and why; None before that was asked, and `told` what
+    the shape is estimated to cost with it."""
 
     step: int
     entry: Entry
-    estimate: float
+    scaled: float
     longer: tuple[str, ...] = ()
     choice: Choice | None = None
+    told: Callable[[Hit], Estimate | None] | None = field(default=None, repr=False, compare=False)
 
     @property
-    def chosen(self) -> bool:
-        """Whether the entry's configuration is taken, and not the formulas' own decision."""
-        return self.choice is not None and self.choice.config is not None and self.choice.taken
+    def chosen(self) -> Literal["entry", "formulas"] | None:
+        """Whose configuration is taken; None before that was asked."""
+        if self.choice is None:
+            return None
+        return "entry" if self.choice.taken else "formulas"
+
+    @functools.cached_property
+    def estimated(self) -> Estimate | None:
+        """The estimate of the shape's cost with the entry's configuration, made from what was measured; None of a hit
+        of `matches`, and where the machine cannot do the configuration."""
+        return None if self.told is None else self.told(self)
+
+    @property
+    def estimate(self) -> float:
+        """That cost, in the unit of the entry's: `scaled` where it is in proportion, or nothing better is known."""
+        return self.scaled if self.estimated is None else self.estimated.cost
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """From where to where the cost lies in nine cases of ten; None where `estimated` is."""
+        return None if self.estimated is None else self.estimated.interval
 
     @property
     def proportional(self) -> bool:
         """Whether the shape is in the entry's proportional range: longer along axes alone along which the entry's cost
-        was seen to be in proportion. Elsewhere the estimate is a guess."""
+        was seen to be in proportion. Elsewhere the estimate is less certain."""
         return set(self.longer) <= set(self.entry.proportional)
 
 
@@ -77,7 +100,7 @@ def hits(connection: sa.Connection, wanted: Wanted, order: str, most: int) -> li
                 found[row.id] = _hit(wanted, step, row)
         if found and order == "steps":
             break
-    return sorted(found.values(), key=lambda hit: (hit.estimate, hit.step))[:most]
+    return sorted(found.values(), key=lambda hit: (hit.scaled, hit.step))[:most]
 
 
 def choose(found: Sequence[Hit], workload: Workload, hardware: Hardware, *, prepacked: bool = False) -> Hit | None:
@@ -86,8 +109,7 @@ def choose(found: Sequence[Hit], workload: Workload, hardware: Hardware, *, prep
     for hit in found:
         choice = choice_of(hit.entry, workload, hardware, prepacked=prepacked)
         if choice.config is not None:
-            estimate = hit.estimate if hit.proportional or choice.estimate is None else choice.estimate
-            return replace(hit, choice=choice, estimate=estimate)
+            return replace(hit, choice=choice)
     return found[0] if found else None
 
 
@@ -97,7 +119,7 @@ def _hit(wanted: Wanted, step: int, row: Any) -> Hit:
         for axis, count, column in zip(wanted.key.axes, wanted.counts, AXES, strict=False)
         if count != getattr(row, column.name)
     )
-    return Hit(step=step, entry=entry_of(row, wanted.key), estimate=row.rate * wanted.size, longer=longer)
+    return Hit(step=step, entry=entry_of(row, wanted.key), scaled=row.rate * wanted.size, longer=longer)
 
 
 def _of_step(wanted: Wanted, step: int, most: int) -> sa.Select[Any]:

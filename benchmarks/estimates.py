@@ -1,0 +1,156 @@
+"""How far estimates of a database are off, and how often their intervals hold: python -m benchmarks.estimates --op gemm
+
+Generates a database from random shapes, on this CPU or with --hardware on a simulated machine, and measures shapes that
+are not in it: multiples of its entries, with the entries' configurations, and others, with the formulas' own decision.
+With --database what was measured for it is kept, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tvm_tiling.decide.as_scheduled import as_scheduled
+from tvm_tiling.decide.configs.config import Config
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.target import hardware_of
+from tvm_tiling.tuning.measuring.measurer import Job, Measurer
+from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.estimate import Estimate
+from tvm_tiling.tuning.shapes.key import Workload
+from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
+
+from .held_out import resized
+
+RANGES = {
+    "gemm": {axis: (64, 1024) for axis in ("m", "n", "k")},
+    "conv": {"h": (7, 56), "w": (7, 56), "ci": (16, 256), "co": (16, 256)},
+}
+FACTORS = (2, 3, 4, 5, 6, 8)
+MOST_MACS = 2**29
+NARROW = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A shape that is not in the database, what it was estimated to cost, and what it costs."""
+
+    workload: Workload
+    estimate: Estimate
+    cost: float
+
+    @property
+    def error(self) -> float:
+        """Of the estimate, relative to the cost; positive where the estimate is too high."""
+        return self.estimate.cost / self.cost - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds the cost."""
+        low, high = self.estimate.interval
+        return low <= self.cost <= high
+
+    @property
+    def width(self) -> float:
+        """How far the interval's upper end is from the estimate, relatively."""
+        return self.estimate.interval[1] / self.estimate.cost - 1
+
+
+class Asked:
+    """A database and a machine that what it estimates is measured on."""
+
+    def __init__(self, database: ShapeDatabase, hardware: Hardware, measurer: Measurer, op: str, seed: int) -> None:
+        self._database, self._hardware, self._measurer, self._op = database, hardware, measurer, op
+        self._rng = random.Random(seed)
+        self.prepacked = hardware.cpu is not None  # as in a model
+
+    def multiples(self, count: int) -> Iterator[Told]:
+        """Random multiples of entries along one or more axes."""
+        kept = [entry for _, entry in self._database.entries(target=self._hardware) if entry.config.op == self._op]
+        axes = list(RANGES[self._op])
+        for _ in range(100 * count if kept else 0):
+            if not count:
+                break
+            own, longer = self._rng.choice(kept).workload, self._rng.sample(axes, self._rng.randint(1, len(axes)))
+            shape = resized(own, {axis: getattr(own, axis) * self._rng.choice(FACTORS) for axis in longer})
+            hit = self._database.match(shape, target=self._hardware, prepacked=self.prepacked)
+            if shape.macs > MOST_MACS or hit is None or hit.estimated is None:
+                continue
+            for told in self._told(shape, hit.estimated):
+                count -= 1
+                yield told
+
+    def others(self, count: int) -> Iterator[Told]:
+        """Random shapes, computed as they are with the database."""
+        for _ in range(count):
+            drawn = RandomShapes(
+                op=self._op, count=1, ranges=RANGES[self._op], multiple=1, seed=self._rng.randint(0, 10**9)
+            )
+            for shape in drawn.workloads(self._hardware):
+                found = self._database.estimate(shape, target=self._hardware, prepacked=self.prepacked)
+                if found is not None:
+                    yield from self._told(as_scheduled(shape, self._hardware), found)
+
+    def _told(self, shape: Workload, estimate: Estimate) -> Iterator[Told]:
+        for cost in self._costs(shape, estimate.config):
+            yield Told(workload=shape, estimate=estimate, cost=cost)
+
+    def _costs(self, shape: Workload, config: Config) -> Iterator[float]:
+        job = Job(workload=shape, config=config, hardware=self._hardware, prepacked=self.prepacked)
+        for measured in self._measurer.measure([job]):
+            if measured.cost is not None:
+                yield measured.cost
+
+
+def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
+    """What a table has of some shapes."""
+    errors = sorted(abs(one.error) for one in told)
+    return {
+        "shapes": name,
+        "count": len(told),
+        "median_error": statistics.median(errors) if errors else None,
+        "error_of_nine_tenths": errors[int(0.9 * (len(errors) - 1))] if errors else None,
+        "within_a_quarter": sum(error <= 0.25 for error in errors),
+        "inside": sum(one.inside for one in told),
+        "narrow": sum(one.width <= NARROW for one in told),
+        "median_width": statistics.median(one.width for one in told) if told else None,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
+    parser.add_argument("--op", choices=sorted(RANGES), default="gemm")
+    parser.add_argument("--shapes", type=int, default=12, help="random shapes that the database is made from")
+    parser.add_argument("--limit", type=int, default=8, help="boundary shapes of each at most")
+    parser.add_argument("--asked", type=int, default=40, help="shapes of each kind that are estimated and measured")
+    parser.add_argument("--seed", type=int, default=9)
+    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
+    given = parser.parse_args(arguments)
+    hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
+    measurer = measurer_for_shapes(hardware)
+    with contextlib.closing(measurer), ShapeDatabase(given.database) as database:
+        asked = Asked(database, hardware, measurer, given.op, given.seed)
+        database.generate(
+            target=hardware,
+            random=RandomShapes(op=given.op, count=given.shapes, ranges=RANGES[given.op], seed=given.seed),
+            limit=given.limit,
+            candidates=2,
+            threshold=None,
+            prepacked=asked.prepacked,
+            measurer=measurer,
+        )
+        for name, told in (("multiples", asked.multiples(given.asked)), ("others", asked.others(given.asked))):
+            print(json.dumps(figures(name, list(told))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""What a shape costs that was never measured, and how far that may be off: from what was measured of others.
+
+The nearest measured costs of the same operator and types on the machine, multiples or not, correct what formulas
+predict for the shape (:mod:`tvm_tiling.tuning.shapes.correction`). Both configurations of an entry are known costs: its
+own, and the formulas' decision for its shape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+
+import sqlalchemy as sa
+
+from ...decide.configs.config import Config
+from ...errors import TilingError
+from ...hardware.description import Hardware
+from ...plain_text import plain_json
+from .choice import decision_for, predicted_cost
+from .correction import Correction, Known
+from .entries import EXTENTS, Entry, entry_of
+from .estimate import Basis, Estimate, interval
+from .fingerprint import fingerprint_of
+from .key import ShapeKey, Workload, extents_of, key_of
+from .matching import LAST_OF_SAME, Hit
+from .schema import ENTRIES, FINGERPRINTS, KEYS
+from .store import Store
+
+MOST_KNOWN = 96  # entries that an estimate is made from
+
+
+class Estimates:
+    """Makes the estimates of one database, and keeps what formulas predicted for its entries."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, Entry], list[Known]] = {}
+        self._latest: tuple[list[Known], Correction] | None = None
+
+    def of_hit(self, hit: Hit, workload: Workload, hardware: Hardware) -> Estimate | None:
+        """Of the entry's configuration; None where the machine cannot do it."""
+        config = hit.choice.config if hit.choice is not None else None
+        if config is None:
+            return None
+        entry = hit.entry
+        key = key_of(entry.workload, epilogue=entry.epilogue, prepacked=entry.prepacked)
+        correction = self._correction(hardware, key, workload)
+        if correction is None:  # the formulas have no prediction, of the entry itself either
+            return None
+        predicted = predicted_cost(config, workload, hardware, prepacked=key.prepacked)
+        cost, spread = correction.at(workload, config, predicted)
+        if hit.proportional:
+            # Where its own word and that of the others differ, it may be as far off.
+            cost, spread = hit.scaled, math.hypot(spread, math.log(cost / hit.scaled))
+        basis: Basis = "entry" if hit.step <= LAST_OF_SAME else "multiple"
+        return Estimate(cost=cost, interval=interval(cost, spread), config=config, basis=basis, known=correction.known)
+
+    def of_decision(self, workload: Workload, hardware: Hardware, key: ShapeKey) -> Estimate | None:
+        """What the formulas' own decision is estimated to cost; None where nothing was measured of the operator."""
+        correction = self._correction(hardware, key, workload)
+        if correction is None:
+            return None
+        config = decision_for(workload, hardware, prepacked=key.prepacked)
+        predicted = predicted_cost(config, workload, hardware, prepacked=key.prepacked)
+        cost, spread = correction.at(workload, config, predicted)
+        return Estimate(
+            cost=cost, interval=interval(cost, spread), config=config, basis="neighbours", known=correction.known
+        )
+
+    def _correction(self, hardware: Hardware, key: ShapeKey, workload: Workload) -> Correction | None:
+        known = [one for entry in self._nearest(hardware, key, workload) for one in self._costs(entry, hardware)]
+        if not known:
+            return None
+        if self._latest is None or self._latest[0] != known:
+            self._latest = known, Correction(known, call=hardware.cpu is not None)
+        return self._latest[1]
+
+    def _nearest(self, hardware: Hardware, key: ShapeKey, workload: Workload) -> list[Entry]:
+        """The entries of the operator in the same types whose axes are the fewest times longer or shorter."""
+        query = sa.select(KEYS.c.id, KEYS.c.record).join(FINGERPRINTS)
+        query = query.where(FINGERPRINTS.c.digest == fingerprint_of(hardware).digest)
+        with self._store.read() as connection:
+            keys = {row.id: ShapeKey.from_dict(plain_json(row.record)) for row in connection.execute(query)}
+            alike = {number: own for number, own in keys.items() if _alike(own, key)}
+            if not alike:
+                return []
+            away: sa.ColumnElement[float] = sa.literal(0.0)
+            for column, extent in zip(EXTENTS, extents_of(workload), strict=False):
+                away = away + sa.func.abs(column - extent) * 1.0 / (column + extent)
+            # Other kernels and strides stand behind those of the same key that are as near.
+            away = away + sa.case((ENTRIES.c.key_id.in_(_of_key(alike, key)), 0.0), else_=1.0)
+            found = sa.select(ENTRIES).where(ENTRIES.c.key_id.in_(list(alike)))
+            rows = connection.execute(found.order_by(away, ENTRIES.c.id).limit(MOST_KNOWN)).all()
+        return sorted((entry_of(row, alike[row.key_id]) for row in rows), key=lambda entry: str(entry.workload))
+
+    def _costs(self, entry: Entry, hardware: Hardware) -> list[Known]:
+        """Both costs of an entry with their predictions, those that formulas still have a prediction for."""
+        asked = fingerprint_of(hardware).digest, entry
+        if asked not in self._known:
+            self._known[asked] = list(_known_of(entry, hardware))
+        return self._known[asked]
+
+
+def _known_of(entry: Entry, hardware: Hardware) -> Iterator[Known]:
+    def known(config: Config, cost: float) -> Known:
+        predicted = predicted_cost(config, entry.workload, hardware, prepacked=entry.prepacked)
+        return Known(entry.workload, config, predicted, cost)
+
+    with contextlib.suppress(TilingError):
+        yield known(entry.config, entry.cost)
+    if entry.decided_cost is not None:
+        with contextlib.suppress(TilingError):
+            decision = decision_for(entry.workload, hardware, prepacked=entry.prepacked)
+            if decision != entry.config:
+                yield known(decision, entry.decided_cost)
+
+
+def _alike(one: ShapeKey, other: ShapeKey) -> bool:
+    """Whether costs of one key say something of the other's."""
+    fields = ("op", "dtype", "acc_dtype", "prepacked", "epilogue")
+    return all(getattr(one, name) == getattr(other, name) for name in fields)
+
+
+def _of_key(keys: dict[int, ShapeKey], key: ShapeKey) -> Sequence[int]:
+    return [number for number, own in keys.items() if own == key] or [-1]
