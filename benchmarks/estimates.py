@@ -13,7 +13,7 @@ import json
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm_tiling.decide.as_scheduled import as_scheduled
@@ -93,10 +93,14 @@ class Asked:
             drawn = RandomShapes(
                 op=self._op, count=1, ranges=RANGES[self._op], multiple=1, seed=self._rng.randint(0, 10**9)
             )
-            for shape in drawn.workloads(self._hardware):
-                found = self._database.estimate(shape, target=self._hardware, prepacked=self.prepacked)
-                if found is not None:
-                    yield from self._told(as_scheduled(shape, self._hardware), found)
+            yield from self.told_of(drawn.workloads(self._hardware))
+
+    def told_of(self, shapes: Iterable[Workload]) -> Iterator[Told]:
+        """Shapes that the database estimates, computed as they are with it."""
+        for shape in shapes:
+            found = self._database.estimate(shape, target=self._hardware, prepacked=self.prepacked)
+            if found is not None:
+                yield from self._told(as_scheduled(shape, self._hardware), found)
 
     def _told(self, shape: Workload, estimate: Estimate) -> Iterator[Told]:
         for cost in self._costs(shape, estimate.config):

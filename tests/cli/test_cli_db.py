@@ -192,3 +192,14 @@ def test_the_command_line_tells_intervals_and_neighbours(capsys, tmp_path):
     served = ("db", "match", url, "gemm", "64", "64", "64", "dtype=int8", "--hardware", "vta", "--json")
     hit = json.loads(run(capsys, *served)[1])["hit"]
     assert hit["chosen"] == "entry" and hit["interval"][0] <= hit["estimate"] <= hit["interval"][1]
+
+
+def test_a_budget_chooses_shapes_and_seconds_end_a_generation_that_goes_on_later(capsys, tmp_path):
+    url = str(tmp_path / "new.db")
+    words = ("db", "generate", url, "--random", "6", "--budget", "4", "--limit", "0", "--candidates", "1")
+    words += ("--threshold", "0", "--hardware", "vta")
+    code, out, err = run(capsys, *words, "--seconds", "1e-9")
+    assert code == 0 and "4 shapes are to serve" in err and "4 left: the same command goes on" in out
+    code, out, _ = run(capsys, *words, "--json")
+    report = json.loads(out)
+    assert (code, report["shapes"], report["initial"], report["left"]) == (0, 4, 4, 0)

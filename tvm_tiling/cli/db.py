@@ -133,6 +133,7 @@ def match(
     epilog=examples(
         'tvm-tiling db generate shapes.db --shape "gemm 256 256 256 dtype=int8" --limit 1 --hardware vta',
         "tvm-tiling db generate shapes.db --model model.onnx --random 10",
+        "tvm-tiling db generate shapes.db --model model.onnx --random 200 --budget 40 --limit 0",
     )
 )
 def generate(
@@ -143,6 +144,13 @@ def generate(
     model: list[str] = typer.Option([], "--model", help="The products and convolutions of a model; may be repeated."),  # noqa: B008
     random: int = typer.Option(0, "--random", min=0, help="So many random products and as many convolutions."),
     seed: int = typer.Option(0, "--seed", help="Of the random shapes."),
+    budget: int = typer.Option(
+        0,
+        "--budget",
+        min=0,
+        help="Measure only so many shapes, chosen to serve most of the given ones; 0: all of them.",
+    ),
+    seconds: float = typer.Option(0.0, "--seconds", min=0.0, help="Begin no further shape after so long; 0: no limit."),
     hardware: str = HARDWARE,
     limit: int = typer.Option(LIMIT, "--limit", min=0, help="Boundary shapes of each shape at most."),
     factor: int = typer.Option(FACTOR, "--factor", help="What an axis is divided by at each step of the reduction."),
@@ -166,10 +174,16 @@ def generate(
     if not shapes and not drawn:
         raise DatabaseError("no shapes to measure; accepted: --shape, --model or --random")
     with ShapeDatabase(url) as db, GenerationBar() as bar:
+        if budget:
+            plan = db.plan(budget, target=machine, shapes=shapes, random=drawn)
+            shapes, drawn = list(plan.shapes), []
+            told = f"{len(plan.shapes)} shapes are to serve {plan.served} of {plan.wanted}"
+            print(f"{told}: {plan.multiples} as multiples, the others as neighbours", file=sys.stderr)
         report = db.generate(
             target=machine,
             shapes=shapes,
             random=drawn,
+            seconds=seconds or None,
             limit=limit,
             factor=factor,
             tolerance=tolerance,
@@ -185,6 +199,7 @@ def generate(
         f"{report.shapes} shapes on {machine.name}: {report.initial} kept with {report.boundary} boundary shapes, "
         f"{report.dear} above the threshold, {len(report.failed)} failed; {report.measured} measurements"
         + (f", {report.earlier} shapes done earlier" if report.earlier else "")
+        + (f", {report.left} left: the same command goes on" if report.left else "")
     )
     for reason, count in Counter(reason for _, reason in report.failed).most_common(5):
         print(f"  {count} failed: {reason}", file=sys.stderr)

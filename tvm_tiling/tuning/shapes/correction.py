@@ -20,13 +20,11 @@ import numpy as np
 
 from ...decide.configs.config import Config
 from .estimate import NINETY
-from .key import ShapeKey, Workload, extents_of, key_of
+from .key import ShapeKey, Workload, key_of
+from .nearness import distances, place
 
-# How far apart shapes are, beside 1 for an axis or a kernel that is twice as long: computed by another form, in a field
-# of the key that is no length, and for a prediction that is e times as much.
-OTHER_FORM, OTHER_FIELD, PREDICTION = 2.0, 1.0, 0.7
-LENGTHS = ("kh", "kw", "kd", "stride", "dilation", "groups")
-FOLLOWS = ("padding", "output_padding")  # the kernel
+# How far apart costs are, beside shapes: of another form, and for a prediction that is e times as much.
+OTHER_FORM, PREDICTION = 2.0, 0.7
 UNSURE = 1.0  # factor of e from its usual value that costs a weight half a unit of log likelihood
 SWEEPS = 4
 CALLS = 32  # values of `call` that are tried
@@ -92,7 +90,7 @@ class Correction:
 
     def at(self, workload: Workload, config: Config, predicted: float) -> tuple[float, float]:
         """The cost of a shape computed by a configuration, and the standard deviation of its logarithm."""
-        away = self._distances(_place(workload, predicted)[None], [key_of(workload)], [config.form])[0]
+        away = self._distances(np.array([_place(workload, predicted)]), [key_of(workload)], [config.form])[0]
         same = self._config == self._configs.get(config, -1)
         weights = self.weights
         mean = _kernel(away, same, weights) @ self._inverse @ self._left
@@ -105,10 +103,8 @@ class Correction:
 
     def _distances(self, places: np.ndarray, keys: Sequence[ShapeKey], forms: Sequence[str]) -> np.ndarray:
         """From each of some shapes to each known one."""
-        squares = ((places[:, None] - self._places[None, :]) ** 2).sum(axis=-1)
-        other = np.array([[_unlike(one, two) for two in self._keys] for one in keys])
         form = np.array([[one != two for two in self._forms] for one in forms])
-        found: np.ndarray = np.sqrt(squares + (OTHER_FIELD * other) ** 2 + (OTHER_FORM * form) ** 2)
+        found: np.ndarray = np.hypot(distances(places, keys, self._places, self._keys), OTHER_FORM * form)
         return found
 
     def _covariance(self, weights: Weights) -> np.ndarray:
@@ -160,20 +156,6 @@ def _line(predicted: np.ndarray, cost: np.ndarray) -> tuple[float, float]:
     return best[1], best[2]
 
 
-def _place(workload: Workload, predicted: float) -> np.ndarray:
-    """Where a shape is: logarithms of its axes and kernel to the base of 2, and of its prediction."""
-    lengths = dict(zip(key_of(workload).axes, extents_of(workload), strict=True))
-    lengths.setdefault("d", 1)
-    for name in LENGTHS:
-        value = getattr(workload, name, 1)
-        lengths[name] = math.prod(value) if isinstance(value, tuple) else value
-    return np.array([*(math.log2(max(1, length)) for length in lengths.values()), PREDICTION * math.log(predicted)])
-
-
-def _unlike(one: ShapeKey, other: ShapeKey) -> int:
-    """In how many fields two keys differ that are neither lengths nor follow from them."""
-    if one.fixed == other.fixed and one.layout == other.layout:
-        return 0
-    mine, theirs = dict(one.fixed), dict(other.fixed)
-    names = {name for name in {*mine, *theirs} if name not in LENGTHS and not name.startswith(FOLLOWS)}
-    return sum(mine.get(name) != theirs.get(name) for name in names) + (one.layout != other.layout)
+def _place(one: Workload, predicted: float) -> list[float]:
+    """Where a shape is, what formulas predict of it being a length too."""
+    return [*place(one), PREDICTION * math.log(predicted)]

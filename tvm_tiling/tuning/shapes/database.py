@@ -29,6 +29,7 @@ from ..measuring.steady import measurer_for_shapes
 from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
 from .candidates import MOST
 from .check import CheckReport, check
+from .cover import Cover, cover
 from .entries import Entry, entry_of, put_entries
 from .estimate import Estimate
 from .estimates import Estimates
@@ -157,6 +158,7 @@ class ShapeDatabase:
         prepacked: bool = False,
         measurer: Measurer | None = None,
         progress: Callable[[GenerationProgress], None] | None = None,
+        seconds: float | None = None,
     ) -> GenerationReport:
         """Measure shapes on `target`, the `candidates` best predicted cuts of each, keep the cheapest configuration of
         those that cost at most `threshold` times the roofline's least, and reduce them to boundary shapes.
@@ -164,12 +166,11 @@ class ShapeDatabase:
         `shapes` are workloads, such as those of models; `random` draws others in stated ranges. `limit` is the most
         boundary shapes of each, `factor` what an axis is divided by at each step, `tolerance` how far costs may be from
         their proportion to sizes. `measurer` is the target's own where it is left out. `progress` is told of every
-        measurement. Called again with the same arguments it goes on where it was ended.
+        measurement. After so many `seconds` no further shape is begun. Called again with the same arguments it goes on
+        where it was ended; `plan` chooses shapes that serve many.
         """
         hardware = hardware_of(target)
-        drawn = [random] if isinstance(random, RandomShapes) else random
-        found = [*shapes, *(workload for some in drawn for workload in some.workloads(hardware))]
-        workloads = [as_scheduled(workload, hardware) for workload in found]
+        workloads = _asked(hardware, shapes, random)
         settings = Settings(
             threshold=threshold,
             candidates=candidates,
@@ -179,7 +180,19 @@ class ShapeDatabase:
         with contextlib.ExitStack() as stack:
             if measurer is None:
                 measurer = stack.enter_context(contextlib.closing(measurer_for_shapes(hardware)))
-            return Generation(self.store, hardware, workloads, settings, measurer, progress).run()
+            return Generation(self.store, hardware, workloads, settings, measurer, progress, seconds).run()
+
+    @staticmethod
+    def plan(
+        budget: int,
+        *,
+        target: Target,
+        shapes: Iterable[Workload] = (),
+        random: RandomShapes | Sequence[RandomShapes] = (),
+    ) -> Cover:
+        """At most `budget` shapes to generate a database from, so that it serves most of `shapes` and of `random` ones,
+        as multiples or as neighbours, and how many that is expected to be. Nothing is measured."""
+        return cover(_asked(hardware_of(target), shapes, random), budget)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
@@ -305,6 +318,15 @@ class ShapeDatabase:
         """Look at every row: the file, the links between tables, each entry's figures."""
         with self._store.read() as connection:
             return check(connection)
+
+
+def _asked(
+    hardware: Hardware, shapes: Iterable[Workload], random: RandomShapes | Sequence[RandomShapes]
+) -> list[Workload]:
+    """Shapes as they are scheduled on a machine, and random ones."""
+    drawn = [random] if isinstance(random, RandomShapes) else random
+    found = [*shapes, *(workload for some in drawn for workload in some.workloads(hardware))]
+    return [as_scheduled(workload, hardware) for workload in found]
 
 
 def _wanted(

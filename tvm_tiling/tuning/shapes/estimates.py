@@ -24,6 +24,7 @@ from .estimate import Basis, Estimate, interval
 from .fingerprint import fingerprint_of
 from .key import ShapeKey, Workload, extents_of, key_of
 from .matching import LAST_OF_SAME, Hit
+from .nearness import comparable
 from .schema import ENTRIES, FINGERPRINTS, KEYS
 from .store import Store
 
@@ -82,7 +83,7 @@ class Estimates:
         query = query.where(FINGERPRINTS.c.digest == fingerprint_of(hardware).digest)
         with self._store.read() as connection:
             keys = {row.id: ShapeKey.from_dict(plain_json(row.record)) for row in connection.execute(query)}
-            alike = {number: own for number, own in keys.items() if _alike(own, key)}
+            alike = {number: own for number, own in keys.items() if comparable(own) == comparable(key)}
             if not alike:
                 return []
             away: sa.ColumnElement[float] = sa.literal(0.0)
@@ -114,12 +115,6 @@ def _known_of(entry: Entry, hardware: Hardware) -> Iterator[Known]:
             decision = decision_for(entry.workload, hardware, prepacked=entry.prepacked)
             if decision != entry.config:
                 yield known(decision, entry.decided_cost)
-
-
-def _alike(one: ShapeKey, other: ShapeKey) -> bool:
-    """Whether costs of one key say something of the other's."""
-    fields = ("op", "dtype", "acc_dtype", "prepacked", "epilogue")
-    return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 
 def _of_key(keys: dict[int, ShapeKey], key: ShapeKey) -> Sequence[int]:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,7 +75,8 @@ class GenerationReport:
     """What became of a generation's shapes, those of earlier sessions included.
 
     `initial` were kept, with `boundary` shapes; `dear` cost more than the threshold allows; `failed` could not be
-    measured, with their reasons. `measured` are the measurements of this session, `earlier` the shapes of others.
+    measured, with their reasons; `left` were not begun when the time was up. `measured` are the measurements of this
+    session, `earlier` the shapes of others.
     """
 
     shapes: int
@@ -84,6 +86,7 @@ class GenerationReport:
     failed: tuple[tuple[str, str], ...]
     measured: int
     earlier: int
+    left: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -101,7 +104,11 @@ class Generation:
         settings: Settings,
         measurer: Measurer,
         progress: Callable[[GenerationProgress], None] | None = None,
+        seconds: float | None = None,
     ) -> None:
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+            raise DatabaseError(f"seconds = {seconds!r}, accepted: None or a number above 0")
+        self._end_at = math.inf if seconds is None else time.monotonic() + seconds
         self._store, self._hardware, self._settings, self._measurer = store, hardware, settings, measurer
         self._progress = progress
         found = list(dict.fromkeys(workloads))
@@ -117,6 +124,8 @@ class Generation:
             jobs = connection.execute(sa.select(JOBS).where(JOBS.c.plan == self._plan).order_by(JOBS.c.number)).all()
         left = [job for job in jobs if job.state == OPEN]
         for number, job in enumerate(left, start=len(jobs) - len(left)):
+            if time.monotonic() > self._end_at:
+                break
             workload = workload_from_dict(plain_json(job.workload))
             show = functools.partial(self._show, number, len(jobs))
             show(workload)
@@ -308,6 +317,7 @@ class Generation:
             failed=tuple((shape_text(workload_from_dict(plain_json(row.workload))), row.reason) for row in failed),
             measured=self._measured,
             earlier=earlier,
+            left=sum(row.state == OPEN for row in rows),
         )
 
 

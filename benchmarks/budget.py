@@ -1,0 +1,70 @@
+"""How many shapes a few entries serve: python -m benchmarks.budget --budget 40
+
+Plans a database for the operators of networks and for random products, 1 to 4096 along each axis, generates it, and
+measures what it estimates: the networks' operators, and random products of another seed. Served is what is estimated
+within a quarter of its cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.hardware.machine import Machine
+from tvm_tiling.target import hardware_of
+from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
+
+from .coverage import PRODUCTS, shapes_of
+from .estimates import Asked, figures
+
+AXES = {axis: (1, 4096) for axis in ("m", "n", "k")}
+
+
+def products(count: int, seed: int) -> RandomShapes:
+    """Random products, as likely between 1 and 2 along an axis as between 2048 and 4096."""
+    return RandomShapes(op="gemm", count=count, ranges=AXES, multiple=1, seed=seed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
+    parser.add_argument("--budget", type=int, default=40, help="shapes that are measured")
+    parser.add_argument("--planned", type=int, default=300, help="random products that the plan is made for")
+    parser.add_argument("--asked", type=int, default=60, help="random products that are estimated and measured")
+    parser.add_argument("--networks", default=",".join(PRODUCTS), help="with commas between them; empty: none")
+    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
+    given = parser.parse_args(arguments)
+    hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
+    dtype = "int8" if hardware.cpu is None and Machine(hardware).takes("int8") else "float32"
+    networks = {name: shapes_of(name, dtype) for name in filter(None, given.networks.split(","))}
+    measurer = measurer_for_shapes(hardware)
+    with contextlib.closing(measurer), ShapeDatabase(given.database) as database:
+        wanted = list(itertools.chain.from_iterable(networks.values()))
+        plan = database.plan(given.budget, target=hardware, shapes=wanted, random=products(given.planned, seed=1))
+        print(json.dumps({"planned": len(plan.shapes), "wanted": plan.wanted, "expected": plan.served}), flush=True)
+        asked = Asked(database, hardware, measurer, "gemm", seed=2)
+        database.generate(
+            target=hardware,
+            shapes=plan.shapes,
+            limit=0,
+            candidates=1,
+            threshold=None,
+            prepacked=asked.prepacked,
+            measurer=measurer,
+        )
+        groups = {**networks, "random products": list(products(given.asked, seed=2).workloads(hardware))}
+        for name, shapes in groups.items():
+            told = figures(name, list(asked.told_of(shapes)))
+            print(json.dumps({**told, "asked": len(shapes)}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Which shapes to measure so that few entries serve many: chosen before anything is measured.
+
+A shape is served by an entry that it is a whole multiple of, and by one that is near it, since what was measured of a
+neighbour corrects the formulas' predictions. How well is a number that falls with the distance, half as fast along
+multiples. The shape is chosen next that raises the sum over all wanted shapes most, each being served by the best
+of those chosen (facility location: the greedy choice reaches 63 percent of the best one's sum at least). Candidates are
+the wanted shapes, and the greatest common divisors of pairs of one key, axis by axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import DatabaseError, WorkloadError
+from .key import ShapeKey, Workload, extents_of, key_of
+from .nearness import comparable, distances, place
+
+REACH = 2.5  # distance within which a neighbour serves a shape
+MULTIPLES = 0.5  # of its distance, how far away an entry is that a shape is a multiple of
+MOST_PAIRS = 400  # of a key, whose common divisors are candidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cover:
+    """Shapes to measure, those first that serve most. Of `wanted` shapes they are expected to serve
+    `served`, `multiples` of them as multiples, the rest as neighbours."""
+
+    shapes: tuple[Workload, ...]
+    wanted: int
+    served: int
+    multiples: int
+
+
+def cover(wanted: Iterable[Workload], budget: int) -> Cover:
+    """At most `budget` shapes that serve most of the wanted ones."""
+    if type(budget) is not int or budget < 1:
+        raise DatabaseError(f"budget = {budget!r}, accepted: a whole number of shapes of at least 1")
+    asked = list(dict.fromkeys(wanted))
+    groups: dict[tuple[object, ...], list[Workload]] = {}
+    for shape in asked:
+        groups.setdefault(comparable(key_of(shape)), []).append(shape)
+    found = [_Group(shapes) for shapes in groups.values()]
+    chosen: list[Workload] = []
+    while len(chosen) < budget:
+        gains = [group.best() for group in found]
+        most = max(gains, default=0.0)
+        if most <= 0:
+            break
+        chosen.append(found[gains.index(most)].take())
+    return Cover(
+        shapes=tuple(chosen),
+        wanted=len(asked),
+        served=sum(group.served() for group in found),
+        multiples=sum(group.served_as_multiples() for group in found),
+    )
+
+
+class _Group:
+    """The wanted shapes of one operator in the same types, and how well candidates serve them."""
+
+    def __init__(self, wanted: list[Workload]) -> None:
+        self._candidates = list(dict.fromkeys([*wanted, *_common_divisors(wanted)]))
+        keys, own = list(map(key_of, self._candidates)), list(map(key_of, wanted))
+        here, there = (np.array(list(map(place, shapes))) for shapes in (self._candidates, wanted))
+        away = distances(here, keys, there, own)
+        candidates, asked = list(zip(self._candidates, keys, strict=True)), list(zip(wanted, own, strict=True))
+        self._divides = np.array([[_divides(one, other) for other in asked] for one in candidates])
+        self._serves = np.exp(-np.where(self._divides, MULTIPLES * away, away) / REACH)
+        self._taken: list[int] = []
+        self._best = np.zeros(len(wanted))
+
+    def best(self) -> float:
+        """The most that a further candidate adds."""
+        self._gains = np.maximum(self._serves - self._best, 0).sum(axis=1)
+        return float(self._gains.max())
+
+    def take(self) -> Workload:
+        """The candidate that adds most."""
+        number = int(self._gains.argmax())
+        self._taken.append(number)
+        self._best = np.maximum(self._best, self._serves[number])
+        return self._candidates[number]
+
+    def served(self) -> int:
+        """How many of the wanted shapes are within reach."""
+        return int((self._best >= math.exp(-1)).sum())
+
+    def served_as_multiples(self) -> int:
+        """How many of these are multiples of a shape within reach."""
+        near = self._serves[self._taken] >= math.exp(-1)
+        return int((self._divides[self._taken] & near).any(axis=0).sum())
+
+
+def _divides(one: tuple[Workload, ShapeKey], other: tuple[Workload, ShapeKey]) -> bool:
+    """Whether the other shape is a whole multiple of one of its key along every axis."""
+    (short, key), (long, other_key) = one, other
+    return key == other_key and all(
+        more % less == 0 for less, more in zip(extents_of(short), extents_of(long), strict=True)
+    )
+
+
+def _common_divisors(wanted: Sequence[Workload]) -> list[Workload]:
+    """Of pairs of one key the greatest common divisors of their axes, where that is a shape."""
+    of_key: dict[ShapeKey, list[Workload]] = {}
+    for shape in wanted:
+        of_key.setdefault(key_of(shape), []).append(shape)
+    found = []
+    for key, shapes in of_key.items():
+        pairs = list(itertools.combinations(shapes, 2))
+        if len(pairs) > MOST_PAIRS:
+            pairs = random.Random(0).sample(pairs, MOST_PAIRS)
+        for one, other in pairs:
+            extents = tuple(map(math.gcd, extents_of(one), extents_of(other)))
+            try:
+                found.append(key.workload(extents))
+            except WorkloadError:  # an image smaller than the kernel
+                continue
+    return found
