@@ -41,6 +41,7 @@ WARM_UP = 1e-3  # seconds of untimed calls before a warm sample: a core that sle
 ALWAYS_PAIRS = 3  # a median of fewer is none
 RETAKEN_BELOW = 0.05  # seconds; in a longer sample a few lost time slices matter little
 MOST_RETAKES = 5
+DOUBTFUL = 0.5  # share of disturbed samples above which a result is doubtful
 RECORDED_PACKAGES = ("tvm-tiling", "apache-tvm", "apache-tvm-ffi", "numpy", "torch", "onnxruntime", "onnx")
 
 
@@ -127,6 +128,11 @@ class Timing:
         return statistics.median(self.seconds) if self.seconds else math.nan
 
     @property
+    def disturbed_share(self) -> float:
+        """Share of the samples that were disturbed; 0 where there is none."""
+        return self.disturbed / len(self.seconds) if self.seconds else 0.0
+
+    @property
     def iqr(self) -> float:
         """Interquartile range of the samples, seconds."""
         return interquartile_range(self.seconds)
@@ -172,7 +178,12 @@ class Paired:
     @property
     def doubtful(self) -> bool:
         """Whether other work kept threads off their cores in more than half of either side's samples."""
-        return any(2 * side.disturbed > len(side.seconds) for side in (self.ours, self.peer))
+        return self.disturbed > DOUBTFUL
+
+    @property
+    def disturbed(self) -> float:
+        """Share of the samples in which other work kept threads off their cores, of the side that has more of them."""
+        return max(self.ours.disturbed_share, self.peer.disturbed_share)
 
     @property
     def spread(self) -> float:

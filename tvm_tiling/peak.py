@@ -59,6 +59,18 @@ class Peak:
         """Giga-operations per second that work of so many operations on so many bytes, each moved once, can reach."""
         return min(self.arithmetic(dtype), operations / footprint * self.bandwidth(footprint))
 
+    def or_better(self, other: Peak) -> Peak:
+        """Of each figure the higher one: two measurements of one machine as one."""
+        numbers = {name: _higher(getattr(self, name), getattr(other, name)) for name in _NUMBERS}
+        names = {*self.gflops_half, *other.gflops_half}
+        half = {name: max(self.gflops_half.get(name, 0.0), other.gflops_half.get(name, 0.0)) for name in names}
+        pairs = zip(self.bandwidths, other.bandwidths, strict=True)
+        return Peak(
+            **numbers,
+            bandwidths=tuple(max(pair, key=lambda level: level.gbytes) for pair in pairs),
+            gflops_half=half,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; the capacity of main memory is None."""
         plain = asdict(self)
@@ -66,6 +78,13 @@ class Peak:
             if math.isinf(level["capacity"]):
                 level["capacity"] = None
         return plain
+
+
+_NUMBERS = ("gflops_one_core", "gflops", "gops_int8_one_core", "gops_int8")
+
+
+def _higher(one: float | None, other: float | None) -> Any:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def accumulators(cpu: Cpu) -> int:

@@ -11,15 +11,18 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...hardware.description import Hardware
+from ...peak import Peak
 from ...temporary import TemporaryFolder
+from ..least_cost import least_seconds
 from .builders import BUILD_SECONDS, Builders
 from .child import Child, ChildFailed, ChildLost
 from .incumbents import Incumbents, TrialFailed
-from .measurer import Build, Job, Measured, Request, Subject
+from .measurer import Build, Job, Measured, PeakAsked, Request, SideBySide, Subject
 from .paired_benchmark import Alone, PairedResult
 from .template import BUILDING, TIMING, Template
 
@@ -57,6 +60,7 @@ class LocalBench:
         self._builders = Builders(self._template, count=builders, seconds=build_seconds, entry=building)
         self._timer = Child(timing, "it ran", self._template)
         self._made: dict[Job, _Made] = {}
+        self._peaks: dict[Hardware, Peak] = {}
         self._lock = threading.Lock()
 
     @property
@@ -82,8 +86,8 @@ class LocalBench:
         made.build.result()
 
     def hold(self, candidate: Job, incumbent: Job | None, thorough: bool) -> Alone | PairedResult:
-        """Time a job beside the incumbent; both are built here if they are not. TrialFailed says why that was not
-        possible."""
+        """Time a job beside the incumbent; both are built here if they are not. Alone and `thorough` it also says what
+        the job takes at least, by peaks measured here. TrialFailed says why that was not possible."""
         request = Request(
             workload=candidate.workload,
             epilogue=candidate.epilogue,
@@ -92,11 +96,28 @@ class LocalBench:
             cores=_cores(candidate.hardware),
             thorough=thorough,
         )
+        found: Alone | PairedResult = self._ask(request)
+        if thorough and isinstance(found, Alone):
+            return replace(found, least=self._least(candidate, found.seconds))
+        return found
+
+    def _ask(self, message: Request | PeakAsked) -> Any:
         try:
-            found: Alone | PairedResult = self._timer.ask(request, self._run_seconds)
+            return self._timer.ask(message, self._run_seconds)
         except (ChildFailed, ChildLost) as error:
             raise TrialFailed(str(error)) from None
-        return found
+
+    def _least(self, job: Job, seconds: float) -> float:
+        """What a job takes at least on this machine. Its peak is measured once, and again where `seconds` are less: the
+        clock may have risen since."""
+        cpu = job.hardware.cpu
+        assert cpu is not None
+        known = self._peaks.get(job.hardware)
+        if known is not None and seconds >= least_seconds(job.workload, job.config, cpu, known):
+            return least_seconds(job.workload, job.config, cpu, known)
+        found: Peak = self._ask(PeakAsked(hardware=job.hardware))
+        self._peaks[job.hardware] = found if known is None else known.or_better(found)
+        return least_seconds(job.workload, job.config, cpu, self._peaks[job.hardware])
 
     def release(self, job: Job) -> None:
         """Remove what was built of a job."""
@@ -160,6 +181,19 @@ class LocalMeasurer:
                 for done in (job, before):
                     if done is not None and done != self._incumbents.of(job):
                         self.bench.release(done)
+
+    def alone(self, job: Job) -> float:
+        """Seconds that a job takes by itself; TrialFailed where it cannot be run, or that is impossible."""
+        return self._incumbents.alone(job, self.bench.hold).seconds
+
+    def compare(self, first: Job, second: Job) -> SideBySide | str:
+        """Both timed in turns in one session, or why that is not possible."""
+        try:
+            return self._incumbents.side_by_side(first, second, self.bench.hold)
+        finally:
+            for job in (first, second):
+                if job != self._incumbents.of(job):
+                    self.bench.release(job)
 
     def close(self) -> None:
         """End all processes and remove all builds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ...decide.configs.config import Config
 from ...hardware.description import Hardware
@@ -30,6 +30,7 @@ class Measured:
 
     `cost` is in seconds, on a simulated accelerator in cycles; None where the job failed, and `reason` says why.
     `spread` is the half-width of the cost's 95 percent interval, relative to it. `energy_pj` is a simulator's.
+    `disturbed` is the share of the samples in which other work kept threads off their cores.
     """
 
     job: Job
@@ -38,6 +39,19 @@ class Measured:
     reason: str | None = None
     seconds_spent: float = 0.0
     energy_pj: float | None = None
+    disturbed: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """Two configurations of one workload timed in turns in one session: seconds of either, `before` of the first one.
+    Their quotient is the median of the pairs' ratios, whose 95 percent interval is `spread` wide to either side,
+    relatively; `disturbed` as a Measured's."""
+
+    before: float
+    after: float
+    spread: float
+    disturbed: float
 
 
 # Functions of a library: the operator, and what packs its weights.
@@ -74,6 +88,13 @@ class Request(Subject):
     thorough: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class PeakAsked:
+    """A question for the measured peak of `hardware`, the machine that the process runs on."""
+
+    hardware: Hardware
+
+
 class Measurer(Protocol):
     """Measures jobs, each on its own: whatever becomes of one, the others are measured."""
 
@@ -83,4 +104,13 @@ class Measurer(Protocol):
 
     def close(self) -> None:
         """End what was started for measuring."""
+        ...
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A Measurer that also times two configurations in turns."""
+
+    def compare(self, first: Job, second: Job) -> SideBySide | str:
+        """Both in one session, or why that is not possible."""
         ...

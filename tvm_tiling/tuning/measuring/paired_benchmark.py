@@ -52,12 +52,14 @@ class PairedResult:
     """The incumbent's seconds over the candidate's: median, and half-width of its 95 percent interval relative to it.
 
     Above 1 the candidate is the faster. `seconds` are the candidate's, per call; `pairs` is 1 for a hopeless one.
+    `disturbed` is the share of the samples in which other work kept threads off their cores, of the side that has more.
     """
 
     ratio: float
     uncertainty: float
     seconds: float
     pairs: int
+    disturbed: float = 0.0
 
     @property
     def won(self) -> bool:
@@ -67,11 +69,14 @@ class PairedResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """What a configuration takes by itself: seconds per call, and the half-width of their 95 percent interval,
-    relative."""
+    """What a configuration takes by itself: seconds per call, the half-width of their 95 percent interval, relative,
+    and the share of the samples that other work disturbed. `least`: seconds below which nothing of its form is possible
+    on this machine by its measured peak; 0 where that was not asked for."""
 
     seconds: float
     uncertainty: float
+    disturbed: float = 0.0
+    least: float = 0.0
 
 
 class PairError(RuntimeError):
@@ -87,17 +92,23 @@ def paired_benchmark(
         raise PairError(found.reason)
     ratios = found.ratios
     return PairedResult(
-        ratio=found.ratio, uncertainty=uncertainty(ratios), seconds=found.ours.median, pairs=len(ratios)
+        ratio=found.ratio,
+        uncertainty=uncertainty(ratios),
+        seconds=found.ours.median,
+        pairs=len(ratios),
+        disturbed=found.disturbed,
     )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`cost` is the candidate's, `spread` its relative uncertainty; `replaces`: it takes the incumbent's place."""
+    """`cost` is the candidate's, `spread` its relative uncertainty; `replaces`: it takes the incumbent's place.
+    `disturbed`: as a PairedResult's."""
 
     cost: float
     spread: float
     replaces: bool
+    disturbed: float = 0.0
 
 
 def verdict(incumbent_cost: float, first: PairedResult, second: PairedResult | None) -> Verdict:
@@ -109,4 +120,4 @@ def verdict(incumbent_cost: float, first: PairedResult, second: PairedResult | N
     last = second if first.won and second is not None else first
     replaces = first.won and last is second and last.won
     cost = incumbent_cost / last.ratio
-    return Verdict(cost if replaces else max(cost, incumbent_cost), last.uncertainty, replaces)
+    return Verdict(cost if replaces else max(cost, incumbent_cost), last.uncertainty, replaces, last.disturbed)

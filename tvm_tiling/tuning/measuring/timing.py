@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import tvm
 
+from ...hardware.description import Hardware
 from ...measure import Side, StopRule, Timing, quickest_call, timed, uncertainty
+from ...peak import Peak, measure_peak
 from ...runtime.threads import own_core, set_pool
+from ...schedule import llvm_target
 from ...workload import ConvWorkload, GemmWorkload
-from .measurer import ENTRY, PACKING, Build, Request, Subject
+from .measurer import ENTRY, PACKING, Build, PeakAsked, Request, Subject
 from .operands import Operands
 from .paired_benchmark import HOPELESS, QUICK, THOROUGH, Alone, PairedResult, paired_benchmark
 
@@ -95,7 +98,13 @@ def _seconds(run: Callable[[], Any]) -> float:
 def _alone(found: Timing) -> Alone:
     if not found.seconds:
         raise RuntimeError(found.reason)
-    return Alone(seconds=found.median, uncertainty=uncertainty(found.seconds))
+    share = found.disturbed_share
+    return Alone(seconds=found.median, uncertainty=uncertainty(found.seconds), disturbed=share)
+
+
+def _peak(hardware: Hardware) -> Peak:
+    assert hardware.cpu is not None
+    return measure_peak(hardware.cpu, llvm_target(hardware))
 
 
 class _Timer:
@@ -106,7 +115,9 @@ class _Timer:
         self._bench: Bench | None = None
         self._cores = 0
 
-    def __call__(self, message: Subject) -> Alone | PairedResult | None:
+    def __call__(self, message: Subject | PeakAsked) -> Alone | PairedResult | Peak | None:
+        if isinstance(message, PeakAsked):
+            return _peak(message.hardware)
         if not self._cores:
             self._cores = set_pool(message.cores)
         subject = message.workload, message.epilogue

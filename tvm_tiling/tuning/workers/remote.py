@@ -18,7 +18,7 @@ from typing import Any
 
 from ...hardware.description import Hardware
 from ..measuring.incumbents import Incumbents, TrialFailed
-from ..measuring.measurer import Job, Measured
+from ..measuring.measurer import Job, Measured, SideBySide
 from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.runner import Address, RunnerError
 from ..shapes.fingerprint import fingerprint_of
@@ -72,6 +72,10 @@ class RemoteMeasurer:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def compare(self, first: Job, second: Job) -> SideBySide | str:
+        """Both timed in turns by one worker, or why that is not possible."""
+        return self._incumbents.side_by_side(first, second, self._hold)
 
     def close(self) -> None:
         """End the sessions; the workers stay, for others."""
