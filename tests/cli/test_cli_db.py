@@ -12,6 +12,7 @@ import tvm_tiling as tt
 from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.measuring.measurer import Measured
+from tvm_tiling.tuning.shapes.entries import Entry
 
 VTA = Hardware.load("vta")
 CONFIG = Config.of("gemm", "matrix", {"tile_m": 16})
@@ -48,6 +49,18 @@ def test_list_and_show(capsys, url):
     assert [(entry["cost"], entry["energy_pj"], entry["cut"]) for entry in shown] == [(1000.0, 5.0, CONFIG.to_dict())]
     assert len(json.loads(run(capsys, "db", "show", url, "--json", "--limit", "1")[1])) == 1
     assert json.loads(run(capsys, "db", "show", url, "--json", "--hardware", "neartile")[1]) == []
+
+
+def test_a_cost_of_a_busy_machine_is_marked(capsys, url):
+    with tt.ShapeDatabase(url) as db:
+        entry = Entry(workload=gemm(96, 96, 96), config=CONFIG, cost=7000, decided_cost=8000, disturbed=0.75)
+        db.add_many([entry], target=VTA)
+    _, out, _ = run(capsys, "db", "show", url)
+    assert out.count("doubtful") == 1 and "7000 cycles, doubtful" in out
+    shown = json.loads(run(capsys, "db", "show", url, "--json")[1])
+    assert [(e["decided_cost"], e["disturbed"]) for e in shown if e["cost"] == 7000] == [(8000, 0.75)]
+    words = ("db", "match", url, "gemm", "96", "96", "96", "dtype=int8", "--hardware", "vta")
+    assert "7000 cycles, doubtful" in run(capsys, *words)[1]
 
 
 def test_match(capsys, url):

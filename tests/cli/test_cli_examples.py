@@ -86,7 +86,7 @@ def folder(tmp_path_factory):
 def test_the_examples_run_one_behind_the_other(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TVM_TILING_CACHE", str(folder / "cache"))
-    order = ("compile", "export", "run", "report", "explain", "bench", "tune", "simulate", "sweep", "db", "hardware")
+    order = ("compile", "export", "run", "explain", "bench", "tune", "report", "simulate", "sweep", "db", "hardware")
     examples = [e for e in EXAMPLES if not e[1].startswith(ELSEWHERE)]
     # compile --database reads what tune has made.
     run = sorted(examples, key=lambda e: ("compile" in e[0] and "--database" in e[1], order.index(e[0][0])))

@@ -45,6 +45,29 @@ def test_configs_of_an_accelerator_are_simulated_and_kept(capsys, tmp_path):
     assert f"{report['trials']} more in earlier sessions" in out
 
 
+def test_trials_are_logged_and_drawn(capsys, tmp_path):
+    """The log is read by `report` as a table and as a page; the report's JSON is too."""
+    log, page, kept = (str(tmp_path / name) for name in ("trials.jsonl", "tuning.html", "tuning.json"))
+    words = ("tune", "gemm", "48", "80", "96", "dtype=int8", "--target", "vsim/vta", "--database", f"{tmp_path}/x.db")
+    code, out, err = run(capsys, *words, "--trials", "4", "--log", log, "--html", page, "--json")
+    report = json.loads(out)
+    assert (code, err) == (0, f"report: {page}\n")
+    lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert lines[1:] == report["log"] and len(lines) == 1 + report["trials"]
+    assert "<polyline" in (tmp_path / "tuning.html").read_text()
+    (tmp_path / "tuning.json").write_text(out)
+    for source in (log, kept):
+        code, out, err = run(capsys, "report", source, "-o", f"{tmp_path}/again.html")
+        assert code == 0 and "best so far" in out and f"{report['log'][0]['cost']:.0f} cycles" in out
+        assert "<polyline" in (tmp_path / "again.html").read_text()
+        code, out, _ = run(capsys, "report", source, "--json")
+        assert json.loads(out)["log"] == report["log"]
+    code, _, err = run(capsys, *words, "--trials", "5", "--log", log)
+    assert (code, err) == (0, "")
+    lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert [line["number"] for line in lines[1:]] == list(range(1, len(lines)))
+
+
 @pytest.mark.parametrize(("words", "warned"), [(("--prepacked",), False), (("--ahead",), True)])
 def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
     asked = []
@@ -63,6 +86,9 @@ def test_prepacked_weights_of_an_operator(capsys, monkeypatch, words, warned):
         (("gemm", "64", "64", "64", "--runner", "ssh://x"), "runner 'ssh://x'; accepted: 'local', or 'rpc://"),
         (("gemm", "64", "64", "64", "--batch", "4"), "of a model"),
         (("gemm", "64", "64", "64", "--database", "/no/such/folder/x.db"), "/no/such/folder"),
+        (("gemm", "64", "64", "64", "--log", "/no/such/folder/x.jsonl"), "directory /no/such/folder does not exist"),
+        (("gemm", "64", "64", "64", "--html", "/no/such/folder/x.html"), "directory /no/such/folder does not exist"),
+        (("gemm", "64", "64", "64", "--log", "."), "cannot be written: it is a folder"),
     ],
 )
 def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, words, error):

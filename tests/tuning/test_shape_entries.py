@@ -175,8 +175,8 @@ DAMAGES = {
     "half a line": (lambda lines: [*lines[:-1], lines[-1][:40]], "line 33: no JSON"),
     "no header": (lambda lines: lines[1:], "line 1: no header"),
     "another version": (
-        lambda lines: [edited(lines[0], version=3), *lines[1:]],
-        "line 1: the file has format version 3, written by a newer tvm-tiling; expected 1 or 2",
+        lambda lines: [edited(lines[0], version=9), *lines[1:]],
+        "line 1: the file has format version 9, written by a newer tvm-tiling; expected 1 or 2 or 3",
     ),
     "a list": (lambda lines: [*lines[:3], "[]", *lines[4:]], "line 4: list, accepted: a table"),
     "no fingerprint": (lambda lines: [lines[0], *lines[2:]], "line 2: an entry before any fingerprint"),

@@ -180,7 +180,12 @@ def test_a_migration_that_fails_leaves_the_older_schema(tmp_path, monkeypatch):
         assert db.check().ok
 
 
+def without_schema_6(connection):
+    connection.execute("ALTER TABLE entries DROP COLUMN disturbed")
+
+
 def without_schema_5(connection):
+    without_schema_6(connection)
     connection.execute("DROP INDEX entries_by_extents")
     for name in ("decided_cost", *(f"e{axis}" for axis in range(6))):
         connection.execute(f"ALTER TABLE entries DROP COLUMN {name}")
@@ -224,6 +229,22 @@ def test_schema_3_is_brought_up(tmp_path, tuned):
         indices = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
     connection.close()
     assert "trials_by_shape" in indices
+
+
+def test_schema_5_is_brought_up(tmp_path):
+    """It did not say how much other work disturbed the session that an entry's costs are of."""
+    path = made(tmp_path / "x.db")
+    with sqlite3.connect(path) as connection:
+        without_schema_6(connection)
+        connection.execute("UPDATE tvm_tiling_about SET schema = 5")
+    connection.close()
+    shape = gemm(64, 64, 64)
+    with ShapeDatabase(path) as db, TrialLog(db) as log:
+        old = log.entry(shape, PLAIN)
+        assert (old.cost, old.disturbed, old.doubtful) == (100, None, False)
+        job = Job(workload=shape, config=config(), hardware=PLAIN)
+        kept = log.settle([(job, 90.0)], decided=99.0, disturbed=0.75)
+        assert log.entry(shape, PLAIN) == kept and kept.doubtful and db.check().ok
 
 
 def test_damaged_trials_are_found(tmp_path):

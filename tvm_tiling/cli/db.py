@@ -67,7 +67,7 @@ def show(
     else:
         print_table(
             ("machine", "kind", "shape", "cost", "cut"),
-            [(machine.machine, e.kind, _shape(e), _cost(e.cost, machine), e.config) for machine, e in found],
+            [(machine.machine, e.kind, _shape(e), _kept_cost(e, machine), e.config) for machine, e in found],
         )
 
 
@@ -125,7 +125,7 @@ def match(
         print()
         print_table(
             ("kind", "shape", "cost", "cut"),
-            [(hit.entry.kind, _shape(hit.entry), _cost(hit.entry.cost, own), hit.entry.config)],
+            [(hit.entry.kind, _shape(hit.entry), _kept_cost(hit.entry, own), hit.entry.config)],
         )
 
 
@@ -267,12 +267,19 @@ def _record(entry: Entry) -> dict[str, Any]:
         "cut": entry.config.to_dict(),
         "cost": entry.cost,
         "energy_pj": entry.energy_pj,
+        "decided_cost": entry.decided_cost,
+        "disturbed": entry.disturbed,
     }
 
 
 def _shape(entry: Entry) -> str:
     more = [*(["packed"] if entry.prepacked else []), *([entry.epilogue] if entry.epilogue else [])]
     return " ".join([shape_text(entry.workload), *more])
+
+
+def _kept_cost(entry: Entry, machine: Fingerprint) -> str:
+    """An entry's cost, and whether the machine was too busy for it."""
+    return _cost(entry.cost, machine) + ", doubtful" * entry.doubtful
 
 
 def _cost(cost: float, machine: Fingerprint) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,10 +19,16 @@ from .operator_text import OPERATORS
 from .output import print_json, working
 from .table import print_report, print_table
 
+if TYPE_CHECKING:
+    from ..tuning.trial import Trial
+
+TRIALS = ("trial", "operator", "predicted", "measured", "best so far", "failed because")
+
 EXAMPLES = (
     "tvm-tiling report model.onnx -o report.html",
     "tvm-tiling report model.tar --seconds 0.5 --json > report.json",
     "tvm-tiling report report.json -o report.html",
+    "tvm-tiling report trials.jsonl -o tuning.html",
     "tvm-tiling report gemm 512 512 512 dtype=int8 --hardware vta -o report.html",
 )
 
@@ -31,7 +37,8 @@ def command(
     subject: list[str] = typer.Argument(  # noqa: B008
         metavar="MODEL|PROGRAM|OPERATOR|RESULT",
         help="A model file, or what `tvm-tiling compile` wrote, which is timed; a program, or an operator as in "
-        "explain, which is simulated; or JSON that `report --json`, `bench MODEL --json` or `bench SUITE -o` wrote.",
+        "explain, which is simulated; or JSON that `report --json`, `bench MODEL --json`, `bench SUITE -o`, "
+        "`tune --json` or `tune --log` wrote.",
     ),
     output: str = typer.Option("", "--output", "-o", help="Write the whole report to this HTML file."),
     hardware: str = typer.Option(
@@ -71,11 +78,17 @@ def command(
 
 
 def _result(name: str) -> Mapping[str, Any] | None:
-    """What a JSON file holds if it is a result; None of any other file."""
+    """What a JSON file, or a log of trials, holds if it is a result; None of any other file."""
     from ..report.save import is_result
+    from ..tuning.trial import FORMAT, MOST_HEADER, VERSION, is_log, read_trials
 
     path = Path(name)
-    if path.suffix != ".json" or not path.is_file():
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if is_log(file.readline(MOST_HEADER)):
+            return {"format": FORMAT, "version": VERSION, "log": [trial.to_dict() for trial in read_trials(path)]}
+    if path.suffix != ".json":
         return None
     try:
         plain = plain_json(path.read_bytes())
@@ -108,6 +121,7 @@ def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> N
     from ..report.page import write_page
     from ..report.save import result_page
     from ..report.timed_model import timed_from_dict
+    from ..report.tuning_page import FORMATS, operators_of
 
     page = result_page(result, name)
     if output:
@@ -120,9 +134,18 @@ def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> N
             for s in result["summary"]
         ]
         print_table(("group", "cases", "speedup", "worst", "worst case"), rows)
+    elif result["format"] in FORMATS:
+        print_table(TRIALS, [_trial(trial) for own in operators_of(result) for trial in own["log"]])
     else:
         print_report(timed_from_dict(result, name).report)
     _told(output)
+
+
+def _trial(trial: Trial) -> Sequence[object]:
+    from ..tuning.outcome import cost_text
+
+    costs = [cost_text(cost, trial.unit) for cost in (trial.predicted, trial.cost, trial.best)]
+    return trial.number, trial.operator, *costs, trial.reason or ""
 
 
 def _ratio(value: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from ..atomic_file import refuse_unwritable
 from ..errors import ModelFormatError
 from .model_options import AHEAD, BATCH, DIM, PREPACKED, SHAPE, OpenSizes, arrays_of, targets
 from .operator_text import OPERATORS, parse_product
@@ -18,6 +19,7 @@ DATABASE = "shapes.db"
 EXAMPLES = (
     "tvm-tiling tune gemm 256 256 256 dtype=int8 --target vsim/vta --trials 4",
     "tvm-tiling tune gemm 1024 1024 1024 --trials 32 --database shapes.db",
+    "tvm-tiling tune gemm 64 256 64 --trials 8 --log trials.jsonl --html tuning.html",
     "tvm-tiling tune model.onnx --trials 16 --runner rpc://127.0.0.1:9190/cpu",
 )
 
@@ -48,6 +50,10 @@ def command(
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
     ),
+    log: str = typer.Option(
+        "", "--log", help="Add every trial to this file as it comes, a line of JSON: predicted, measured, best so far."
+    ),
+    html: str = typer.Option("", "--html", help="Write the report, with the best cost so far as a plot, to this file."),
     as_json: bool = typer.Option(False, "--json", help="Print the report as JSON."),
 ) -> None:
     """Search for faster cuts near the formulas' by measuring, and keep them in a database.
@@ -56,6 +62,8 @@ def command(
     """
     from ..tuning.tune import tune
 
+    if html:
+        refuse_unwritable(html)
     found, sizes = _subject(subject), OpenSizes(batch, dim, shape)
     options = sizes.settled() if sizes.given else {}
     if calibration:
@@ -69,12 +77,18 @@ def command(
         prepacked=prepacked or ahead,
         resume=not anew,
         seeded=not unseeded,
+        log=log or None,
         **options,
     )
     if as_json:
         print_json(report.to_dict())
     else:
         print(report)
+    if html:
+        from ..report.save import save_report
+
+        save_report(report, html, title=f"Tuning of {' '.join(subject)}")
+        typer.echo(f"report: {html}", err=True)
     if report.stopped == "interrupted":
         raise typer.Exit(130)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..accel.report.report import SimReport
-from ..errors import ModelFormatError, other_version
+from ..errors import DatabaseError, ModelFormatError, other_version
 from ..hardware.description import Hardware
 from ..measure import machine_record
 from ..model.accel.report import AcceleratorReport
 from ..model.report import Report
-from . import suite_result, timed_model
+from ..tuning.outcome import ModelTuneReport, TuneReport
+from . import suite_result, timed_model, tuning_page
 from .comparison_page import comparison_page
 from .model_page import model_page
 from .page import write_page
@@ -20,15 +21,22 @@ from .simulation_page import accelerator_page, simulation_page
 from .timed_model import TimedModel, timed_from_dict
 
 ACCEPTED = (
-    "accepted: what exe.report() or exe.simulate() gave, or the JSON that `tvm-tiling report --json`, `bench MODEL "
-    "--json` or `bench SUITE -o` wrote"
+    "accepted: what exe.report(), exe.simulate() or tune() gave, or the JSON that `tvm-tiling report --json`, `bench "
+    "MODEL --json`, `bench SUITE -o`, `tune --json` or `tune --log` wrote"
 )
+
+_READABLE: Mapping[str, Sequence[int]] = {
+    timed_model.FORMAT: timed_model.READABLE,
+    suite_result.FORMAT: (suite_result.VERSION,),
+    **tuning_page.FORMATS,
+}
 
 
 def save_report(subject: Any, path: str | os.PathLike[str], title: str = "") -> None:
     """Write a report as one HTML file that needs nothing else: the report of a model (`exe.report()`), with its times
-    where `exe.benchmark()` has been called; of a simulation (`exe.simulate()`, `simulate()`); or the result of a
-    comparison as plain values. ModelFormatError for anything else, OSError where `path` cannot be written."""
+    where `exe.benchmark()` has been called; of a simulation (`exe.simulate()`, `simulate()`); of a search (`tune()`);
+    or the result of a comparison as plain values. ModelFormatError for anything else, OSError where `path` cannot be
+    written."""
     write_page(path, page_of(subject, title))
 
 
@@ -42,20 +50,22 @@ def page_of(subject: Any, title: str = "") -> str:
         subject = TimedModel(name=title or "Model", report=subject, machine=machine_record(Hardware.detect()))
     if isinstance(subject, TimedModel):
         return model_page(subject)
+    if isinstance(subject, TuneReport | ModelTuneReport):
+        subject = subject.to_dict()
     if isinstance(subject, Mapping):
-        return result_page(subject, title or "the result")
+        return result_page(subject, title or "the result", title)
     raise ModelFormatError(f"a {type(subject).__name__} is not a report; {ACCEPTED}")
 
 
 def is_result(plain: Any) -> bool:
     """Whether plain values are a result that has a page."""
-    return isinstance(plain, Mapping) and plain.get("format") in (suite_result.FORMAT, timed_model.FORMAT)
+    return isinstance(plain, Mapping) and plain.get("format") in _READABLE
 
 
-def result_page(plain: Mapping[str, Any], where: str) -> str:
-    """The page of a result as plain values; ModelFormatError names `where` they are from if it cannot be read."""
-    kinds = {timed_model.FORMAT: timed_model.READABLE, suite_result.FORMAT: (suite_result.VERSION,)}
-    readable = kinds.get(str(plain.get("format")))
+def result_page(plain: Mapping[str, Any], where: str, title: str = "") -> str:
+    """The page of a result as plain values, of a search under a `title`; ModelFormatError names `where` they are from
+    if it cannot be read."""
+    readable = _READABLE.get(str(plain.get("format")))
     if readable is None:
         raise ModelFormatError(f"{where}: format {plain.get('format')!r}; {ACCEPTED}")
     if plain.get("version") not in readable:
@@ -63,6 +73,8 @@ def result_page(plain: Mapping[str, Any], where: str) -> str:
     if plain["format"] == timed_model.FORMAT:
         return model_page(timed_from_dict(plain, where))
     try:
+        if plain["format"] in tuning_page.FORMATS:
+            return tuning_page.tuning_page(plain, title)
         return comparison_page(plain)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, DatabaseError) as error:
         raise ModelFormatError(f"{where} is corrupted: {type(error).__name__} {error}; {ACCEPTED}") from None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..decide.configs.config import Config
+from ..measure import DOUBTFUL
 from ..workload import ConvWorkload, GemmWorkload
+from .trial import Trial
 
+FORMAT, VERSION = "tvm-tiling tuning", 1
 MICRO = 1e6
 
 
@@ -17,9 +21,13 @@ class TuneReport:
     """The search of one operator.
 
     Costs are in `unit`: "s", or "cycles" on an accelerator; `cost_before` is that of the formulas' own configuration
-    and `cost_after` of `best`, None where nothing could be measured; `least` is what the operator costs at least.
-    `trials` are those of this session, `earlier` those that the database had of earlier ones. `failures` counts their
-    reasons. `stopped` is why it ended, `seconds` its time by phase.
+    and `cost_after` of `best`, None where nothing could be measured; `least` is what the operator costs at least with
+    the best one's algorithm, at the machine's described clock. On a CPU before and after are timed in turns in one
+    session, of which `disturbed` is the share in which other work kept threads off their cores; that is None where they
+    are of different moments, and `apart` may say why. `disturbed_trials` are the trials that were disturbed for more
+    than half of their samples.
+    `trials` are those of this session, `earlier` those that the database had of earlier ones; `log` tells of each of
+    this session. `failures` counts their reasons. `stopped` is why it ended, `seconds` its time by phase.
     """
 
     workload: GemmWorkload | ConvWorkload
@@ -34,6 +42,15 @@ class TuneReport:
     least: float
     stopped: str
     seconds: tuple[tuple[str, float], ...]
+    disturbed: float | None = None
+    disturbed_trials: int = 0
+    apart: str = ""
+    log: tuple[Trial, ...] = ()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the machine was too busy for before and after to be believed."""
+        return self.disturbed is not None and self.disturbed > DOUBTFUL
 
     @property
     def gain(self) -> float | None:
@@ -50,6 +67,8 @@ class TuneReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
+            "format": FORMAT,
+            "version": VERSION,
             "workload": self.workload.to_dict(),
             "target": self.target,
             "unit": self.unit,
@@ -63,6 +82,11 @@ class TuneReport:
             "roofline": self.roofline,
             "stopped": self.stopped,
             "seconds": dict(self.seconds),
+            "disturbed": self.disturbed,
+            "doubtful": self.doubtful,
+            "disturbed_trials": self.disturbed_trials,
+            "apart": self.apart,
+            "log": [trial.to_dict() for trial in self.log],
         }
 
     def __str__(self) -> str:
@@ -72,6 +96,8 @@ class TuneReport:
             ("formulas' configuration", cost_text(self.cost_before, self.unit)),
             ("best configuration", f"{cost_text(self.cost_after, self.unit)}{_gain(self)}"),
             ("", str(self.best) if self.best is not None else "none"),
+            *([("apart", f"before and after are of different moments: {self.apart}")] if self.apart else []),
+            *([("busy", busy)] if (busy := busy_text([self])) else []),
             *(("failed", f"{count} times: {reason}") for reason, count in self.failures),
             ("seconds", ", ".join(f"{phase} {seconds:.1f}" for phase, seconds in self.seconds)),
         ]
@@ -115,6 +141,8 @@ class ModelTuneReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
+            "format": FORMAT,
+            "version": VERSION,
             "trials": self.trials,
             "cost_before": self.cost_before,
             "cost_after": self.cost_after,
@@ -134,7 +162,31 @@ class ModelTuneReport:
         total = cost_text(self.cost_before, unit), cost_text(self.cost_after, unit)
         gain = f"{self.cost_before / self.cost_after:.2f}" if self.cost_after else "-"
         rows.append(("all calls", "", str(self.trials), *total, gain))
-        return "\n".join([*_columns(rows), f"ended: {self.stopped}"])
+        failed: Counter[str] = Counter()
+        for task in self.tasks:
+            failed.update(dict(task.report.failures))
+        busy = busy_text([task.report for task in self.tasks])
+        return "\n".join(
+            [
+                *_columns(rows),
+                *(f"failed {count} times: {reason}" for reason, count in failed.most_common()),
+                *([f"busy: {busy}"] if busy else []),
+                f"ended: {self.stopped}",
+            ]
+        )
+
+
+def busy_text(reports: Sequence[TuneReport]) -> str:
+    """What a busy machine leaves doubtful, empty where it was not busy."""
+    doubtful = sum(report.doubtful for report in reports)
+    disturbed, trials = (sum(getattr(report, name) for report in reports) for name in ("disturbed_trials", "trials"))
+    parts = []
+    if doubtful:
+        of = "" if len(reports) == 1 else f" of {doubtful} operators"
+        parts.append(f"before and after{of} are doubtful, other work kept threads off their cores")
+    if disturbed:
+        parts.append(f"{disturbed} of {max(trials, disturbed)} trials were disturbed")
+    return "; ".join([*parts, "repeat this on an idle machine"]) if parts else ""
 
 
 def cost_text(cost: float | None, unit: str) -> str:
@@ -147,7 +199,8 @@ def cost_text(cost: float | None, unit: str) -> str:
 def _gain(report: TuneReport) -> str:
     if report.gain is None or report.roofline is None:
         return ""
-    return f", speedup {report.gain:.2f}, {report.roofline:.0%} of the roofline"
+    faster = " at the described clock, which is exceeded" if report.roofline > 1 else ""
+    return f", speedup {report.gain:.2f}, {report.roofline:.0%} of the roofline{faster}"
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:

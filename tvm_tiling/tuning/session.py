@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..decide.configs.config import Config
 from ..hardware.description import Hardware
+from ..measure import DOUBTFUL
 from ..workload import ConvWorkload, GemmWorkload
-from .least_cost import least_cost
-from .measuring.measurer import Job, Measured, Measurer
+from .least_cost import highest_peak, least_cost, least_seconds
+from .measuring.incumbents import impossible
+from .measuring.measurer import Compares, Job, Measured, Measurer
 from .outcome import TuneReport
 from .search import CostModel, Search, SearchRules, SearchSpace
+from .shapes.entries import Entry
+from .shapes.generate import shape_text
 from .shapes.kept_config import tiling_if_possible
 from .shapes.trials import TrialLog
+from .trial import Told, Trial
 
 SEEDS = 4  # cuts of matched entries, and as many of near ones
 
@@ -24,13 +30,14 @@ SEEDS = 4  # cuts of matched entries, and as many of near ones
 class Settings:
     """How to search. `model` is asked what to try next, None for the formulas' predictions; `seeded`: measure the
     configurations of entries that match or are near first; `resume`: go on from what earlier sessions measured. `seed`
-    is that of the exploration."""
+    is that of the exploration. `told` hears of every trial."""
 
     rules: SearchRules
     model: CostModel | None = None
     seeded: bool = True
     resume: bool = True
     seed: int = 0
+    told: Told | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +66,10 @@ class Tuning:
         settings: Settings,
         prepacked: bool = False,
         epilogue: str = "",
+        name: str = "",
     ) -> None:
-        """`prepacked`: weights are packed before the time that counts; `epilogue` names what is fused behind."""
+        """`prepacked`: weights are packed before the time that counts; `epilogue` names what is fused behind; `name` is
+        what the operator is called in what is told of its trials, left out by its shape."""
         start = time.monotonic()
         self.workload, self.hardware, self.prepacked, self.epilogue = workload, hardware, prepacked, epilogue
         self.unit = "s" if hardware.cpu is not None else "cycles"
@@ -80,6 +89,11 @@ class Tuning:
         best = self._search.best
         self._again = [] if best is None or self.stopped else list(dict.fromkeys([best, space.start]))
         self._failures: dict[str, int] = {}
+        self._name, self._told = name or shape_text(workload), settings.told
+        self._trials: list[Trial] = []
+        self._noise: dict[Config, float] = {}  # of this session's measurements, how much other work disturbed them
+        self._settled: Entry | None = None
+        self._apart = ""
         self._seconds = {"deciding": time.monotonic() - start, "building and measuring": 0.0}
         self.trials = 0
 
@@ -149,13 +163,16 @@ class Tuning:
         try:
             for measured in self._measured(jobs):
                 if measured.job.config in again:
-                    self._note_again(measured)
+                    self._note_again(self._possible(measured))
                     continue
+                measured = self._possible(measured)
                 learned.append(measured)
                 self._note(measured)
                 self._log.add(measured)
+                found = self._progress(learned)
+                self._tell(measured, found.best)
                 if progress is not None:
-                    progress(self._progress(learned))
+                    progress(found)
         finally:
             self._search.learn(learned)
             self._log.flush()
@@ -168,8 +185,41 @@ class Tuning:
             yield measured
             start = time.monotonic()
 
+    def _possible(self, measured: Measured) -> Measured:
+        """The result, measured again where no CPU could be as quick; a failure where that is impossible too. Whatever
+        measures: what is kept is a cost."""
+        job, cpu = measured.job, self.hardware.cpu
+        if cpu is None or "fma_units" in cpu.assumed or measured.cost is None:
+            return measured
+        least = least_seconds(self.workload, job.config, cpu, highest_peak(cpu))
+        if measured.cost >= least:
+            return measured
+        again = next(iter(self._measurer.measure([job])))
+        if again.cost is None or again.cost >= least:
+            return again
+        reason = impossible(job, measured.cost, again.cost, least)
+        return Measured(job=job, reason=reason, seconds_spent=measured.seconds_spent + again.seconds_spent)
+
+    def _tell(self, measured: Measured, best: float | None) -> None:
+        trial = Trial(
+            number=self.earlier + self.trials,
+            operator=self._name,
+            config=measured.job.config,
+            unit=self.unit,
+            predicted=self._space.predicted(measured.job.config),
+            cost=measured.cost,
+            best=best,
+            reason=measured.reason,
+            disturbed=measured.disturbed,
+            seconds=measured.seconds_spent,
+        )
+        self._trials.append(trial)
+        if self._told is not None:
+            self._told(trial)
+
     def _note(self, measured: Measured) -> None:
         self.trials += 1
+        self._noise[measured.job.config] = measured.disturbed
         if measured.reason is not None:
             self._failures[measured.reason] = self._failures.get(measured.reason, 0) + 1
         elif measured.job.config == self._space.start:
@@ -178,6 +228,7 @@ class Tuning:
 
     def _note_again(self, measured: Measured) -> None:
         self._search.again(measured)
+        self._noise[measured.job.config] = measured.disturbed
         if measured.cost is not None:
             self._log.keep(measured)
             if measured.job.config == self._space.start:
@@ -196,8 +247,44 @@ class Tuning:
             unit=self.unit,
         )
 
+    def settle(self) -> None:
+        """Time the best configuration and the decision's in one session, and keep what both cost there: costs of trials
+        are of different moments. Where nothing was measured since the last time, what is kept stays."""
+        best, start = self._search.best, self._space.start
+        compares = isinstance(self._measurer, Compares) and self.hardware.cpu is not None
+        kept = self._log.entry(self.workload, self.hardware, prepacked=self.prepacked, epilogue=self.epilogue)
+        if not self.trials and kept is not None and (kept.disturbed is not None or not compares):
+            self._settled = kept
+            return
+        if best is None or not compares:
+            return
+        assert isinstance(self._measurer, Compares)
+        job = Job(
+            workload=self.workload,
+            config=start,
+            hardware=self.hardware,
+            prepacked=self.prepacked,
+            epilogue=self.epilogue,
+        )
+        if best == start:
+            assert self.cost is not None
+            noise = self._noise.get(start, 0.0)
+            self._settled = self._log.settle([(job, self.cost)], decided=self.cost, disturbed=noise)
+            return
+        found = self._measurer.compare(job, replace(job, config=best))
+        if isinstance(found, str):
+            self._apart = found
+            return
+        costs = [(replace(job, config=best), found.after)]
+        if found.before * (1 + found.spread) < found.after:  # surely not the best after all
+            costs.append((job, found.before))
+        self._settled = self._log.settle(costs, decided=found.before, disturbed=found.disturbed)
+
     def report(self, stopped: str = "") -> TuneReport:
         """What was found so far; `stopped` is why it ended where the search did not end by itself."""
+        settled = self._settled
+        best = self._search.best if settled is None else settled.config
+        before = self._before if settled is None or settled.decided_cost is None else settled.decided_cost
         return TuneReport(
             workload=self.workload,
             target=self.hardware.name,
@@ -205,21 +292,28 @@ class Tuning:
             trials=self.trials,
             earlier=self.earlier,
             failures=tuple(sorted(self._failures.items(), key=lambda item: -item[1])),
-            best=self._search.best,
-            cost_before=self._before,
-            cost_after=self.cost,
-            least=self.least,
+            best=best,
+            cost_before=before,
+            cost_after=self.cost if settled is None else settled.cost,
+            least=self.least if best is None else least_cost(self.workload, self.hardware, best),
             stopped=stopped or self.stopped or "not at its end",
             seconds=(*self._seconds.items(), ("database", self._log.seconds)),
+            disturbed=None if settled is None else settled.disturbed,
+            disturbed_trials=sum(share > DOUBTFUL for share in self._noise.values()),
+            apart=self._apart,
+            log=tuple(self._trials),
         )
 
 
 def run(tuning: Tuning, at_once: int, progress: Callable[[Progress], None] | None = None) -> TuneReport:
     """Run a search to its end, `at_once` cuts at a time. Ctrl-C ends it early, with what was found so far."""
+    stopped = ""
     try:
         while not tuning.stopped:
             if not tuning.step(at_once, progress):
                 break
     except KeyboardInterrupt:
-        return tuning.report("interrupted")
-    return tuning.report()
+        stopped = "interrupted"
+    with contextlib.suppress(KeyboardInterrupt):
+        tuning.settle()
+    return tuning.report(stopped)

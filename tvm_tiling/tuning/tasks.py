@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,6 +127,7 @@ def tune_tasks(
             settings=settings,
             prepacked=task.prepacked,
             epilogue=task.epilogue,
+            name=task.name,
         )
         searches.append((task, search))
     left = settings.rules.trials - sum(search.earlier for _, search in searches)
@@ -153,6 +155,9 @@ def tune_tasks(
             left -= done
     except KeyboardInterrupt:
         stopped = "interrupted"
+    with contextlib.suppress(KeyboardInterrupt):
+        for _, search in searches:
+            search.settle()
     reports = [
         TaskReport(name=task.name, calls=task.calls, report=search.report("no trials left, or none worth it"))
         for task, search in searches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .search import CostModel
     from .session import Progress
     from .shapes.database import ShapeDatabase
+    from .trial import Trial
 
 
 @old_arguments(ahead="prepacked")
@@ -35,6 +37,7 @@ def tune(
     resume: bool = True,
     seed: int = 0,
     progress: Callable[[Progress], None] | bool = True,
+    log: Callable[[Trial], None] | str | os.PathLike[str] | None = None,
     **model_options: Any,
 ) -> TuneReport | ModelTuneReport:
     """Search for configurations near the formulas' that are measured to be faster, and keep them.
@@ -51,7 +54,8 @@ def tune(
     CostModel as Formulas is one; left out, one that knows the formulas and the database's newest trials on this
     machine. `prepacked`: weights are packed before the time that counts; those of a model always are. `seeded`: cuts of
     entries that match or are near are measured first. `progress`: a function told of every trial, or whether to show a
-    bar on a terminal.
+    bar on a terminal. `log`: a file that gets a line of JSON for every trial as it comes, or a function that is given
+    its Trial; `report.log` has those of this session.
 
     Ctrl-C ends the search early: it reports what it found, and everything measured is kept. TilingErrors say what
     cannot be tuned, reached or written.
@@ -75,6 +79,7 @@ def tune(
             resume=resume,
             seed=seed,
             progress=progress,
+            log=log,
             model_options=model_options,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from .shapes.database import ShapeDatabase
 from .shapes.key import Workload
 from .shapes.trials import TrialLog
 from .tasks import tasks_of, tune_tasks
+from .trial import Told, TrialFile
 from .workers.remote import RemoteMeasurer
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def tuned(
     resume: bool,
     seed: int,
     progress: Shown | bool,
+    log: Told | str | os.PathLike[str] | None,
     model_options: Mapping[str, Any],
 ) -> TuneReport | ModelTuneReport:
     """The search that tune() says, with its arguments; local processes are forks of `template`."""
@@ -60,13 +63,14 @@ def tuned(
 
     def settings() -> Settings:
         model = _model(cost_model, opened, hardware)
-        return Settings(rules=SearchRules(trials=trials), model=model, seeded=seeded, resume=resume, seed=seed)
+        rules = SearchRules(trials=trials)
+        return Settings(rules=rules, model=model, seeded=seeded, resume=resume, seed=seed, told=told)
 
-    with _opened(database) as opened, TrialLog(opened) as log:
+    with _told(log) as told, _opened(database) as opened, TrialLog(opened) as kept:
         if operator is None:
             tasks = tasks_of(model_or_op, hardware, model_options)
             with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
-                return tune_tasks(tasks, hardware, measurer, at_once, log, settings(), show)
+                return tune_tasks(tasks, hardware, measurer, at_once, kept, settings(), show)
         workload, prepacked, epilogue = operator
         space = neighbourhood(workload, hardware, prepacked=prepacked)
         with _measuring(runner, hardware, template) as (measurer, at_once), _shown(progress, "tuning") as show:
@@ -75,7 +79,7 @@ def tuned(
                 hardware,
                 space=space,
                 measurer=measurer,
-                log=log,
+                log=kept,
                 settings=settings(),
                 prepacked=prepacked,
                 epilogue=epilogue,
@@ -102,6 +106,16 @@ def _shown(progress: Shown | bool, title: str) -> Iterator[Shown | None]:
             yield bar
     else:
         yield progress or None
+
+
+@contextlib.contextmanager
+def _told(log: Told | str | os.PathLike[str] | None) -> Iterator[Told | None]:
+    """What is told of every trial: a file, the caller's function, or nothing."""
+    if log is None or callable(log):
+        yield log
+        return
+    with TrialFile(log) as file:
+        yield file
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ...decide.configs.config import Config
 from ...errors import DatabaseError
 from ...hardware.description import Hardware
+from ...measure import DOUBTFUL
 from ...plain_text import plain_json
 from .fingerprint import Fingerprint, fingerprint_of
 from .key import DEEP_CONV_AXES, GEMM_AXES, MOST_AXES, MOST_EXTENT, ShapeKey, Workload, extents_of, key_of
@@ -31,7 +32,9 @@ class Entry:
     """A measured shape: what was computed, how it was cut and what it cost.
 
     `kind` is "initial" or "boundary". `cost` is in seconds, on an accelerator in cycles; `decided_cost` is what the
-    formulas' own decision for that shape cost beside it, None where it was not measured; `energy_pj` is a simulator's.
+    formulas' own decision for that shape cost beside it, None where it was not measured; `disturbed`, where both were
+    timed in one session, is the share of it in which other work kept threads off their cores; `energy_pj` is a
+    simulator's.
     `epilogue` and `prepacked` are what the key says beside the workload. `proportional` are the axes along which its
     cost was seen to be in proportion to the size: those along which an initial shape could be reduced and doubled, of
     them those along which a boundary shape was reduced.
@@ -46,6 +49,12 @@ class Entry:
     prepacked: bool = False
     proportional: tuple[str, ...] = ()
     decided_cost: float | None = None
+    disturbed: float | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the machine was too busy when it was timed beside the decision."""
+        return self.disturbed is not None and self.disturbed > DOUBTFUL
 
     @property
     def cut(self) -> Config:
@@ -59,6 +68,9 @@ class Entry:
             raise DatabaseError(f"cost = {self.cost!r}, accepted: a measured cost, a number above 0")
         if self.decided_cost is not None and not _is_cost(self.decided_cost):
             raise DatabaseError(f"decided_cost = {self.decided_cost!r}, accepted: None or a measured cost above 0")
+        share = self.disturbed
+        if share is not None and not (isinstance(share, int | float) and 0 <= share <= 1):
+            raise DatabaseError(f"disturbed = {share!r}, accepted: None or a share, 0 to 1")
         energy = self.energy_pj
         if energy is not None and not (isinstance(energy, int | float) and 0 <= energy < math.inf):
             raise DatabaseError(f"energy_pj = {energy!r}, accepted: None or a number of at least 0")
@@ -110,6 +122,7 @@ def row_of(entry: Entry, key_id: int, key: ShapeKey, padding: Padding) -> dict[s
         "cut": compact(entry.config.to_dict()),
         "proportional": " ".join(entry.proportional),
         "decided_cost": None if entry.decided_cost is None else float(entry.decided_cost),
+        "disturbed": None if entry.disturbed is None else float(entry.disturbed),
     }
 
 
@@ -156,7 +169,8 @@ def put_rows(connection: sa.Connection, rows: Iterable[dict[str, Any]]) -> None:
     insert = _insert(connection, ENTRIES)
     new = insert.excluded
     better = sa.or_(new.cut == ENTRIES.c.cut, new.cost < ENTRIES.c.cost)
-    changed = {name: new[name] for name in ("rate", "cost", "energy_pj", "cut", "proportional", "decided_cost")}
+    names = ("rate", "cost", "energy_pj", "cut", "proportional", "decided_cost", "disturbed")
+    changed = {name: new[name] for name in names}
     statement = insert.on_conflict_do_update(index_elements=["key_id", "kind", "shape"], set_=changed, where=better)
     connection.execute(statement, found)
 
@@ -209,6 +223,7 @@ def entry_of(row: Any, key: ShapeKey) -> Entry:
         prepacked=key.prepacked,
         proportional=tuple(row.proportional.split()),
         decided_cost=row.decided_cost,
+        disturbed=row.disturbed,
     )
 
 

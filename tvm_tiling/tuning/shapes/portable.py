@@ -22,9 +22,9 @@ from .padding import Padding
 from .schema import FINGERPRINTS, KEYS
 
 FORMAT = "tvm-tiling shapes"
-VERSION = 2
+VERSION = 3
 _OLDER = {"kind", "workload", "epilogue", "ahead", "padding", "cut", "cost", "energy_pj", "proportional"}
-_FIELDS = {1: _OLDER, 2: _OLDER | {"decided_cost"}}
+_FIELDS = {1: _OLDER, 2: _OLDER | {"decided_cost"}, 3: _OLDER | {"decided_cost", "disturbed"}}
 _CHUNK = 1000
 
 
@@ -58,6 +58,7 @@ def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
         "energy_pj": entry.energy_pj,
         "proportional": list(entry.proportional),
         "decided_cost": entry.decided_cost,
+        "disturbed": entry.disturbed,
     }
 
 
@@ -178,6 +179,7 @@ def _entry(line: dict[str, Any], fields: set[str]) -> tuple[ShapeKey, Padding, E
         prepacked=line["ahead"],
         proportional=tuple(line["proportional"]) if isinstance(line["proportional"], list) else line["proportional"],
         decided_cost=line.get("decided_cost"),
+        disturbed=line.get("disturbed"),
     )
     row_of(entry, 0, key, padding)  # which refuses shapes beyond what is counted
     return key, padding, entry

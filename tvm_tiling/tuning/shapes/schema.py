@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from .key import MOST_AXES
 
-SCHEMA = 5
+SCHEMA = 6
 KINDS = ("initial", "boundary")
 
 METADATA = sa.MetaData()
@@ -43,7 +43,8 @@ KEYS = sa.Table(
 
 # `shape` is the extents as text, and `e0`, `e1`, ... as numbers; `a0`, `a1`, ... are the same in the units that the
 # machine pads to; `rate` is cost per unit, so that the lowest rate is the lowest estimate for any shape. `decided_cost`
-# is what the formulas' own decision cost beside `cost`. `proportional` names axes, with a space between them.
+# is what the formulas' own decision cost beside `cost`; `disturbed`, where both were timed in one session, the share of
+# it that other work disturbed. `proportional` names axes, with a space between them.
 ENTRIES = sa.Table(
     "entries",
     METADATA,
@@ -58,6 +59,7 @@ ENTRIES = sa.Table(
     sa.Column("cut", sa.Text, nullable=False),
     sa.Column("proportional", sa.String(32), nullable=False, server_default=""),
     sa.Column("decided_cost", sa.Double),
+    sa.Column("disturbed", sa.Double),
     *(sa.Column(f"e{axis}", sa.BigInteger, nullable=False, server_default="1") for axis in range(MOST_AXES)),
     sa.UniqueConstraint("key_id", "kind", "shape"),
 )
@@ -149,5 +151,16 @@ def _add_extents(connection: sa.Connection) -> None:
     by_extents.create(connection)
 
 
+def _add_disturbed(connection: sa.Connection) -> None:
+    """Schema 6 keeps of entries that were timed beside the decision how much other work disturbed that."""
+    connection.execute(sa.text("ALTER TABLE entries ADD COLUMN disturbed DOUBLE PRECISION"))
+
+
 # From a schema to the next one. Each runs in one transaction with the change of the version.
-MIGRATIONS: Mapping[int, Migration] = {1: _add_generation, 2: _add_proportional, 3: _add_trials, 4: _add_extents}
+MIGRATIONS: Mapping[int, Migration] = {
+    1: _add_generation,
+    2: _add_proportional,
+    3: _add_trials,
+    4: _add_extents,
+    5: _add_disturbed,
+}

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from ...decide.configs.config import Config
 from ...hardware.description import Hardware
 from ...plain_text import plain_json
-from ..measuring.measurer import Measured
+from ..measuring.measurer import Job, Measured
 from .database import ShapeDatabase
 from .entries import Entry, compact, put_entries, text
 from .fingerprint import fingerprint_of
@@ -64,7 +64,7 @@ class TrialLog:
         """What the formulas' own decision for a shape costs: entries of that shape are written with it."""
         if measured.cost is None:
             return
-        subject = _subject(measured)
+        subject = _subject(measured.job)
         self._decided[subject] = measured.cost
         if subject in self._best:
             entry = replace(self._best[subject], decided_cost=measured.cost)
@@ -74,6 +74,30 @@ class TrialLog:
     def keep(self, measured: Measured) -> None:
         """Make an entry of a result that is no new trial."""
         self._write([], [measured])
+
+    def entry(
+        self, workload: Workload, hardware: Hardware, *, prepacked: bool = False, epilogue: str = ""
+    ) -> Entry | None:
+        """The entry of exactly this shape, None where there is none."""
+        found = self.database.matches(workload, target=hardware, epilogue=epilogue, prepacked=prepacked)
+        return next((hit.entry for hit in found if hit.step == 1 and hit.entry.workload == workload), None)
+
+    def settle(self, costs: Sequence[tuple[Job, float]], *, decided: float, disturbed: float) -> Entry:
+        """Make entries of what configurations of one shape cost in one session, `decided` that of the formulas' own
+        decision, each of which takes the place of one before it if it is cheaper; the last of `costs`."""
+        for job, cost in costs:
+            entry = Entry(
+                workload=job.workload,
+                config=job.config,
+                cost=cost,
+                epilogue=job.epilogue,
+                prepacked=job.prepacked,
+                decided_cost=decided,
+                disturbed=disturbed,
+            )
+            self.database.add_many([entry], target=job.hardware)
+            self._best[_subject(job)] = entry
+        return entry
 
     def flush(self) -> None:
         """Write what waits, in one transaction."""
@@ -88,7 +112,7 @@ class TrialLog:
         """Rows of trials, and entries of those `results` that are better than all before them, or neither."""
         better: dict[Subject, Entry] = {}
         for measured in results:
-            job, cost, subject = measured.job, measured.cost, _subject(measured)
+            job, cost, subject = measured.job, measured.cost, _subject(measured.job)
             best = better.get(subject) or self._best.get(subject)
             if cost is not None and (best is None or cost < best.cost):
                 better[subject] = Entry(
@@ -117,8 +141,7 @@ class TrialLog:
         self.flush()
 
 
-def _subject(measured: Measured) -> Subject:
-    job = measured.job
+def _subject(job: Job) -> Subject:
     return job.hardware, job.workload, job.prepacked, job.epilogue
 
 

@@ -1,0 +1,254 @@
+"""Costs that are believed: possible ones, before and after of one session, a busy machine told."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import zlib
+
+import pytest
+from shapes import CPU
+
+import tvm_tiling as tt
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
+from tvm_tiling.tuning.least_cost import least_cost
+from tvm_tiling.tuning.measuring.incumbents import Incumbents, TrialFailed
+from tvm_tiling.tuning.measuring.measurer import Job, Measured, SideBySide
+from tvm_tiling.tuning.measuring.paired_benchmark import Alone, PairedResult
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.tune import tune
+
+WORKLOAD = tt.GemmWorkload(m=192, n=320, k=256)
+SPACE = neighbourhood(WORKLOAD, CPU)
+FIRST, SECOND, THIRD = (Job(workload=WORKLOAD, config=config, hardware=CPU) for config in list(SPACE.configs(3)))
+DESCRIBED = least_cost(WORKLOAD, CPU, SPACE.start)
+
+
+class Bench:
+    """Answers in the order they are given; `least` is what the machine's measured peak allows."""
+
+    def __init__(self, *answers, least=0.0):
+        self.answers, self.least, self.asked = list(answers), least, []
+
+    def __call__(self, candidate, incumbent, thorough):
+        self.asked.append((candidate, incumbent, thorough))
+        found = self.answers.pop(0)
+        if isinstance(found, str):
+            raise TrialFailed(found)
+        if incumbent is None:
+            assert isinstance(found, float)
+            return Alone(seconds=found, uncertainty=0.01, least=self.least if thorough else 0.0)
+        return found
+
+
+def pair(ratio: float, seconds: float = 1.0, disturbed: float = 0.0) -> PairedResult:
+    return PairedResult(ratio=ratio, uncertainty=0.001, seconds=seconds, pairs=20, disturbed=disturbed)
+
+
+# ---- impossible costs ------------------------------------------------------------------------------------------------
+
+
+def test_an_impossible_cost_is_measured_again():
+    bench = Bench(DESCRIBED / 10, 3 * DESCRIBED, least=DESCRIBED / 2)
+    found = Incumbents().measured(FIRST, bench)
+    assert (found.cost, found.reason) == (3 * DESCRIBED, None)
+    assert bench.asked == [(FIRST, None, False), (FIRST, None, True)]
+
+
+def test_a_cost_that_stays_impossible_is_a_failure_that_says_why():
+    bench = Bench(DESCRIBED / 10, DESCRIBED / 9, least=DESCRIBED / 2)
+    incumbents = Incumbents()
+    found = incumbents.measured(FIRST, bench)
+    assert found.cost is None and incumbents.of(FIRST) is None
+    numbers = re.search(r"impossible cost: (\S+) us, measured again (\S+) us, .* take at least (\S+) us", found.reason)
+    assert [float(number) * 1e-6 for number in numbers.groups()] == pytest.approx(
+        [DESCRIBED / 10, DESCRIBED / 9, DESCRIBED / 2], rel=1e-3
+    )
+    assert f"{WORKLOAD.macs} multiply-adds and {WORKLOAD.bytes} bytes of form '{FIRST.config.form}'" in found.reason
+
+
+def test_a_clock_above_the_described_one_makes_costs_possible():
+    """Measured peaks say what is possible; they are asked for once."""
+    bench = Bench(0.8 * DESCRIBED, 0.8 * DESCRIBED, pair(1.1), pair(1.1), least=DESCRIBED / 2)
+    incumbents = Incumbents()
+    assert incumbents.measured(FIRST, bench).cost == 0.8 * DESCRIBED
+    assert incumbents.measured(SECOND, bench).cost == pytest.approx(0.8 * DESCRIBED / 1.1)
+    assert [thorough for _, incumbent, thorough in bench.asked if incumbent is None] == [False, True]
+
+
+def test_a_chain_of_ratios_that_leads_below_what_is_possible_is_left():
+    """Each ratio is of a moment; what they multiply to may be no cost of the machine."""
+    bench = Bench(2 * DESCRIBED, pair(8.0), pair(8.0), 1.5 * DESCRIBED, least=DESCRIBED / 2)
+    incumbents = Incumbents()
+    incumbents.measured(FIRST, bench)
+    assert incumbents.measured(SECOND, bench).cost == 1.5 * DESCRIBED
+    assert incumbents.of(FIRST) == SECOND
+
+
+def test_another_cost_of_the_same_machine_is_as_ever():
+    bench = Bench(3 * DESCRIBED, pair(1.5), pair(1.5), pair(0.5))
+    incumbents = Incumbents()
+    costs = [incumbents.measured(job, bench).cost for job in (FIRST, SECOND, THIRD)]
+    assert costs == pytest.approx([3 * DESCRIBED, 2 * DESCRIBED, 4 * DESCRIBED])
+    assert all(incumbent is not None for _, incumbent, _ in bench.asked[1:])
+
+
+def test_a_disturbed_session_is_held_again():
+    bench = Bench(pair(1.2, 1.0, 0.9), pair(1.3, 1.0, 0.6), pair(1.1, 1.0, 0.1))
+    found = Incumbents().side_by_side(FIRST, SECOND, bench)
+    assert found == SideBySide(before=1.1, after=1.0, spread=0.001, disturbed=0.1)
+    assert bench.asked == [(SECOND, FIRST, True)] * 3
+    busy = Bench(*[pair(1.2, 1.0, 0.9)] * 3)
+    assert Incumbents().side_by_side(FIRST, SECOND, busy).disturbed == 0.9
+
+
+def test_sessions_that_fail_say_why():
+    assert Incumbents().side_by_side(FIRST, SECOND, Bench("killed by SIGSEGV")) == "killed by SIGSEGV"
+    impossible = Bench(pair(1.2, DESCRIBED / 10), DESCRIBED / 9, least=DESCRIBED / 2)
+    assert Incumbents().side_by_side(FIRST, SECOND, impossible).startswith("impossible cost")
+    once = Bench(pair(1.2, DESCRIBED / 10), 3 * DESCRIBED, least=DESCRIBED / 2)
+    assert "beside the other one" in Incumbents().side_by_side(FIRST, SECOND, once)
+
+
+# ---- what a search makes of it ---------------------------------------------------------------------------------------
+
+
+class Told:
+    """A measurer that only says figures; `session` are before, after, spread and disturbed of a comparison."""
+
+    def __init__(self, cost, session=None, disturbed=0.0):
+        self.cost, self.session, self.disturbed = cost, session, disturbed
+        self.jobs, self.compared = [], []
+
+    def measure(self, jobs):
+        for job in jobs:
+            self.jobs.append(job)
+            yield Measured(job=job, cost=self.cost(job, len(self.jobs)), disturbed=self.disturbed, seconds_spent=0.1)
+
+    def close(self):
+        raise AssertionError("whoever made it closes it")
+
+
+class Comparing(Told):
+    def compare(self, first, second):
+        self.compared.append((first.config, second.config))
+        if isinstance(self.session, str):
+            return self.session
+        before, after, spread, disturbed = self.session
+        return SideBySide(before=before, after=after, spread=spread, disturbed=disturbed)
+
+
+def by_text(job, _count=0) -> float:
+    """Costs that no prediction tells; the decision's is the dearest."""
+    if job.config == SPACE.start:
+        return 9e-3
+    return 1e-3 * (1 + zlib.crc32(str(job.config).encode()) % 1009 / 300)
+
+
+@pytest.fixture
+def database(tmp_path):
+    with ShapeDatabase(f"sqlite:///{tmp_path / 'shapes.db'}") as opened:
+        yield opened
+
+
+def searched(database, told, trials=8, **more):
+    return tune(WORKLOAD, CPU, database=database, trials=trials, runner=told, progress=False, **more)
+
+
+def test_nothing_impossible_is_kept_whatever_measures(database):
+    told = Told(lambda job, count: 1e-9)
+    report = searched(database, told, trials=3)
+    assert (report.best, report.cost_after) == (None, None)
+    ((reason, times),) = report.failures
+    assert times == 3 and reason.startswith("impossible cost: 0.001 us, measured again 0.001 us")
+    assert len(told.jobs) == 6
+    assert list(database.entries()) == [] and database.match(WORKLOAD, target=CPU) is None
+
+
+def test_a_measurer_that_was_wrong_once_is_asked_again(database):
+    report = searched(database, Told(lambda job, count: 1e-9 if count == 1 else 2e-3), trials=1)
+    assert (report.cost_after, report.failures) == (2e-3, ())
+
+
+def test_before_and_after_are_of_one_session_and_kept(database):
+    told = Comparing(by_text, session=(5.5e-3, 5e-3, 0.01, 0.2))
+    report = searched(database, told)
+    assert told.compared == [(SPACE.start, report.best)]
+    assert (report.cost_before, report.cost_after, report.gain) == (5.5e-3, 5e-3, pytest.approx(1.1))
+    entry = database.match(WORKLOAD, target=CPU).entry
+    assert (entry.config, entry.cost, entry.decided_cost, entry.disturbed) == (report.best, 5e-3, 5.5e-3, 0.2)
+    assert not entry.doubtful and "busy" not in str(report)
+
+
+def test_the_same_command_with_no_new_trials_says_the_same(database):
+    first = searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.01, 0.8)))
+    silent = Comparing(None, session="nobody is to be asked")
+    again = [searched(database, silent) for _ in range(2)]
+    assert silent.jobs == silent.compared == [] and again[0].trials == 0
+    for name in ("best", "cost_before", "cost_after", "gain", "roofline", "stopped", "doubtful"):
+        assert {getattr(report, name) for report in (first, *again)} == {getattr(first, name)}, name
+
+
+def test_a_search_that_was_killed_before_its_session_has_it_the_next_time(database):
+    searched(database, Told(by_text))  # which cannot compare, and leaves costs of different moments
+    told = Comparing(None, session=(5.5e-3, 5e-3, 0.01, 0.0))
+    report = searched(database, told)
+    assert (report.trials, len(told.compared), report.cost_after) == (0, 1, 5e-3)
+    searched(database, told)
+    assert len(told.compared) == 1
+
+
+def test_a_best_that_loses_in_turns_is_not_the_best(database):
+    told = Comparing(by_text, session=(4e-3, 5e-3, 0.01, 0.0))
+    report = searched(database, told)
+    assert told.compared[0][1] != SPACE.start
+    assert (report.best, report.cost_before, report.cost_after) == (SPACE.start, 4e-3, 4e-3)
+    assert database.match(WORKLOAD, target=CPU).entry.config == SPACE.start
+    assert searched(database, told).best == SPACE.start
+    level = Comparing(by_text, session=(4.99e-3, 5e-3, 0.01, 0.0))  # within the session's own error
+    assert searched(database, level, resume=False).cost_before == 4.99e-3
+
+
+def test_the_decision_as_the_best_is_compared_with_nothing(database):
+    told = Comparing(lambda job, _: 1e-3 if job.config == SPACE.start else 2e-3, disturbed=0.7)
+    report = searched(database, told)
+    assert (told.compared, report.gain, report.disturbed) == ([], 1.0, 0.7)
+
+
+def test_a_busy_machine_is_told_and_kept(database):
+    report = searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.3, 0.8), disturbed=0.6))
+    assert report.doubtful and report.disturbed_trials == 8
+    said = (
+        "before and after are doubtful, other work kept threads off their cores; 8 of 8 trials were disturbed; "
+        "repeat this on an idle machine"
+    )
+    assert said in str(report)
+    plain = report.to_dict()
+    assert (plain["doubtful"], plain["disturbed"], plain["disturbed_trials"]) == (True, 0.8, 8)
+    assert database.match(WORKLOAD, target=CPU).entry.doubtful
+    quiet = searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.3, 0.5), disturbed=0.5), resume=False)
+    assert not quiet.doubtful and "busy" not in str(quiet)
+
+
+def test_a_session_that_could_not_be_held_is_told(database):
+    report = searched(database, Comparing(by_text, session="killed by SIGSEGV while it ran"))
+    assert "before and after are of different moments: killed by SIGSEGV while it ran" in str(report)
+    assert database.match(WORKLOAD, target=CPU).entry.disturbed is None
+
+
+def test_ctrl_c_leaves_a_session(database):
+    def cost(job, count):
+        if count > 5:
+            raise KeyboardInterrupt
+        return by_text(job)
+
+    report = searched(database, Comparing(cost, session=(5.5e-3, 5e-3, 0.01, 0.0)))
+    assert (report.stopped, report.trials, report.cost_after) == ("interrupted", 5, 5e-3)
+
+
+def test_shares_out_of_range_are_refused(database):
+    searched(database, Comparing(by_text, session=(5.5e-3, 5e-3, 0.01, 0.2)))
+    ((_, entry),) = database.entries()
+    for share in (-0.1, 1.5, "all", float("nan")):
+        with pytest.raises(tt.DatabaseError, match="accepted: None or a share, 0 to 1"):
+            dataclasses.replace(entry, disturbed=share)

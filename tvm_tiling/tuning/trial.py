@@ -1,0 +1,147 @@
+"""What a search tells of each of its trials: records, and a file of them as JSON lines that grows as they come."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, TypeAlias
+
+from ..atomic_file import refuse_unwritable
+from ..decide.configs.config import Config
+from ..errors import DatabaseError, TilingError, other_version
+from ..measure import first_line
+from ..plain_text import plain_json
+
+FORMAT, VERSION = "tvm-tiling trials", 1
+MOST_HEADER = 1000  # bytes of the first line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A configuration that was measured.
+
+    `number` counts those of its `operator`, earlier sessions with the same database included. `predicted` is what the
+    formulas say, `cost` what was measured, None where it failed, and `reason` says why; `best` is the lowest cost so
+    far. All in `unit`, "s" or "cycles". `disturbed` is the share of its samples in which other work kept threads off
+    their cores; `seconds` is how long the trial took.
+    """
+
+    number: int
+    operator: str
+    config: Config
+    unit: str
+    predicted: float
+    cost: float | None
+    best: float | None
+    reason: str | None
+    disturbed: float
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "number": self.number,
+            "operator": self.operator,
+            "config": self.config.to_dict(),
+            "unit": self.unit,
+            "predicted": self.predicted,
+            "cost": self.cost,
+            "best": self.best,
+            "reason": self.reason,
+            "disturbed": self.disturbed,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Trial:
+        """What `to_dict` wrote; KeyError, TypeError or DatabaseError for anything else."""
+        trial = cls(**{**record, "config": Config.from_dict(record["config"])})
+        for name, kinds in _KINDS.items():
+            if not isinstance(getattr(trial, name), kinds):
+                raise TypeError(f"{name} = {getattr(trial, name)!r}")
+        for name in ("predicted", "cost", "best"):
+            if (value := getattr(trial, name)) is not None and not 0 < value < math.inf:
+                raise TypeError(f"{name} = {value!r}")
+        return trial
+
+
+_NUMBER, _NONE = (int, float), type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "number": (int,),
+    "operator": (str,),
+    "unit": (str,),
+    "predicted": _NUMBER,
+    "cost": (*_NUMBER, _NONE),
+    "best": (*_NUMBER, _NONE),
+    "reason": (str, _NONE),
+    "disturbed": _NUMBER,
+    "seconds": _NUMBER,
+}
+Told: TypeAlias = Callable[[Trial], None]
+
+
+class TrialFile:
+    """A file that gets a line of JSON for each trial, behind a first line that says what it is. One that is there is
+    continued, without its last line where a process that was killed did not end it. OSError where it cannot be written,
+    or holds something else."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        refuse_unwritable(path)
+        self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115
+        self._file.seek(0)
+        first = self._file.readline(MOST_HEADER)
+        if first and is_log(first):
+            self._file.truncate(len(first) + self._file.read().rfind(b"\n") + 1)
+        elif first:
+            self._file.close()
+            raise FileExistsError(
+                f"{path} is there already and holds no trials; accepted: a log of trials, or a new path"
+            )
+        if not first:
+            self._put({"format": FORMAT, "version": VERSION})
+
+    def __call__(self, trial: Trial) -> None:
+        """Add a trial; it is in the file when this returns."""
+        self._put(trial.to_dict())
+
+    def _put(self, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.flush()
+
+    def __enter__(self) -> TrialFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def is_log(first: str | bytes) -> bool:
+    """Whether a file with this first line is a log of trials, of whichever version."""
+    try:
+        record = plain_json(first)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and record.get("format") == FORMAT
+
+
+def read_trials(path: str | os.PathLike[str]) -> list[Trial]:
+    """The trials of a log, those of all searches that were written to it; DatabaseError names the line that is none of
+    a log. A last line that was cut off, by a process that was killed, is left out."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read().split("\n")
+    if not is_log(lines[0]):
+        raise DatabaseError(f"{path}, line 1: no log of trials; accepted: what `tvm-tiling tune --log` writes")
+    version = plain_json(lines[0]).get("version")
+    if version != VERSION:
+        raise DatabaseError(f"{path} has {other_version(version, (VERSION,), 'write the log anew')}")
+    found = []
+    for number, line in enumerate(lines[1:-1], start=2):
+        try:
+            found.append(Trial.from_dict(plain_json(line)))
+        except (ValueError, KeyError, TypeError, TilingError) as error:
+            accepted = "accepted: what `tvm-tiling tune --log` writes"
+            raise DatabaseError(f"{path}, line {number}: no trial ({first_line(error)}); {accepted}") from None
+    return found
