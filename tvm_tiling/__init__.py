@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from .tuning.metaschedule.rules import primitive_rules, schedule_rules, space_generator
     from .tuning.metaschedule.seeds import seed_database
     from .tuning.metaschedule.simulated_runs import simulator_builder, simulator_runner
+    from .tuning.metaschedule.trial_log import trial_log
     from .tuning.shapes.database import ShapeDatabase
     from .tuning.tune import tune
     from .workload import ConvWorkload, GemmWorkload, RnnWorkload
@@ -129,6 +130,7 @@ _ON_FIRST_USE = {
     "split_k": (".lowering.product_moves", "split_k"),
     "tiling_schedule": (".schedule", "tiling_schedule"),
     "torch_report": (".model.torch_report", "torch_report"),
+    "trial_log": (".tuning.metaschedule.trial_log", "trial_log"),
     "tune": (".tuning.tune", "tune"),
     "use_all_cores": (".runtime.threads", "use_all_cores"),
 }
@@ -196,6 +198,7 @@ __all__ = [
     "split_k",
     "tiling_schedule",
     "torch_report",
+    "trial_log",
     "tune",
     "use_all_cores",
 ]

@@ -144,7 +144,7 @@ def _read(name: str, result: Mapping[str, Any], output: str, as_json: bool) -> N
 def _trial(trial: Trial) -> Sequence[object]:
     from ..tuning.outcome import cost_text
 
-    costs = [cost_text(cost, trial.unit) for cost in (trial.predicted, trial.cost, trial.best)]
+    costs = ["" if cost is None else cost_text(cost, trial.unit) for cost in (trial.predicted, trial.cost, trial.best)]
     return trial.number, trial.operator, *costs, trial.reason or ""
 
 

@@ -89,12 +89,12 @@ def _convergence(name: str, trials: Sequence[Trial]) -> Html | None:
     unit = measured[0][0].unit
     best = [(float(own.number), own.best) for own in trials if own.best is not None]
     costs = [(float(own.number), found) for own, found in measured]
-    predicted = [(float(own.number), own.predicted) for own, _ in measured]
-    told = [f"trial {own.number}: {cost(found, unit)}, {own.config}" for own, found in measured]
+    predicted = [(float(own.number), own.predicted) for own, _ in measured if own.predicted is not None]
+    told = [f"trial {own.number}: {cost(found, unit)} {own.config or ''}" for own, found in measured]
     series = [
         Series("best so far", best, line=True, dots=False),
         Series("measured", costs, hover=told),
-        Series("predicted", predicted, hover=[f"predicted {cost(own.predicted, unit)}" for own, _ in measured]),
+        Series("predicted", predicted, hover=[f"predicted {cost(found, unit)}" for _, found in predicted]),
     ]
     values = [y for _, y in costs + predicted]
     wide = max(values) > WIDE * min(values)

@@ -26,26 +26,26 @@ class Trial:
     `number` counts those of its `operator`, earlier sessions with the same database included. `predicted` is what the
     formulas say, `cost` what was measured, None where it failed, and `reason` says why; `best` is the lowest cost so
     far. All in `unit`, "s" or "cycles". `disturbed` is the share of its samples in which other work kept threads off
-    their cores; `seconds` is how long the trial took.
+    their cores; `seconds` is how long the trial took. Trials of MetaSchedule leave out what they do not tell.
     """
 
     number: int
     operator: str
-    config: Config
+    config: Config | None
     unit: str
-    predicted: float
+    predicted: float | None
     cost: float | None
     best: float | None
     reason: str | None
-    disturbed: float
-    seconds: float
+    disturbed: float | None
+    seconds: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
             "number": self.number,
             "operator": self.operator,
-            "config": self.config.to_dict(),
+            "config": None if self.config is None else self.config.to_dict(),
             "unit": self.unit,
             "predicted": self.predicted,
             "cost": self.cost,
@@ -58,7 +58,8 @@ class Trial:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trial:
         """What `to_dict` wrote; KeyError, TypeError or DatabaseError for anything else."""
-        trial = cls(**{**record, "config": Config.from_dict(record["config"])})
+        config = record["config"]
+        trial = cls(**{**record, "config": None if config is None else Config.from_dict(config)})
         for name, kinds in _KINDS.items():
             if not isinstance(getattr(trial, name), kinds):
                 raise TypeError(f"{name} = {getattr(trial, name)!r}")
@@ -73,12 +74,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "number": (int,),
     "operator": (str,),
     "unit": (str,),
-    "predicted": _NUMBER,
+    "predicted": (*_NUMBER, _NONE),
     "cost": (*_NUMBER, _NONE),
     "best": (*_NUMBER, _NONE),
     "reason": (str, _NONE),
-    "disturbed": _NUMBER,
-    "seconds": _NUMBER,
+    "disturbed": (*_NUMBER, _NONE),
+    "seconds": (*_NUMBER, _NONE),
 }
 Told: TypeAlias = Callable[[Trial], None]
 

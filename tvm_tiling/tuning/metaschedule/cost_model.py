@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tvm import s_tir, tirx
+from tvm import s_tir
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm_ffi import register_error
@@ -18,8 +18,7 @@ from ...errors import DatabaseError
 from ...schedule import Target, hardware_of
 from ..learning.costs import LearnedCosts, group_of, sample_of
 from ..learning.residual import Residual
-from .annotation import SPACE, picked, root_annotations
-from .postprocs import space_for
+from .postprocs import known_config
 
 if TYPE_CHECKING:
     from ...hardware.description import Hardware
@@ -41,7 +40,7 @@ class ScheduleScores:
         """Learn from a round of measurements; None is a failed run, which teaches nothing."""
         samples = []
         for schedule, cost in zip(schedules, seconds, strict=True):
-            known = self._config_of(schedule)
+            known = known_config(schedule, self.hardware)
             if known is not None and cost is not None:
                 samples.append(sample_of(*known, cost, group_of(known[0].workload, self.hardware)))
         self.learned.residual.learn(samples)
@@ -52,7 +51,7 @@ class ScheduleScores:
         found = np.full(len(schedules), UNKNOWN)
         by_space: dict[int, tuple[Space, list[int], list[Config]]] = {}
         for place, schedule in enumerate(schedules):
-            known = self._config_of(schedule)
+            known = known_config(schedule, self.hardware)
             if known is not None:
                 space, config = known
                 _, places, configs = by_space.setdefault(id(space), (space, [], []))
@@ -67,16 +66,6 @@ class ScheduleScores:
                 "%d of %d schedules have no possible configuration of tvm_tiling's rules", unknown, len(schedules)
             )
         return found
-
-    def _config_of(self, schedule: s_tir.Schedule) -> tuple[Space, Config] | None:
-        """The space and the configuration of a schedule; None where it has none, or an impossible one."""
-        for func in schedule.mod.functions.values():
-            annotations = root_annotations(func) if isinstance(func, tirx.PrimFunc) else {}
-            found = picked(annotations)
-            space = space_for(func, str(annotations[SPACE]), self.hardware) if found else None
-            if found and space is not None and (config := space.config(found[1])) is not None:
-                return space, config
-        return None
 
 
 @derived_object

@@ -6,19 +6,40 @@ build that comes too late counts as a failed trial. Cuts and plain schedules nee
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderInput, BuilderResult, LocalBuilder, PyBuilder
 
 BUILD_SECONDS = 60.0
+_TIMEOUT = "LocalBuilder: Timeout"
 
 
 def local_builder(max_workers: int | None = None, timeout_sec: float = BUILD_SECONDS) -> Any:
     """A builder for `ms.tune_tir`, `relax_integration.tune_relax` and other tuners. `max_workers`: processes, left out
     one for each core; a build that takes more than `timeout_sec` seconds fails. Not for spaces that tensorize."""
-    from tvm.s_tir.meta_schedule.builder import LocalBuilder
+    return _LocalBuilder(max_workers, timeout_sec)
 
-    return LocalBuilder(max_workers=max_workers, timeout_sec=timeout_sec, f_build=build)
+
+@derived_object
+class _LocalBuilder(PyBuilder):
+    """TVM's LocalBuilder with `build`, whose time-outs have another cause than those of TVM's own build function."""
+
+    def __init__(self, max_workers: int | None, timeout_sec: float) -> None:
+        super().__init__()
+        self.timeout_sec = timeout_sec
+        self.inner = LocalBuilder(max_workers=max_workers, timeout_sec=timeout_sec, f_build=build)
+
+    def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
+        """A path or a reason for each."""
+        return [self._named(found) for found in self.inner.build(build_inputs)]
+
+    def _named(self, found: BuilderResult) -> BuilderResult:
+        if not str(found.error_msg or "").startswith(_TIMEOUT):
+            return found
+        return BuilderResult(None, f"timed out after {self.timeout_sec:g} s while it was built")
 
 
 def build(module: tvm.IRModule, target: tvm.target.Target, _params: Any) -> tvm.runtime.Module:

@@ -10,6 +10,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.postproc import Postproc, PyPostproc
 
 from ...decide.configs.neighbourhood import Space
+from ...decide.configs.record import Config
 from .annotation import PICK, SPACE, picked, plain, root_annotations
 from .operator_space import space_if_supported
 
@@ -56,6 +57,17 @@ class VerifyConfig(PyPostproc):
 def space_for(func: tirx.PrimFunc, text: str, hardware: Hardware) -> Space | None:
     """The space of an annotated function; `text` is its annotation, by which functions of one search are known."""
     return _known(_Operator(func, text, str([str(p.ty) for p in func.params])), hardware)
+
+
+def known_config(schedule: s_tir.Schedule, hardware: Hardware) -> tuple[Space, Config] | None:
+    """The space and the configuration of a schedule; None where it has none, or an impossible one."""
+    for func in schedule.mod.functions.values():
+        annotations = root_annotations(func) if isinstance(func, tirx.PrimFunc) else {}
+        found = picked(annotations)
+        space = space_for(func, str(annotations[SPACE]), hardware) if found else None
+        if found and space is not None and (config := space.config(found[1])) is not None:
+            return space, config
+    return None
 
 
 class _Operator:
