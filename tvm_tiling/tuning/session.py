@@ -276,7 +276,7 @@ class Tuning:
             self._apart = found
             return
         costs = [(replace(job, config=best), found.after)]
-        if found.before * (1 + found.spread) < found.after:  # surely not the best after all
+        if found.before < found.after:  # not the best after all
             costs.append((job, found.before))
         self._settled = self._log.settle(costs, decided=found.before, disturbed=found.disturbed)
 
