@@ -38,13 +38,14 @@ def least_cost(workload: GemmWorkload | ConvWorkload, hardware: Hardware, config
     """Seconds on a CPU, cycles on an accelerator: multiply-adds at peak, or every byte once from the nearest level that
     holds them all, on an accelerator between the chip and the memories off it, whichever is more.
 
-    Of a `config` the multiply-adds are those of its form, of which Winograd's has fewer. UnsupportedOperator for types
-    that the CPU does not multiply.
+    Of a `config` only what its form cannot do without counts (work_of): Winograd's has fewer multiply-adds. Without one
+    those of the padding count as well. UnsupportedOperator for types that the CPU does not multiply.
     """
     if hardware.cpu is None:
         machine = Machine(hardware)
         return max(workload.macs / machine.macs(workload.a_bytes), _moving(workload, machine))
-    cpu, engine, work = hardware.cpu, dot_engine(workload, hardware.cpu), work_of(workload, config)
+    cpu, engine = hardware.cpu, dot_engine(workload, hardware.cpu)
+    work = Work(macs=workload.macs, bytes=workload.bytes) if config is None else work_of(workload, config)
     arithmetic = work.macs / (cpu.cores * cpu.fma_units * cpu.lanes(engine.acc_bytes) * engine.speed)
     moving = work.bytes / (cpu.cores * _bytes_per_cycle(cpu, work.bytes))
     return max(arithmetic, moving) / (cpu.mhz * 1e6)
@@ -73,9 +74,9 @@ def highest_peak(cpu: Cpu) -> Peak:
     return Peak(gflops_one_core=one, gflops=cpu.cores * one, gops_int8_one_core=None, gops_int8=None, bandwidths=())
 
 
-def work_of(workload: GemmWorkload | ConvWorkload, config: Config | None = None) -> Work:
-    """What every kernel has to do, of a `config` every kernel of its form. Taps that fall on the padding, and rows and
-    columns of the input that no tap falls on, are not counted."""
+def work_of(workload: GemmWorkload | ConvWorkload, config: Config) -> Work:
+    """What every kernel of a configuration's form has to do. Taps that fall on the padding, and rows and columns of the
+    input that no tap falls on, are not counted."""
     if isinstance(workload, GemmWorkload):
         return Work(macs=workload.macs, bytes=workload.bytes)
     w = workload
@@ -88,7 +89,7 @@ def work_of(workload: GemmWorkload | ConvWorkload, config: Config | None = None)
     channels = w.ci // w.groups
     image, kernels = w.n * read * w.ci * w.a_bytes, math.ceil(w.co * channels * taps * w.b_bytes)
     macs = w.n * pairs * w.co * channels
-    if config is not None and config.form == "winograd":
+    if config.form == "winograd":
         macs = min(macs, _winograd_macs(w, config))
     return Work(macs=macs, bytes=image + kernels + w.n * w.do * w.ho * w.wo * w.co * w.out_bytes)
 
