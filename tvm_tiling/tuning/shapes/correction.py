@@ -79,9 +79,9 @@ class Correction:
         # Weights that were fitted to few costs are too sure of themselves: left-out ones lie further away.
         self._widening = math.sqrt(1 + len(TRIED) / len(known))
         errors, spreads = self._left_out(self._inverse)
-        place = math.ceil(0.9 * (len(known) + 1)) - 1
-        if place < len(known):
-            self._widening *= max(1.0, float(np.sort(np.abs(errors) / spreads)[place]) / NINETY)
+        rank = math.ceil(0.9 * (len(known) + 1)) - 1
+        if rank < len(known):
+            self._widening *= max(1.0, float(np.sort(np.abs(errors) / spreads)[rank]) / NINETY)
 
     @property
     def known(self) -> int:
