@@ -63,6 +63,16 @@ def test_steps_ties_and_estimates_are_those_of_sqlite(url):
         assert db.check().ok and db.check().entries == sqlite.check().entries
 
 
+def test_estimates_from_neighbours_are_those_of_sqlite(url):
+    shapes = [gemm(m, 64, k) for m in (32, 96) for k in (64, 160)]
+    with ShapeDatabase(url) as db, ShapeDatabase("sqlite://") as sqlite:
+        for own in (db, sqlite):
+            own.generate(target=VTA, shapes=shapes, limit=1, candidates=1, threshold=None)
+        for wanted in (gemm(50, 70, 30), gemm(192, 128, 64), gemm(32, 64, 64)):
+            found = db.estimate(wanted, target=VTA)
+            assert found is not None and found == sqlite.estimate(wanted, target=VTA)
+
+
 def test_export_and_import_between_both(url, tmp_path):
     with ShapeDatabase(url) as db, ShapeDatabase("sqlite://") as sqlite:
         db.add(gemm(64, 64, 64), config(), 100, target=PLAIN)
