@@ -248,3 +248,18 @@ def test_an_operator_that_is_not_recorded_is_one_line(capsys):
         code, out, err = run(capsys, "simulate", *words)
         assert (code, out) == (1, "") and err.startswith("error: ") and why in err and err.count("\n") == 1
         assert "defect" not in err
+
+
+def test_a_preference_is_simulated_and_of_one_decision_alone(capsys):
+    product = ("gemm", "512", "512", "512", "dtype=int8", "--hardware", "dla3", "--json")
+    fast, frugal = (json.loads(run(capsys, "simulate", *product, *more)[1]) for more in ((), ("--prefer", "energy")))
+    assert frugal["energy_pj"] < fast["energy_pj"] and frugal["cycles"] > fast["cycles"]
+    swept = run(capsys, "sweep", *product, "--prefer", "energy", "--field", "clock_mhz", "--values", "1000")[1]
+    (point,) = json.loads(swept)["points"]
+    assert point["report"]["cycles"] == frugal["cycles"]
+    for given, accepted in (
+        (("lstm", "steps=2", "input_size=8", "hidden_size=8", "--prefer", "edp"), "a product or a convolution"),
+        (("gemm", "8", "8", "8", "--prefer", "speed"), "'edp'"),
+    ):
+        code, out, err = run(capsys, "simulate", *given)
+        assert (code, out) == (1, "") and err.startswith("error: ") and err.count("\n") == 1 and accepted in err

@@ -16,7 +16,7 @@ from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
-from .model_options import BATCH, DIM, SHAPE, OpenSizes, is_model, presets
+from .model_options import BATCH, DIM, PREFER, SHAPE, OpenSizes, is_model, presets
 from .operator_text import Workload, parse_operator
 from .output import print_json
 from .table import print_table
@@ -43,11 +43,7 @@ def command(
         "", "--hardware", autocompletion=presets, help="A preset or a TOML file; left out: this CPU."
     ),
     mode: str = typer.Option("best", help="best, or seed: the formulas as printed (accelerators)."),
-    prefer: str = typer.Option(
-        "utilisation",
-        help="What a decision is best in, on accelerators with a matrix engine: utilisation (cycles), traffic (bytes "
-        "from memory, of what is about as fast), energy, or edp (energy times cycles).",
-    ),
+    prefer: str = PREFER,
     form: str = typer.Option(
         "", help="Force a kernel on a CPU: normal, nocopy, inline, pack or stream; wfold on a W-fold accelerator."
     ),

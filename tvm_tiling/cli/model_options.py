@@ -25,6 +25,12 @@ BATCH = typer.Option("", "--batch", help="Size of the first dimension where the 
 DIM = typer.Option([], "--dim", help="Size of an open dimension by its name: seq=128, or seq=64,128.")
 SHAPE = typer.Option([], "--shape", help="Whole shape of an input that leaves it open: name=1,3,224,224.")
 PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")
+PREFER = typer.Option(
+    "utilisation",
+    "--prefer",
+    help="What a decision is best in, on accelerators with a matrix engine: utilisation (cycles), traffic (bytes from "
+    "memory, of what is about as fast), energy, or edp (energy times cycles).",
+)
 
 ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
 

@@ -8,7 +8,7 @@ from ..accel.timing.simulate import simulate
 from ..atomic_file import refuse_unwritable
 from ..report.page import write_page
 from ..report.simulation_page import simulation_page
-from .model_options import presets
+from .model_options import PREFER, presets
 from .output import print_json, working
 from .simulated import print_simulated, subject_of
 from .table import print_table
@@ -18,6 +18,7 @@ EXAMPLES = (
     "tvm-tiling simulate conv n=1 h=56 w=56 ci=64 co=64 kh=3 kw=3 padding=1 dtype=int8 --hardware wfold16",
     "tvm-tiling simulate lstm steps=100 input_size=256 hidden_size=512 batch=4 --hardware rnn16k",
     "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware dla3 --map",
+    "tvm-tiling simulate gemm 512 512 512 dtype=int8 --hardware dla3 --prefer energy",
     "tvm-tiling simulate model.onnx --calibration x.npz --hardware vta -o report.html",
 )
 
@@ -36,6 +37,7 @@ def command(
     calibration: list[str] = typer.Option(  # noqa: B008
         [], "--calibration", help="An .npz file of inputs to quantise a float model by; may be repeated."
     ),
+    prefer: str = PREFER,
     mapped: bool = typer.Option(
         False, "--map", help="Print an operator's loops on the machine, what they move, and how often operands come."
     ),
@@ -49,7 +51,7 @@ def command(
     for path in filter(None, (trace, output, save)):
         refuse_unwritable(path)
     with working("recording"):
-        found = subject_of(subject, hardware, calibration)
+        found = subject_of(subject, hardware, calibration, prefer)
         program, layer = found.mapped() if mapped else (found.on_its_machine(), None)
     with working("simulating"):
         report = simulate(program, found.hardware, check=check and found.is_file)

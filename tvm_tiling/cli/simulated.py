@@ -11,6 +11,7 @@ from ..accel.program.magic import is_program
 from ..accel.program.program import Program
 from ..accel.report.report import SimReport, Table, headline, tables
 from ..decide.decide import decide
+from ..decide.gemm.best import Prefer
 from ..decide.rnn.column import decide_rnn
 from ..decide.tiling import Decision
 from ..errors import ProgramError
@@ -32,7 +33,8 @@ class Subject:
     """`program` for a machine, the same for every machine where it comes from a file or a model; `hardware` is where
     it runs. `left`: of a model, why operators run on the CPU, by name; None of anything else; `nodes`: the nodes of the
     model that these are. `is_file`: the program
-    comes from a file of its own, so that nobody knows whether it is legal. `workload` is an operator's.
+    comes from a file of its own, so that nobody knows whether it is legal. `workload` is an operator's, whose decision
+    is best in what it is told to `prefer`.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Subject:
     nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_file: bool = False
     workload: Workload | None = None
+    prefer: Prefer = "utilisation"
 
     def on_its_machine(self) -> Program:
         """The program for `hardware`."""
@@ -55,24 +58,29 @@ class Subject:
         from ..accel.report.layer_map import layer_map  # brings TVM
         from ..accel.workload_program import workload_blocks
 
-        recorded = workload_blocks(self.workload, self.hardware)
+        recorded = workload_blocks(self.workload, self.hardware, prefer=self.prefer)
         return recorded.program, layer_map(recorded)
 
     def decision(self) -> Decision | None:
         """How an operator is cut on `hardware`; None of anything else."""
-        return None if self.workload is None else decide(self.workload, self.hardware)
+        return None if self.workload is None else decide(self.workload, self.hardware, prefer=self.prefer)
 
 
-def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] = ()) -> Subject:
+def subject_of(
+    words: Sequence[str], hardware: str, calibration: Sequence[str] = (), prefer: str = "utilisation"
+) -> Subject:
     """A file that Program.save wrote, a model or what was compiled of one for an accelerator, or else an operator such
     as "gemm 64 64 64".
 
     `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators and models
     the preset neartile, for recurrent layers rnn16k. These are computed in int16 where no type is named. `calibration`
-    names .npz files with inputs of a model, by which it is quantised. ProgramError, or OperatorTextError with word and
+    names .npz files with inputs of a model, by which it is quantised; `prefer` is what a product's or a convolution's
+    decision is best in, as decide() has it. ProgramError, or OperatorTextError with word and
     place, for what is none of these.
     """
     name = " ".join(words)
+    if prefer != "utilisation" and (Path(name).is_file() or not name.startswith(("gemm ", "conv "))):
+        raise ProgramError(f"{name}: --prefer is of one decision; accepted: a product or a convolution")
     if Path(name).is_file() and not _is_program(name):
         return _model(name, hardware, calibration)
     if calibration:
@@ -92,9 +100,9 @@ def subject_of(words: Sequence[str], hardware: str, calibration: Sequence[str] =
     def record(machine: Hardware) -> Program:
         from ..accel.workload_program import workload_program  # brings TVM
 
-        return workload_program(workload, machine)
+        return workload_program(workload, machine, prefer=prefer)  # type: ignore[arg-type]
 
-    return Subject(name, Hardware.load(hardware or MACHINE), record, workload=workload)
+    return Subject(name, Hardware.load(hardware or MACHINE), record, workload=workload, prefer=prefer)  # type: ignore[arg-type]
 
 
 def _layers(name: str, workload: RnnWorkload, hardware: str) -> Subject:
