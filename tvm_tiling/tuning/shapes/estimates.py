@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import sqlalchemy as sa
 
@@ -90,7 +90,8 @@ class Estimates:
             for column, extent in zip(EXTENTS, extents_of(workload), strict=False):
                 away = away + sa.func.abs(column - extent) * 1.0 / (column + extent)
             # Other kernels and strides stand behind those of the same key that are as near.
-            away = away + sa.case((ENTRIES.c.key_id.in_(_of_key(alike, key)), 0.0), else_=1.0)
+            same = [number for number, own in alike.items() if own == key]
+            away = away + sa.case((ENTRIES.c.key_id.in_(same), 0.0), else_=1.0)
             found = sa.select(ENTRIES).where(ENTRIES.c.key_id.in_(list(alike)))
             rows = connection.execute(found.order_by(away, ENTRIES.c.id).limit(MOST_KNOWN)).all()
         return sorted((entry_of(row, alike[row.key_id]) for row in rows), key=lambda entry: str(entry.workload))
@@ -115,7 +116,3 @@ def _known_of(entry: Entry, hardware: Hardware) -> Iterator[Known]:
             decision = decision_for(entry.workload, hardware, prepacked=entry.prepacked)
             if decision != entry.config:
                 yield known(decision, entry.decided_cost)
-
-
-def _of_key(keys: dict[int, ShapeKey], key: ShapeKey) -> Sequence[int]:
-    return [number for number, own in keys.items() if own == key] or [-1]
