@@ -15,11 +15,10 @@ import sys
 from collections.abc import Sequence
 
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.hardware.machine import Machine
 from tvm_tiling.target import hardware_of
 from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
-from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
+from tvm_tiling.tuning.shapes.random_shapes import RandomShapes, usual_dtype
 
 from .coverage import PRODUCTS, shapes_of
 from .estimates import Asked, figures
@@ -42,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
     given = parser.parse_args(arguments)
     hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
-    dtype = "int8" if hardware.cpu is None and Machine(hardware).takes("int8") else "float32"
-    networks = {name: shapes_of(name, dtype) for name in filter(None, given.networks.split(","))}
+    networks = {name: shapes_of(name, usual_dtype(hardware)) for name in filter(None, given.networks.split(","))}
     measurer = measurer_for_shapes(hardware)
     with contextlib.closing(measurer), ShapeDatabase(given.database) as database:
         wanted = list(itertools.chain.from_iterable(networks.values()))

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tvm_tiling.decide.as_scheduled import as_scheduled
-from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.hardware.description import Hardware
 from tvm_tiling.target import hardware_of
 from tvm_tiling.tuning.measuring.measurer import Job, Measurer
@@ -80,8 +79,10 @@ class Asked:
                 break
             own, longer = self._rng.choice(kept).workload, self._rng.sample(axes, self._rng.randint(1, len(axes)))
             shape = resized(own, {axis: getattr(own, axis) * self._rng.choice(FACTORS) for axis in longer})
+            if shape.macs > MOST_MACS:
+                continue
             hit = self._database.match(shape, target=self._hardware, prepacked=self.prepacked)
-            if shape.macs > MOST_MACS or hit is None or hit.estimated is None:
+            if hit is None or hit.estimated is None:
                 continue
             for told in self._told(shape, hit.estimated):
                 count -= 1
@@ -103,14 +104,10 @@ class Asked:
                 yield from self._told(as_scheduled(shape, self._hardware), found)
 
     def _told(self, shape: Workload, estimate: Estimate) -> Iterator[Told]:
-        for cost in self._costs(shape, estimate.config):
-            yield Told(workload=shape, estimate=estimate, cost=cost)
-
-    def _costs(self, shape: Workload, config: Config) -> Iterator[float]:
-        job = Job(workload=shape, config=config, hardware=self._hardware, prepacked=self.prepacked)
+        job = Job(workload=shape, config=estimate.config, hardware=self._hardware, prepacked=self.prepacked)
         for measured in self._measurer.measure([job]):
             if measured.cost is not None:
-                yield measured.cost
+                yield Told(workload=shape, estimate=estimate, cost=measured.cost)
 
 
 def figures(name: str, told: Sequence[Told]) -> dict[str, object]:

@@ -148,9 +148,11 @@ def generate(
         0,
         "--budget",
         min=0,
-        help="Measure only so many shapes, chosen to serve most of the given ones; 0: all of them.",
+        help="Measure at most this many shapes, those that serve most of the given ones; 0: all.",
     ),
-    seconds: float = typer.Option(0.0, "--seconds", min=0.0, help="Begin no further shape after so long; 0: no limit."),
+    seconds: float = typer.Option(
+        0.0, "--seconds", min=0.0, help="Start no new shape after this many seconds; 0: no limit."
+    ),
     hardware: str = HARDWARE,
     limit: int = typer.Option(LIMIT, "--limit", min=0, help="Boundary shapes of each shape at most."),
     factor: int = typer.Option(FACTOR, "--factor", help="What an axis is divided by at each step of the reduction."),

@@ -75,8 +75,8 @@ def subject_of(
     `hardware` is a preset or a TOML file; empty is the machine that the program was made for, for operators and models
     the preset neartile, for recurrent layers rnn16k. These are computed in int16 where no type is named. `calibration`
     names .npz files with inputs of a model, by which it is quantised; `prefer` is what a product's or a convolution's
-    decision is best in, as decide() has it. ProgramError, or OperatorTextError with word and
-    place, for what is none of these.
+    decision is best in, as decide() has it. ProgramError, or OperatorTextError with word and place, for what is none of
+    these.
     """
     name = " ".join(words)
     if prefer != "utilisation" and (Path(name).is_file() or not name.startswith(("gemm ", "conv "))):

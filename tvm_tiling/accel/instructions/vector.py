@@ -73,11 +73,11 @@ def apply(
         return _as_result(getattr(np, computes)(a, _second(b, kind), dtype=wide), result)
     x = widened(a, kind)
     if isinstance(computes, str):
-        values = getattr(np, computes)(x, _wide_second(b, kind))
+        values = getattr(np, computes)(x, widened(_second(b, kind), kind))
     elif function.operands == 2:
-        values = computes(np, x, _wide_second(b, kind))
+        values = computes(np, x, widened(_second(b, kind), kind))
     elif function.immediates == "elements":
-        values = computes(np, x, *(_wide_number(number, kind) for number in immediate))
+        values = computes(np, x, *(widened(_number(number, kind), kind) for number in immediate))
     elif function.immediates == "reals":
         values = computes(np, x, *immediate)
     elif INTEGERS in function.types:
@@ -127,21 +127,10 @@ def _second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
     return b if isinstance(b, np.ndarray) else _number(math.nan if b is None else b, kind)
 
 
-def _wide_second(b: np.ndarray | float | None, kind: int) -> np.ndarray:
-    """The second operand in the type that is computed in."""
-    return widened(b, kind) if isinstance(b, np.ndarray) else _wide_number(math.nan if b is None else b, kind)
-
-
 @functools.lru_cache(maxsize=1 << 12)
 def _number(value: float, kind: int) -> np.ndarray:
     """An immediate as a stored element of that type."""
     return np.asarray(narrowed(np.float64(value).reshape(()), kind))
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _wide_number(value: float, kind: int) -> np.ndarray:
-    """An immediate as an element of that type, in the type that is computed in."""
-    return np.asarray(widened(_number(value, kind), kind))
 
 
 @functools.lru_cache(maxsize=32)

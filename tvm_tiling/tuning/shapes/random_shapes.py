@@ -25,6 +25,11 @@ RANGES: Mapping[str, Mapping[str, tuple[int, int]]] = MappingProxyType(
 KERNELS = ((1, 1), (1, 2), (3, 1), (3, 2), (5, 1))  # taps along each axis, and stride
 
 
+def usual_dtype(hardware: Hardware) -> str:
+    """What shapes are measured in where nobody says: int8 on an accelerator that takes it, float32 elsewhere."""
+    return "int8" if hardware.cpu is None and Machine(hardware).takes("int8") else "float32"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RandomShapes:
     """`count` shapes of one operator, "gemm" or "conv", the same ones for the same `seed`.
@@ -58,7 +63,7 @@ class RandomShapes:
     def workloads(self, hardware: Hardware) -> Iterator[Workload]:
         """The shapes, for a machine."""
         rng = random.Random(self.seed)
-        dtype = self.dtype or ("int8" if hardware.cpu is None and Machine(hardware).takes("int8") else "float32")
+        dtype = self.dtype or usual_dtype(hardware)
         ranges = {**RANGES[self.op], **self.ranges}
         for _ in range(self.count):
             extents: dict[str, Any] = {axis: self._extent(rng, *ranges[axis]) for axis in AXES[self.op]}
