@@ -10,7 +10,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tvm_tiling as tt
 from tvm_tiling.frontend import load_model
-from tvm_tiling.model.quantise.onnx_pairs import with_pairs
 from tvm_tiling.model.quantise.quantise import quantised
 
 SHAPE = (1, 3, 12, 12)
@@ -95,16 +94,9 @@ def test_quantised_models_are_taken_as_they_are(tmp_path, form, per_channel, act
     executable = tt.compile(str(model), target="vsim/vta")
     computed = [o.workload for o in executable.report().operators if o.where == "accelerator"]
     assert sum("conv2d" in function for function in computed) == 2
-    integers = quantised(load_model(with_pairs(str(model))), tt.Hardware.load("vta"), None)
+    integers = quantised(load_model(str(model)), tt.Hardware.load("vta"), None)
     for x in inputs(3):
         got, want = executable.run(x), by_onnxruntime(model, x)
         np.testing.assert_array_equal(got, reference(integers, x))
         # Rounding by another rule may differ by a step here and there, of a result of 8 bits.
         assert np.abs(got - want).max() <= 0.03 * np.abs(want).max()
-
-
-def test_what_has_no_pairs_is_left_as_it_is():
-    model = float_network()
-    assert with_pairs(model) is model
-    assert with_pairs(b"no model") == b"no model"
-    assert with_pairs("missing.onnx") == "missing.onnx"

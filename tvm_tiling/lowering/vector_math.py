@@ -65,7 +65,8 @@ _ERF_FAR = (
 
 
 def with_vector_math(expr: Expr) -> Expr:
-    """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products.
+    """`expr` with each function served here, of float32 or float16, written out; squares and cubes as products; and
+    roundings to the nearest whole number, which TVM makes no vectors of, as LLVM has them.
 
     A function of a function stays a call, but for the logarithm: TVM's analyzer puts named values in their places
     (_apart), so that compilation would take minutes. Who can keep values in registers between statements asks
@@ -76,8 +77,10 @@ def with_vector_math(expr: Expr) -> Expr:
         return expr
 
     def written(call: Call) -> Expr:
-        function = _FUNCTIONS.get(getattr(call.op, "name", ""))
-        kind = str(call.ty)
+        name, kind = getattr(call.op, "name", ""), str(call.ty)
+        if name == "tirx.nearbyint" and kind in ("float32", "float64"):
+            return tirx.call_llvm_pure_intrin(kind, "llvm.nearbyint", *call.args)
+        function = _FUNCTIONS.get(name)
         if function is None or kind not in ("float32", "float16"):
             return call
         if call.op.name != "tirx.log" and any(_holds_names(a) for a in call.args):

@@ -32,7 +32,7 @@ from .open_sizes import Sizes, settings_of
 from .operators import record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
-from .pipeline import fused
+from .pipeline import fused_for_cpu
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
 from .variant_base import VariantParts
@@ -101,8 +101,6 @@ def compile_model(
     if hardware.cpu is None:
         from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
-        model = with_pairs(model)
-
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
             yield load_model(
@@ -153,15 +151,6 @@ def compile_imported(
         key = store.key_with(key, known, hardware)
     store.put(key, executable)
     return executable
-
-
-def with_pairs(model: Any) -> Any:
-    """An ONNX model's operators on integers as pairs; without the onnx package there are none."""
-    try:
-        from .quantise import onnx_pairs as quantise_onnx
-    except ImportError:
-        return model
-    return quantise_onnx.with_pairs(model)
 
 
 def _built(
@@ -248,7 +237,7 @@ def _part(
     their numbers come back."""
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
-        scheduled, operators = schedule_operators(fused(held.pop()), hardware, options, kernels, ahead=True)
+        scheduled, operators = schedule_operators(fused_for_cpu(held.pop()), hardware, options, kernels, ahead=True)
         lifted, constants = lift_constants(scheduled)
         trim()
         built = make(lifted, kernels)

@@ -4,6 +4,7 @@ without_branches  both sides of an If computed, and one chosen
 without_empty     operators of no elements, which have nothing to compute
 roll_cells        cells that an exporter unrolled into recurrent layers
 simplify          constants, batch norm into weights, operators that do nothing
+integers          between what is dequantised and quantised again, on CPUs
 join_views        reshapes and transpositions that meet, and vanish
 channels_last     regions around convolutions
 fuse_attention    products around a softmax
@@ -33,6 +34,7 @@ from .passes.legalise import legalised
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
 from .passes.views import join_views
+from .quantise.integers import with_integers_on_cpu
 
 Scheduled: TypeAlias = tuple[tvm.IRModule, list[Operator]]
 
@@ -46,21 +48,34 @@ def lower(
     what packs weights.
     """
     if kernels is not None:
-        return schedule_operators(fused(mod), hardware, options or Options(), kernels, ahead=True)
+        return schedule_operators(fused_for_cpu(mod), hardware, options or Options(), kernels, ahead=True)
     with kernels_for(hardware) as own:
-        return schedule_operators(fused(mod), hardware, options or Options(), own, ahead=False)
+        return schedule_operators(fused_for_cpu(mod), hardware, options or Options(), own, ahead=False)
 
 
 def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = None) -> list[Operator]:
     """The operators that lower() would schedule, with their decisions; nothing is compiled."""
-    return decide_operators(fused(mod), hardware, options or Options())
+    return decide_operators(fused_for_cpu(mod), hardware, options or Options())
 
 
-def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None = None) -> tvm.IRModule:
-    """`mod` with a PrimFunc for every group of operators that become one kernel. Operators that are to stay `alone` are
-    in no group."""
-    # Batch norm is folded first: decomposed, it would be four operators that say nothing of each other.
-    mod = relax.transform.DecomposeOpsForInference()(simplify(roll_cells(without_empty(without_branches(mod)))))
+def fused_for_cpu(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with a PrimFunc for every group of operators that become one kernel; what is quantised is computed in
+    integers."""
+    return _fused(with_integers_on_cpu(_straight(mod)), None)
+
+
+def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool]) -> tvm.IRModule:
+    """The same of a graph whose integers are settled. Operators that are to stay `alone` are in no group."""
+    return _fused(_straight(mod), alone)
+
+
+def _straight(mod: tvm.IRModule) -> tvm.IRModule:
+    return simplify(roll_cells(without_empty(without_branches(mod))))
+
+
+def _fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None) -> tvm.IRModule:
+    # Batch norm is folded before: decomposed, it would be four operators that say nothing of each other.
+    mod = relax.transform.DecomposeOpsForInference()(mod)
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = with_known_functions(legalised(fuse_attention(mod)))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

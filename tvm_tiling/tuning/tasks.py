@@ -81,9 +81,8 @@ def _on_cpu(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Itera
 def _on_accelerator(model: Any, hardware: Hardware, options: Mapping[str, Any]) -> Iterator[tuple[Task, float]]:
     """Each operator that runs on the accelerator, with its multiply-adds."""
     from ..model.accel.compile import accelerated_operators, single
-    from ..model.compile import with_pairs
 
-    imported = single(list(_imported(with_pairs(model), options)), hardware)
+    imported = single(list(_imported(model, options)), hardware)
     for operator in accelerated_operators(imported, hardware, options.get("calibration")):
         task = Task(name=operator.name, workload=operator.workload, prepacked=False, epilogue="", calls=operator.calls)
         yield task, float(operator.workload.macs)

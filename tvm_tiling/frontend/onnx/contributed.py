@@ -15,6 +15,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .quantized import CONVERTERS as QUANTIZED
+from .quantized_pairs import CONVERTERS as PAIRS
 from .tensors import constant, dtype_of, shape_of
 
 DOMAIN = "com.microsoft"
@@ -149,6 +150,7 @@ class DequantizeLinear(tvm_onnx.OnnxOpConverter):
 
 
 _OPERATORS: dict[str, Any] = {
+    **PAIRS,
     "BiasGelu": tvm_onnx.BiasGelu,
     "DequantizeLinear": DequantizeLinear,
     "EmbedLayerNormalization": EmbedLayerNormalization,

@@ -9,6 +9,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .quantized_pairs import convolution, held, pairs_serve, product
 from .tensors import as_inputs, dtype_of, shape_of
 from .windows import Conv
 
@@ -101,6 +102,8 @@ class QLinearMatMul(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
+        if pairs_serve(a_scale, a_zero, b_scale, b_zero, y_scale, y_zero) and held(a_scale).size == 1:
+            return product(bb, inputs)
         rows = [-1, 1] if a_zero.ty.ndim else None
         left, right = _centred(bb, a, a_zero, rows), _centred(bb, b, b_zero, [1, -1])
         if a_scale.ty.ndim == 1 and int(a_scale.ty.shape[0]) > 1:
@@ -126,6 +129,8 @@ class QLinearConv(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v10(cls, bb, inputs, attr, params):
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = inputs[:9]
+        if pairs_serve(x_scale, x_zero, w_scale, w_zero, y_scale, y_zero, bias):
+            return convolution(bb, inputs, attr, params)
         total = ConvInteger._impl_v10(bb, as_inputs(x, w, x_zero, w_zero), attr, params)
         total = bb.normalize(total)
         channels = [1, -1] + [1] * (len(w.ty.shape) - 2)

@@ -22,7 +22,7 @@ from tvm.relax import op
 
 from ..passes.dataflow import Expr, Rewriter, array, constant, ints, shape_of
 from .scale import HIGH, LOW, Scale
-from .sums import Real, bounded, integer
+from .totals import Real, bounded, integer
 
 EXPONENT_BITS = 15
 NORM_BITS = 8

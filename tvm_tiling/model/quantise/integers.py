@@ -15,18 +15,25 @@ from tvm import relax
 from tvm.relax import op
 
 from ..passes.dataflow import Expr, Rewriter, array, constant, is_op, rewrite
-from ..passes.simplify import folded
+from ..passes.simplify import folded, simplify
+from .arithmetic import Arithmetic, Floats
 from .chain import chain, pointwise
 from .functions import layer_norm, softmax, table
 from .scale import HIGH, LOW, Scale, quantised_weights
-from .sums import Real, Sums, Total, integer, requantised
+from .sums import Sums
+from .totals import Real, Total, integer
 
 VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice", "nn.max_pool2d", "concat")
 
 
-def in_integers(mod: tvm.IRModule) -> tvm.IRModule:
+def in_integers(mod: tvm.IRModule, arithmetic: Arithmetic) -> tvm.IRModule:
     """`mod`, whose "main" holds quantize and dequantize, with integers between them."""
-    return rewrite(mod, _Integers())
+    return rewrite(mod, _Integers(arithmetic))
+
+
+def with_integers_on_cpu(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod`, simplified, with integers where its tensors are quantised and a CPU multiplies them."""
+    return simplify(in_integers(mod, Floats())) if holds_quantised(mod) else mod
 
 
 def holds_quantised(mod: tvm.IRModule) -> bool:
@@ -57,7 +64,8 @@ class _Weights:
 class _Integers:
     """What is known of the variables of the rewritten function."""
 
-    def __init__(self) -> None:
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        self.arithmetic = arithmetic
         self.stored: dict[relax.Var, Real] = {}  # quantised tensors
         self.real: dict[relax.Var, Real] = {}  # what they are dequantised to
         self.weights: dict[relax.Var, _Weights] = {}
@@ -76,7 +84,7 @@ class _Integers:
             return self._constant(value)
         if is_op(value, *VIEWS) and value.args[0] in self.stored:
             return self._stored_view(value)
-        if is_op(value, "nn.softmax") and value.args[0] in self.real:
+        if is_op(value, "nn.softmax") and value.args[0] in self.real and self.arithmetic.everything:
             result = rewriter.emit(softmax(rewriter, self.real[value.args[0]], int(value.attrs.axis), None))
             self.meant[result] = value
             return result
@@ -191,11 +199,16 @@ class _Integers:
             return seen
         found = chain(value, self.lookup, self.known)
         self.rewriter.take_name(*reversed(found.through))
-        total = Sums(self.rewriter, self.real, self.lookup, self._kernel).total(found.core, found.factor, out)
+        sums = Sums(self.rewriter, self.real, self.lookup, self._kernel, self.arithmetic)
+        total = sums.total(found.core, found.factor, out)
         if total is not None:
             result = self._finished(total, found.bias, out, found.low, found.high)
             if result is not None:
                 return result
+        return self._by_table(value, out) if self.arithmetic.everything else None
+
+    def _by_table(self, value: Expr, out: Scale) -> Expr | None:
+        """Functions of one tensor."""
         call = self.lookup(value)
         if is_op(call, "nn.softmax") and call.args[0] in self.real:
             return softmax(self.rewriter, self.real[call.args[0]], int(call.attrs.axis), out)
@@ -212,7 +225,7 @@ class _Integers:
             total = total.plus(self.rewriter, bias)
         least = LOW if low == -np.inf else int(out.quantised(low))
         most = HIGH if high == np.inf else int(out.quantised(high))
-        return requantised(self.rewriter, total, out, least, most)
+        return self.arithmetic.numbers(self.rewriter, total, out, least, most)
 
     def _view(self, value: Expr, out: Scale) -> Expr | None:
         """Numbers that stay what they are: tensors in another order or shape, and the largest of some."""
@@ -236,14 +249,14 @@ class _Integers:
         if source.scale == out:
             return source.value
         total = Total(source.centred(self.rewriter), np.array(source.scale.scale), 255)
-        return self.rewriter.emit(op.astype(requantised(self.rewriter, total, out, LOW, HIGH), "int8"))
+        return self.rewriter.emit(op.astype(self.arithmetic.numbers(self.rewriter, total, out, LOW, HIGH), "int8"))
 
     def _kernel(self, expr: Expr, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Constant weights as (int8 values, scales along `axis`, zero points along it); None for anything else."""
         found = self.weights.get(expr) if isinstance(expr, relax.Var) else None
         if found is None:
             value = array(expr)
-            if value is None or value.dtype != np.float32:
+            if value is None or value.dtype != np.float32 or not self.arithmetic.everything:
                 return None
             q, scales = quantised_weights(value, axis)
             return q, scales, np.zeros_like(scales, dtype=np.int32)

@@ -13,6 +13,7 @@ from ...frontend import ImportedModel
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
 from ..passes.simplify import simplify
+from .arithmetic import WholeNumbers
 from .graph import with_quantised_tensors
 from .integers import holds_quantised, in_integers
 
@@ -33,11 +34,11 @@ def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence
         )
     mod = simplify(imported.module)
     if holds_quantised(mod):
-        return simplify(in_integers(mod))
+        return simplify(in_integers(mod, WholeNumbers()))
     floats = _multiplies_floats(mod)
     machine = Machine(hardware)
     if calibration is not None and machine.takes("int8"):
-        return simplify(in_integers(simplify(with_quantised_tensors(imported, mod, calibration))))
+        return simplify(in_integers(simplify(with_quantised_tensors(imported, mod, calibration)), WholeNumbers()))
     if floats and not machine.takes("float32"):
         if calibration is not None:
             raise HardwareError(f"{hardware.name} multiplies neither float32 nor int8; accepted: a machine that does")

@@ -1,9 +1,9 @@
-"""Sums and products of quantised tensors in int32, and back to 8 bits."""
+"""Sums and products of quantised tensors in int32."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -11,89 +11,26 @@ from tvm import relax
 from tvm.relax import op
 
 from ..passes.dataflow import Expr, Rewriter, constant, ints, is_op, shape_of
-from .scale import LOW, Scale, requantisation
+from .arithmetic import Arithmetic
+from .scale import LOW, Scale
+from .totals import Real, Total, integer
 
 Kernel = Callable[[Expr, int], tuple[np.ndarray, np.ndarray, np.ndarray] | None]
-
-
-@dataclass(frozen=True)
-class Real:
-    """A quantised tensor: its int8 numbers, what they stand for, and the same numbers in int32 if they are at hand.
-    `number` grows with the place where those come about."""
-
-    value: Expr
-    scale: Scale
-    wide: Expr | None = None
-    number: int = 0
-
-    def integers(self, rewriter: Rewriter) -> Expr:
-        """The numbers in int32."""
-        return self.wide if self.wide is not None else rewriter.emit(op.astype(self.value, "int32"))
-
-    def centred(self, rewriter: Rewriter) -> Expr:
-        """The numbers less their zero point, in int32."""
-        found = self.integers(rewriter)
-        return rewriter.emit(op.subtract(found, integer(self.scale.zero))) if self.scale.zero else found
-
-
-@dataclass(frozen=True)
-class Total:
-    """int32 numbers x of at most `bound` that stand for x * factor; `factor` broadcasts to their shape."""
-
-    value: Expr
-    factor: np.ndarray
-    bound: int
-
-    def plus(self, rewriter: Rewriter, bias: np.ndarray) -> Total:
-        """With a real constant added, rounded to a whole number of factors."""
-        whole = np.rint(bias / self.factor)
-        bound = self.bound + int(np.abs(whole).max(initial=0))
-        added = constant(np.clip(whole, -(1 << 30), 1 << 30).astype(np.int32))
-        return replace(self, value=rewriter.emit(op.add(self.value, scalar_if_one(added, whole))), bound=bound)
-
-
-def integer(value: int) -> Expr:
-    return relax.const(int(value), "int32")
-
-
-def scalar_if_one(expr: Expr, values: np.ndarray) -> Expr:
-    """A constant tensor, or the number where it holds but one."""
-    return integer(int(values.reshape(-1)[0])) if values.size == 1 else expr
-
-
-def shifted(rewriter: Rewriter, value: Expr, bits: int) -> Expr:
-    """value / 2^bits, halves rounded upwards."""
-    if not bits:
-        return value
-    return rewriter.emit(op.right_shift(rewriter.emit(op.add(value, integer(1 << (bits - 1)))), integer(bits)))
-
-
-def bounded(rewriter: Rewriter, value: Expr, low: int, high: int) -> Expr:
-    return rewriter.emit(op.minimum(rewriter.emit(op.maximum(value, integer(low))), integer(high)))
-
-
-def requantised(rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
-    """The numbers of `out` for a total, int32 within low .. high. None where int32 cannot hold the total."""
-    if total.bound >= 1 << 30:
-        return None
-    numbers = requantisation(total.factor / out.scale, total.bound)
-    value = shifted(rewriter, total.value, numbers.before)
-    multipliers = numbers.multipliers.reshape(total.factor.shape)
-    if multipliers.size > 1 or int(multipliers.reshape(-1)[0]) != 1:
-        value = rewriter.emit(op.multiply(value, scalar_if_one(constant(multipliers), multipliers)))
-    value = shifted(rewriter, value, numbers.after)
-    if out.zero:
-        value = rewriter.emit(op.add(value, integer(out.zero)))
-    return bounded(rewriter, value, low, high)
 
 
 class Sums:
     """The int32 totals of operators on quantised tensors. `kernel` gives constant weights."""
 
     def __init__(
-        self, rewriter: Rewriter, real: dict[relax.Var, Real], lookup: Callable[[Expr], Expr], kernel: Kernel
+        self,
+        rewriter: Rewriter,
+        real: dict[relax.Var, Real],
+        lookup: Callable[[Expr], Expr],
+        kernel: Kernel,
+        arithmetic: Arithmetic,
     ) -> None:
         self.rewriter, self.real, self.lookup, self.kernel = rewriter, real, lookup, kernel
+        self.arithmetic = arithmetic
 
     def total(self, core: Expr, factor: float, out: Scale) -> Total | None:
         """The total that factor * core is; None for what is not a sum of quantised tensors."""
@@ -137,26 +74,11 @@ class Sums:
         return replace(left, wide=None), right
 
     def _sum(self, call: relax.Call, factor: float, out: Scale) -> Total | None:
-        """x + y of two scales: both multiplied to a common one, finer than the result's by a power of two."""
+        """x + y, or x - y, of two scales."""
         two = self._two(call)
         if two is None:
             return None
-        left, right = two
-        ratios = np.array([left.scale.scale, right.scale.scale]) * factor / out.scale
-        # 255 * 2^14 twice is below 2^23.
-        bits = int(np.clip(14 - np.frexp(ratios.max())[1], 0, 30))
-        multipliers = np.rint(ratios * 2.0**bits).astype(np.int64)
-        sign = -1 if is_op(call, "subtract") else 1
-        signed = (int(multipliers[0]), sign * int(multipliers[1]))
-        terms = [
-            self.rewriter.emit(op.multiply(source.integers(self.rewriter), integer(number)))
-            for source, number in zip((left, right), signed, strict=True)
-        ]
-        value = self.rewriter.emit(op.add(*terms))
-        zeros = left.scale.zero * signed[0] + right.scale.zero * signed[1]
-        if zeros:
-            value = self.rewriter.emit(op.subtract(value, integer(zeros)))
-        return Total(value, np.array(out.scale * 2.0**-bits), 255 * int(multipliers.sum()))
+        return self.arithmetic.sum(self.rewriter, *two, factor, -1 if is_op(call, "subtract") else 1, out)
 
     def _multiplied(self, call: relax.Call) -> Total | None:
         two = self._two(call)

@@ -1,0 +1,210 @@
+"""What a database does to the time of shapes that it was not made from: python -m benchmarks.never_slower --op gemm
+
+Generates a database from random shapes, on this CPU or with --hardware on a simulated machine; with --tuned some of
+them are searched as well. Then random shapes and random multiples of its entries are asked for: where the database's
+word differs from the formulas' decision, both configurations are measured, on the CPU in turns, and those that take
+more than 1.05 of the time twice more. With --database what was measured for it is kept, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import tvm_tiling as tt
+from tvm_tiling.decide.as_scheduled import as_scheduled
+from tvm_tiling.decide.configs.config import Config
+from tvm_tiling.errors import TilingError
+from tvm_tiling.hardware.description import Hardware
+from tvm_tiling.target import hardware_of
+from tvm_tiling.tuning.measuring.local import LocalMeasurer
+from tvm_tiling.tuning.measuring.measurer import Job, Measurer
+from tvm_tiling.tuning.measuring.simulator import SimulatorMeasurer
+from tvm_tiling.tuning.measuring.steady import SteadyMeasurer
+from tvm_tiling.tuning.shapes.choice import decision_for
+from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry
+from tvm_tiling.tuning.shapes.key import Workload, extents_of, key_of
+from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
+
+from .estimates import RANGES
+from .held_out import resized
+
+FACTORS = (1, 2, 3, 4, 5, 6, 7, 8)
+MOST_MACS = 2**30
+NEAR = 8  # a shape is near an entry that is at most so many times smaller
+SLOWER = 1.05
+AGAIN = 2  # further measurements of what is slower
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A shape, and the time that it takes with the database beside that without, each time it was measured; none where
+    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller."""
+
+    workload: Workload
+    ratios: tuple[float, ...]
+    tuned: bool
+
+    @property
+    def ratio(self) -> float:
+        """The median of the ratios; 1 where both decide the same."""
+        return sorted(self.ratios)[len(self.ratios) // 2] if self.ratios else 1.0
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it took more than SLOWER of the time whenever it was measured."""
+        return bool(self.ratios) and min(self.ratios) > SLOWER
+
+
+class Asked:
+    """A database, a machine, and what measures there."""
+
+    def __init__(self, database: ShapeDatabase, hardware: Hardware, op: str, seed: int) -> None:
+        self._database, self._hardware, self._op = database, hardware, op
+        self.searched: set[Workload] = set()
+        self._rng = random.Random(seed)
+        self.prepacked = hardware.cpu is not None  # as in a model
+        self._local = LocalMeasurer() if hardware.cpu is not None else None
+        self.measurer: Measurer = SteadyMeasurer(self._local) if self._local else SimulatorMeasurer()
+
+    def random(self, count: int) -> Iterator[Told]:
+        """Random shapes."""
+        drawn = RandomShapes(
+            op=self._op, count=count, ranges=RANGES[self._op], multiple=1, seed=self._rng.randint(0, 10**9)
+        )
+        return self._told(drawn.workloads(self._hardware))
+
+    def multiples(self, count: int, *, searched: bool = False) -> Iterator[Told]:
+        """Random multiples of entries along one or more axes; with `searched`, near multiples of searched ones."""
+        return self._told(self._multiples(count, searched))
+
+    def _multiples(self, count: int, searched: bool) -> Iterator[Workload]:
+        kept = [entry for _, entry in self._database.entries(target=self._hardware) if entry.config.op == self._op]
+        kept = [entry for entry in kept if not searched or entry.workload in self.searched]
+        axes, seen = list(RANGES[self._op]), {entry.workload for entry in kept}
+        for _ in range(100 * count if kept else 0):
+            if not count:
+                return
+            own = self._rng.choice(kept).workload
+            shape = resized(own, {axis: getattr(own, axis) * self._rng.choice(FACTORS) for axis in axes})
+            if shape in seen or shape.macs > (NEAR * own.macs if searched else MOST_MACS):
+                continue
+            seen.add(shape)
+            count -= 1
+            yield shape
+
+    def _told(self, shapes: Iterable[Workload]) -> Iterator[Told]:
+        for shape in shapes:
+            workload = as_scheduled(shape, self._hardware)
+            with contextlib.suppress(TilingError):
+                own = decision_for(workload, self._hardware, prepacked=self.prepacked)
+                kept = self._database.config_for(workload, self._hardware, prepacked=self.prepacked)
+                hit = self._database.match(workload, target=self._hardware, prepacked=self.prepacked)
+                tuned = hit is not None and hit.entry.workload in self.searched and _times(workload, hit.entry) <= NEAR
+                ratios = [] if kept is None or kept == own else list(self._ratios(workload, own, kept))
+                yield Told(workload=workload, ratios=tuple(ratios), tuned=tuned)
+
+    def _ratios(self, workload: Workload, own: Config, kept: Config) -> Iterator[float]:
+        """The time of `kept` beside that of `own`: once, and again while it is slower."""
+        without, with_it = (
+            Job(workload=workload, config=config, hardware=self._hardware, prepacked=self.prepacked)
+            for config in (own, kept)
+        )
+        if self._local is None:
+            costs = {one.job: one.cost for one in self.measurer.measure([without, with_it])}
+            first, second = costs[without], costs[with_it]
+            if first is not None and second is not None:
+                yield second / first
+            return
+        for _ in range(1 + AGAIN):
+            found = self._local.compare(without, with_it)
+            if isinstance(found, str):
+                print(f"{workload}: {found}", file=sys.stderr)
+                return
+            yield found.after / found.before
+            if found.after <= SLOWER * found.before:
+                return
+
+
+def _times(workload: Workload, entry: Entry) -> float:
+    return math.prod(extents_of(workload)) / math.prod(extents_of(entry.workload))
+
+
+def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
+    """What a table has of some shapes."""
+    differ = [one for one in told if one.ratios]
+    tuned = [one.ratio for one in told if one.tuned]
+    worst = max(told, key=lambda one: one.ratio, default=None)
+    return {
+        "shapes": name,
+        "count": len(told),
+        "decided_otherwise": len(differ),
+        "time_beside_none": _mean([one.ratio for one in told]),
+        "of_those_decided_otherwise": _mean([one.ratio for one in differ]),
+        "worst": worst and worst.ratio,
+        "worst_shape": worst and dict(zip(key_of(worst.workload).axes, extents_of(worst.workload), strict=True)),
+        "repeatably_slower": sum(one.is_slower for one in told),
+        "near_a_searched_entry": len(tuned),
+        "times_as_fast_there": 1 / _mean(tuned),
+    }
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    """The geometric mean; 1 of none."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
+    parser.add_argument("--op", choices=sorted(RANGES), default="gemm")
+    parser.add_argument("--shapes", type=int, default=12, help="random shapes that the database is made from")
+    parser.add_argument("--limit", type=int, default=8, help="boundary shapes of each at most")
+    parser.add_argument("--tuned", type=int, default=0, help="random shapes that are searched as well")
+    parser.add_argument("--trials", type=int, default=24, help="of each search")
+    parser.add_argument("--asked", type=int, default=200, help="shapes of each kind that are asked for")
+    parser.add_argument("--seed", type=int, default=9)
+    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
+    given = parser.parse_args(arguments)
+    hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
+    with ShapeDatabase(given.database) as database:
+        asked = Asked(database, hardware, given.op, given.seed)
+        with contextlib.closing(asked.measurer):
+            drawn = RandomShapes(op=given.op, count=given.shapes, ranges=RANGES[given.op], seed=given.seed)
+            database.generate(
+                target=hardware,
+                random=drawn,
+                limit=given.limit,
+                candidates=2,
+                threshold=None,
+                prepacked=asked.prepacked,
+                measurer=asked.measurer,
+            )
+            searched = RandomShapes(op=given.op, count=given.tuned or 1, ranges=RANGES[given.op], seed=given.seed + 1)
+            for workload in list(searched.workloads(hardware))[: given.tuned]:
+                asked.searched.add(as_scheduled(workload, hardware))
+                tt.tune(
+                    workload,
+                    hardware,
+                    database=database,
+                    trials=given.trials,
+                    prepacked=asked.prepacked,
+                    progress=False,
+                )
+            kinds = [("random", asked.random(given.asked)), ("multiples", asked.multiples(given.asked))]
+            if given.tuned:
+                kinds.append(("near searched ones", asked.multiples(given.asked, searched=True)))
+            for name, told in kinds:
+                print(json.dumps(figures(name, list(told))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

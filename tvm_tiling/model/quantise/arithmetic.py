@@ -1,0 +1,114 @@
+"""How totals in int32 become 8-bit numbers again: by integers alone, as vector engines of accelerators do it, or by
+float32, as CPUs do.
+
+Both round the real result to the nearest number of the result's scale. Integers round halves upwards and their factors
+have 15 bits (scale.py), so that every machine agrees on each bit. Floats round halves to even, as ONNX says: what one
+int32 times one float32 gives is the nearest number but where the real result lies within a rounding error of a half.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from tvm.relax import op
+
+from ..passes.dataflow import Expr, Rewriter, constant
+from .scale import Scale, requantisation
+from .totals import Real, Total, bounded, integer, scalar_if_one
+
+
+class Arithmetic(Protocol):
+    """A way from totals to numbers."""
+
+    everything: bool
+    """Whether a machine that multiplies integers alone is to do as much as possible: weights that are floats are
+    quantised, and element-wise functions, softmax and layer norm are done with integers as well, by tables."""
+
+    def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
+        """The numbers of `out` for a total, int32 within low .. high. None where int32 cannot hold the total."""
+        ...
+
+    def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
+        """(left + sign * right) * factor, for numbers of `out`."""
+        ...
+
+
+class WholeNumbers:
+    """By integers."""
+
+    everything = True
+
+    def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
+        if total.bound >= 1 << 30:
+            return None
+        numbers = requantisation(total.factor / out.scale, total.bound)
+        value = _shifted(rewriter, total.value, numbers.before)
+        multipliers = numbers.multipliers.reshape(total.factor.shape)
+        if multipliers.size > 1 or int(multipliers.reshape(-1)[0]) != 1:
+            value = rewriter.emit(op.multiply(value, scalar_if_one(constant(multipliers), multipliers)))
+        value = _shifted(rewriter, value, numbers.after)
+        if out.zero:
+            value = rewriter.emit(op.add(value, integer(out.zero)))
+        return bounded(rewriter, value, low, high)
+
+    def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
+        """Both multiplied to a common scale, finer than the result's by a power of two."""
+        ratios = np.array([left.scale.scale, right.scale.scale]) * factor / out.scale
+        # 255 * 2^14 twice is below 2^23.
+        bits = int(np.clip(14 - np.frexp(ratios.max())[1], 0, 30))
+        multipliers = np.rint(ratios * 2.0**bits).astype(np.int64)
+        signed = (int(multipliers[0]), sign * int(multipliers[1]))
+        terms = [
+            rewriter.emit(op.multiply(source.integers(rewriter), integer(number)))
+            for source, number in zip((left, right), signed, strict=True)
+        ]
+        value = rewriter.emit(op.add(*terms))
+        zeros = left.scale.zero * signed[0] + right.scale.zero * signed[1]
+        if zeros:
+            value = rewriter.emit(op.subtract(value, integer(zeros)))
+        return Total(value, np.array(out.scale * 2.0**-bits), 255 * int(multipliers.sum()))
+
+
+class Floats:
+    """By float32."""
+
+    everything = False
+
+    def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
+        if total.bound >= 1 << 30:
+            return None
+        value = rewriter.emit(op.astype(total.value, "float32")) if _is_whole(total.value) else total.value
+        factors = (total.factor / out.scale).astype(np.float32)
+        if (factors != 1).any():
+            value = rewriter.emit(op.multiply(value, _floats(factors)))
+        value = rewriter.emit(op.round(value))
+        if out.zero:
+            value = rewriter.emit(op.add(value, _floats(np.array(out.zero, np.float32))))
+        value = rewriter.emit(op.clip(value, low, high))
+        return rewriter.emit(op.astype(value, "int32"))
+
+    def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
+        """Each in steps of the result."""
+        terms = []
+        for source, towards in ((left, 1), (right, sign)):
+            steps = np.array(source.scale.scale * factor / out.scale * towards, np.float32)
+            number = rewriter.emit(op.astype(source.centred(rewriter), "float32"))
+            terms.append(rewriter.emit(op.multiply(number, _floats(steps))))
+        return Total(rewriter.emit(op.add(*terms)), np.array(out.scale), 1)
+
+
+def _shifted(rewriter: Rewriter, value: Expr, bits: int) -> Expr:
+    """value / 2^bits, halves rounded upwards."""
+    if not bits:
+        return value
+    return rewriter.emit(op.right_shift(rewriter.emit(op.add(value, integer(1 << (bits - 1)))), integer(bits)))
+
+
+def _is_whole(value: Expr) -> bool:
+    return str(value.ty.dtype) == "int32"
+
+
+def _floats(values: np.ndarray) -> Expr:
+    """float32 constants; a number where it is but one."""
+    return constant(values if values.size > 1 else values.reshape(()))
