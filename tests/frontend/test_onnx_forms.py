@@ -271,6 +271,13 @@ def test_functions_in_half_and_double_precision(operator, dtype):
     np.testing.assert_allclose(result.astype("float64"), wanted.astype("float64"), rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16"])
+@pytest.mark.parametrize(("bias", "lambd"), [(1.5, 0.5), (0.0, 1.3), (-0.75, 2.5)])
+def test_shrink_takes_fractions_for_every_type(bias, lambd, dtype):
+    given = {"x": np.array([0, 1, 2, 3, 5, 9] if dtype == "uint8" else [-9, -3, -2, -1, 0, 1, 1.3, 2, 3]).astype(dtype)}
+    check(model_of([node("Shrink", "x", bias=bias, lambd=lambd)], given, {"y": dtype}), given, rtol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 @pytest.mark.parametrize("operator", ["ReduceMean", "ReduceL2", "ReduceSumSquare", "ReduceL1", "ReduceMax"])
 def test_reductions_keep_the_type_of_integers(operator, dtype):

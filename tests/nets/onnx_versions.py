@@ -34,7 +34,7 @@ def in_form_of(
         kept = 1
         for place, name in names.items():
             array = arrays[place] if place < len(arrays) else None
-            if array is not None:
+            if array is not None and (array.size or name != "axes"):  # no axes are all, as none given
                 attributes[name] = array.tolist() if name not in ("k", "ratio") else array.reshape(-1)[0].item()
     if domain:
         return kept, attributes

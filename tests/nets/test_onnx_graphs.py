@@ -36,6 +36,25 @@ def test_a_wrong_result_is_told_from_rounding():
     assert not difference(np.array([1.0, 2.1, np.nan, np.inf], "float32"), wanted, [wanted * np.float32(1.01)])
 
 
+def test_no_axes_are_no_attribute_in_the_form_of_earlier_versions():
+    import numpy as np
+    from onnx_versions import in_form_of
+
+    arrays = [np.zeros(3, "float32"), np.zeros(0, "int64")]
+    assert in_form_of(11, "ReduceSum", "", arrays, {"keepdims": 0}) == (1, {"keepdims": 0})
+
+
+def test_einsum_is_judged_by_products_before_sums():
+    import numpy as np
+    from onnx import helper
+    from onnx_judge import by_package, by_reference, model_of
+
+    given = {"x": np.array([np.inf, 1], "float32"), "w": np.array([[1, -3], [1, 2]], "float32")}
+    model = model_of([helper.make_node("Einsum", ["x", "w"], ["y"], equation="a,ab->a")], given, {"y": "float32"})
+    np.testing.assert_array_equal(by_reference(model, given)[0], [np.nan, 3])
+    np.testing.assert_array_equal(by_package(model, given)[0], [np.nan, 3])
+
+
 def test_a_failing_graph_is_shrunk_to_its_nodes(monkeypatch):
     import numpy as np
     import onnx_graphs

@@ -1,4 +1,4 @@
-"""Activations of ONNX that TVM's converters compute in float32 alone, or wrongly at infinities and NaN."""
+"""Activations of ONNX that TVM's converters compute in float32 alone, or wrongly of integers, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -55,6 +55,20 @@ class ThresholdedRelu(tvm_onnx.OnnxOpConverter):
         return op.where(op.greater(x, number(attr.get("alpha", 1.0), x)), x, number(0.0, x))
 
 
+class Shrink(tvm_onnx.OnnxOpConverter):
+    """0 from -lambd to lambd, and what is outside nearer to 0 by the bias; both are fractions for integers too."""
+
+    @classmethod
+    def _impl_v9(cls, bb, inputs, attr, params):
+        kept = dtype_of(inputs[0])
+        wide = kept if kept in ("float32", "float64") else "float32" if "float" in kept else "float64"
+        x = inputs[0] if wide == kept else bb.emit(op.astype(inputs[0], wide))
+        limit, bias = attr.get("lambd", 0.5), number(attr.get("bias", 0.0), x)
+        above = bb.emit(op.where(op.greater(x, number(limit, x)), bb.emit(x - bias), number(0.0, x)))
+        result = op.where(op.less(x, number(-limit, x)), bb.emit(x + bias), above)
+        return result if wide == kept else op.astype(bb.emit(result), kept)
+
+
 class Sign(tvm_onnx.OnnxOpConverter):
     """NaN of NaN."""
 
@@ -101,6 +115,7 @@ CONVERTERS: dict[str, Any] = {
     "LogSoftmax": LogSoftmax,
     "Softmax": Softmax,
     "Selu": Selu,
+    "Shrink": Shrink,
     "Sign": Sign,
     "ThresholdedRelu": ThresholdedRelu,
 }
