@@ -27,10 +27,14 @@ def _linear_cross_entropy(
     **others: Any,
 ) -> list[Value]:
     """The mean or sum of the losses. `others` say in which parts PyTorch computes it, and which gradients."""
-    losses, factors = _losses(t, input, linear_weight, target, linear_bias, weight, ignore_index)
-    loss = t.emit(op.sum(losses))
+    if "float" in dtype_of(target):
+        loss = _of_probabilities(t, input, linear_weight, target, linear_bias, weight)
+        count = t.cast(float(shape_of(input)[0]), dtype_of(loss))
+    else:
+        losses, factors = _losses(t, input, linear_weight, target, linear_bias, weight, ignore_index)
+        loss, count = t.emit(op.sum(losses)), t.emit(op.sum(factors))
     if reduction == "mean":
-        loss = t.emit(op.divide(loss, t.emit(op.sum(factors))))
+        loss = t.emit(op.divide(loss, count))
     return [t.cast(loss, t.dtype), *(Missing(f"the gradient of its {what}") for what in ("input", "weight", "bias"))]
 
 
@@ -48,6 +52,26 @@ def _linear_cross_entropies(
     return t.cast(_losses(t, input, linear_weight, target, linear_bias, weight, ignore_index)[0], t.dtype)
 
 
+def _logarithms(t: Translation, data: relax.Expr, matrix: relax.Expr, bias: Value) -> relax.Expr:
+    """The logarithms of the classes' probabilities in each row of data @ matrix^T + bias."""
+    wide = computed_in(t.dtype)
+    scores = product(t, t.cast(data, wide), turned(t, t.cast(matrix, wide)), wide)
+    if bias is not None:
+        scores = t.emit(op.add(scores, t.cast(bias, wide)))
+    return t.emit(op.nn.log_softmax(scores, -1))
+
+
+def _of_probabilities(
+    t: Translation, data: relax.Expr, matrix: relax.Expr, target: relax.Expr, bias: Value, weight: Value
+) -> relax.Expr:
+    """The sum of the cross-entropies of rows whose targets are probabilities of the classes."""
+    logarithms = _logarithms(t, data, matrix, bias)
+    wanted = t.cast(target, dtype_of(logarithms))
+    if weight is not None:
+        wanted = t.emit(op.multiply(wanted, t.cast(weight, dtype_of(logarithms))))
+    return t.emit(op.negative(t.emit(op.sum(t.emit(op.multiply(wanted, logarithms))))))
+
+
 def _losses(
     t: Translation,
     data: relax.Expr,
@@ -61,10 +85,7 @@ def _losses(
     class is `ignored`."""
     wide = computed_in(t.dtype)
     rows, classes = shape_of(data)[0], shape_of(matrix)[0]
-    scores = product(t, t.cast(data, wide), turned(t, t.cast(matrix, wide)), wide)
-    if bias is not None:
-        scores = t.emit(op.add(scores, t.cast(bias, wide)))
-    logarithms = t.emit(op.nn.log_softmax(scores, -1))
+    logarithms = _logarithms(t, data, matrix, bias)
     none, zero = t.emit(op.equal(target, t.cast(ignored, dtype_of(target)))), t.cast(0.0, wide)
     places = t.emit(op.where(none, t.cast(0, dtype_of(target)), target))
     places = checked_positions(t.builder, places, classes, "linear_cross_entropy", wraps=False, called="target")
