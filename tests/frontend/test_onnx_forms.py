@@ -595,6 +595,20 @@ def test_quantisation_by_blocks(axis, block, kind):
     check(model_of(nodes, given, {"q": kind, "y": "float32", "w": "float32"}, constants, opset=21), given)
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_quantisation_of_halves_clips_to_every_type_and_back_to_infinity(domain, kind):
+    given = {"x": np.array([-60000, -1.79, 0, 0.99, 2.59, 60000], "float16")}
+    constants = {"s": np.array(0.02, "float16"), "z": np.array(2, kind), "t": np.array(600, "float16")}
+    nodes = [
+        node("QuantizeLinear", "x,s,z", domain=domain),
+        node("DequantizeLinear", "y,t,z", "back", domain=domain),
+    ]
+    model = model_of(nodes, given, {"y": kind, "back": "float16"}, constants, opset=21)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    check(model, given)
+
+
 @pytest.mark.parametrize(
     ("opset", "dtype"),
     [(7, "float32"), (8, "float16"), (10, "float32"), (11, "float32"), (13, "float16"), (13, "float64")],

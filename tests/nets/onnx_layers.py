@@ -101,11 +101,17 @@ def transposed(g: Graph) -> Node:
     return Node("ConvTranspose", [*inputs, *([weights(g, x, outputs)] if g.chance(0.5) else [])], attributes)
 
 
+def _has_maximum(x: Value) -> bool:
+    """Whether onnxruntime gives the maximum of every window: it keeps or loses a NaN by its place, and has the lowest
+    finite number for windows of -inf."""
+    return not (np.isnan(x.array) | np.isneginf(x.array)).any()
+
+
 def pool(g: Graph) -> Node | None:
     x = image(g)
     name = g.one_of(("MaxPool", "AveragePool", "LpPool"))
-    if name == "MaxPool" and np.isnan(x.array).any():
-        return None  # onnxruntime keeps or loses a NaN by its place
+    if name == "MaxPool" and not _has_maximum(x):
+        return None
     attributes = windows(g, x, pool=True)
     if name == "AveragePool":
         attributes["count_include_pad"] = g.number(0, 1)
@@ -119,13 +125,13 @@ def pool(g: Graph) -> Node | None:
             attributes.pop("strides", None)  # onnxruntime pads by negative numbers where they are larger than kernels
     if (name != "LpPool" or g.opset >= 18) and "auto_pad" not in attributes and g.chance(0.4):
         attributes["ceil_mode"] = 1
-    places = name == "MaxPool" and x.exact and not np.isnan(x.array).any() and g.chance(0.3)
+    places = name == "MaxPool" and x.exact and g.chance(0.3)
     return Node(name, [x], attributes, outputs=2 if places else 1, exact=name == "MaxPool")
 
 
 def global_pool(g: Graph) -> Node | None:
     name, x = g.one_of(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")), image(g)
-    if name == "GlobalMaxPool" and np.isnan(x.array).any():
+    if name == "GlobalMaxPool" and not _has_maximum(x):
         return None
     return Node(name, [x], exact=name == "GlobalMaxPool")
 

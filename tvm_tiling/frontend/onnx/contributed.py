@@ -138,7 +138,7 @@ class QuantizeLinear(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return QUANTIZED["QuantizeLinear"]._impl_v21(bb, inputs, attr, params)
+        return QUANTIZED["QuantizeLinear"].get_converter(21)(bb, inputs, attr, params)
 
 
 class DequantizeLinear(tvm_onnx.OnnxOpConverter):
@@ -146,7 +146,7 @@ class DequantizeLinear(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return QUANTIZED["DequantizeLinear"]._impl_v21(bb, inputs, attr, params)
+        return QUANTIZED["DequantizeLinear"].get_converter(21)(bb, inputs, attr, params)
 
 
 _OPERATORS: dict[str, Any] = {

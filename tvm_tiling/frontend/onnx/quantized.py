@@ -40,6 +40,11 @@ def _requantized(
     return op.astype(bb.emit(op.clip(rounded, low, high)), dtype)
 
 
+def _wide(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    """A tensor in float32."""
+    return value if dtype_of(value) == "float32" else bb.emit(op.astype(value, "float32"))
+
+
 def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any], like: relax.Expr) -> relax.Expr:
     """What each block has, for each of its elements; the last block along the axis may be cut."""
     axis = attr.get("axis", 1) % len(shape_of(like))
@@ -63,7 +68,19 @@ class _ByBlocks(tvm_onnx.OnnxOpConverter):
 
 
 class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
-    """Scales and zero points of a tensor, of the places along an axis, or of blocks along it."""
+    """Scales and zero points of a tensor, of the places along an axis, or of blocks along it. Data of 16 bits are
+    divided in float32: float16 does not hold the limits of integers of 16 bits."""
+
+    @classmethod
+    def get_converter(cls, opset: int) -> Any:
+        converter = super().get_converter(opset)
+
+        def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
+            data, scale, *others = inputs
+            real = _wide(bb, data) if "float" in dtype_of(data) else data
+            return converter(bb, as_inputs(real, _wide(bb, scale), *others), attr, params)
+
+        return convert
 
     @classmethod
     def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
@@ -72,8 +89,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
         data, scale, zero = inputs[0], inputs[1], inputs[2]
         kind = attr.get("output_dtype", 0)
         dtype = dtype_of(zero) if zero is not None else tvm_onnx.get_type(kind) if kind else "uint8"
-        scale = _of_elements(bb, bb.emit(op.astype(scale, "float32")), attr, data)
-        real = bb.emit(op.round(bb.emit(op.astype(data, "float32") / scale)))
+        real = bb.emit(op.round(bb.emit(_wide(bb, data) / _of_elements(bb, scale, attr, data))))
         if zero is not None:
             real = bb.emit(real + _of_elements(bb, bb.emit(op.astype(zero, "float32")), attr, data))
         limits = np.iinfo(dtype)
@@ -81,19 +97,29 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
 
 
 class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
-    """The same backwards, in the type of the scales."""
+    """The same backwards, in the type of the scales; what is too large for float16 is infinite."""
+
+    @classmethod
+    def get_converter(cls, opset: int) -> Any:
+        converter = super().get_converter(opset)
+
+        def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
+            data, scale, *others = inputs
+            kind = attr.get("output_dtype", 0)
+            dtype = tvm_onnx.get_type(kind) if kind else dtype_of(scale)
+            attr = {name: value for name, value in attr.items() if name != "output_dtype"}
+            real = converter(bb, as_inputs(data, _wide(bb, scale), *others), attr, params)
+            return real if dtype == "float32" else op.astype(bb.emit(real), dtype)
+
+        return convert
 
     @classmethod
     def _blocks(cls, bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
         data, scale, zero = inputs[0], inputs[1], inputs[2]
-        kind = attr.get("output_dtype", 0)
-        dtype = tvm_onnx.get_type(kind) if kind else dtype_of(scale)
         whole = bb.emit(op.astype(data, "int32"))
         if zero is not None:
             whole = bb.emit(whole - _of_elements(bb, bb.emit(op.astype(zero, "int32")), attr, data))
-        scale = _of_elements(bb, bb.emit(op.astype(scale, "float32")), attr, data)
-        real = bb.emit(op.astype(whole, "float32") * scale)
-        return real if dtype == "float32" else op.astype(real, dtype)
+        return bb.emit(op.astype(whole, "float32") * _of_elements(bb, scale, attr, data))
 
 
 class QLinearMatMul(tvm_onnx.OnnxOpConverter):
