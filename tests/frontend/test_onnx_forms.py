@@ -100,6 +100,13 @@ def test_max_pool_with_ceil_mode_and_places(attributes):
     check(model_of([operator], given, {**FLOAT, "i": "int64"}), given)
 
 
+@pytest.mark.parametrize("extent", [5, 6, 7])
+def test_means_of_two_windows_with_steps_between_their_elements(extent):
+    given = {"x": floats(1, 2, extent)}
+    operator = node("AveragePool", "x", kernel_shape=[2], dilations=[2], strides=[2])
+    check(model_of([operator], given, FLOAT, opset=19), given)
+
+
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool", "Conv", "ConvInteger"])
 def test_a_kernel_larger_than_its_image_is_refused(operator):
     given, constants = {"x": floats(1, 1, 3, 3)}, {}

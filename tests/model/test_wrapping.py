@@ -128,6 +128,23 @@ def _function(dtype: str, value: Callable[[Any], Any]) -> tirx.PrimFunc:
     return te.create_prim_func([a, te.compute((8,), lambda i: value(a[i].asobject()))])
 
 
+@pytest.mark.parametrize("divide", [tirx.truncdiv, tirx.truncmod])
+@pytest.mark.parametrize(("first", "step"), [(1, -2), (-5, 2), (-7, 4)])
+def test_division_towards_zero_of_steps(first, step, divide):
+    def stage(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i, j: x[i, j] + tirx.Cast("int32", divide(first + j * step, 2)))
+
+    x = np.arange(-20, 20, dtype="int32").reshape(5, 8)
+    dividends = first + np.arange(8, dtype="int32") * step
+    quotients = np.trunc(dividends / 2).astype("int32")
+    wanted = quotients if divide is tirx.truncdiv else dividends - 2 * quotients
+    builder = relax.BlockBuilder()
+    given = relax.Var("x", relax.TensorType(x.shape, "int32"))
+    with builder.function("main", [given]):
+        builder.emit_func_output(builder.emit_te(stage, given))
+    np.testing.assert_array_equal(tt.compile(builder.get(), cache=False).run(x), x + wanted)
+
+
 def test_what_is_proved_to_fit_stays():
     for func in (
         _function("int8", lambda x: x.astype("int32") * x.astype("int32") + 1),

@@ -7,6 +7,9 @@ a net under the kernels whose divisors nobody has checked (divisors.py).
 
 Sums and products wrap around (wrapping.py). Addresses are left alone, but for those that data decides; so is what is
 proved to be defined.
+
+Quotients towards zero: of a vector of dividends one step apart TVM divides the first one and the step, which is wrong
+where their sign changes, as in (1 - 2 * i) / 2. It does not see the dividends of such quotients and their remainders.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, TypeAlias
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.ir.prim.expr import LShift, RShift
 
 from .known import Known
@@ -38,6 +42,8 @@ def defined(func: tirx.PrimFunc) -> tirx.PrimFunc:
     tvm_ffi.structural_walk(func.body, ((*_DIVISIONS, *_SHIFTS), found.append))
     if not any(_is_integer(expr) for expr in found):
         return func
+    if any(isinstance(expr, tirx.Div | tirx.Mod) for expr in found):
+        func = _towards_zero(func)
     known = _Defined(func)
     result = tvm_ffi.structural_map(func, ((_DIVISIONS, known.division), (_SHIFTS, known.shift)))
     return result if result.same_as(func) else result.with_attr("op_pattern", _OPAQUE)
@@ -55,6 +61,19 @@ def shifted(shift: type, value: Expr, places: Expr) -> Expr:
         return value >> tirx.Select(outside, tirx.const(bits - 1, dtype), places)
     inside = tirx.Select(outside, zero, places)
     return tirx.Select(outside, zero, hidden(value << inside) if shift is LShift else value >> inside)
+
+
+def _towards_zero(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with the dividends hidden that a number divides towards zero, where they may be negative."""
+    analyzer = Known(func).analyzer
+
+    def hide(expr: Any) -> Expr:
+        in_steps = _is_integer(expr) and isinstance(expr.b, tirx.IntImm) and not isinstance(expr.a, TensorLoad)
+        if not in_steps or analyzer.const_int_bound(expr.a).min_value >= 0:
+            return expr
+        return _MAKE[type(expr)](hidden(expr.a), expr.b)
+
+    return tvm_ffi.structural_map(func, ((tirx.Div, tirx.Mod), hide))
 
 
 def _is_integer(expr: Expr) -> bool:
