@@ -117,6 +117,20 @@ def test_recurrent_layers_of_no_steps_or_rows(operator, gates, steps, batch):
     np.testing.assert_array_equal(last, np.zeros((1, batch, 3), "float32"))
 
 
+@pytest.mark.parametrize(("operator", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.parametrize("functions", [None, "Softsign"])
+def test_sequences_without_steps_end_in_zeros(functions, operator, gates):
+    rng, given, activations = np.random.default_rng(0), {"x": floats(3, 2, 3)}, {}
+    shapes = {"w": (1, 2 * gates, 3), "r": (1, 2 * gates, 2), "h": (1, 2, 2), "c": (1, 2, 2)}
+    constants = {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+    constants["n"] = np.array([2, 0], "int32")
+    names, results = ("x,w,r,,n,h,c", "y,h1,c1") if operator == "LSTM" else ("x,w,r,,n,h", "y,h1")
+    if functions:
+        activations = {"activations": [functions] * {"RNN": 1, "GRU": 2, "LSTM": 3}[operator]}
+    node = helper.make_node(operator, names.split(","), results.split(","), hidden_size=2, **activations)
+    check(model_of([node], given, dict.fromkeys(results.split(","), "float32"), constants), given)
+
+
 def test_the_mean_of_no_integers_is_refused():
     with pytest.raises(UnsupportedOperator, match="the mean of no integers is no number"):
         by_package(one("ReduceMean", {"x": np.zeros(0, "int64")}, kind="int64"), {"x": np.zeros(0, "int64")})

@@ -110,6 +110,8 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
         starts = [first_h] + ([inputs[6]] if cls.has_cell else [])
         if batch_first and cls.has_cell and starts[1] is not None:
             starts[1] = bb.emit(op.permute_dims(starts[1], [1, 0, 2]))
+        if lengths is not None:
+            starts = [start if start is None else _of_some_steps(bb, start, lengths) for start in starts]
         way = attr.get("direction", b"forward")
         way = way.decode() if isinstance(way, bytes) else way
 
@@ -170,6 +172,13 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
             results[0] = bb.emit(op.permute_dims(results[0], [2, 0, 1, 3]))
             results[1:] = [bb.emit(op.permute_dims(value, [1, 0, 2])) for value in results[1:]]
         return relax.Tuple(results)
+
+
+def _of_some_steps(bb: relax.BlockBuilder, start: relax.Expr, lengths: relax.Expr) -> relax.Expr:
+    """The first state; zeros for sequences without steps, as onnxruntime ends them. The standard is silent."""
+    some = bb.emit(op.greater(lengths, relax.const(0, dtype_of(lengths))))
+    spread = bb.emit(op.reshape(some, [1, -1, 1]))
+    return bb.emit(op.where(spread, start, relax.const(0, dtype_of(start))))
 
 
 def _recurrence(bb: relax.BlockBuilder, state: relax.Expr, weights: dict) -> relax.Expr:
