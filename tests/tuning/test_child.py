@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tvm_tiling.runtime.threads import usable_core_count
 from tvm_tiling.tuning.measuring.child import Child, ChildFailed, ChildLost
-from tvm_tiling.tuning.measuring.template import Template
+from tvm_tiling.tuning.measuring.template import TIMING, Template
 
 
 @pytest.fixture
@@ -33,6 +35,16 @@ def child(template):
 def test_one_process_answers_message_after_message(child):
     first, second = child.ask("work", 60), child.ask("work", 60)
     assert first == second == f"work in {child.pid}"
+
+
+@pytest.mark.skipif(usable_core_count() < 2, reason="one core")
+def test_kernels_of_a_fork_run_on_all_cores(monkeypatch):
+    """TVM is imported before the fork, but no pool of threads is made, so none is lost."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with contextlib.closing(Template.of("child_functions:threads", TIMING)) as template:
+        child = Child("child_functions:threads", "it ran", template)
+        assert child.ask(2, 60) == 2
+        child.close()
 
 
 def test_what_is_printed_is_no_answer(template):

@@ -130,8 +130,20 @@ def _in_one_thread() -> int:
     return 1
 
 
+_has_pool = True  # whether a pool may be in this process, whose threads a fork of it does without
+
+
+def has_no_pool() -> None:
+    """Say that no kernel of TVM runs in this process: what is forked off it makes a pool of its own."""
+    global _has_pool
+    _has_pool = False
+
+
 def _forked() -> None:
-    global _forked_thread
+    global _forked_thread, _has_pool
+    if not _has_pool:
+        _has_pool = True
+        return
     _forked_thread = threading.get_ident()
     if "tvm" in sys.modules:
         _in_one_thread()

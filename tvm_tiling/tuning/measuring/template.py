@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...runtime.threads import has_no_pool
 from .lean_tvm import lean_tvm
 
 # What measures on this CPU: functions of children (child.py).
@@ -151,6 +152,7 @@ def main() -> None:
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
+    has_no_pool()
     # Of threads there are only those of NumPy's library, which knows how to fork.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*")
     control = socket.socket(fileno=int(sys.argv[1]))
