@@ -1,126 +1,78 @@
-"""How well costs are predicted for shapes that were not measured: python -m benchmarks.cost_model --json trials.json
+"""How well costs are predicted for shapes that were not measured: python -m benchmarks.cost_model
 
-Measures cuts of many shapes (minutes; the file is gone on with) in pairs with the decision's own configuration, several
-times with the others between, for on a shared machine a core may be slow for a second or two. Then every third of the
-shapes is held out in turn: models learn from the others, products and convolutions together, and rank the
-configurations of these. So every shape is judged once, by a model that never saw it, and the figures are means over all
-shapes of an operator. Compared are the formulas, TilingCostModel, MetaSchedule's XGBModel on the same trials, and, as
-the ceiling, every other measurement, judged by those between.
+Judges the trials that the package has of a microarchitecture, so nothing is measured, or those of --trials, which
+`python -m benchmarks.cost_trials` measures anew. Every third of the shapes is held out in turn: models learn from the
+others, products and convolutions together, and rank the configurations of these. So every shape is judged once, by a
+model that never saw it, and the figures are means over all shapes of an operator. Compared are
 
-Many cuts differ by less than what one and the same configuration differs from pass to pass: no model can put such pairs
-in order. So pairwise accuracy is given twice: of all pairs that differ by two percent, and of those among them that
-every pass puts in the same order.
+- the formulas, with which a search begins where nothing is known of the machine's kind,
+- the pre-trained model, with which it begins elsewhere,
+- the same taught by a database that has OWN trials of the shape itself, as after the first batch of a search, judged on
+  the shape's other configurations,
+- MetaSchedule's XGBModel on the same trials as the pre-trained one,
+- and, as the ceiling, the first pass of measurement, judged by the others.
+
+Pairwise accuracy is TenSet's: the share of a workload's pairs of configurations that are ordered rightly, mean over
+workloads. Here pairs count that differ by two percent: no model can put nearer ones in order. It is given as well of
+those among them that every pass puts in the same order.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
-import json
 import math
-import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 import tvm_tiling as tt
-from tvm_tiling.decide.configs.config import Config
-from tvm_tiling.decide.configs.neighbourhood import Space, neighbourhood
+from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.errors import TilingError
-from tvm_tiling.measure import machine_record
+from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
-from tvm_tiling.tuning.measuring.measurer import Job
-from tvm_tiling.tuning.shapes.key import workload_from_dict
+from tvm_tiling.tuning.learning.recorded import RecordedShape, Recording, recording
+from tvm_tiling.tuning.learning.samples import Sample
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from .operands import Workload
-from .peers.tvm_operator import this_machine, tir
-from .result import earlier_entries, write_whole
-from .side_by_side import SideBySide
+from .cost_trials import read
+from .peers.tvm_operator import tir
 
-FORMAT = "tvm-tiling-cost-trials"
-VERSION = 3
-SHAPES = 40  # of each operator
-CONFIGS = 24  # of each shape
-PASSES = 6
-ROUNDS = 20  # of each pass
-PASS_SECONDS = 1.5
+RECORDED = "znver3"
 FOLDS = 3  # of the shapes; each is held out once
 APART = 0.02  # of a cost: pairs that are nearer have no order
-# Configurations from here on in the order of prediction are never tried by a search, and not asked about here.
-NEAREST = 160
-LEAST_MACS = 2e6  # what takes a few microseconds is mostly the start of threads
-
-
-def shapes(count: int = SHAPES, seed: int = 7) -> Iterator[Workload]:
-    """Random products and random convolutions, of a few milliseconds at most, in turn."""
-    kinds = []
-    for make in (_product, _convolution):
-        found = map(make, itertools.repeat(random.Random(seed)))
-        kinds.append(workload for workload in found if workload.macs >= LEAST_MACS)
-    return itertools.chain.from_iterable(itertools.islice(zip(*kinds, strict=True), count))
-
-
-def _product(rng: random.Random) -> GemmWorkload:
-    m, k, n = (int(2 ** rng.uniform(5, 10.5)) for _ in range(3))
-    return GemmWorkload(m=m, k=k, n=n)
-
-
-def _convolution(rng: random.Random) -> ConvWorkload:
-    kernel = rng.choice([1, 3, 3, 3, 5])
-    size = rng.choice([7, 14, 17, 28, 35, 56])
-    ci, co = (int(2 ** rng.uniform(4, 8.5)) // 8 * 8 for _ in range(2))
-    stride = rng.choice([1, 1, 2]) if kernel > 1 else 1
-    border = kernel // 2
-    return ConvWorkload(
-        n=1, h=size, w=size, ci=ci, co=co, kh=kernel, kw=kernel, stride=(stride, stride), padding=(border,) * 4
-    )
-
-
-def configs_to_measure(space: Space, seed: int) -> list[Config]:
-    """Some of the nearest cuts, the decision's own among them."""
-    near = [config for config in space.configs(NEAREST) if config != space.start]
-    return [space.start, *random.Random(seed).sample(near, min(CONFIGS - 1, len(near)))]
-
-
-def measure(workload: Workload, seed: int, bench: SideBySide) -> dict[str, Any]:
-    """Some cuts of one workload, each with its seconds in every pass; what failed is left out."""
-    configs = configs_to_measure(neighbourhood(workload, this_machine()), seed)
-    jobs = [Job(workload=workload, config=config, hardware=this_machine()) for config in configs]
-    found = bench.measure(jobs, PASSES, ROUNDS, PASS_SECONDS)
-    return {
-        "workload": workload.to_dict(),
-        "trials": [[job.config.to_dict(), seconds] for job, seconds in found.items()],
-    }
+OWN = 8  # trials of a shape itself: a search's first batch
 
 
 class Group:
-    """The measured configurations of one workload; of an older file those that are still possible."""
+    """The measured configurations of one workload, those that are still possible."""
 
-    def __init__(self, record: dict[str, Any]) -> None:
-        self.workload = workload_from_dict(record["workload"])
-        self.space = neighbourhood(self.workload, this_machine())
-        found = ((Config.from_dict(config), seconds) for config, seconds in record["trials"])
-        trials = [(config, predicted, seconds) for config, seconds in found if (predicted := self._predicted(config))]
-        self.configs = [config for config, _, _ in trials]
-        self.predicted = np.array([predicted for _, predicted, _ in trials])
-        passes = np.array([seconds for _, _, seconds in trials]).T
+    def __init__(self, recorded: RecordedShape, hardware: Hardware) -> None:
+        self.workload, self.prepacked, self.hardware = recorded.workload, recorded.prepacked, hardware
+        self.space = neighbourhood(recorded.workload, hardware, prepacked=recorded.prepacked)
+        trials = [(config, seconds) for config, seconds in recorded.trials if self._possible(config)]
+        self.configs = [config for config, _ in trials]
+        self.predicted = np.array([self.space.predicted(config) for config in self.configs])
+        passes = np.array([seconds for _, seconds in trials]).T
         level = np.median(passes, axis=1, keepdims=True)  # the machine's speed during a pass
         self.passes = passes / level * np.median(level)
         self.costs = np.median(self.passes, axis=0)
 
-    def _predicted(self, config: Config) -> float | None:
-        """None where the configuration is not possible any more."""
+    def _possible(self, config: Any) -> bool:
         try:
-            return self.space.predicted(config)
+            self.space.predicted(config)
         except (TilingError, KeyError):  # KeyError: no form of this workload any more
-            return None
+            return False
+        return True
+
+    def samples(self, count: int | None = None) -> list[Sample]:
+        """What the first `count` configurations teach, left out all."""
+        name = group_of(self.workload, self.hardware, prepacked=self.prepacked)
+        pairs = list(zip(self.configs, self.costs, strict=True))[:count]
+        return [sample_of(self.space, config, float(cost), name) for config, cost in pairs]
 
 
 Scores: TypeAlias = Callable[[Sequence[Group], Sequence[Group]], list[np.ndarray]]
@@ -157,36 +109,50 @@ class Theirs:
 
 
 def _candidates(group: Group) -> list[Any]:
+    import tvm
     from tvm import s_tir
     from tvm.s_tir import meta_schedule as ms
 
-    func = tir(group.workload)
+    func, weights = tir(group.workload), "packed" if group.prepacked else "plain"
     arguments = ms.arg_info.ArgInfo.from_prim_func(func)
-    return [
-        ms.MeasureCandidate(s_tir.Schedule(tt.tiling_schedule(func, config=config).mod), arguments)
-        for config in group.configs
-    ]
+    found = []
+    for config in group.configs:
+        scheduled = tt.tiling_schedule(func, group.hardware, config=config, weights=weights).mod
+        schedule = s_tir.Schedule(tvm.IRModule({"main": scheduled["main"]}))
+        found.append(ms.MeasureCandidate(schedule, arguments))
+    return found
 
 
 def ours(known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
-    """The scores, smaller is better, of TilingCostModel for the configurations of each unseen workload."""
-    model = LearnedCosts()
-    for group in known:
-        pairs = zip(group.configs, group.costs, strict=True)
-        name = group_of(group.workload, this_machine())
-        model.residual.learn([sample_of(group.space, config, float(cost), name) for config, cost in pairs])
+    """The scores, smaller is better, of a cost model that knows the others, for the configurations of each workload."""
+    model = _taught(known)
     return [model.costs(group.space, group.configs) for group in unseen]
 
 
-def held_out(groups: Sequence[Group], scores: Scores) -> list[np.ndarray]:
-    """The scores of each workload by a model that learned from the two thirds of the workloads that it is not in."""
+def ours_with_own(known: Sequence[Group], unseen: Sequence[Group]) -> list[np.ndarray]:
+    """The same where OWN trials of each unseen workload are known as well."""
+    model = _taught(known)
+    for group in unseen:
+        model.residual.learn(group.samples(OWN))
+    return [model.costs(group.space, group.configs) for group in unseen]
+
+
+def _taught(known: Iterable[Group]) -> LearnedCosts:
+    model = LearnedCosts()
+    for group in known:
+        model.residual.learn(group.samples())
+    return model
+
+
+def held_out(groups: Sequence[Group], scores: Scores, count: int = FOLDS) -> list[np.ndarray]:
+    """The scores of each workload by a model that learned from the workloads of all parts but the one it is in."""
     met: Counter[type] = Counter()
     folds = []
     for group in groups:
-        folds.append(met[type(group.workload)] % FOLDS)
+        folds.append(met[type(group.workload)] % count)
         met[type(group.workload)] += 1
     found: dict[int, np.ndarray] = {}
-    for fold in range(FOLDS):
+    for fold in range(count):
         unseen = [group for group, own in zip(groups, folds, strict=True) if own == fold]
         known = [group for group, own in zip(groups, folds, strict=True) if own != fold]
         found.update(zip(map(id, unseen), scores(known, unseen), strict=True))
@@ -200,40 +166,51 @@ def in_order(passes: np.ndarray) -> np.ndarray:
     return np.equal(np.all(quicker, axis=0), np.any(quicker, axis=0))
 
 
-def figures(scores: Sequence[np.ndarray], groups: Sequence[Group]) -> dict[str, float]:
-    """Means over the workloads of scores, smaller is better."""
-    pairs = list(zip(scores, groups, strict=True))
-    every = [pairwise_accuracy(score, group.costs, APART) for score, group in pairs]
-    sure = [pairwise_accuracy(score, group.costs, APART, among=in_order(group.passes)) for score, group in pairs]
+def figures(scores: Sequence[np.ndarray], groups: Sequence[Group], begin: int = 0) -> dict[str, float]:
+    """Means over the workloads of scores, smaller is better, of their configurations from `begin` on."""
+    pairs = [
+        (score[begin:], group.costs[begin:], group.passes[:, begin:])
+        for score, group in zip(scores, groups, strict=True)
+    ]
+    pairs = [(score, costs, passes) for score, costs, passes in pairs if len(costs) > 1]
+    every = [pairwise_accuracy(score, costs, APART) for score, costs, _ in pairs]
+    sure = [pairwise_accuracy(score, costs, APART, among=in_order(passes)) for score, costs, passes in pairs]
     return {
-        "peak@1": float(np.mean([peak_at(1, score, group.costs) for score, group in pairs])),
-        "peak@5": float(np.mean([peak_at(5, score, group.costs) for score, group in pairs])),
-        "pairwise accuracy": float(np.nanmean(every)),
-        "of pairs that all passes order alike": float(np.nanmean(sure)),
+        "peak@1": float(np.mean([peak_at(1, score, costs) for score, costs, _ in pairs])),
+        "peak@5": float(np.mean([peak_at(5, score, costs) for score, costs, _ in pairs])),
+        "pairs": float(np.nanmean(every)),
+        "sure pairs": float(np.nanmean(sure)),
     }
 
 
 def ceiling(groups: Sequence[Group]) -> dict[str, float]:
-    """The figures of every other pass, judged by those between."""
+    """The figures of the first pass, judged by the others."""
     found = []
     for group in groups:
-        even, odd = (np.median(group.passes[turn::2], axis=0) for turn in (0, 1))
-        found.append((peak_at(1, odd, even), peak_at(5, odd, even), pairwise_accuracy(odd, even, APART)))
-    return dict(zip(("peak@1", "peak@5", "pairwise accuracy"), map(float, np.nanmean(found, axis=0)), strict=True))
+        first, others = group.passes[0], np.median(group.passes[1:], axis=0)
+        found.append((peak_at(1, first, others), peak_at(5, first, others), pairwise_accuracy(first, others, APART)))
+    return dict(zip(("peak@1", "peak@5", "pairs"), map(float, np.nanmean(found, axis=0)), strict=True))
 
 
-def evaluate(groups: Sequence[Group], with_theirs: bool) -> dict[str, dict[str, dict[str, float]]]:
+def evaluate(groups: Sequence[Group], with_theirs: bool, folds: int = FOLDS) -> dict[str, dict[str, dict[str, float]]]:
     """The figures of each model for each operator."""
-    scores = {"formulas": [group.predicted for group in groups], "TilingCostModel": held_out(groups, ours)}
+    rows: dict[str, tuple[list[np.ndarray], int]] = {
+        "formulas": ([group.predicted for group in groups], 0),
+        "pre-trained": (held_out(groups, ours, folds), 0),
+        f"formulas, all but {OWN}": ([group.predicted for group in groups], OWN),
+        f"with {OWN} own trials": (held_out(groups, ours_with_own, folds), OWN),
+    }
     if with_theirs:
-        scores["XGBModel of MetaSchedule"] = held_out(groups, Theirs(groups).scores)
+        rows["XGBModel of MetaSchedule"] = held_out(groups, Theirs(groups).scores, folds), 0
     found: dict[str, dict[str, dict[str, float]]] = {}
     for kind in (GemmWorkload, ConvWorkload):
         own = [place for place, group in enumerate(groups) if isinstance(group.workload, kind)]
         if own:
             of_kind = [groups[place] for place in own]
-            by_model = {name: figures([given[place] for place in own], of_kind) for name, given in scores.items()}
-            found[kind.__name__] = {**by_model, "measured, by the passes between": ceiling(of_kind)}
+            by_model = {
+                name: figures([given[place] for place in own], of_kind, begin) for name, (given, begin) in rows.items()
+            }
+            found[kind.__name__] = {**by_model, "a second measurement": ceiling(of_kind)}
     return found
 
 
@@ -253,42 +230,42 @@ def pairwise_accuracy(
 
 
 def peak_at(count: int, scores: np.ndarray, costs: np.ndarray) -> float:
-    """The best speed among the `count` cuts with the smallest scores, as part of the best of all."""
+    """The best speed among the `count` configurations with the smallest scores, as part of the best of all."""
     return float(costs.min() / costs[np.argsort(scores, kind="stable")[:count]].min())
 
 
+def printed(found: dict[str, dict[str, dict[str, float]]], groups: Sequence[Group]) -> Iterable[str]:
+    """The figures as lines of a table for each operator."""
+    for kind, models in found.items():
+        count = sum(type(group.workload).__name__ == kind for group in groups)
+        yield f"{f'{kind}, {count} shapes':<32}" + "".join(f"{name:>12}" for name in models["formulas"])
+        for name, values in models.items():
+            yield f"  {name:<30}" + "".join(f"{value:12.3f}" for value in values.values())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is not in the file yet, then print the figures; 1 after an error that the user can mend."""
+    """Print the figures; 1 after an error that the user can mend."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_model", description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("results/cost_trials.json"), help="default: %(default)s")
-    parser.add_argument("--shapes", type=int, default=SHAPES, help="of each operator; default: %(default)s")
-    parser.add_argument(
-        "--seconds", type=float, help="begin with no further shape after so long; default: go on to the end"
-    )
+    parser.add_argument("--trials", type=Path, help=f"of benchmarks.cost_trials; default: those recorded on {RECORDED}")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="parts of the shapes; default: %(default)s")
     parser.add_argument("--without-theirs", action="store_true", help="MetaSchedule's model takes minutes")
     chosen = parser.parse_args(arguments)
     try:
-        records = earlier_entries(chosen.json, FORMAT, VERSION, "workloads")
+        trials = recording(RECORDED) if chosen.trials is None else Recording.from_dict(read(chosen.trials))
     except TilingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    known = {json.dumps(record["workload"]) for record in records}
-    left = [w for w in shapes(chosen.shapes) if json.dumps(w.to_dict()) not in known]
-    if left:
-        until = time.monotonic() + (math.inf if chosen.seconds is None else chosen.seconds)
-        with contextlib.closing(SideBySide()) as bench:
-            for number, workload in enumerate(left, len(records)):
-                if time.monotonic() > until:
-                    return 0
-                records.append(measure(workload, number, bench))
-                print(f"measured {len(records[-1]['trials'])} cuts of {workload}", file=sys.stderr)
-                result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine())}
-                write_whole(chosen.json, json.dumps({**result, "workloads": records}))
-    groups = [Group(record) for record in records if len(record["trials"]) > 1]
-    for kind, models in evaluate(groups, not chosen.without_theirs).items():
-        for name, values in models.items():
-            print(f"{kind}: {name}: " + ", ".join(f"{key} {value:.3f}" for key, value in values.items()))
+    assert trials is not None
+    groups = groups_of(trials)
+    print(f"recorded on {trials.hardware.name}, {trials.machine['cpu']}, {trials.machine['date']}")
+    for line in printed(evaluate(groups, not chosen.without_theirs, chosen.folds), groups):
+        print(line)
     return 0
+
+
+def groups_of(trials: Recording) -> list[Group]:
+    """The shapes of a file that have configurations to compare."""
+    return [Group(shape, trials.hardware) for shape in trials.shapes if len(shape.trials) > 1]
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
 """What the configurations of one workload cost, run in turn (A B C ... A B C ...) by one process on all cores.
 
 A paired benchmark tells which is the quicker; here many configurations are to be put in order, each with each. What
-disturbs the machine for a while then disturbs all of them, and each configuration's time counts relative to the median
-of its round.
+disturbs the machine for a while then disturbs all of them, and the quickest round of each counts: where other work
+takes turns with all of them, the median is that of the kernel and its neighbours.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from tvm_tiling.measure import Condition, Side, inner_repetitions, quickest_call
 from tvm_tiling.runtime.threads import own_core, use_all_cores
@@ -100,18 +100,15 @@ def answer(turns: Turns) -> list[list[float]]:
 
 
 def in_turn(sides: Sequence[Side], rounds: int, seconds: float, condition: Condition | None = None) -> list[float]:
-    """Seconds per call of each of `sides`, run in turn: the median over rounds of its part of a round's median, times
-    the median of those."""
-    condition = condition or Condition()
+    """Seconds per call of each of `sides`, run in turn: of the quickest round."""
+    condition = condition or Condition(switches=lambda: 0)  # a sample that is disturbed is not the quickest
     inner = [inner_repetitions(quickest_call(side, condition.clock)) for side in sides]
-    table: list[list[float]] = []
+    found = [math.inf] * len(sides)
     until = condition.clock() + seconds
-    while len(table) < rounds and (len(table) < LEAST_ROUNDS or condition.clock() < until):
-        row = []
-        for side, calls in zip(sides, inner, strict=True):
+    for number in itertools.count():
+        if number >= rounds or (number >= LEAST_ROUNDS and condition.clock() >= until):
+            return found
+        for place, (side, calls) in enumerate(zip(sides, inner, strict=True)):
             side.run()  # what the one before left in the caches is not to count
-            row.append(condition.sample(side, calls)[0])
-        table.append(row)
-    times = np.array(table)
-    middle = np.median(times, axis=1, keepdims=True)
-    return [float(part) for part in np.median(times / middle, axis=0) * np.median(middle)]
+            found[place] = min(found[place], condition.sample(side, calls)[0])
+    raise AssertionError

@@ -13,7 +13,8 @@ import tvm_tiling as tt
 from benchmarks.cost_model import pairwise_accuracy, peak_at
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.tuning.learning.costs import LearnedCosts, group_of, sample_of
-from tvm_tiling.tuning.learning.residual import LEAST, Residual, Sample
+from tvm_tiling.tuning.learning.residual import LEAST, Residual
+from tvm_tiling.tuning.learning.samples import Sample
 from tvm_tiling.tuning.metaschedule.cost_model import UNKNOWN, ScheduleScores
 from tvm_tiling.tuning.metaschedule.operator_space import space_of
 from tvm_tiling.tuning.metaschedule.rules import sample

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..decide.configs.config import Config
+from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measured
 
 LEAST_RESIDUALS = 8  # measured configurations from which the predictions' error is known
@@ -21,6 +22,9 @@ class SearchSpace(Protocol):
 
     @property
     def start(self) -> Config: ...
+
+    @property
+    def workload(self) -> GemmWorkload | ConvWorkload: ...
 
     def configs(self, limit: int | None = None) -> Iterable[Config]:
         """Up to `limit` cuts, the cheapest by prediction first."""

@@ -13,8 +13,8 @@ from ..decide.epilogue import NONE, said
 from ..errors import WorkloadError
 from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
-from .learning.costs import LearnedCosts
 from .learning.past import past_trials
+from .learning.recorded import pretrained
 from .measuring.local import LocalBench, LocalMeasurer
 from .measuring.measurer import Measurer
 from .measuring.runner import LOCAL, Address, Runner
@@ -130,7 +130,7 @@ def _opened(database: ShapeDatabase | str | None) -> Iterator[ShapeDatabase]:
 def _model(given: CostModel | TilingCostModel | None, database: ShapeDatabase, hardware: Hardware) -> CostModel:
     """What says which configurations to try next; it is taught while the runner's processes start."""
     if given is None:
-        model = LearnedCosts()
+        model = pretrained(hardware)
         model.remember(past_trials(database, hardware, LEARNED_FROM), hardware)
         return model
     # A TilingCostModel is known by what it has: its class would bring TVM where it is not needed.

@@ -18,13 +18,15 @@ from .rule import ConfigRule, Tiling
 # Values of choices that are words, one number each.
 WORDS = ("mn", "nm", "none", "inline", "pack", "ahead", "channels", "columns", "normal", "stream", "acc", "out")
 
+LEAST_UTILISATION = 1e-3  # below which nothing is told apart
+
 
 def features_of(
     workload: GemmWorkload | ConvWorkload, config: Config, rule: ConfigRule, predicted: float
 ) -> dict[str, float]:
-    """The features of a configuration: its form, the formulas' prediction, what it is spent on, and utilisation, sizes
-    of the shape, of tiles and of blocks at every level, the traffic into each level, shares of padding, and what it
-    does as a blocked product."""
+    """The features of a configuration: its form, the formulas' prediction, what it is spent on, as parts of it and
+    beside the multiply-adds alone, utilisation, sizes of the shape, of tiles and of blocks at every level, the traffic
+    into each level, shares of padding, and what it does as a blocked product."""
     tiling, parts = rule.tiling_of(config), rule.parts(config)
     whole = sum(parts.values())
     found = {"predicted": _log(predicted), "utilisation": tiling.utilisation, "macs": _log(workload.macs)}
@@ -38,6 +40,8 @@ def features_of(
     for blocks in config.levels:
         found.update(_level(workload, blocks))
     found.update({f"part.{name}": cycles / whole for name, cycles in parts.items()})
+    ideal = whole * max(tiling.utilisation, LEAST_UTILISATION)
+    found.update({f"spent.{name}": math.log2(1.0 + cycles / ideal) for name, cycles in parts.items()})
     found["padding"] = _padding(workload, tiling)
     if (product := blocked_product(workload, tiling)) is not None:
         found.update({f"blocked.{name}": value for name, value in product.features().items()})

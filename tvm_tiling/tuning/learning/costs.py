@@ -18,12 +18,15 @@ from ...workload import ConvWorkload, GemmWorkload
 from ..measuring.measurer import Measured
 from ..search import SearchSpace
 from .past import PastTrial
-from .residual import Residual, Sample
+from .residual import Residual
+from .samples import Sample
 
 # Configurations, those first by the formulas, that the corrections are asked for; others stay behind them in the
 # formulas' order. A configuration's features take a third of a millisecond, and what formulas put so far behind was
 # never the best.
 MOST_ASKED = 300
+# Of the operands that recorded trials are of; others begin with the formulas.
+RECORDED_TYPE = "float32"
 
 
 class LearnedCosts:
@@ -38,13 +41,14 @@ class LearnedCosts:
         """The costs of configurations beside each other: formulas times corrections, a constant of the workload left
         out."""
         predicted = np.array([space.predicted(config) for config in configs], dtype=float)
-        if not self.residual.ready:
+        recorded = space.workload.dtype == RECORDED_TYPE
+        if not self.residual.ready(recorded=recorded):
             return predicted
         _, known = self._features.setdefault(id(space), (space, {}))
         for config in configs:
             if config not in known:
                 known[config] = space.features(config)
-        return predicted * self.residual.corrections([known[config] for config in configs])
+        return predicted * self.residual.corrections([known[config] for config in configs], recorded=recorded)
 
     def rank(self, space: SearchSpace, configs: Sequence[Config]) -> Sequence[Config]:
         """`configs`, the cheapest first."""
@@ -64,19 +68,24 @@ class LearnedCosts:
 
     def remember(self, trials: Iterable[PastTrial], hardware: Hardware) -> None:
         """Learn from trials of earlier sessions on `hardware`; cuts that are not possible any more teach nothing."""
-        samples = []
-        rules: dict[tuple[GemmWorkload | ConvWorkload, bool, str], ConfigRule] = {}
-        for trial in trials:
-            workload, config = trial.workload, trial.config
-            with contextlib.suppress(TilingError):
-                key = workload, trial.prepacked, config.form
-                if key not in rules:
-                    rules[key] = rule_for(config.form, workload, hardware, Surroundings(prepacked=trial.prepacked))
-                group = group_of(workload, hardware, prepacked=trial.prepacked, epilogue=trial.epilogue)
-                predicted = rules[key].cost(config)
-                features = features_of(workload, config, rules[key], predicted)
-                samples.append(Sample(group, features, predicted, trial.cost))
-        self.residual.learn(samples)
+        self.residual.learn(samples_of(trials, hardware))
+
+
+def samples_of(trials: Iterable[PastTrial], hardware: Hardware) -> list[Sample]:
+    """What trials on `hardware` teach; configurations that are not possible any more are left out."""
+    samples = []
+    rules: dict[tuple[GemmWorkload | ConvWorkload, bool, str], ConfigRule] = {}
+    for trial in trials:
+        workload, config = trial.workload, trial.config
+        with contextlib.suppress(TilingError):
+            key = workload, trial.prepacked, config.form
+            if key not in rules:
+                rules[key] = rule_for(config.form, workload, hardware, Surroundings(prepacked=trial.prepacked))
+            group = group_of(workload, hardware, prepacked=trial.prepacked, epilogue=trial.epilogue)
+            predicted = rules[key].cost(config)
+            features = features_of(workload, config, rules[key], predicted)
+            samples.append(Sample(group, features, predicted, trial.cost))
+    return samples
 
 
 def group_of(

@@ -17,6 +17,7 @@ from ...decide.configs.record import Config
 from ...errors import DatabaseError
 from ...schedule import Target, hardware_of
 from ..learning.costs import LearnedCosts, group_of, sample_of
+from ..learning.recorded import pretrained
 from ..learning.residual import Residual
 from .postprocs import known_config
 
@@ -70,7 +71,8 @@ class ScheduleScores:
 
 @derived_object
 class TilingCostModel(PyCostModel):
-    """The formulas' predictions with an XGBoost model of what they leave out, for any tuner of MetaSchedule.
+    """The formulas' predictions with a learned model of what they leave out, for any tuner of MetaSchedule. It begins
+    with what was recorded on machines of the same kind, where the package has that.
 
     Scores schedules that the rules of :func:`schedule_rules` sampled; of others it knows nothing, and says so in the
     log. `target` as in tiling_schedule.
@@ -78,11 +80,14 @@ class TilingCostModel(PyCostModel):
 
     def __init__(self, target: Target = "llvm", learned: LearnedCosts | None = None) -> None:
         super().__init__()
-        self.schedules = ScheduleScores(hardware_of(target), learned or LearnedCosts())
+        hardware = hardware_of(target)
+        self.schedules = ScheduleScores(hardware, learned or pretrained(hardware))
 
     def load(self, path: str) -> None:
         """Go on with what `save` wrote. DatabaseError for any other file."""
-        self.schedules.learned = LearnedCosts(Residual.load(path))
+        loaded = Residual.load(path)
+        loaded.recorded = self.schedules.learned.residual.recorded
+        self.schedules.learned = LearnedCosts(loaded)
 
     def save(self, path: str) -> None:
         """Write all that was learned to a file."""
