@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
 from .tensors import constant, dtype_of, shape_of
@@ -150,6 +151,7 @@ class DequantizeLinear(tvm_onnx.OnnxOpConverter):
 
 
 _OPERATORS: dict[str, Any] = {
+    **INTEGERS,
     **PAIRS,
     "BiasGelu": tvm_onnx.BiasGelu,
     "DequantizeLinear": DequantizeLinear,

@@ -9,24 +9,12 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .quantized_pairs import convolution, held, pairs_serve, product
-from .tensors import as_inputs, dtype_of, shape_of
-from .windows import Conv
+from .integer_products import CONVERTERS as INTEGERS
+from .integer_products import ConvInteger, centred
+from .quantized_pairs import convolution, pairs_serve, product
+from .tensors import as_inputs, dtype_of, held, shape_of
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
-
-
-def _centred(bb: relax.BlockBuilder, value: relax.Expr, zero: relax.Expr | None, shape: list[int] | None) -> relax.Expr:
-    """An integer tensor less its zero point, in int32; `shape` spreads a zero point for each channel."""
-    wide = bb.emit(op.astype(value, "int32"))
-    if zero is None:
-        return wide
-    zero = bb.emit(op.astype(zero, "int32"))
-    if shape is not None and int(np.prod(shape_of(zero))) > 1:
-        zero = bb.emit(op.reshape(zero, shape))
-    elif zero.ty.ndim:
-        zero = bb.emit(op.reshape(zero, []))
-    return bb.emit(op.subtract(wide, zero))
 
 
 def _requantized(
@@ -131,22 +119,11 @@ class QLinearMatMul(tvm_onnx.OnnxOpConverter):
         if pairs_serve(a_scale, a_zero, b_scale, b_zero, y_scale, y_zero) and held(a_scale).size == 1:
             return product(bb, inputs)
         rows = [-1, 1] if a_zero.ty.ndim else None
-        left, right = _centred(bb, a, a_zero, rows), _centred(bb, b, b_zero, [1, -1])
+        left, right = centred(bb, a, a_zero, rows), centred(bb, b, b_zero, [1, -1])
         if a_scale.ty.ndim == 1 and int(a_scale.ty.shape[0]) > 1:
             a_scale = bb.emit(op.reshape(a_scale, [-1, 1]))
         total = bb.emit(op.matmul(left, right, out_dtype="int32"))
         return _requantized(bb, total, bb.emit(a_scale * b_scale), y_scale, y_zero)
-
-
-class ConvInteger(tvm_onnx.OnnxOpConverter):
-    """A convolution of 8-bit integers, summed in 32 bits."""
-
-    @classmethod
-    def _impl_v10(cls, bb, inputs, attr, params):
-        x, w, x_zero, w_zero = inputs[:4]
-        spread = [-1] + [1] * (len(w.ty.shape) - 1)
-        centred = as_inputs(_centred(bb, x, x_zero, None), _centred(bb, w, w_zero, spread))
-        return Conv._impl_v1(bb, centred, attr, params)
 
 
 class QLinearConv(tvm_onnx.OnnxOpConverter):
@@ -167,30 +144,9 @@ class QLinearConv(tvm_onnx.OnnxOpConverter):
         return _requantized(bb, total, bb.emit(x_scale * w_scale), y_scale, y_zero)
 
 
-class DynamicQuantizeLinear(tvm_onnx.OnnxOpConverter):
-    """uint8 of a scale and a zero point by the data's own range, which 0 belongs to; zeros alone have the scale 1."""
-
-    @classmethod
-    def _impl_v11(cls, bb, inputs, attr, params):
-        data, dtype = inputs[0], dtype_of(inputs[0])
-        zero, one, most = (relax.const(number, dtype) for number in (0.0, 1.0, 255.0))
-        if 0 in shape_of(data):
-            grid = relax.const(0, "uint8")
-            return relax.Tuple([bb.emit(op.zeros(shape_of(data), "uint8")), one, grid])
-        high = bb.emit(op.maximum(bb.emit(op.max(data)), zero))
-        low = bb.emit(op.minimum(bb.emit(op.min(data)), zero))
-        scale = bb.emit(op.divide(bb.emit(high - low), most))
-        scale = bb.emit(op.where(bb.emit(op.equal(high, low)), one, scale))
-        start = bb.emit(op.round(bb.emit(op.clip(bb.emit(zero - bb.emit(op.divide(low, scale))), 0, 255))))
-        steps = bb.emit(op.round(bb.emit(op.divide(data, scale))))
-        result = bb.emit(op.astype(bb.emit(op.clip(bb.emit(steps + start), 0, 255)), "uint8"))
-        return relax.Tuple([result, scale, bb.emit(op.astype(start, "uint8"))])
-
-
 CONVERTERS: dict[str, Any] = {
-    "ConvInteger": ConvInteger,
+    **INTEGERS,
     "DequantizeLinear": DequantizeLinear,
-    "DynamicQuantizeLinear": DynamicQuantizeLinear,
     "QLinearConv": QLinearConv,
     "QLinearMatMul": QLinearMatMul,
     "QuantizeLinear": QuantizeLinear,

@@ -10,29 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import tvm
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .pools import AveragePool
-from .tensors import as_inputs, constant, dtype_of, shape_of
+from .tensors import as_inputs, constant, dtype_of, held, known, shape_of
 from .windows import Conv
 
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
-
-
-def known(value: Expr | None) -> np.ndarray | None:
-    """The value of a constant; None for what a run computes or is given."""
-    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
-
-
-def held(value: Expr) -> np.ndarray:
-    """The value of a constant."""
-    found = known(value)
-    assert found is not None
-    return found
 
 
 def pairs_serve(*values: Expr | None) -> bool:

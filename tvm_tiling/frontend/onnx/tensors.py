@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
@@ -32,3 +33,15 @@ def dtype_of(value: relax.Expr) -> str:
 def shape_of(value: relax.Expr) -> list[int]:
     """The fixed shape of a tensor."""
     return [int(extent) for extent in value.ty.shape]
+
+
+def known(value: relax.Expr | None) -> np.ndarray | None:
+    """The value of a constant; None for what a run computes or is given."""
+    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
+
+
+def held(value: relax.Expr) -> np.ndarray:
+    """The value of a constant."""
+    found = known(value)
+    assert found is not None
+    return found

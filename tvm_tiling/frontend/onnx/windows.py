@@ -31,24 +31,30 @@ class Conv(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data, weights, bias = inputs[:3]
-        spatial, kernel = (shape_of(value)[2:] for value in (data, weights))
-        if len(spatial) not in _LAYOUTS or len(kernel) != len(spatial):
-            raise ValueError(f"images of {len(spatial)} axes and kernels of {len(kernel)}; accepted: 1 to 3")
-        windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
-        layout, stored = _LAYOUTS[len(spatial)]
-        result = getattr(op.nn, f"conv{len(spatial)}d")(
-            data,
-            weights,
-            strides=[w.stride for w in windows],
-            padding=[w.before for w in windows] + [w.after for w in windows],
-            dilation=[w.dilation for w in windows],
-            groups=attr.get("group", 1),
-            data_layout=layout,
-            kernel_layout=stored,
-        )
+        result = convolution(data, weights, attr)
         if bias is None:
             return result
-        return op.add(bb.emit(result), bb.emit(op.reshape(bias, [1, -1] + [1] * len(spatial))))
+        return op.add(bb.emit(result), bb.emit(op.reshape(bias, [1, -1] + [1] * (len(shape_of(data)) - 2))))
+
+
+def convolution(data: relax.Expr, weights: relax.Expr, attr: dict[str, Any], out_dtype: str = "") -> relax.Expr:
+    """The convolution that a node's attributes describe; ValueError for one that is none."""
+    spatial, kernel = (shape_of(value)[2:] for value in (data, weights))
+    if len(spatial) not in _LAYOUTS or len(kernel) != len(spatial):
+        raise ValueError(f"images of {len(spatial)} axes and kernels of {len(kernel)}; accepted: 1 to 3")
+    windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
+    layout, stored = _LAYOUTS[len(spatial)]
+    return getattr(op.nn, f"conv{len(spatial)}d")(
+        data,
+        weights,
+        strides=[w.stride for w in windows],
+        padding=[w.before for w in windows] + [w.after for w in windows],
+        dilation=[w.dilation for w in windows],
+        groups=attr.get("group", 1),
+        data_layout=layout,
+        kernel_layout=stored,
+        out_dtype=out_dtype or None,
+    )
 
 
 class ConvTranspose(tvm_onnx.ConvTranspose):

@@ -1,0 +1,113 @@
+"""Products and convolutions of 8-bit integers with constant weights, beside onnxruntime without its optimiser.
+
+Weights have 7 bits: on CPUs without VNNI onnxruntime adds products of uint8 and int8 in pairs of 16 bits, and clips.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_tiling as tt
+
+onnxruntime = pytest.importorskip("onnxruntime")
+OF = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+
+
+def model_of(nodes, given, constants, result=TensorProto.INT32):
+    """A model whose output is the last node's; inputs by name as arrays."""
+    graph = helper.make_graph(
+        nodes,
+        "integers",
+        [helper.make_tensor_value_info(name, OF[str(array.dtype)], array.shape) for name, array in given.items()],
+        [helper.make_tensor_value_info(nodes[-1].output[0], result, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=versions, ir_version=8)
+
+
+def both(model, given):
+    """(ours, onnxruntime's), and the executable."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    executable = tt.compile(model)
+    return executable.run(**given), session.run(None, given)[0], executable
+
+
+def eight_bits(rng, dtype, *shape):
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+def weights_of(rng, dtype, *shape):
+    return (
+        rng.integers(-63, 63, shape, endpoint=True).astype("int8")
+        if dtype == "int8"
+        else eight_bits(rng, dtype, *shape)
+    )
+
+
+@pytest.mark.parametrize("computed", [False, True], ids=["constant zero", "computed zero"])
+@pytest.mark.parametrize("columns", [False, True], ids=["one", "each column"])
+@pytest.mark.parametrize("types", [("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8")], ids="-".join)
+def test_products_with_zero_points(types, columns, computed):
+    rng = np.random.default_rng(3)
+    given = {"a": eight_bits(rng, types[0], 2, 5, 37)}
+    zero = np.asarray(7, types[0])
+    constants = {
+        "b": weights_of(rng, types[1], 37, 19),
+        "bz": eight_bits(rng, types[1], 19) if columns and types[1] == "uint8" else np.asarray(3, types[1]),
+    }
+    (given if computed else constants)["az"] = zero
+    model = model_of([helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])], given, constants)
+    got, want, executable = both(model, given)
+    np.testing.assert_array_equal(got, want)
+    assert [o.workload["dtype"] for o in executable.report().operators if o.workload is not None] == ["int8"]
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {"pads": [1, 2, 1, 0], "strides": [2, 1]}, {"auto_pad": "SAME_UPPER"}], ids=str
+)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_convolutions_with_a_zero_point_that_is_computed(dtype, attributes):
+    rng = np.random.default_rng(4)
+    given = {"x": eight_bits(rng, dtype, 1, 8, 9, 10), "xz": np.asarray(11, dtype)}
+    constants = {"w": weights_of(rng, "int8", 12, 8, 3, 3)}
+    if dtype == "int8":
+        # onnxruntime convolves uint8 alone: the same numbers, and the zero point, 128 higher.
+        higher = {name: np.asarray(array.astype(int) + 128, "uint8") for name, array in given.items()}
+    else:
+        higher = given
+    node = helper.make_node("ConvInteger", ["x", "w", "xz"], ["y"], **attributes)
+    _, want, _ = both(model_of([node], higher, constants), higher)
+    got = tt.compile(model_of([node], given, constants)).run(**given)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_dynamic_products_are_near():
+    rng = np.random.default_rng(5)
+    given = {"a": rng.standard_normal((6, 40)).astype(np.float32)}
+    constants = {
+        "b": weights_of(rng, "int8", 40, 24),
+        "bs": rng.uniform(0.01, 0.02, 24).astype(np.float32),
+        "bias": rng.standard_normal(24).astype(np.float32),
+    }
+    node = helper.make_node("DynamicQuantizeMatMul", ["a", "b", "bs", "", "bias"], ["y"], domain="com.microsoft")
+    got, want, executable = both(model_of([node], given, constants, TensorProto.FLOAT), given)
+    assert "int8" in [o.workload["dtype"] for o in executable.report().operators if o.workload is not None]
+    # A number next to a half of a step may be rounded to the other side.
+    np.testing.assert_allclose(got, want, atol=2 * 0.02 * 63 * float(np.ptp(given["a"])) / 255)
+
+
+def test_products_times_both_scales():
+    rng = np.random.default_rng(6)
+    given = {"a": eight_bits(rng, "uint8", 6, 40), "as": np.float32(0.03), "az": np.uint8(120)}
+    given = {name: np.asarray(value) for name, value in given.items()}
+    constants = {"b": weights_of(rng, "int8", 40, 24), "bs": np.float32(0.02), "bias": np.ones(24, np.float32)}
+    inputs = ["a", "b", "as", "bs", "az", "", "bias"]
+    node = helper.make_node("MatMulIntegerToFloat", inputs, ["y"], domain="com.microsoft")
+    got, want, _ = both(model_of([node], given, constants, TensorProto.FLOAT), given)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
