@@ -5,8 +5,7 @@ and is predicted p there and p' here, it is estimated at c * p' / p, which takes
 machine, the operator and the configuration. The decision is priced likewise by what it cost at the entry's shape. Where
 that was not measured, an initial entry was at least as cheap as the decision (that was one of those it was chosen
 from), and a boundary entry corrects both by the same factor. On a simulated machine predictions are in the cycles that
-costs are: there the decision needs no correction, and none makes an entry cheaper than it is predicted to be at another
-shape.
+costs are: at another shape the decision is not corrected, and an entry is not cheaper than it is predicted to be.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class _Prices:
         """The cost of the decision here."""
         entry = self._entry
         here = self._predicted(self.here, self._workload)
-        if entry.decided_cost is None and self._hardware.cpu is None:
+        if self._hardware.cpu is None and (entry.decided_cost is None or entry.workload != self._workload):
             return here
         if entry.decided_cost is None and entry.kind == "boundary":
             return entry.cost * here / self._predicted(entry.config, entry.workload)
