@@ -69,10 +69,27 @@ class Einsum(OpRun):
         return (np.einsum(f"{every}->{right}", products).astype(operands[0].dtype),)
 
 
+class OneHot(OpRun):
+    """By its definition: the onnx package's own multiplies with the difference of the two values."""
+
+    op_domain = ""
+
+    def _run(
+        self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1
+    ) -> tuple[np.ndarray, ...]:
+        result = np.full((*indices.shape, int(depth.reshape(-1)[0])), values[0], values.dtype)
+        for place in np.ndindex(*indices.shape):
+            if -result.shape[-1] <= indices[place] < result.shape[-1]:
+                result[(*place, int(indices[place]))] = values[1]
+        return (np.moveaxis(result, -1, axis),)
+
+
 def by_reference(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
-    """Outputs by the onnx package's own evaluator, but for Einsum."""
+    """Outputs by the onnx package's own evaluator, but for Einsum and OneHot."""
     with np.errstate(all="ignore"):
-        return [np.asarray(value) for value in ReferenceEvaluator(model, new_ops=[Einsum]).run(None, dict(given))]
+        return [
+            np.asarray(value) for value in ReferenceEvaluator(model, new_ops=[Einsum, OneHot]).run(None, dict(given))
+        ]
 
 
 def by_package(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:

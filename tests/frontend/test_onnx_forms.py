@@ -709,3 +709,17 @@ def test_an_extent_that_the_run_decides_is_a_result():
     given = {"x": floats(2, 3), "keep": np.array([True, False, True])}
     nodes = [node("Compress", "x,keep", "c", axis=1), node("Shape", "c", "s", start=1), node("Squeeze", "s,first", "y")]
     check(model_of(nodes, given, {"y": "int64"}, {"first": np.array([0])}), given)
+
+
+@pytest.mark.parametrize(
+    ("operator", "constants"),
+    [
+        ("OneHot", {"i": [0, 2, -1, 7], "d": 3, "v": np.array([np.nan, 1], "float32")}),
+        ("OneHot", {"i": [[0, 2], [-1, 7]], "d": [3], "v": np.array([-np.inf, np.inf], "float32")}),
+        ("Clip", {"x": np.array([-np.inf, -2, 2, np.inf, np.nan], "float32")}),
+        ("Clip", {"x": np.array([-np.inf, -2, 2, np.inf], "float32"), "low": np.float32(-1)}),
+        ("Clip", {"x": np.array([-np.inf, -2, 2, np.inf], "float32"), "low": np.float32(-np.inf)}),
+    ],
+)
+def test_constants_are_folded_to_what_operators_give(operator, constants):
+    check(model_of([node(operator, ",".join(constants))], {}, FLOAT, constants), {})

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from ...limits import Limits
 from .branches import lift_branches, take_branches
 from .corrected import correct_shapes, standard_shape
+from .evaluated import evaluated
 from .graph import SMALL_BYTES, OnnxGraph, attributes, node_name, static_shape
 from .loops import unroll_loops
 from .shapes import all_known, inferred_types
@@ -271,7 +271,7 @@ def _known_values(
     if None in sizes:
         return None
     budget.take(f"{graph.where}: node {node_name(node)} ({node.op_type})", sum(filter(None, sizes)))
-    return _evaluate(graph, node, constants)
+    return evaluated(node, {entry.domain: entry.version for entry in graph.proto.opset_import}, constants)
 
 
 def _makes_only_outputs(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
@@ -337,20 +337,3 @@ def _sequence_length(graph: OnnxGraph, name: str) -> int | None:
         change += _SEQUENCE_CHANGES[node.op_type]
         name = node.input[0]
     return None
-
-
-def _evaluate(graph: OnnxGraph, node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-    """One node by the reference implementation; None where that fails, and TVM is left to say why."""
-    names = sorted({name for name in node.input if name})
-    values = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
-    made = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    single = onnx.helper.make_graph([node], "constant", values, made)
-    try:
-        with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(
-                single, opsets={entry.domain: entry.version for entry in graph.proto.opset_import}
-            )
-            results = iter(evaluator.run(None, {name: constants[name] for name in names}))
-    except Exception:  # NumPy code that checks no attribute fails in any way; the node is converted like others
-        return None
-    return [np.asarray(next(results)) if name else np.empty(0) for name in node.output]
