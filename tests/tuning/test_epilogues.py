@@ -13,6 +13,7 @@ from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.decide.epilogue import steps_of
 from tvm_tiling.match import epilogue_of, match
 from tvm_tiling.tuning.measuring.measurer import Job, Measured
+from tvm_tiling.tuning.search import Formulas
 from tvm_tiling.tuning.tasks import tasks_of
 from tvm_tiling.tuning.tune import tune
 
@@ -116,7 +117,7 @@ def test_a_config_is_kept_and_found_with_its_epilogue():
     workload = tt.GemmWorkload(m=64, n=96, k=128)
     op = plain_operator(workload, "bias+relu")
     with tt.ShapeDatabase("sqlite://") as db:
-        report = tune(op, database=db, trials=6, runner=Told(), progress=False)
+        report = tune(op, database=db, trials=6, runner=Told(), progress=False, cost_model=Formulas())
         best = list(neighbourhood(workload, HARDWARE).configs())[1]
         assert report.best == best
         hit = db.match(workload, target=HARDWARE, epilogue="bias+relu")
