@@ -39,7 +39,7 @@ LATE = {
     "tvm_tiling.cli.": "a command loads what it needs, so that help and completion come at once",
     "tvm_tiling.decide.kinds": "brings NumPy, which decisions for CPUs do without",
     "tvm_tiling.frontend.source": "a frontend is loaded for a model of its format; most need an extra",
-    "tvm_tiling.model.compile": "what compiles for accelerators is loaded for one; onnx is an extra",
+    "tvm_tiling.model.compile": "what compiles for accelerators is loaded for one",
     "tvm_tiling.model.load": "what runs on accelerators is loaded with a file that holds such",
     "tvm_tiling.model.executable": "what writes C libraries is loaded for one",
     "tvm_tiling.model.passes.constants": "brings TVM, which a saved model that has a plan does without",

@@ -111,3 +111,36 @@ def test_products_times_both_scales():
     node = helper.make_node("MatMulIntegerToFloat", inputs, ["y"], domain="com.microsoft")
     got, want, _ = both(model_of([node], given, constants, TensorProto.FLOAT), given)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+BAD = {
+    "a scale of 0": ({"s": np.float32(0)}, "a scale is 0; accepted: numbers above 0"),
+    "a scale that is no number": ({"s": np.float32("nan")}, "a scale is nan; accepted: numbers above 0"),
+    "a scale for each of other places": (
+        {"s": np.ones(3, np.float32), "z": np.zeros(3, np.uint8)},
+        r"scales of shape \(3,\) for data of shape \(2, 5\) along axis 1",
+    ),
+    "zero points of another number": (
+        {"s": np.ones(5, np.float32), "z": np.zeros(4, np.uint8)},
+        r"zero points of shape \(4,\) for data of shape \(2, 5\) along axis 1",
+    ),
+    "a zero point of another type": ({"z": np.int8(0)}, "a zero point of int8 for data of uint8"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_scales_that_do_not_fit_are_refused(case):
+    changed, why = BAD[case]
+    constants = {"s": np.float32(0.1), "z": np.uint8(0), **changed}
+    node = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["y"])
+    given = {"x": np.zeros((2, 5), np.uint8)}
+    with pytest.raises(tt.TilingError, match=why):
+        tt.compile(model_of([node], given, constants, TensorProto.FLOAT))
+
+
+def test_a_scale_of_0_of_an_operator_of_the_quantizer_is_refused():
+    given = {"x": np.zeros((2, 5), np.uint8)}
+    constants = {"s": np.float32(0.1), "z": np.uint8(0), "none": np.float32(0)}
+    node = helper.make_node("QLinearSigmoid", ["x", "s", "z", "none", "z"], ["y"], domain="com.microsoft")
+    with pytest.raises(tt.TilingError, match="a scale is 0; accepted: numbers above 0"):
+        tt.compile(model_of([node], given, constants, TensorProto.UINT8))

@@ -11,7 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .integer_products import CONVERTERS as INTEGERS
 from .integer_products import ConvInteger, centred
-from .quantized_pairs import convolution, pairs_serve, product
+from .quantized_pairs import convolution, pairs_serve, product, require_scales
 from .tensors import as_inputs, dtype_of, held, shape_of
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -40,6 +40,14 @@ def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any]
     return bb.emit(op.strided_slice(repeated, [axis], [0], [shape_of(like)[axis]]))
 
 
+def _require(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, Any]) -> None:
+    """ValueError for scales and zero points that do not fit."""
+    axis = attr.get("axis", 1)
+    if axis == 1 and len(shape_of(data)) <= 1:
+        axis = 0
+    require_scales(data, scale, others[0] if others else None, None if attr.get("block_size", 0) else axis)
+
+
 class _ByBlocks(tvm_onnx.OnnxOpConverter):
     """Forms of a converter of TVM's that have blocks: a subclass gives `_blocks` and names that converter as its second
     base."""
@@ -65,6 +73,7 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
 
         def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
             data, scale, *others = inputs
+            _require(data, scale, others, attr)
             real = _wide(bb, data) if "float" in dtype_of(data) else data
             return converter(bb, as_inputs(real, _wide(bb, scale), *others), attr, params)
 
@@ -93,6 +102,10 @@ class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
 
         def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
             data, scale, *others = inputs
+            _require(data, scale, others, attr)
+            zero = others[0] if others else None
+            if zero is not None and dtype_of(zero) != dtype_of(data):
+                raise ValueError(f"a zero point of {dtype_of(zero)} for data of {dtype_of(data)}; accepted: its type")
             kind = attr.get("output_dtype", 0)
             dtype = tvm_onnx.get_type(kind) if kind else dtype_of(scale)
             attr = {name: value for name, value in attr.items() if name != "output_dtype"}

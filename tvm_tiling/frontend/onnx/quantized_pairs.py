@@ -27,8 +27,33 @@ def pairs_serve(*values: Expr | None) -> bool:
     return all(value is None or known(value) is not None for value in values)
 
 
+def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None) -> None:
+    """ValueError unless scales that are known are above 0, and they and the zero points fit the data: one for all, or
+    one for each place along `axis`; None: of any number."""
+    known_scale = known(scale)
+    if known_scale is not None and not (np.isfinite(known_scale) & (known_scale > 0)).all():
+        wrong = known_scale[~(np.isfinite(known_scale) & (known_scale > 0))].reshape(-1)[0]
+        raise ValueError(f"a scale is {float(wrong):g}; accepted: numbers above 0")
+    if axis is None:
+        return
+    shape = shape_of(data)
+    for called, parts in (("scales", scale), ("zero points", zero)):
+        if parts is None:
+            continue
+        count = int(np.prod(shape_of(parts)))
+        rank = len(shape_of(parts))
+        if count != 1 and not (rank == 1 and shape and -len(shape) <= axis < len(shape) and count == shape[axis]):
+            raise ValueError(
+                f"{called} of shape {tuple(shape_of(parts))} for data of shape {tuple(shape)} along axis {axis}; "
+                "accepted: one, or as many as that axis has places"
+            )
+
+
 def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0) -> Expr:
     """float32 of an integer tensor; `axis` is that of scales that are several."""
+    require_scales(value, scale, zero, axis)
+    if zero is not None and dtype_of(zero) != dtype_of(value):
+        raise ValueError(f"a zero point of {dtype_of(zero)} for data of {dtype_of(value)}; accepted: the same type")
     zero = relax.const(0, dtype_of(value)) if zero is None else zero
     scale, zero = _scalar(scale), _scalar(zero)
     if held(scale).ndim and not held(zero).ndim:
@@ -39,7 +64,9 @@ def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0
 def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None) -> Expr:
     """A float tensor as integers of the zero point's type, uint8 where it is left out."""
     zero = relax.const(0, "uint8") if zero is None else _scalar(zero)
-    return op.quantize(bb.normalize(value), _scalar(scale), zero, axis=0, out_dtype=dtype_of(zero))
+    value = bb.normalize(value)
+    require_scales(value, scale, zero, 0)
+    return op.quantize(value, _scalar(scale), zero, axis=0, out_dtype=dtype_of(zero))
 
 
 def real_bias(bias: Expr, *scales: Expr) -> Expr:

@@ -29,6 +29,10 @@ class Arithmetic(Protocol):
         """The numbers of `out` for a total, int32 within low .. high. None where int32 cannot hold the total."""
         ...
 
+    def real(self, rewriter: Rewriter, total: Total) -> Expr | None:
+        """float32 of a total. None where int32 cannot hold it, or machines have no floats."""
+        ...
+
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
         """(left + sign * right) * factor, for numbers of `out`."""
         ...
@@ -51,6 +55,9 @@ class WholeNumbers:
         if out.zero:
             value = rewriter.emit(op.add(value, integer(out.zero)))
         return bounded(rewriter, value, low, high)
+
+    def real(self, rewriter: Rewriter, total: Total) -> Expr | None:
+        return None
 
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
         """Both multiplied to a common scale, finer than the result's by a power of two."""
@@ -78,15 +85,14 @@ class Floats:
     def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
         if total.bound >= 1 << 30:
             return None
-        value = rewriter.emit(op.astype(total.value, "float32")) if _is_whole(total.value) else total.value
-        factors = (total.factor / out.scale).astype(np.float32)
-        if (factors != 1).any():
-            value = rewriter.emit(op.multiply(value, _floats(factors)))
-        value = rewriter.emit(op.round(value))
+        value = rewriter.emit(op.round(_times(rewriter, total.value, total.factor / out.scale)))
         if out.zero:
             value = rewriter.emit(op.add(value, _floats(np.array(out.zero, np.float32))))
         value = rewriter.emit(op.clip(value, low, high))
         return rewriter.emit(op.astype(value, "int32"))
+
+    def real(self, rewriter: Rewriter, total: Total) -> Expr | None:
+        return None if total.bound >= 1 << 30 else _times(rewriter, total.value, total.factor)
 
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
         """Each in steps of the result."""
@@ -105,8 +111,12 @@ def _shifted(rewriter: Rewriter, value: Expr, bits: int) -> Expr:
     return rewriter.emit(op.right_shift(rewriter.emit(op.add(value, integer(1 << (bits - 1)))), integer(bits)))
 
 
-def _is_whole(value: Expr) -> bool:
-    return str(value.ty.dtype) == "int32"
+def _times(rewriter: Rewriter, value: Expr, factors: np.ndarray) -> Expr:
+    """`value` in float32 times float32 factors."""
+    if str(value.ty.dtype) == "int32":
+        value = rewriter.emit(op.astype(value, "float32"))
+    factors = factors.astype(np.float32)
+    return rewriter.emit(op.multiply(value, _floats(factors))) if (factors != 1).any() else value
 
 
 def _floats(values: np.ndarray) -> Expr:

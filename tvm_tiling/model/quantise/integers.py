@@ -80,6 +80,8 @@ class _Integers:
             return self.quantized(variable, value)
         if is_op(value, "permute_dims") and value.args[0] in self.weights:
             return self._transposed(value)
+        if is_op(value, "nn.conv2d", "matmul") and not self.arithmetic.everything:
+            return self._real_total(value)
         if _is_operator(value) and any(self._is_weight(argument) for argument in value.args):
             return self._constant(value)
         if is_op(value, *VIEWS) and value.args[0] in self.stored:
@@ -174,6 +176,18 @@ class _Integers:
     def _is_weight(self, expr: Expr) -> bool:
         return isinstance(expr, relax.Var) and expr in self.weights
 
+    def _real_total(self, call: relax.Call) -> Expr | None:
+        """float32 of a product or convolution of quantised tensors, for those who do not quantise it again; where
+        nobody is left, it is not computed."""
+        total = self._sums().total(call, 1.0, None)
+        found = None if total is None else self.arithmetic.real(self.rewriter, total)
+        if found is not None:
+            self.meant[found] = call
+        return found
+
+    def _sums(self) -> Sums:
+        return Sums(self.rewriter, self.real, self.lookup, self._kernel, self.arithmetic)
+
     def _stored_view(self, call: relax.Call) -> Expr:
         """A view of a tensor that is quantised, where the model does without the two operators."""
         source = self.stored[call.args[0]]
@@ -199,8 +213,7 @@ class _Integers:
             return seen
         found = chain(value, self.lookup, self.known)
         self.rewriter.take_name(*reversed(found.through))
-        sums = Sums(self.rewriter, self.real, self.lookup, self._kernel, self.arithmetic)
-        total = sums.total(found.core, found.factor, out)
+        total = self._sums().total(found.core, found.factor, out)
         if total is not None:
             result = self._finished(total, found.bias, out, found.low, found.high)
             if result is not None:

@@ -32,8 +32,9 @@ class Sums:
         self.rewriter, self.real, self.lookup, self.kernel = rewriter, real, lookup, kernel
         self.arithmetic = arithmetic
 
-    def total(self, core: Expr, factor: float, out: Scale) -> Total | None:
-        """The total that factor * core is; None for what is not a sum of quantised tensors."""
+    def total(self, core: Expr, factor: float, out: Scale | None) -> Total | None:
+        """The total that factor * core is, to be numbers of `out` if that is given; None for what is not a sum of
+        quantised tensors."""
         if core in self.real:
             source = self.real[core]
             return Total(source.centred(self.rewriter), np.array(source.scale.scale * factor), 255)
@@ -43,7 +44,7 @@ class Sums:
         elif is_op(call, "matmul"):
             found = self._product(call)
         elif is_op(call, "add", "subtract"):
-            return self._sum(call, factor, out)
+            return None if out is None else self._sum(call, factor, out)
         elif is_op(call, "multiply"):
             found = self._multiplied(call)
         elif is_op(call, "nn.avg_pool2d"):

@@ -1,0 +1,158 @@
+"""Quantised networks beside the same in float32, and beside onnxruntime: python -m benchmarks.quantised squeezenet
+
+Networks of the onnx package with random weights are quantised by onnxruntime's quantizer (pairs of QuantizeLinear and
+DequantizeLinear, a scale for each output channel of a weight). Prints milliseconds of either side, and the largest
+difference from onnxruntime's result without its optimiser, beside that of onnxruntime's own with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_tiling.measure import Condition, Side, Status, StopRule, machine_record, paired
+from tvm_tiling.runtime.threads import own_core
+
+from .models import NETWORKS, with_random_weights
+from .peers.onnxruntime_peer import session_options
+from .peers.tvm_operator import this_machine
+from .result import write_whole
+from .run import SETTLE
+from .summary import geometric_mean
+
+USUAL = ("resnet50", "squeezenet", "shufflenet", "densenet121")
+VERSION_13 = 13  # of the standard operators, the first with a scale for each channel
+CALIBRATION = 3  # random images
+FORMAT, VERSION = "tvm-tiling-quantised", 1
+
+
+def float_model(name: str) -> Any:
+    """A network of the onnx package as one of version 13, whose weights are no inputs."""
+    import onnx.version_converter
+
+    model = with_random_weights(name)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    given = [value for value in model.graph.input if value.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(given)
+    model.ir_version = 8
+    return onnx.version_converter.convert_version(model, VERSION_13)
+
+
+def quantised(model: Any, folder: Path, *, activations: str = "QUInt8") -> Path:
+    """The file of the model as onnxruntime quantises it: activations of that type, weights of int8."""
+    import onnx
+    from onnxruntime import quantization as ort
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    source, ready, target = (folder / f"{name}.onnx" for name in ("float", "ready", "quantised"))
+    onnx.save(model, str(source))
+    quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
+    given = model.graph.input[0]
+    shape = [axis.dim_value for axis in given.type.tensor_type.shape.dim]
+
+    class Data(ort.CalibrationDataReader):
+        def __init__(self) -> None:
+            rng = np.random.default_rng(0)
+            images = (rng.standard_normal(shape).astype(np.float32) for _ in range(CALIBRATION))
+            self._left: Iterator[dict[str, np.ndarray]] = iter([{given.name: image} for image in images])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self._left, None)
+
+    ort.quantize_static(
+        str(ready),
+        str(target),
+        Data(),
+        quant_format=ort.QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=getattr(ort.QuantType, activations),
+        weight_type=ort.QuantType.QInt8,
+    )
+    return target
+
+
+def compare(name: str, rule: StopRule) -> dict[str, Any]:
+    """Seconds of both sides of each pair, and differences of results relative to their largest element."""
+    import onnxruntime
+
+    import tvm_tiling as tt
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = float_model(name)
+        path = quantised(model, Path(folder))
+        plain = session_options()
+        plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        exact, session = (onnxruntime.InferenceSession(str(path), options) for options in (plain, session_options()))
+        given = session.get_inputs()[0]
+        image = np.random.default_rng(1).standard_normal(given.shape).astype(np.float32)
+        by_integers, by_floats = tt.compile(str(path), cache=False), tt.compile(model, cache=False)
+    want = exact.run(None, {given.name: image})
+    entry: dict[str, Any] = {
+        "network": name,
+        "differs": _difference(by_integers.run(image), want),
+        "onnxruntime_differs": _difference(session.run(None, {given.name: image}), want),
+    }
+    sides = {
+        "float32": Side(lambda: by_floats.run(image), own_core),
+        "onnxruntime": Side(lambda: session.run(None, {given.name: image})),
+    }
+    for peer, side in sides.items():
+        pair = paired(Side(lambda: by_integers.run(image), own_core), side, rule, Condition(settle=SETTLE))
+        entry[peer] = pair.to_dict() if pair.status is Status.OK else pair.reason
+    return entry
+
+
+def _difference(ours: Any, theirs: Sequence[np.ndarray]) -> float:
+    outputs = ours if isinstance(ours, tuple | list) else (ours,)
+    return max(
+        float(np.abs(own - other).max() / max(np.abs(other).max(), 1e-30))
+        for own, other in zip(outputs, theirs, strict=True)
+    )
+
+
+def line(entry: dict[str, Any]) -> str:
+    """An entry as a person reads it."""
+    beside = "; ".join(
+        f"{entry[peer]['ours']['seconds'] * 1e3:.2f} ms beside {entry[peer]['peer']['seconds'] * 1e3:.2f} of {peer}, "
+        f"{1 / entry[peer]['ratio']:.2f} of its time"
+        if isinstance(entry[peer], dict)
+        else f"{peer}: {entry[peer]}"
+        for peer in ("float32", "onnxruntime")
+    )
+    return (
+        f"{entry['network']:<14} {beside}; differs by {entry['differs']:.0e}, onnxruntime from itself by "
+        f"{entry['onnxruntime_differs']:.0e}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: {', '.join(USUAL)}")
+    parser.add_argument("--json", type=Path, default=Path("results/quantised.json"), help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.networks) - set(NETWORKS):
+        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(NETWORKS)}")
+    entries = []
+    for name in chosen.networks or USUAL:
+        entries.append(compare(name, StopRule(most_seconds=chosen.seconds)))
+        print(line(entries[-1]), flush=True)
+        result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
+        write_whole(chosen.json, json.dumps(result, indent=1))
+    for peer in ("float32", "onnxruntime"):
+        ratios = [1 / entry[peer]["ratio"] for entry in entries if isinstance(entry[peer], dict)]
+        if ratios:
+            print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
