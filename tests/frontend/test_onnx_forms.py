@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_judge import by_package, by_reference, check, model_of
 
 from tvm_tiling.errors import ModelFormatError, UnsupportedOperator
@@ -723,3 +723,23 @@ def test_an_extent_that_the_run_decides_is_a_result():
 )
 def test_constants_are_folded_to_what_operators_give(operator, constants):
     check(model_of([node(operator, ",".join(constants))], {}, FLOAT, constants), {})
+
+
+def test_a_triangle_of_what_attention_gives():
+    """Positions of 32 bits in the kernel are compared with a sum that the model has in 64."""
+    given = {"q": floats(2, 2, 2, 4), "k": floats(2, 2, 3, 4), "v": floats(2, 2, 3, 4)}
+    attention = helper.make_node("Attention", ["q", "k", "v"], ["t"], is_causal=1)
+    triangle = helper.make_node("Trilu", ["t", "diagonal"], ["y"], upper=1)
+    graph = helper.make_graph(
+        [attention, triangle],
+        "triangle",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape) for name, value in given.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(-1), "diagonal")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    scores = np.einsum("bhqd,bhkd->bhqk", given["q"], given["k"]) / 2
+    scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    want = np.triu(np.einsum("bhqk,bhkd->bhqd", shares / shares.sum(-1, keepdims=True), given["v"]), -1)
+    np.testing.assert_allclose(compile_model(model, cache=False).run(**given), want, rtol=1e-5, atol=1e-6)

@@ -41,12 +41,27 @@ class Access:
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 
 
+_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
+
+
+def _summed(value: tirx.Expr) -> tirx.Expr:
+    """Sums and products of indices and of numbers that are not of one type, in that of the number."""
+    if not isinstance(value, _SUMS):
+        return value
+    a, b = _summed(value.a), _summed(value.b)
+    if str(a.ty) != str(b.ty):
+        kind = str((a if isinstance(a, tirx.IntImm) else b).ty)
+        a, b = (side if str(side.ty) == kind else tirx.Cast(kind, side) for side in (a, b))
+    return value if a.same_as(value.a) and b.same_as(value.b) else type(value)(a, b)
+
+
 def _of_one_type(comparison: tirx.Expr) -> tirx.Expr:
     """An index, which may have got another type, compared with an element or with a number: TVM refuses to compare two
     types. An element keeps its type; a number takes the other side's."""
-    a, b = comparison.a, comparison.b
+    a, b = _summed(comparison.a), _summed(comparison.b)
     if str(a.ty) == str(b.ty):
-        return comparison
+        same = a.same_as(comparison.a) and b.same_as(comparison.b)
+        return comparison if same else type(comparison)(a, b)
     number = next((side for side in (b, a) if isinstance(side, tirx.IntImm)), None)
     if loads(a) or loads(b):
         kind = str((a if loads(a) else b).ty)
