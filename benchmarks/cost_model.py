@@ -1,7 +1,7 @@
 """How well costs are predicted for shapes that were not measured: python -m benchmarks.cost_model
 
 Judges the trials that the package has of a microarchitecture, so nothing is measured, or those of --trials, which
-`python -m benchmarks.cost_trials` measures anew. Every third of the shapes is held out in turn: models learn from the
+`python -m benchmarks.cost_trials` records. Every third of the shapes is held out in turn: models learn from the
 others, products and convolutions together, and rank the configurations of these. So every shape is judged once, by a
 model that never saw it, and the figures are means over all shapes of an operator. Compared are
 

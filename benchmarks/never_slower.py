@@ -35,10 +35,11 @@ from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
 
 from .estimates import RANGES
 from .held_out import resized
+from .summary import geometric_mean
 
 FACTORS = (1, 2, 3, 4, 5, 6, 7, 8)
 MOST_MACS = 2**30
-NEAR = 8  # a shape is near an entry that is at most so many times smaller
+NEAR = 8  # an entry is near a shape that is at most 8 times as large
 SLOWER = 1.05
 AGAIN = 2  # further measurements of what is slower
 
@@ -146,19 +147,14 @@ def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
         "shapes": name,
         "count": len(told),
         "decided_otherwise": len(differ),
-        "time_beside_none": _mean([one.ratio for one in told]),
-        "of_those_decided_otherwise": _mean([one.ratio for one in differ]),
+        "time_beside_none": geometric_mean([one.ratio for one in told]) if told else None,
+        "of_those_decided_otherwise": geometric_mean([one.ratio for one in differ]) if differ else None,
         "worst": worst and worst.ratio,
         "worst_shape": worst and dict(zip(key_of(worst.workload).axes, extents_of(worst.workload), strict=True)),
         "repeatably_slower": sum(one.is_slower for one in told),
         "near_a_searched_entry": len(tuned),
-        "times_as_fast_there": 1 / _mean(tuned),
+        "times_as_fast_there": 1 / geometric_mean(tuned) if tuned else None,
     }
-
-
-def _mean(ratios: Sequence[float]) -> float:
-    """The geometric mean; 1 of none."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -115,7 +115,7 @@ def test_products_times_both_scales():
 
 BAD = {
     "a scale of 0": ({"s": np.float32(0)}, "a scale is 0; accepted: numbers above 0"),
-    "a scale that is no number": ({"s": np.float32("nan")}, "a scale is nan; accepted: numbers above 0"),
+    "a scale of NaN": ({"s": np.float32("nan")}, "a scale is nan; accepted: numbers above 0"),
     "a scale for each of other places": (
         {"s": np.ones(3, np.float32), "z": np.zeros(3, np.uint8)},
         r"scales of shape \(3,\) for data of shape \(2, 5\) along axis 1",

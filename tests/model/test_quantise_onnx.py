@@ -84,11 +84,14 @@ def by_onnxruntime(model, x):
     return session.run(None, {"x": x})[0]
 
 
-@pytest.mark.parametrize(
+every_form = pytest.mark.parametrize(
     ("form", "per_channel", "activations"),
     [("QDQ", True, "QInt8"), ("QDQ", False, "QUInt8"), ("QOperator", False, "QUInt8"), ("QOperator", True, "QInt8")],
     ids=str,
 )
+
+
+@every_form
 def test_quantised_models_are_taken_as_they_are(tmp_path, form, per_channel, activations):
     model = quantised_by_onnxruntime(tmp_path, form, per_channel, activations)
     executable = tt.compile(str(model), target="vsim/vta")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from test_quantise_onnx import by_onnxruntime, inputs, quantised_by_onnxruntime
+from test_quantise_onnx import by_onnxruntime, every_form, inputs, quantised_by_onnxruntime
 
 import tvm_tiling as tt
 
@@ -218,11 +218,16 @@ def test_operators_of_the_quantizer_are_within_a_step(name, dtype):
     assert_near(graph.finished_model(graph.add(operator, given(graph), "com.microsoft", **attributes)), graph.arrays)
 
 
-@pytest.mark.parametrize(
-    ("form", "per_channel", "activations"),
-    [("QDQ", True, "QInt8"), ("QDQ", False, "QUInt8"), ("QOperator", False, "QUInt8"), ("QOperator", True, "QInt8")],
-    ids=str,
-)
+@pytest.mark.parametrize("dtype", sorted(TYPES))
+def test_a_zero_point_that_is_left_out_is_0(dtype):
+    graph = Graph(dtype)
+    x, y = graph.given(3, 17), graph.given(3, 17)
+    result = graph.constant(np.float32(0.1743))
+    given = [x, *graph.scale(0.0517), y, *graph.scale(0.0931), result]
+    assert_near(graph.finished_model(graph.add("QLinearAdd", given, "com.microsoft")), graph.arrays)
+
+
+@every_form
 def test_models_of_the_quantizer_are_computed_in_integers(tmp_path, form, per_channel, activations):
     model = quantised_by_onnxruntime(tmp_path, form, per_channel, activations)
     executable = tt.compile(str(model))

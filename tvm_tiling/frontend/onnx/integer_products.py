@@ -92,12 +92,12 @@ class ConvInteger(tvm_onnx.OnnxOpConverter):
         if served and _is_number(x_zero):
             values, zeros = _signed_weights(held(w), w_zero)
             if not zeros.any():
-                return cls._signed(bb, x, x_zero, values, attr)
+                return cls._in_8_bits(bb, x, x_zero, values, attr)
         spread = [-1] + [1] * (len(w.ty.shape) - 1)
         return convolution(centred(bb, x, x_zero, None), centred(bb, w, w_zero, spread), attr)
 
     @staticmethod
-    def _signed(bb, x, x_zero, values, attr):
+    def _in_8_bits(bb, x, x_zero, values, attr):
         total = bb.emit(convolution(_signed(bb, x), constant(values, "int8"), attr, out_dtype="int32"))
         sums = _sums_within(values, shape_of(x)[2:], attr)
         taken = bb.emit(op.multiply(_signed_zero(bb, x_zero, x), constant(sums, "int32")))

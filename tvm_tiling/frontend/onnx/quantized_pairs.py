@@ -61,9 +61,9 @@ def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0
     return bb.emit(op.dequantize(value, scale, zero, axis=axis, out_dtype="float32"))
 
 
-def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None) -> Expr:
-    """A float tensor as integers of the zero point's type, uint8 where it is left out."""
-    zero = relax.const(0, "uint8") if zero is None else _scalar(zero)
+def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, dtype: str = "uint8") -> Expr:
+    """A float tensor as integers of the zero point's type; where that is left out, it is 0 of `dtype`."""
+    zero = relax.const(0, dtype) if zero is None else _scalar(zero)
     value = bb.normalize(value)
     require_scales(value, scale, zero, 0)
     return op.quantize(value, _scalar(scale), zero, axis=0, out_dtype=dtype_of(zero))
@@ -110,7 +110,7 @@ class _Pair(tvm_onnx.OnnxOpConverter):
     def _impl_v1(cls, bb, inputs, attr, params):
         x, x_scale, x_zero, y_scale, y_zero = inputs[:5]
         _require(x_scale, x_zero, y_scale, y_zero)
-        return in_8_bits(bb, cls.of(bb, real(bb, x, x_scale, x_zero), attr, params), y_scale, y_zero or x_zero)
+        return in_8_bits(bb, cls.of(bb, real(bb, x, x_scale, x_zero), attr, params), y_scale, y_zero, dtype_of(x))
 
 
 class QLinearSigmoid(_Pair):
@@ -177,7 +177,7 @@ class _PairOfTwo(tvm_onnx.OnnxOpConverter):
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
         _require(a_scale, a_zero, b_scale, b_zero, y_scale, y_zero)
         found = cls.function(real(bb, a, a_scale, a_zero), real(bb, b, b_scale, b_zero))
-        return in_8_bits(bb, bb.emit(found), y_scale, y_zero or a_zero)
+        return in_8_bits(bb, bb.emit(found), y_scale, y_zero, dtype_of(a))
 
 
 class QLinearAdd(_PairOfTwo):
@@ -221,7 +221,7 @@ class QGemm(tvm_onnx.OnnxOpConverter):
             total = bb.emit(op.multiply(total, relax.const(alpha, "float32")))
         if c is not None:
             total = bb.emit(op.add(total, real_bias(c, relax.const(alpha, "float32"), a_scale, b_scale)))
-        return total if y_scale is None else in_8_bits(bb, total, y_scale, y_zero or a_zero)
+        return total if y_scale is None else in_8_bits(bb, total, y_scale, y_zero, dtype_of(a))
 
 
 def _require(*values: Expr | None) -> None:

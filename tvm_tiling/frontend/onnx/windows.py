@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .indexing import positions
 from .pools import windows_of
-from .tensors import as_inputs, shape_of
+from .tensors import as_inputs, known, shape_of
 
 
 def _constant_ints(value: relax.Expr, called: str) -> list[int]:
-    if not isinstance(value, tvm.ir.GenericConst):
+    numbers = known(value)
+    if numbers is None:
         raise ValueError(f"{called} has to be known before the run")
-    return [int(number) for number in value.value.numpy().reshape(-1)]
+    return [int(number) for number in numbers.reshape(-1)]
 
 
 # Of data and weights, by the number of axes of an image.
