@@ -38,7 +38,7 @@ def test_a_recording_says_where_and_when_it_was_made(zen3):
 
 
 def test_every_recorded_configuration_is_possible_today(zen3):
-    """The formulas have gone on since: where they refuse many of the configurations, the trials need recording again."""
+    """The formulas have gone on since: where they refuse many of the configurations, trials need recording again."""
     known = pretrained(zen3.hardware).residual.recorded
     assert len(known) > 0.9 * sum(len(shape.trials) for shape in zen3.shapes)
 
