@@ -101,6 +101,9 @@ def test_zen2_has_avx2_only(tmp_path):
         (6, 85, f"{machines.AVX2_FLAGS} avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni", "cascadelake", 2),
         (6, 140, machines.ICE_LAKE_FLAGS, "tigerlake", 1),
         (6, 143, f"{machines.ZEN4_FLAGS} avx512_fp16 avx_vnni amx_tile", "sapphirerapids", 2),
+        # Seen in a virtual machine: the number of a Rocket Lake, and what that core never had.
+        (6, 167, f"{machines.ZEN4_FLAGS} avx512_fp16 avx_vnni amx_tile", "sapphirerapids", 2),
+        (6, 167, machines.ICE_LAKE_FLAGS, "rocketlake", 1),
     ],
 )
 def test_intel_cores(tmp_path, family, model, flags, mcpu, units):

@@ -200,6 +200,9 @@ _INTEL_FAMILY_6 = {
     **dict.fromkeys((170, 172, 181), replace(RAPTOR_LAKE, mcpu="meteorlake")),
 }
 
+# Some hypervisors give their guests the model number of another core, but not extensions that it does not have.
+_WITH_FP16 = (SAPPHIRE_RAPIDS, GRANITE_RAPIDS)
+
 # (family, first model, last model): models of one range are one core.
 _AMD = (
     (0x17, 0x00, 0x2F, ZEN1),
@@ -233,6 +236,8 @@ def find_x86(vendor: str, family: int, model: int, features: tuple[str, ...]) ->
     """The core of that CPUID identity, None if it is not in the table."""
     if vendor == "GenuineIntel" and family == 6:
         core = _INTEL_FAMILY_6.get(model)
+        if "avx512fp16" in features and core not in _WITH_FP16:
+            return SAPPHIRE_RAPIDS
         # Skylake server and Cascade Lake differ in stepping and in this one extension.
         return CASCADE_LAKE if core is SKYLAKE_SERVER and "avx512vnni" in features else core
     if vendor in ("AuthenticAMD", "HygonGenuine"):
