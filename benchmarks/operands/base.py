@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_tiling.runtime.arrays import numpy_type
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 Workload = GemmWorkload | ConvWorkload
@@ -19,10 +20,11 @@ UNIT_ROUNDOFF = 2.0**-24  # float32
 
 def aligned(rows: int, columns: int, ld: int, dtype: str) -> Any:
     """A zeroed rows x columns array whose rows start `ld` elements apart and whose first element is aligned."""
-    size = np.dtype(dtype).itemsize
+    kind = numpy_type(dtype)
+    size = kind.itemsize
     memory = np.zeros(rows * ld * size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + rows * ld * size].view(dtype).reshape(rows, ld)[:, :columns]
+    return memory[start : start + rows * ld * size].view(kind).reshape(rows, ld)[:, :columns]
 
 
 def dense(shape: Sequence[int], dtype: str) -> Any:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.runtime.arrays import SHARED_AS
 from tvm_tiling.runtime.threads import use_all_cores
 from tvm_tiling.workload import ConvWorkload
 
@@ -46,7 +47,13 @@ def as_tensor(array: Any) -> Any:
     """A TVM tensor on an array's own memory; tvm.runtime.from_dlpack would refuse rows with gaps between them."""
     import tvm_ffi
 
-    return tvm_ffi.from_dlpack(array, require_alignment=ALIGNMENT)
+    name = array.dtype.name
+    if name not in SHARED_AS:
+        return tvm_ffi.from_dlpack(array, require_alignment=ALIGNMENT)
+    import tvm
+
+    assert array.flags.c_contiguous, f"rows of {name} with gaps between them"
+    return tvm.runtime.from_dlpack(array.view(SHARED_AS[name]))._create_view(array.shape, name)
 
 
 def bind(main: Callable[..., object], operands: Operands, note: str = "") -> Prepared:

@@ -4,14 +4,15 @@ A row is all that prices, packed panels, kernel emitters and measured peaks know
 a `group` of neighbouring elements of k a lane; its operands lie interleaved, group beside group. A multiply-add is a
 group of one. Rates are relative to the fused multiply-add of the same width, which a machine's description counts.
 
-Sources: Intel's and AMD's optimisation manuals, uops.info, Arm's software optimisation guides; dpbf16ps was measured on
-Zen 4, where as many start as multiply-adds. Sapphire Rapids starts half as many, for which its price is too low.
+Sources: Intel's and AMD's optimisation manuals, uops.info, Arm's software optimisation guides. dpbf16ps was measured:
+Zen 4 starts as many as multiply-adds, a core of the Sapphire Rapids kind a quarter of them, as it leaves products of
+bfloat16 to its tiles (AMX).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..operand_types import OPERAND_TYPES, element_bytes, is_integer
@@ -36,8 +37,9 @@ class DotInstruction:
     `forms`: by vector width in bits. `takes`: types of operands that are converted to `a` and `b` without loss while
     they are packed or read; empty: `a` and `b` as they are. `offset` is added to elements of A on the way, which makes
     signed ones unsigned; what it adds to the sums is taken off where they start. `adds`: the intrinsic adds to the
-    accumulator. `rate`: how many start for each fused multiply-add that could; `latency` in cycles, None: the
-    multiply-add's. `emitted`: kernels use it; others only tell what a machine could do.
+    accumulator. `rate`: how many start for each fused multiply-add that could, `slower`: rates of single cores, by
+    LLVM's names; `latency` in cycles, None: the multiply-add's. `emitted`: kernels use it; others only tell what a
+    machine could do.
     """
 
     name: str
@@ -51,6 +53,7 @@ class DotInstruction:
     offset: int = 0
     adds: bool = True
     rate: float = 1.0
+    slower: Mapping[str, float] = field(default_factory=dict)
     latency: int | None = None
     emitted: bool = True
 
@@ -83,6 +86,14 @@ class DotInstruction:
     def in_place(self) -> bool:
         """Whether operands may be read where they lie; groups have to be interleaved."""
         return self.group == 1
+
+    def widens(self, dtype: str) -> bool:
+        """Whether elements of that type, read in place, are converted to a wider one each time they are read."""
+        return self.in_place and element_bytes(self.a) > element_bytes(dtype)
+
+    def on(self, cpu: Cpu) -> DotInstruction:
+        """The instruction at that CPU's rate."""
+        return replace(self, rate=self.slower[cpu.mcpu], slower={}) if cpu.mcpu in self.slower else self
 
     def form(self, cpu: Cpu, bits: int | None = None) -> Form | None:
         """The form at a vector width, None: the CPU's; None if the CPU does not have it."""
@@ -133,6 +144,7 @@ DOT_INSTRUCTIONS: list[DotInstruction] = [
     ),
     DotInstruction(
         name="dpbf16ps", arch="x86_64", a="bfloat16", b="bfloat16", acc="float32", group=2, latency=6,
+        slower={"sapphirerapids": 0.25, "graniterapids": 0.25},
         forms={
             512: Form("llvm.x86.avx512bf16.dpbf16ps.512", (("avx512bf16",),)),
             256: Form("llvm.x86.avx512bf16.dpbf16ps.256", (("avx512bf16",),)),
@@ -177,7 +189,7 @@ def fastest(
 ) -> DotInstruction | None:
     """The instruction of the most multiply-adds a vector that a CPU has for those types, None if it has none.
     `emitted`: of those that kernels use; `in_place`: of those that read operands where they lie."""
-    found = [row for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
+    found = [row.on(cpu) for row in DOT_INSTRUCTIONS if row.supports(a, b, acc) and row.form(cpu) is not None]
     found = [row for row in found if row.emitted >= emitted and row.in_place >= in_place]
     return max(found, key=lambda row: row.speed / row.acc_bytes, default=None)
 

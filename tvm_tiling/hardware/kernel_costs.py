@@ -68,6 +68,10 @@ class KernelCosts:
     transform_store: float = _measured(1.3, "cycles", "of a vector that a transform stores")
     border_vector: float = _measured(2.2, "cycles", "more for a vector of a square that crosses the border")
     plain_operation: float = _measured(0.6, "cycles", "of a vector's additions, comparisons and the like")
+    widened_element: float = _measured(
+        1.4, "cycles", "to read an element of 16 bits for all lanes of a vector of 32 (Sapphire Rapids)"
+    )
+    widened_vector: float = _measured(1.0, "cycles", "to read a vector of 16-bit elements as one of 32 bits")
     division: float = _measured(8.0, "cycles", "of a vector's division or root")
     function: float = _measured(16.0, "cycles", "of a vector's exponential, hyperbolic tangent and the like")
     integer_multiply_add: float = _measured(

@@ -70,9 +70,11 @@ def with_vector_math(expr: Expr) -> Expr:
 
     A function of a function stays a call, but for the logarithm: TVM's analyzer puts named values in their places
     (_apart), so that compilation would take minutes. Who can keep values in registers between statements asks
-    nested_functions() which. So do functions beside bfloat16: TVM computes it in another type, which repeats operands,
-    and it can neither repeat the names that are bound within nor change their types.
+    nested_functions() which. So do functions of bfloat16 that is read: TVM computes it in another type, which repeats
+    operands, and it can neither repeat the names that are bound within nor change their types.
     """
+    if isinstance(expr, tirx.Cast) and (str(expr.ty), str(expr.value.ty)) == ("bfloat16", "float32"):
+        return as_bfloat16(expr.value)
     if holds_bfloat16(expr):
         return expr
 
@@ -93,6 +95,25 @@ def with_vector_math(expr: Expr) -> Expr:
         return value if kind == "float32" else tirx.Cast(kind, value)
 
     return tvm_ffi.structural_map(expr, (Call, written))
+
+
+def as_bfloat16(value: Expr) -> Expr:
+    """A float32 `value` in bfloat16, its functions written out: rounded to the nearest, halves to even, NaN kept.
+
+    TVM's own rounding repeats what is rounded, which it cannot where values have names, and makes an infinity of some
+    NaN. Here nothing but the last word, which is stored, has that type.
+    """
+    if holds_bfloat16(value):
+        return tirx.Cast("bfloat16", value)
+
+    def rounded(bits: Expr) -> Expr:
+        odd = tirx.bitwise_and(tirx.shift_right(bits, _whole(16)), _whole(1))
+        nearest = tirx.shift_right(bits + odd + _whole(0x7FFF), _whole(16))
+        is_nan = tirx.bitwise_and(bits, _whole(0x7FFFFFFF)) > _whole(0x7F800000)
+        return tirx.Cast("uint16", tirx.Select(is_nan, _whole(0x7FC0), nearest))
+
+    written = _apart(_with(tirx.reinterpret("int32", with_vector_math(value)), rounded))
+    return tirx.reinterpret("bfloat16", written)
 
 
 def holds_bfloat16(expr: Expr) -> bool:

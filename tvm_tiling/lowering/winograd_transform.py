@@ -33,16 +33,25 @@ def transform_square(
     width: int,
     read: Callable[[int, Expr, Expr], Expr],
     write: Callable[[Expr, int, Expr, Expr], None],
+    staged: bool = False,
 ) -> None:
     """T X T' of a square X of vectors of `width` lanes, whose floats are read(row, column, lane).
 
-    write(row, column, lane, value) stores one float of the result.
+    write(row, column, lane, value) stores one float of the result. `staged`: what is read is no plain float, and goes
+    through a register of its own: TVM does not turn what a name stands for from bfloat16 into floats.
     """
     size = program.inputs
     half = T.alloc_buffer((size * len(program.outputs) * width,), DTYPE)
-    with T.serial(0, size) as column, T.vectorized(0, width) as lane:
-        for row, value in enumerate(transform(program, [read(row, column, lane) for row in range(size)])):
-            T.buffer_store(half, value, [(row * size + column) * width + lane])
+    kept = T.alloc_buffer((size * width,), DTYPE) if staged else None
+    with T.serial(0, size) as column:
+        if kept is not None:
+            with T.vectorized(0, width) as lane:
+                for row in range(size):
+                    T.buffer_store(kept, read(row, column, lane), [row * width + lane])
+        with T.vectorized(0, width) as lane:
+            values = [read(row, column, lane) if kept is None else kept[row * width + lane] for row in range(size)]
+            for row, value in enumerate(transform(program, values)):
+                T.buffer_store(half, value, [(row * size + column) * width + lane])
     with T.serial(0, len(program.outputs)) as row, T.vectorized(0, width) as lane:
         for column, value in enumerate(
             transform(program, [half[(row * size + c) * width + lane] for c in range(size)])

@@ -57,13 +57,10 @@ class MatchedProgram:
     def result(self, accumulator: tirx.Expr, *indices: Index) -> tirx.Expr:
         """What is stored at fused `indices`: the epilogue of the finished accumulator, in the output's type.
 
-        Functions are written out: kernels store vectors, and a vector of calls would be made one by one. But not
-        before a cast to bfloat16: TVM repeats its operand, and cannot repeat the names bound within.
+        Functions are written out: kernels store vectors, and a vector of calls would be made one by one.
         """
         value = at_indices(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
-        if self.out_dtype != "bfloat16":
-            value = with_vector_math(value)
-        return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
+        return with_vector_math(value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value))
 
 
 def operand_types(name: str, left: str, right: str) -> dict[str, Any]:

@@ -106,8 +106,8 @@ def refusal(workload: ConvWorkload) -> str:
     """Why no tile size serves the workload, whatever the tolerance; empty where one does."""
     w = workload
     accepted = "Winograd's form serves"
-    if (w.dtype, w.acc_dtype) != ("float32", "float32"):
-        return f"{accepted} float32, not {w.dtype} summed in {w.acc_dtype}"
+    if not FMA_FLOAT32.supports(w.types.a, w.types.b, w.types.acc):
+        return f"{accepted} what is summed in float32, not {w.types.operands} summed in {w.acc_dtype}"
     if w.transposed or (w.d, w.kd) != (1, 1) or w.padding_d != (0, 0):
         return f"{accepted} plain two-dimensional convolutions"
     if w.kh != w.kw or not _sizes(w.kh):

@@ -109,7 +109,7 @@ class ProductChoice:
             return [0] if form in (None, "pack") else []
         if form is None:
             if not self.model.is_bad(rows):
-                return [rows] if not self.w.trans_a else [rows, 0]
+                return [rows, 0] if self.w.trans_a or self.model.widened_a else [rows]
             return [rows, 0] + ([self.keep_rows] if rows > self.keep_rows else [])
         if form == "pack":
             return [0]

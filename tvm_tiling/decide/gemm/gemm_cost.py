@@ -55,6 +55,9 @@ class CpuModel:
         # The same of B, which in blocks is packed as it is stored, and the cycles that decoding a vector of it takes.
         self.b_word = self.word if blocks.bits is None else engine.group * workload.b_bytes
         self.decoding = blocks.decode / cpu.fma_units
+        # Cycles that an element of A and a vector of B take to become what is multiplied, where they are read in place.
+        self.widened_a = self.costs.widened_element if engine.widens(workload.types.a) else 0.0
+        self.widened_b = self.costs.widened_vector if engine.widens(workload.types.b) else 0.0
         self.vector_load = 1.0 if cpu.fma_units == 1 else 0.5
         self.fma = 1 / engine.rate / cpu.fma_units  # cycles of one vector step
         self.latency = float(engine.latency or cpu.fma_latency)
@@ -153,13 +156,15 @@ class CpuModel:
     def _tile(self, config: CpuConfig, rows: int, vectors: int, groups: float, blocks: int) -> float:
         """One register tile over the task's whole share of k."""
         word, b_word = self.word, self.b_word
-        compute = self.step(rows, vectors)
+        in_place = config.pack_b == "none"
+        widened = min(config.keep, rows) * self.widened_a + (vectors * self.widened_b if in_place else 0.0)
+        compute = self.step(rows, vectors) + widened
         exposed = 0.0
         nr = vectors * self.lanes
         block_groups = groups / blocks
         panel = block_groups * nr * b_word
         block = block_groups * config.columns * b_word
-        if config.pack_b == "none":
+        if in_place:
             # A row of B a step, each on a page of its own unless rows are short. Where its rows collide in the second
             # cache, the panel does not stay there from one tile to the next.
             stays = panel <= self.l2 * self.costs.l2_share and not self.collides(int(block_groups))
@@ -243,7 +248,7 @@ class CpuModel:
         w = self.w
         vectors = w.k * ceil_div(w.n, self.lanes) / min(cores, max(1, w.n // self.lanes))
         per_vector = max(
-            w.m * self.fma + self.decoding,
+            w.m * self.fma + self.decoding + self.widened_b,
             (1 + w.m / depth) * self.vector_load,
             w.m / depth * 2.0,
             self._vector_arrival(),
@@ -257,7 +262,7 @@ class CpuModel:
         w = self.w
         columns = ceil_div(w.n, min(cores, w.n))
         vectors = ceil_div(w.k, self.lanes) * columns
-        computing = w.m * self.fma + self.decoding
+        computing = w.m * self.fma + self.decoding + self.widened_b
         per_vector = max(computing, (1 + w.m / width) * self.vector_load, self._vector_arrival())
         ends = columns * w.m * (self.lanes + 8.0)
         return w.batch * (vectors * per_vector + ends) + (self.cpu.parallel_start if cores > 1 else 0.0)

@@ -33,15 +33,17 @@ def blocked_reasons(
     ways = l1.ways if l1 else 8
     rows, vectors, tiles = tiling.mr, tiling.nr // tiling.lanes, ceil_div(w.m, tiling.mr)
     collide = f"rows {w.lda} elements apart {'share' if bad else 'do not share'} more cache sets than there are ways"
+    copied = "the rows of a tile are copied once per block of columns"
+    if not bad and engine.widens(w.types.a):
+        collide = f"elements are widened to {engine.a} as they are read"
+        copied += ", and so widened once"
     forms = {
         "normal": collide,
         "nocopy": f"{collide}; copying would cost more than it saves"
         if bad
         else f"taller tiles would collide in L1, {_count(rows, 'row')} fit its {ways} ways",
         "inline": f"{collide}: {tiling.keep} rows in place, {rows - tiling.keep} from a small buffer",
-        "pack": f"{collide}: the rows of a tile are copied once per block of columns"
-        if plain_a
-        else f"{engine.name} takes its operands converted or interleaved",
+        "pack": f"{collide}: {copied}" if plain_a else f"{engine.name} takes its operands converted or interleaved",
     }
     parts = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
     shares = " x ".join(map(str, parts)) + f" of batch, m, n, k: the cheapest split of {_count(cpu.cores, 'core')}"

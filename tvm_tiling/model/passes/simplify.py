@@ -8,13 +8,14 @@ ResNet-50 whose weights come from one operator each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ...runtime.arrays import numpy_type
 from .dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
 
 # Constants that would become larger than this, in bytes, stay calls unless their operands are as large.
@@ -81,20 +82,29 @@ def folded(call: relax.Call) -> tvm.ir.GenericConst | None:
         return None
     shape = shape_of(call)
     dtype = str(call.ty.dtype) if isinstance(call.ty, relax.TensorType) else ""
-    if shape is None or 0 in shape or dtype in ("", "bfloat16"):
+    if shape is None or 0 in shape or not dtype:
         return None
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if not is_op(call, *_SAME_NUMBERS) and "bfloat16" in (
+        dtype,
+        *(str(operand.dtype) for operand in _arrays(operands)),
+    ):
+        return None  # which NumPy computes by other steps than kernels
+    size = int(np.prod(shape)) * numpy_type(dtype).itemsize
     known = sum(operand.nbytes for operand in operands if isinstance(operand, np.ndarray))
     if size > max(LARGEST_GROWTH, 2 * known):
         return None
     with np.errstate(all="ignore"):
         result = compute(call.attrs, *operands)
-        return None if result is None else constant(np.asarray(result).astype(dtype, copy=False).reshape(shape))
+        return (
+            None
+            if result is None
+            else constant(np.asarray(result).astype(numpy_type(dtype), copy=False).reshape(shape))
+        )
 
 
 def _operand(expr: Expr) -> Any:
     if isinstance(expr, tvm.ir.GenericConst):
-        return None if str(expr.ty.dtype) == "bfloat16" else array(expr)
+        return array(expr)
     if isinstance(expr, relax.ShapeExpr) and all(hasattr(v, "value") for v in expr.values):
         return ints(expr.values)
     if isinstance(expr, tirx.IntImm | tirx.FloatImm):
@@ -103,6 +113,11 @@ def _operand(expr: Expr) -> Any:
         fields = [_operand(field) for field in expr.fields]
         return None if any(field is None for field in fields) else fields
     return None
+
+
+def _arrays(operands: Sequence[Any]) -> Iterator[np.ndarray]:
+    for operand in operands:
+        yield from _arrays(operand) if isinstance(operand, list) else [operand] * isinstance(operand, np.ndarray)
 
 
 def _axes(attrs: Any) -> tuple[int, ...] | None:
@@ -142,8 +157,8 @@ def _power(_: Any, a: np.ndarray, b: np.ndarray) -> Any:
 
 
 def _cast(attrs: Any, a: np.ndarray) -> Any:
-    dtype = np.dtype(str(attrs.dtype))
-    if a.dtype.kind == "f" and dtype.kind in "iu":
+    dtype = numpy_type(str(attrs.dtype))
+    if a.dtype.kind not in "iub" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         whole = np.trunc(a.astype("float64"))
         if not ((whole >= limits.min) & (whole < float(limits.max) + 1)).all():
@@ -177,6 +192,19 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "strided_slice": lambda _, a, axes, starts, ends, steps=None: _sliced(a, axes, starts, ends, steps),
     "concat": lambda attrs, parts: np.concatenate(parts, int(attrs.axis) if attrs.axis is not None else None),
 }
+
+
+# Of any type: what is computed is a rounding, or nothing.
+_SAME_NUMBERS = (
+    "astype",
+    "broadcast_to",
+    "reshape",
+    "permute_dims",
+    "expand_dims",
+    "squeeze",
+    "strided_slice",
+    "concat",
+)
 
 
 # ---- batch norm -----------------------------------------------------------------------------------------------------

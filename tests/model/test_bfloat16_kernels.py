@@ -1,0 +1,111 @@
+"""bfloat16 as kernels read and write it, beside ml_dtypes: roundings, not-a-numbers, functions behind a product, and
+convolutions that are transformed in float32."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te, topi
+from tvm.relax import op
+
+import tvm_tiling as tt
+
+SPECIAL = (
+    *(0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001, 0x7FC00000),  # not numbers
+    *(0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x00008000, 0x00018000, 0x80008000, 0x00017FFF, 0x80000000, 0, 1, 0x007FFFFF),
+)
+
+
+def numbers(count: int) -> np.ndarray:
+    """float32 of any bits, the special ones among them."""
+    bits = np.random.default_rng(0).integers(0, 2**32, count - len(SPECIAL), dtype=np.uint32)
+    return np.concatenate([bits, np.array(SPECIAL, np.uint32)]).view(np.float32)
+
+
+def compiled(shapes, build):
+    """A model of float32 inputs of these shapes."""
+    builder = relax.BlockBuilder()
+    inputs = [relax.Var(f"x{number}", relax.TensorType(shape, "float32")) for number, shape in enumerate(shapes)]
+    with builder.function("main", inputs):
+        with builder.dataflow():
+            output = builder.emit_output(build(builder, *inputs))
+        builder.emit_func_output(output)
+    return tt.compile(builder.get(), cache=False)
+
+
+def equal(ours: np.ndarray, right: np.ndarray) -> bool:
+    """Bit for bit, but for what is no number."""
+    same = ours.view(np.uint16) == right.view(np.uint16)
+    return bool((same | (np.isnan(ours.astype(np.float32)) & np.isnan(right.astype(np.float32)))).all())
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("behind_a_product", [False, True])
+def test_every_number_is_rounded_to_the_nearest_and_what_is_none_stays_none(behind_a_product):
+    x = numbers(4099)
+
+    def build(builder, value):
+        if behind_a_product:
+            value = builder.emit(op.matmul(value, relax.const(np.ones((1, 1), np.float32))))
+        return op.astype(value, "bfloat16")
+
+    shape = (x.size, 1) if behind_a_product else x.shape
+    ours = compiled([shape], build).run(x.reshape(shape)).reshape(-1)
+    right = x.astype(ml_dtypes.bfloat16)
+    if behind_a_product:
+        small = (np.abs(x) < np.finfo(np.float32).tiny) & (x != 0)  # sums are flushed or not, by the processor's mode
+        ours, right = ours[~small], right[~small]
+    assert equal(ours, right)
+
+
+@pytest.mark.parametrize("activation", [op.nn.gelu, op.nn.silu, op.tanh, op.nn.relu])
+def test_functions_behind_a_product_are_rounded_once(activation):
+    rng = np.random.default_rng(1)
+    x, w = rng.standard_normal((37, 65)).astype(np.float32), rng.standard_normal((65, 47)).astype(np.float32) / 8
+
+    def product(builder, value):
+        return builder.emit(activation(builder.emit(op.matmul(value, relax.const(w)))))
+
+    wide = compiled([x.shape], lambda b, v: op.add(product(b, v), relax.const(np.float32(0)))).run(x)
+    ours = compiled([x.shape], lambda b, v: op.astype(product(b, v), "bfloat16")).run(x)
+    assert ours.dtype == ml_dtypes.bfloat16
+    # Another schedule may sum in another order, and so end on the other side of a half.
+    assert np.abs(ours.astype(np.float32) - wide).max() <= np.abs(wide).max() * 2.0**-8
+    assert np.mean(ours == wide.astype(ml_dtypes.bfloat16)) > 0.99
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("size", "channels", "outputs"), [(14, 32, 64), (13, 20, 33), (7, 128, 48)])
+def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels, outputs):
+    """The result is the float32 form's on the same numbers; nothing but the operands has been rounded."""
+    rng = np.random.default_rng(2)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x = rng.standard_normal((1, size, size, channels)).astype(kind)
+    w = (rng.standard_normal((3, 3, channels, outputs)) / 16).astype(kind)
+    workload = tt.ConvWorkload(
+        n=1, h=size, w=size, ci=channels, co=outputs, kh=3, kw=3, padding=(1, 1, 1, 1), dtype=dtype, acc_dtype="float32"
+    )
+    tiling = tt.decide(workload, form="winograd")
+    assert tiling.form == "winograd"
+    half, single = (run_winograd(x.astype(t), w.astype(t), workload, str(np.dtype(t))) for t in (kind, np.float32))
+    assert np.abs(half - single).max() <= 1e-5 * np.abs(single).max()
+
+
+def run_winograd(x, w, workload, dtype):
+    tensors = [te.placeholder(a.shape, name=name, dtype=dtype) for a, name in ((x, "X"), (w, "W"))]
+    wide = [topi.cast(tensor, "float32") for tensor in tensors]
+    out = topi.nn.conv(*wide, 1, workload.padding, 1, 1, "NHWC", "HWIO")
+    schedule = tt.tiling_schedule(te.create_prim_func([*tensors, out]), form="winograd")
+    kernel = tvm.compile(schedule.mod, target=tt.llvm_target())["main"]
+    arguments = [as_tensor(array, dtype) for array in (x, w)]
+    result = tvm.runtime.tensor(np.zeros([int(extent) for extent in out.shape], np.float32))
+    kernel(*arguments, result)
+    return result.numpy()
+
+
+def as_tensor(array, dtype):
+    if dtype != "bfloat16":
+        return tvm.runtime.tensor(array)
+    return tvm.runtime.tensor(array.view(np.int16))._create_view(array.shape, dtype)
