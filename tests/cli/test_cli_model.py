@@ -13,7 +13,7 @@ from command_line import run
 
 import tvm_tiling as tt
 from tvm_tiling.cli import bench_model
-from tvm_tiling.cli.model_options import OpenSizes
+from tvm_tiling.cli.model_options import ModelOptions
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.errors import WorkloadError
 
@@ -136,6 +136,23 @@ def test_compile_tells_time_and_memory(files, capsys, tmp_path, monkeypatch):
     assert variant["memory"]["weights"] > 0 and variant["signature"]["input_names"] == ["x"]
 
 
+def test_precisions_are_compared_and_told(files, capsys, tmp_path):
+    target, inputs = str(tmp_path / "net.tar"), str(files / "x.npz")
+    words = ("compile", str(files / "net.onnx"), "-o", target, "--no-cache", "--calibration", inputs)
+    code, out, _ = run(capsys, *words, "--precision", "auto", "--tolerance", "0.5")
+    assert code == 0 and "precision: " in out and "int8: " in out and "percent from float32" in out
+    code, out, _ = run(capsys, *words, "--precision", "int8", "--json")
+    told = json.loads(out)["precision"]
+    assert code == 0 and told["precision"] == "int8" and 0 < told["error"] < 0.1 and told["inputs"] == 1
+    code, out, _ = run(capsys, "report", target, "--json")
+    assert code == 0 and json.loads(out)["precision"] == told
+    code, out, _ = run(capsys, "explain", str(files / "net.onnx"), "--precision", "bfloat16", "--json")
+    (variant,) = json.loads(out)["variants"]
+    assert code == 0 and "bfloat16" in {o["workload"]["dtype"] for o in variant["operators"] if o["workload"]}
+    code, out, _ = run(capsys, "bench", str(files / "net.onnx"), "--precision", "float16", "--seconds", "0.05")
+    assert code == 0 and "precision: float16, error not measured" in out
+
+
 def test_a_batch_of_several_sizes(files, capsys, tmp_path):
     target = str(tmp_path / "net.tar")
     code, out, _ = run(capsys, "compile", str(files / "open.onnx"), "-o", target, "--no-cache", "--batch", "1,2")
@@ -212,12 +229,18 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
     ("words", "said"),
     [
         (("explain", "net.onnx", "--form", "direct"), "--mode, --prefer, --form and --weights are for an operator"),
-        (("explain", "gemm 4 4 4", "--batch", "2"), "--batch, --dim and --shape are for models"),
+        (("explain", "gemm 4 4 4", "--batch", "2"), "--batch, --dim, --shape and --precision are for models"),
+        (("explain", "net.onnx", "--precision", "int8"), "precision = 'int8' is settled by running the model"),
+        (("run", "net.onnx", "--tolerance", "0.1"), "--tolerance 0.1 belongs to --precision auto"),
+        (("run", "net.onnx", "--precision", "int4"), "precision = 'int4': did you mean 'int8'?"),
+        (("run", "net.onnx", "--precision", "int8"), "takes the ranges of tensors from calibration=[inputs]"),
+        (("run", "net.onnx", "--precision", "int8", "--calibration", "none.npz"), "none.npz cannot be read"),
+        (("run", "compiled.tar", "--precision", "int8"), "compiled.tar is compiled already"),
         (("explain", "net.onnx", "--hardware", "neartile"), "neartile has no cpu"),
         (("explain", "compiled.tar", "--hardware", "neartile"), "compiled.tar is compiled already"),
         (("report", "compiled.tar", "--batch", "2"), "compiled.tar is compiled already"),
         (("bench", "net.onnx", "--short"), "of a suite's options a model takes --json alone"),
-        (("bench", "gemm", "--batch", "2"), "--input, --batch, --dim and --shape are for models"),
+        (("bench", "gemm", "--batch", "2"), "--input, --batch, --dim, --shape, --precision"),
         (("bench", "none.onnx"), "none.onnx is not a file"),
         (("explain", "none.tar"), "none.tar is not a file"),
     ],
@@ -231,17 +254,17 @@ def test_what_does_not_go_together_is_one_line(words, said, files, compiled, cap
 @pytest.mark.parametrize("text", ["x", "x=", "=1,2", "x=1,b", "x=1,0"])
 def test_what_is_no_shape_is_quoted(text):
     with pytest.raises(WorkloadError, match=f"--shape {text}: .*accepted: name=1,3,224,224"):
-        OpenSizes(shapes=[text]).settled()
+        ModelOptions(shapes=[text]).sizes()
     with pytest.raises(WorkloadError, match=f"--dim {text}: .*accepted: seq=128"):
-        OpenSizes(dims=[text]).settled()
+        ModelOptions(dims=[text]).sizes()
 
 
 @pytest.mark.parametrize("text", ["x", "0", "1,", "-4", "1.5"])
 def test_what_is_no_batch_is_quoted(text):
     with pytest.raises(WorkloadError, match=f"--batch {text}: no sizes, accepted: 4, or 1,4,8"):
-        OpenSizes(batch=text).settled()
+        ModelOptions(batch=text).sizes()
 
 
 def test_sizes_as_compile_takes_them():
-    settled = OpenSizes("1,4", ["seq=128"], ["x=1,3,9,9"]).settled()
+    settled = ModelOptions("1,4", ["seq=128"], ["x=1,3,9,9"]).sizes()
     assert settled == {"batch": (1, 4), "dims": {"seq": (128,)}, "shapes": {"x": (1, 3, 9, 9)}}

@@ -13,7 +13,18 @@ from typing import Any
 import typer
 
 from ..errors import TilingError
-from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, is_model
+from .model_options import (
+    BATCH,
+    CALIBRATION,
+    DIM,
+    INPUT,
+    MODEL_OPTIONS,
+    PRECISION,
+    SHAPE,
+    TOLERANCE,
+    ModelOptions,
+    is_model,
+)
 from .output import print_json
 
 CHECKOUT = Path(__file__).parents[2]
@@ -50,6 +61,9 @@ def command(
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
+    tolerance: float | None = TOLERANCE,
     seconds: float = typer.Option(2.0, min=0.01, help="A model: how long to measure, and again beside onnxruntime."),
     as_json: bool = typer.Option(False, "--json", help="Print the result as JSON."),
 ) -> None:
@@ -57,7 +71,7 @@ def command(
 
     The suites are in the folder benchmarks/ of a checkout; an installed package has none.
     """
-    sizes = OpenSizes(batch, dim, shape)
+    sizes = ModelOptions(batch, dim, shape, precision, calibration, tolerance)
     if is_model(suite):
         if peers or short or match or dtype or cold or output or html or resume:
             raise BenchError("of a suite's options a model takes --json alone")
@@ -66,7 +80,7 @@ def command(
         bench(suite, sizes, input_file, seconds, as_json)
         return
     if input_file or sizes.given:
-        raise BenchError("--input, --batch, --dim and --shape are for models")
+        raise BenchError(f"--input, {MODEL_OPTIONS} are for models")
     run = _driver("run")
     known = _driver("suite").suite_names()
     chosen = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..atomic_file import refuse_unwritable
-from .model_options import BATCH, DIM, SHAPE, OpenSizes, arrays_of, targets
+from .model_options import BATCH, CALIBRATION, DIM, PRECISION, SHAPE, TOLERANCE, ModelOptions, targets
 from .output import print_json
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "tvm-tiling compile model.onnx -o model.tar",
     "tvm-tiling compile model.onnx --batch 1,8 -o batches.tar",
+    "tvm-tiling compile model.onnx --precision int8 --calibration x.npz -o int8.tar",
     "tvm-tiling compile model.onnx --database shapes.db",
     "tvm-tiling compile model.onnx --target vsim/vta --calibration x.npz -o accelerated.tar",
 )
@@ -36,9 +37,9 @@ def command(
         "llvm", "--target", autocompletion=targets, help="llvm: this CPU; or vsim/<preset>, vsim/<file.toml>."
     ),
     database: str = typer.Option("", "--database", help="Measured shapes to take cuts from: a file or a URL."),
-    calibration: list[str] = typer.Option(  # noqa: B008
-        [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
-    ),
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
+    tolerance: float | None = TOLERANCE,
     winograd: bool = typer.Option(True, help="Whether Winograd's form may be taken, with errors up to 1e-4."),
     cache: bool = typer.Option(True, help="Whether to use the cache of compiled models."),
     as_json: bool = typer.Option(False, "--json", help="Print what was compiled as JSON."),
@@ -46,10 +47,11 @@ def command(
     """Compile a model to one file that runs without it and without a compiler. Nothing is tried out: every
     configuration comes from formulas, or from --database where that knows better."""
     from ..model.compile import compile_model
+    from ..model.precision.record import FLOAT32
     from ..model.report import mebibytes
 
     refuse_unwritable(output)
-    sizes = OpenSizes(batch, dim, shape).settled()
+    options = ModelOptions(batch, dim, shape, precision, calibration, tolerance).settled()
     start = time.perf_counter()
     with _shapes(database) as configs:
         executable = compile_model(
@@ -57,11 +59,10 @@ def command(
             target=target,
             params=params or None,
             database=configs,
-            calibration=[arrays_of(file) for file in calibration] or None,
             winograd=winograd,
             cache=cache,
             progress=not as_json,
-            **sizes,
+            **options,
         )
     seconds = time.perf_counter() - start
     peak = _peak_memory()
@@ -73,6 +74,8 @@ def command(
     from_cache = " from the cache" if executable.from_cache else ""
     at_most = "" if peak is None else f", {mebibytes(peak)} of memory at most"
     print(f"{model}: {operators} operators compiled in {seconds:.1f} s{from_cache}{at_most}, written to {output}")
+    if executable.precision != FLOAT32:
+        print(executable.precision)
     for variant in executable.variants:
         for line in variant.signature.lines():
             print(line)

@@ -8,7 +8,7 @@ import typer
 
 from ..atomic_file import atomic_file, refuse_unwritable
 from ..errors import ModelFormatError, WorkloadError
-from .model_options import SHAPE, OpenSizes
+from .model_options import SHAPE, ModelOptions
 from .output import print_json, working
 from .table import print_table
 
@@ -36,7 +36,7 @@ def command(
     from ..frontend.relay.params import mapped
 
     refuse_unwritable(output)
-    shapes = OpenSizes("", (), shape).settled()["shapes"]
+    shapes = ModelOptions("", (), shape).sizes()["shapes"]
     if any(len(sizes) == 0 for sizes in shapes.values()):
         raise WorkloadError("--shape without sizes, accepted: name=1,3,224,224")
     content = mapped(Path(model))

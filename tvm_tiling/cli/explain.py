@@ -16,7 +16,7 @@ from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, decision_rows
 from ..workload import GemmWorkload, RnnWorkload
-from .model_options import BATCH, DIM, PREFER, SHAPE, OpenSizes, is_model, presets
+from .model_options import BATCH, DIM, PRECISION, PREFER, SHAPE, ModelOptions, is_model, presets
 from .operator_text import Workload, parse_operator
 from .output import print_json
 from .table import print_table
@@ -53,13 +53,14 @@ def command(
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    precision: str = PRECISION,
     as_json: bool = typer.Option(False, "--json", help="Print workload, machine and decision as JSON."),
 ) -> None:
     """Show how an operator, or every operator of a model, is cut, and why. Sizes of a product are in the order m k n.
 
     Of a model nothing is compiled or run. On other machines than this one, name it by --hardware.
     """
-    sizes = OpenSizes(batch, dim, shape)
+    sizes = ModelOptions(batch, dim, shape, precision)
     if len(operator) == 1 and is_model(operator[0]):
         if (mode, prefer, form, weights) != ("best", "utilisation", "", "plain"):
             raise WorkloadError(
@@ -70,7 +71,7 @@ def command(
         explain(operator[0], hardware, sizes, as_json)
         return
     if sizes.given:
-        raise WorkloadError("--batch, --dim and --shape are for models; an operator has its sizes in its text")
+        raise WorkloadError("--batch, --dim, --shape and --precision are for models; an operator's text has its own")
     workload = parse_operator(" ".join(operator))
     machine = Hardware.load(hardware) if hardware else Hardware.detect()
     start = time.perf_counter()

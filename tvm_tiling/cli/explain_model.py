@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import WorkloadError
 from ..hardware import Hardware
 from ..report.decisions import HEADINGS, kept_rows
-from .model_options import OpenSizes, is_executable
+from .model_options import ModelOptions, is_executable
 from .output import print_json, working
 from .table import print_decided, print_table
 
@@ -17,20 +17,25 @@ if TYPE_CHECKING:
     from ..model.report import OperatorRecord
 
 
-def explain(model: str, machine: str, sizes: OpenSizes, as_json: bool) -> None:
+def explain(model: str, machine: str, sizes: ModelOptions, as_json: bool) -> None:
     """Print the decisions on a model file, or those that a compiled one keeps; `machine` is a preset or a TOML file,
     empty for this CPU."""
     start = time.perf_counter()
     if is_executable(model):
         if machine or sizes.given:
-            raise WorkloadError(f"{model} is compiled already; --hardware, --batch, --dim and --shape are for models")
+            raise WorkloadError(
+                f"{model} is compiled already; --hardware, --batch, --dim, --shape and --precision are for models"
+            )
         explanations, where = _kept(model), "the machine it was compiled for"
     else:
         from ..model.explain import explain_model
 
         hardware = Hardware.load(machine) if machine else Hardware.detect()
         with working(f"deciding on {model}"):
-            explanations, where = explain_model(model, hardware, **sizes.settled()), hardware.name
+            explanations, where = (
+                explain_model(model, hardware, precision=sizes.precision, **sizes.sizes()),
+                hardware.name,
+            )
     seconds = time.perf_counter() - start
     if as_json:
         print_json(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from .model_options import BATCH, DIM, MODEL, SHAPE, OpenSizes, opened
+from .model_options import BATCH, CALIBRATION, DIM, MODEL, PRECISION, SHAPE, TOLERANCE, ModelOptions, opened
 from .output import print_json
 
 EXAMPLES = (
@@ -22,11 +22,14 @@ def command(
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
+    tolerance: float | None = TOLERANCE,
     as_json: bool = typer.Option(False, "--json", help="Print what was written as JSON."),
 ) -> None:
     """Write a model as a C library that needs neither TVM nor Python: header, source, kernels, weights, files for CMake
     and pkg-config, and examples in C and C++."""
-    executable = opened(model, OpenSizes(batch, dim, shape))
+    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance))
     written = executable.export(folder, name=name or None)
     files = sorted(path.name for path in written.iterdir())
     if as_json:

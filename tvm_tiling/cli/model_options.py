@@ -24,6 +24,20 @@ INPUT = typer.Option("", "--input", help="Inputs by name in an .npz file; left o
 BATCH = typer.Option("", "--batch", help="Size of the first dimension where the model leaves it open: 4, or 1,4,8.")
 DIM = typer.Option([], "--dim", help="Size of an open dimension by its name: seq=128, or seq=64,128.")
 SHAPE = typer.Option([], "--shape", help="Whole shape of an input that leaves it open: name=1,3,224,224.")
+PRECISION = typer.Option(
+    "float32",
+    "--precision",
+    help="What the CPU keeps and multiplies of a float32 model: float32, bfloat16, float16, int8, or auto, the fastest "
+    "that is close enough. int8 and auto need --calibration.",
+)
+CALIBRATION = typer.Option(
+    [],
+    "--calibration",
+    help="An .npz file of inputs that results are compared on, and tensors quantised by; may repeat.",
+)
+TOLERANCE = typer.Option(
+    None, "--tolerance", help="The error beside float32 that --precision auto accepts; left out: 0.01."
+)
 PREPACKED = typer.Option(False, "--prepacked", help="An operator's weights are prepacked, as those of a model are.")
 PREFER = typer.Option(
     "utilisation",
@@ -32,6 +46,7 @@ PREFER = typer.Option(
     "memory, of what is about as fast), energy, or edp (energy times cycles).",
 )
 
+MODEL_OPTIONS = "--batch, --dim, --shape, --precision, --calibration and --tolerance"
 ACCEPTED_ARRAYS = "accepted: what numpy.savez wrote"
 
 
@@ -50,20 +65,40 @@ AHEAD = _old_flag("--ahead", "--prepacked")
 
 
 @dataclass(frozen=True)
-class OpenSizes:
-    """--batch, --dim and --shape as they were typed."""
+class ModelOptions:
+    """What settles how a model is compiled, as it was typed: --batch, --dim, --shape, --precision, --calibration and
+    --tolerance."""
 
     batch: str = ""
     dims: Sequence[str] = ()
     shapes: Sequence[str] = ()
+    precision: str = "float32"
+    calibration: Sequence[str] = ()
+    tolerance: float | None = None
 
     @property
     def given(self) -> bool:
         """Whether any was typed."""
-        return bool(self.batch or self.dims or self.shapes)
+        return bool(self.batch or self.dims or self.shapes or self.of_precision)
+
+    @property
+    def of_precision(self) -> bool:
+        """Whether --precision, --calibration or --tolerance was typed."""
+        return self.precision != "float32" or bool(self.calibration) or self.tolerance is not None
 
     def settled(self) -> dict[str, Any]:
-        """The arguments of compile(); WorkloadError quotes what is not a size."""
+        """The arguments of compile(); WorkloadError quotes what is not a size, or an option without its other one."""
+        if self.tolerance is not None and self.precision != "auto":
+            raise WorkloadError(f"--tolerance {self.tolerance:g} belongs to --precision auto")
+        numbers = {
+            "precision": self.precision,
+            "calibration": [arrays_of(file) for file in self.calibration] or None,
+            "tolerance": self.tolerance,
+        }
+        return {**self.sizes(), **numbers}
+
+    def sizes(self) -> dict[str, Any]:
+        """Those of open dimensions."""
         dims = [_named("--dim", text, "seq=128") for text in self.dims]
         shapes = [_named("--shape", text, "name=1,3,224,224") for text in self.shapes]
         return {
@@ -92,7 +127,7 @@ def is_model(text: str) -> bool:
     return Path(text).is_file() or "/" in text or Path(text).suffix in (".onnx", ".tflite", ".relay", ".json", ".tar")
 
 
-def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
+def opened(path: str, sizes: ModelOptions, cache: bool = True) -> Executable:
     """A saved executable, or a model, which is compiled."""
     from ..model.load import load
 
@@ -102,7 +137,7 @@ def opened(path: str, sizes: OpenSizes, cache: bool = True) -> Executable:
         with working(f"compiling {path}"):
             return compile_model(path, cache=cache, **sizes.settled())
     if sizes.given:
-        raise WorkloadError(f"{path} is compiled already; --batch, --dim and --shape are for models")
+        raise WorkloadError(f"{path} is compiled already; {MODEL_OPTIONS} are for models")
     return load(path)
 
 

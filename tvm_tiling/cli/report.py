@@ -14,7 +14,21 @@ from ..errors import HardwareError, ModelFormatError, WorkloadError
 from ..hardware import Hardware
 from ..plain_text import plain_json
 from .bench_model import latency_text, timed_model
-from .model_options import BATCH, DIM, INPUT, SHAPE, OpenSizes, inputs_of, is_executable, opened, presets
+from .model_options import (
+    BATCH,
+    CALIBRATION,
+    DIM,
+    INPUT,
+    MODEL_OPTIONS,
+    PRECISION,
+    SHAPE,
+    TOLERANCE,
+    ModelOptions,
+    inputs_of,
+    is_executable,
+    opened,
+    presets,
+)
 from .operator_text import OPERATORS
 from .output import print_json, working
 from .table import print_report, print_table
@@ -47,13 +61,13 @@ def command(
         autocompletion=presets,
         help="An accelerator to simulate on: a preset or a TOML file; left out: a model runs here.",
     ),
-    calibration: list[str] = typer.Option(  # noqa: B008
-        [], "--calibration", help="An .npz file of inputs to quantise a float model by, for an accelerator; may repeat."
-    ),
     input_file: str = INPUT,
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
+    tolerance: float | None = TOLERANCE,
     seconds: float = typer.Option(2.0, min=0.01, help="How long to measure."),
     as_json: bool = typer.Option(False, "--json", help="Print every figure and decision as JSON."),
 ) -> None:
@@ -63,15 +77,16 @@ def command(
     """
     if output:
         refuse_unwritable(output)
-    name, sizes = " ".join(subject), OpenSizes(batch, dim, shape)
+    name = " ".join(subject)
+    sizes = ModelOptions(batch, dim, shape, precision, () if hardware else calibration, tolerance)
     result = _result(name)
     if result is not None:
         if hardware or calibration or input_file or sizes.given:
             raise WorkloadError(f"{name} is a result; of the options it takes --output and --json alone")
         _read(name, result, output, as_json)
-    elif hardware or calibration or not _for_this_cpu(name):
+    elif hardware or not _for_this_cpu(name):
         if input_file or sizes.given:
-            raise WorkloadError("--input, --batch, --dim and --shape are for models that run here")
+            raise WorkloadError(f"--input, {MODEL_OPTIONS} are for models that run here")
         _simulate(subject, hardware, calibration, output, as_json)
     else:
         _time(name, sizes, input_file, seconds, output, as_json)
@@ -174,7 +189,7 @@ def _simulate(subject: Sequence[str], hardware: str, calibration: Sequence[str],
     _told(output)
 
 
-def _time(name: str, sizes: OpenSizes, input_file: str, seconds: float, output: str, as_json: bool) -> None:
+def _time(name: str, sizes: ModelOptions, input_file: str, seconds: float, output: str, as_json: bool) -> None:
     from ..report.save import save_report
 
     executable = opened(name, sizes)

@@ -8,7 +8,19 @@ from typing import Any
 import typer
 
 from ..atomic_file import atomic_file, refuse_unwritable
-from .model_options import BATCH, DIM, INPUT, MODEL, SHAPE, OpenSizes, inputs_of, opened
+from .model_options import (
+    BATCH,
+    CALIBRATION,
+    DIM,
+    INPUT,
+    MODEL,
+    PRECISION,
+    SHAPE,
+    TOLERANCE,
+    ModelOptions,
+    inputs_of,
+    opened,
+)
 from .output import print_json
 from .table import print_table
 
@@ -25,6 +37,9 @@ def command(
     batch: str = BATCH,
     dim: list[str] = DIM,
     shape: list[str] = SHAPE,
+    precision: str = PRECISION,
+    calibration: list[str] = CALIBRATION,
+    tolerance: float | None = TOLERANCE,
     as_json: bool = typer.Option(False, "--json", help="Print shape, type, least and largest value of each output."),
 ) -> None:
     """Run a model once, on inputs from a file or on random numbers."""
@@ -32,7 +47,7 @@ def command(
 
     if output:
         refuse_unwritable(output)
-    executable = opened(model, OpenSizes(batch, dim, shape))
+    executable = opened(model, ModelOptions(batch, dim, shape, precision, calibration, tolerance))
     result = executable.run(**inputs_of(executable, input_file))
     outputs = dict(
         zip(executable.signature.output_names, result if isinstance(result, tuple) else (result,), strict=True)

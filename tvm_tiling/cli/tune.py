@@ -9,7 +9,7 @@ import typer
 
 from ..atomic_file import refuse_unwritable
 from ..errors import ModelFormatError
-from .model_options import AHEAD, BATCH, DIM, PREPACKED, SHAPE, OpenSizes, arrays_of, targets
+from .model_options import AHEAD, BATCH, DIM, PREPACKED, SHAPE, ModelOptions, arrays_of, targets
 from .operator_text import OPERATORS, parse_product
 from .output import print_json
 
@@ -64,8 +64,8 @@ def command(
 
     if html:
         refuse_unwritable(html)
-    found, sizes = _subject(subject), OpenSizes(batch, dim, shape)
-    options = sizes.settled() if sizes.given else {}
+    found, sizes = _subject(subject), ModelOptions(batch, dim, shape)
+    options = sizes.sizes() if sizes.given else {}
     if calibration:
         options["calibration"] = [arrays_of(file) for file in calibration]
     report = tune(

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 
 from ..decide.conv.winograd import TOLERANCE
-from ..errors import HardwareError, UnsupportedOperator
+from ..errors import HardwareError, UnsupportedOperator, WorkloadError, nearest
 from ..frontend import ImportedModel, load_model
 from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
@@ -33,6 +33,9 @@ from .operators import record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
 from .pipeline import fused_for_cpu
+from .precision.choice import Load, in_chosen_precision
+from .precision.record import PRECISIONS
+from .quantise.ranges import check_calibration
 from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
 from .variant_base import VariantParts
@@ -50,8 +53,9 @@ def compile_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     example_inputs: Sequence[Any] | None = None,
     winograd: bool = True,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     cache: bool = True,
+    precision: str = "float32",
     calibration: Sequence[Any] | None = None,
     limits: Limits | None = None,
     progress: Told | bool = False,
@@ -68,11 +72,19 @@ def compile_model(
     combination is compiled, and each run takes the one that its inputs have. `shapes`: whole shapes of inputs by name,
     for dimensions without a name.
 
-    `calibration`: inputs of a float32 model, by whose ranges it is quantised to int8 for an accelerator that multiplies
-    nothing else: each an array, a tuple of arrays in graph order, or arrays by name.
+    `precision`: what a CPU keeps and multiplies where the model has float32; inputs, outputs, and all but convolutions
+    and products by weights stay in float32 whatever it is. "float32"; "bfloat16" or "float16", of which the operands
+    are kept in 16 bits; "int8", of which the operands are quantised by calibration data; "auto", the fastest of these
+    whose results are close enough to float32 on the calibration data. The executable's `precision` and its report say
+    how far they are.
+
+    `calibration`: inputs of a float32 model, each an array, a tuple of arrays in graph order, or arrays by name.
+    Results are compared with float32 on them, and the model is quantised by their tensors, on a CPU for
+    precision="int8", on an accelerator that multiplies nothing but int8.
 
     `database`: a ShapeDatabase, whose measured configurations are taken where it knows an operator; formulas decide the
-    others. `winograd` and `tolerance` as in tiling_schedule. `cache`: take the executable, or else those of its kernels
+    others. `winograd` as in tiling_schedule, and `tolerance` too, but with precision="auto" that is the error that is
+    accepted of the whole model, 0.01 if it is left out. `cache`: take the executable, or else those of its kernels
     that another model has too, from the cache of compiled models, and put them there.
 
     `limits`: how large tensors, computed constants, work and graphs may be that the model asks for (see Limits); left
@@ -92,12 +104,10 @@ def compile_model(
     configs = known_configs(database)
     if hardware.cpu is None and (is_operator(model) or isinstance(model, WORKLOADS)):
         return compile_operator(model, hardware, configs)
-    if hardware.cpu is not None and calibration is not None:
-        raise HardwareError(
-            f"calibration: {hardware.name} is a CPU, which models are not quantised for; accepted: None"
-        )
+    _check_precision(precision, calibration, hardware)
     settings = settings_of(batch, dims)
-    options = Options(winograd=winograd, tolerance=tolerance, configs=configs)
+    winograd_tolerance = TOLERANCE if tolerance is None or precision == "auto" else tolerance
+    options = Options(winograd=winograd, tolerance=winograd_tolerance, configs=configs)
     if hardware.cpu is None:
         from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
@@ -117,7 +127,30 @@ def compile_model(
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
     digest = model_digest(model, settings, shapes, read_params(params)) if cache else None
     with shown(progress) as told:
-        return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told)
+
+        def make(load: Load, digest: bytes | None, judge: Callable[[Executable], None]) -> Executable:
+            return compile_imported(load, hardware, options, cache=cache, digest=digest, progress=told, judge=judge)
+
+        if precision == "float32":
+            return make(load, digest, lambda _: None)
+        return in_chosen_precision(load, make, digest, precision, calibration, tolerance)
+
+
+def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:
+    if precision not in PRECISIONS:
+        raise WorkloadError(f"precision = {precision!r}: {nearest(precision, PRECISIONS)}")
+    if calibration is not None:
+        check_calibration(calibration)
+    if hardware.cpu is None and precision != "float32":
+        raise HardwareError(
+            f"precision = {precision!r}: {hardware.name} multiplies what its description says; accepted: 'float32', "
+            "and calibration=[inputs] where it multiplies int8 alone"
+        )
+    if hardware.cpu is not None and precision == "float32" and calibration is not None:
+        raise HardwareError(
+            "calibration says nothing of precision = 'float32' on a CPU; accepted: None, or another precision: "
+            + ", ".join(PRECISIONS[1:])
+        )
 
 
 def compile_imported(
@@ -129,16 +162,21 @@ def compile_imported(
     digest: bytes | None = None,
     libraries: Libraries | None = None,
     progress: Told | None = None,
+    judge: Callable[[Executable], None] | None = None,
 ) -> Executable:
     """An executable for this CPU with one variant for each model that `load` gives.
 
     `digest`: of what the models are read from, so that they need not be read where the cache holds the executable; None
     where that is not known. `libraries`: those of models that differ from these in their constants alone.
+    `judge` is shown a new executable before it is kept in the cache.
     """
     start = time.perf_counter()
     make = functools.partial(_built, hardware=hardware, options=options, libraries=libraries, progress=progress)
     if not cache:
-        return make(load(), start, None)
+        executable = make(load(), start, None)
+        if judge is not None:
+            judge(executable)
+        return executable
     known = options.configs if isinstance(options.configs, KnownConfigs) else None
     store = CompileCache()
     imported = list(load()) if digest is None else []
@@ -146,6 +184,8 @@ def compile_imported(
     if (found := store.get(key if known is None else store.key_with(key, known, hardware))) is not None:
         return found
     executable = make(_taken(imported) if imported else load(), start, store.kernels())
+    if judge is not None:
+        judge(executable)
     if known is not None:
         store.put_asked(key, known)
         key = store.key_with(key, known, hardware)

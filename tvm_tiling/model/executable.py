@@ -14,6 +14,7 @@ from ..runtime.execution_policy import ExecutionPolicy
 from . import saved
 from .outputs import Outputs, like
 from .passes.constants import Constants
+from .precision.record import FLOAT32, PrecisionRecord
 from .report import Benchmark, Memory, OperatorRecord, Report
 from .signature import Signature, chosen
 from .variants import AnyVariant
@@ -35,11 +36,13 @@ class Executable:
         fingerprint: str,
         cores: int,
         compile_seconds: float,
+        precision: PrecisionRecord | None = None,
     ) -> None:
         """`constants`: what the variants' functions take behind their inputs. `fingerprint`, `cores`: the machine that
-        the kernels were made for."""
+        the kernels were made for. `precision`: None for float32."""
         self.variants, self.fingerprint, self.cores = tuple(variants), fingerprint, cores
         self.compile_seconds, self.from_cache = compile_seconds, False
+        self.precision = precision or FLOAT32
         self._constants = constants
         self.policy = ExecutionPolicy()
         self._measured: tuple[AnyVariant, Benchmark] | None = None
@@ -125,6 +128,7 @@ class Executable:
             seconds=measured.median if measured is not None else None,
             memory=self._memory(variant),
             compile_seconds=self.compile_seconds,
+            precision=self.precision,
         )
 
     def _memory(self, variant: AnyVariant) -> Memory:
@@ -138,6 +142,7 @@ class Executable:
     def _contents(self) -> dict[str, Any]:
         """What describe() says of the model itself: the same in every compilation of it."""
         return {
+            "precision": self.precision.to_dict(),
             "variants": [
                 {
                     "signature": asdict(variant.signature),

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..decide.conv.winograd import TOLERANCE
-from ..errors import HardwareError
+from ..errors import HardwareError, WorkloadError
 from ..frontend import load_model
 from ..limits import Limits
 from ..schedule import Options, Target, hardware_of
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
 from .pipeline import decided
+from .precision.graphs import in_precision
+from .precision.half import TYPES
 from .report import OperatorRecord
 from .signature import Signature
 
@@ -49,9 +51,17 @@ def explain_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     winograd: bool = True,
     tolerance: float = TOLERANCE,
+    precision: str = "float32",
     limits: Limits | None = None,
 ) -> list[Explanation]:
-    """Decide on every operator of a model, for each of its variants; arguments and errors as of compile()."""
+    """Decide on every operator of a model, for each of its variants; arguments and errors as of compile(). Nothing is
+    run, so `precision` is "float32", "bfloat16" or "float16"; for others there are the decisions of what is compiled.
+    """
+    if precision not in ("float32", *TYPES):
+        raise WorkloadError(
+            f"precision = {precision!r} is settled by running the model; accepted: 'float32', {TYPES[0]!r}, "
+            f"{TYPES[1]!r}, or a model that was compiled with it"
+        )
     hardware = hardware_of(target)
     if hardware.cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; models are compiled for CPUs")
@@ -61,6 +71,6 @@ def explain_model(
         imported = load_model(
             model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params, limits=limits
         )
-        operators = decided(imported.module, hardware, options)
+        operators = decided(in_precision(imported, precision, None).model.module, hardware, options)
         explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
     return explanations

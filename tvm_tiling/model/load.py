@@ -11,6 +11,7 @@ from ..accel.program.magic import is_program
 from . import saved
 from .executable import Executable
 from .passes.constants import Constants, places_of
+from .precision.record import PrecisionRecord
 from .report import Memory, OperatorRecord, nodes_of
 from .signature import Signature
 from .variant_base import VariantParts
@@ -60,6 +61,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
             "fingerprint": known["fingerprint"],
             "cores": cores,
             "compile_seconds": 0.0,
+            "precision": PrecisionRecord.from_dict(known["precision"]) if "precision" in known else None,
         }
         if "accelerator" not in known:
             return Executable(variants, constants, **made)

@@ -61,15 +61,16 @@ def decided(mod: tvm.IRModule, hardware: Hardware, options: Options | None = Non
 def fused_for_cpu(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod` with a PrimFunc for every group of operators that become one kernel; what is quantised is computed in
     integers."""
-    return _fused(with_integers_on_cpu(_straight(mod)), None)
+    return _fused(with_integers_on_cpu(straight(mod)), None)
 
 
 def fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool]) -> tvm.IRModule:
     """The same of a graph whose integers are settled. Operators that are to stay `alone` are in no group."""
-    return _fused(_straight(mod), alone)
+    return _fused(straight(mod), alone)
 
 
-def _straight(mod: tvm.IRModule) -> tvm.IRModule:
+def straight(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with the constants of its function "main" computed, without branches and operators that do nothing."""
     return simplify(roll_cells(without_empty(without_branches(mod))))
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..plain_text import printable
+from .precision.record import FLOAT32, PrecisionRecord
 
 # Operators whose work is multiply-adds; the rest moves data.
 MULTIPLYING = ("convolution", "product", "attention", "recurrence")
@@ -136,6 +137,7 @@ class Report:
     seconds: float | None
     memory: Memory
     compile_seconds: float
+    precision: PrecisionRecord = FLOAT32
 
     def share(self, record: OperatorRecord) -> float | None:
         """Part of the measured time that an operator takes."""
@@ -153,16 +155,18 @@ class Report:
         return {
             "seconds": self.seconds,
             "compile_seconds": self.compile_seconds,
+            "precision": self.precision.to_dict(),
             "memory": self.memory.to_dict(),
             "share_outside": self.outside,
             "operators": [{**asdict(o), "share": self.share(o)} for o in self.operators],
         }
 
     def lines(self) -> list[str]:
-        """What concerns the model as a whole: time outside convolutions and products, memory, compile time."""
+        """What concerns the model as a whole: time outside convolutions and products, precision, memory, compiling."""
         outside = [] if self.outside is None else [f"outside convolutions and products: {self.outside:.1%} of the time"]
         compiled = [f"compiled in {self.compile_seconds:.1f} s"] if self.compile_seconds else []
-        return [*outside, f"memory: {self.memory}", *compiled]
+        precision = [] if self.precision == FLOAT32 else str(self.precision).splitlines()
+        return [*outside, *precision, f"memory: {self.memory}", *compiled]
 
     def __str__(self) -> str:
         nodes = "  nodes" if any(o.nodes for o in self.operators) else ""

@@ -1,13 +1,19 @@
-"""A float32 graph with every tensor that integers can make quantised: pairs of quantize and dequantize put in.
+"""A float32 graph with tensors quantised: pairs of quantize and dequantize put in.
 
-Weights are symmetric, a scale for each output channel. Other tensors have one scale, from their range over calibration
-data; their zero point is 0 where they are padded by a convolution or multiplied by each other, since the multipliers
-take integers as they are, and where it makes the range tightest elsewhere.
+Machines that multiply integers alone get every tensor quantised that integers can make. CPUs have floats as well, and
+get what convolutions and products by weights take, and what comes of them by a sum, a mean or in another order on the
+way to the next one.
+
+Weights are symmetric, a scale for each output channel. Other tensors have one scale, for machines of integers from
+their range over calibration data; their zero point is 0 there where they are padded by a convolution or multiplied by
+each other, since the multipliers take integers as they are, and where it makes the range tightest elsewhere. For CPUs
+the scale is the one of the least error (distribution.py), and a layer that loses too much even by that one (loss.py)
+stays in floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +21,18 @@ import tvm
 from tvm import relax
 
 from ...frontend import ImportedModel
+from ...frontend.node_names import names_in, numbers_of, without_mark
 from ..passes.dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
 from .chain import Chain, chain, is_pointwise
+from .distribution import Distribution
 from .integers import VIEWS
-from .ranges import ranges
+from .loss import decibels
+from .ranges import ranges, tensors
 from .scale import HIGH, Scale, quantised_weights, scale_of
 
 SUMS = ("nn.conv2d", "matmul", "add", "subtract", "multiply", "mean", "nn.avg_pool2d", "nn.adaptive_avg_pool2d")
 FUNCTIONS = ("nn.softmax", "nn.layer_norm")
+LEAST_DECIBELS = 20.0  # of a layer's results beside what 8 bits of its operands take from them: a tenth
 SHARE = Scale(float(np.float32(1 / HIGH)))  # of softmax, whose results are in 0 .. 1
 
 
@@ -43,10 +53,57 @@ def with_quantised_tensors(imported: ImportedModel, mod: tvm.IRModule, calibrati
     return rewrite(mod, _Pairs(scales, plan))
 
 
-class _Plan:
-    """Which values become 8-bit numbers, and which of those share their scale with what they are a view of."""
+def with_quantised_products(
+    imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any]
+) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """The same for a CPU, and the names of the nodes that multiply by weights and stay in floats, since 8 bits keep too
+    little of what they take."""
+    main = mod["main"]
+    plan = _Plan(main, everything=False)
+    taken = {value.args[0] for value in plan.bound.values() if is_product(value)}
+    scales: dict[relax.Var, Scale] = {}
+    lossy: set[relax.Var] = set()
+    looked_at = [v for v in (*plan.quantised, *(taken - set(plan.quantised))) if v in taken or v in plan.measured]
+    for variable, arrays in tensors(imported, mod, looked_at, calibration):
+        source = plan.sources.get(variable)
+        scale = scales[variable] = scales[source] if source in scales else Distribution.of(arrays).best_scale()
+        for product in plan.uses.get(variable, ()):
+            value = plan.bound[product]
+            if is_product(value) and decibels(value, arrays, scale) < LEAST_DECIBELS:
+                lossy.add(product)
+    plan = _Plan(main, everything=False, floats=lossy)
+    for variable in plan.quantised:  # views that no product takes
+        if variable not in scales:
+            scales[variable] = scales[plan.sources[variable]]
+    kept = {variable: scales[variable] for variable in plan.quantised}
+    names = names_in(mod)
+    left = dict.fromkeys(_shown(variable, names) for variable in plan.bound if variable in lossy)
+    return rewrite(mod, _Pairs(kept, plan)), tuple(left)
 
-    def __init__(self, main: relax.Function) -> None:
+
+def _shown(variable: relax.Var, names: Sequence[str]) -> str:
+    """The nodes that a variable comes from; its own name where they have none."""
+    known = [names[number] for number in numbers_of(variable.name) if number < len(names)]
+    return ", ".join(known) or without_mark(variable.name)
+
+
+def is_product(value: Expr) -> bool:
+    """Whether a value is a convolution or product by float32 weights, of a matrix or an image."""
+    if not is_op(value, "nn.conv2d", "matmul") or len(value.args) < 2:
+        return False
+    weights = array(value.args[1])
+    return weights is not None and weights.dtype == np.float32 and (is_op(value, "nn.conv2d") or weights.ndim == 2)
+
+
+class _Plan:
+    """Which values become 8-bit numbers, and which of those share their scale with what they are a view of.
+    `everything`: whatever integers can make; else what is multiplied by weights, and what that comes of, but for the
+    products in `floats`."""
+
+    def __init__(
+        self, main: relax.Function, everything: bool = True, floats: Collection[relax.Var] = frozenset()
+    ) -> None:
+        self.floats = floats
         self.bound: dict[relax.Var, Expr] = {}
         self.uses: dict[relax.Var, list[relax.Var]] = {}
         order: list[relax.Var] = list(main.params)
@@ -57,7 +114,8 @@ class _Plan:
                 for used in relax.analysis.free_vars(binding.value):
                     self.uses.setdefault(used, []).append(binding.var)
         self.outputs = set(relax.analysis.free_vars(main.body.body))
-        self.inner = self._inner(order)
+        self.inner = self._inner(order) if everything else set()
+        self.wanted = None if everything else self._wanted(order)
         self.sources: dict[relax.Var, relax.Var] = {}
         kept: dict[relax.Var, None] = {}
         for variable in order:
@@ -119,11 +177,31 @@ class _Plan:
         # What goes on with a sum is done with the sum.
         return variable if not isinstance(root, relax.Var) or any(a in inner for a in operands) else root
 
+    def _wanted(self, order: Sequence[relax.Var]) -> set[relax.Var]:
+        """What is multiplied by weights, what it is a view of, and the terms of a sum or mean that it is."""
+        found: set[relax.Var] = set()
+        for variable in reversed(order):
+            call = self.bound.get(variable)
+            if call is None:
+                continue
+            if is_product(call) and variable not in self.floats:
+                found |= {a for a in call.args[:1] if isinstance(a, relax.Var)}
+            if variable not in found:
+                continue
+            made = call if is_op(call, *VIEWS) else self.lookup(self.chain(variable).core)
+            if is_op(made, *VIEWS, "mean", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"):
+                found |= {operand for operand in _operands(made, self.lookup) if isinstance(operand, relax.Var)}
+            elif is_op(made, "add", "subtract") and not any(_is_known(a) for a in made.args):
+                found |= {a for a in made.args if isinstance(a, relax.Var)}
+        return found
+
     def _is_quantised(self, variable: relax.Var, kept: dict[relax.Var, None]) -> bool:
         """Whether somebody computes with its integers, or it is made of integers."""
         dtype = str(getattr(variable.ty, "dtype", ""))
         if dtype != "float32" or shape_of(variable) is None or variable in self.inner:
             return False
+        if self.wanted is not None:
+            return variable in self.wanted
         if any(self._takes(user) for user in self.uses.get(variable, ())):
             return True
         call = self.bound.get(variable)
@@ -172,11 +250,18 @@ class _Pairs:
         self.inputs: dict[relax.Var, Expr] = {}
 
     def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
-        value = self._in_8_bits(rewriter, value)
+        if self._is_multiplied_in_8_bits(variable):
+            value = self._in_8_bits(rewriter, value)
         scale = self.scales.get(variable)
         if scale is None:
             return value
         return _pair(rewriter, rewriter.emit(value), scale)
+
+    def _is_multiplied_in_8_bits(self, variable: relax.Var) -> bool:
+        if self.plan.wanted is None:
+            return True
+        call = self.plan.bound[variable]
+        return is_product(call) and call.args[0] in self.scales and variable not in self.plan.floats
 
     def _in_8_bits(self, rewriter: Rewriter, value: Expr) -> Expr:
         """A call with inputs of the model, and weights, in 8 bits."""

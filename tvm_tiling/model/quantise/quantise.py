@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from ...errors import HardwareError, WorkloadError
+from ...errors import HardwareError
 from ...frontend import ImportedModel
 from ...hardware.description import Hardware
 from ...hardware.machine import Machine
@@ -16,6 +16,7 @@ from ..passes.simplify import simplify
 from .arithmetic import WholeNumbers
 from .graph import with_quantised_tensors
 from .integers import holds_quantised, in_integers
+from .ranges import check_calibration
 
 MULTIPLIERS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.matmul")
 
@@ -27,11 +28,8 @@ def quantised(imported: ImportedModel, hardware: Hardware, calibration: Sequence
     calibration data, and left in floats if there is none and the machine multiplies floats. HardwareError where it does
     not.
     """
-    if calibration is not None and (isinstance(calibration, Mapping) or not isinstance(calibration, Sequence)):
-        raise WorkloadError(
-            f"calibration is a {type(calibration).__name__}; accepted: a list of inputs, each an array, a tuple of "
-            "arrays, or arrays by name"
-        )
+    if calibration is not None:
+        check_calibration(calibration)
     mod = simplify(imported.module)
     if holds_quantised(mod):
         return simplify(in_integers(mod, WholeNumbers()))

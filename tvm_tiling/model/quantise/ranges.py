@@ -1,8 +1,10 @@
-"""Ranges of the tensors of a model over calibration data: it is run in floats and each tensor's extremes are kept."""
+"""Tensors of a model over calibration data: it is run in floats, and of each tensor its extremes are kept, or all
+of it is looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,15 @@ from ...schedule import Options, this_cpu
 from ..build import build
 from ..kernels import kernels_for
 from ..passes.constants import Collection
+from ..passes.dataflow import shape_of
 from ..passes.lift import lift_constants
 from ..pipeline import lower
 from ..report import Memory
 from ..signature import Signature, chosen
 from ..variant_base import VariantParts
-from ..variants import variant_of
+from ..variants import AnyVariant, variant_of
+
+MOST_BYTES = 512 << 20  # of tensors that are looked at together
 
 
 def ranges(
@@ -28,38 +33,68 @@ def ranges(
 ) -> list[tuple[float, float]]:
     """(least, greatest) of each variable of "main" in `mod`, which computes what `imported` does, over all calibration
     inputs: an array each, a tuple in graph order, or arrays by name. WorkloadError for data that is not an input."""
-    runs = [_inputs(imported, given) for given in calibration]
-    if not runs:
-        raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")
-    cpu = this_cpu()
-    with kernels_for(cpu) as kernels:
-        scheduled, _ = lower(_with_extremes(mod, variables), cpu, Options(), kernels)
-        lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
-        built = build(lifted, kernels)
-    collection = Collection()
-    numbers = [collection.add(constant.value) for constant in constants]
-    variant = variant_of(
-        VariantParts(
-            library=built.library,
-            signature=Signature.of(imported),
-            operators=[],
-            memory=Memory(activations=built.activations, weights=0, constants=0),
-            constants=numbers,
-            store=collection.together(),
-            cores=cpu.cpu.cores if cpu.cpu else 1,
-        )
-    )
-    found: list[np.ndarray] = []
-    for inputs in runs:
-        found.append(np.array([float(result) for result in variant.run(inputs)]).reshape(-1, 2))
+    runs = inputs_of(imported, calibration)
+    fields = [(variable, extreme) for variable in variables for extreme in (relax.op.min, relax.op.max)]
+    variant = _compiled(imported, mod, lambda builder: [builder.emit(extreme(v)) for v, extreme in fields])
+    found = [np.array([float(result) for result in _run(variant, inputs)]).reshape(-1, 2) for inputs in runs]
     least, greatest = np.min([f[:, 0] for f in found], axis=0), np.max([f[:, 1] for f in found], axis=0)
-    if not (np.isfinite(least).all() and np.isfinite(greatest).all()):
-        place = int(np.argmin(np.isfinite(least) & np.isfinite(greatest)))
-        raise WorkloadError(
-            f"calibration: {variables[place].name} of the model is not finite for it; accepted: inputs for which "
-            "every tensor is"
-        )
+    _check_finite(variables, least, greatest)
     return list(zip(least.tolist(), greatest.tolist(), strict=True))
+
+
+def tensors(
+    imported: ImportedModel, mod: tvm.IRModule, variables: Sequence[relax.Var], calibration: Sequence[Any]
+) -> Iterator[tuple[relax.Var, list[np.ndarray]]]:
+    """Each variable with what it is for every calibration input; arguments and errors as of `ranges`."""
+    runs = inputs_of(imported, calibration)
+    for group in _groups(variables, len(runs)):
+        variant = _compiled(imported, mod, lambda _, group=group: list(group))  # type: ignore[misc]
+        found = [_run(variant, inputs) for inputs in runs]
+        for number, variable in enumerate(group):
+            arrays = [results[number] for results in found]
+            _check_finite([variable], *(np.array([[end(a) for a in arrays]]).min(axis=1) for end in (np.min, np.max)))
+            yield variable, arrays
+
+
+def _check_finite(variables: Sequence[relax.Var], low: np.ndarray, high: np.ndarray) -> None:
+    finite = np.isfinite(low) & np.isfinite(high)
+    if not finite.all():
+        raise WorkloadError(
+            f"calibration: {variables[int(np.argmin(finite))].name} of the model is not finite for it; accepted: "
+            "inputs for which every tensor is"
+        )
+
+
+def _groups(variables: Sequence[relax.Var], runs: int) -> Iterator[list[relax.Var]]:
+    """Variables whose tensors are looked at together."""
+    group: list[relax.Var] = []
+    size = 0
+    for variable in variables:
+        needed = 4 * runs * prod(shape_of(variable) or (1,))
+        if group and size + needed > MOST_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(variable)
+        size += needed
+    if group:
+        yield group
+
+
+def check_calibration(calibration: Sequence[Any]) -> None:
+    """WorkloadError for what is not a list of inputs, or none."""
+    if isinstance(calibration, Mapping) or not isinstance(calibration, Sequence):
+        raise WorkloadError(
+            f"calibration is a {type(calibration).__name__}; accepted: a list of inputs, each an array, a tuple of "
+            "arrays, or arrays by name"
+        )
+    if not calibration:
+        raise WorkloadError("calibration is empty; accepted: one or more inputs of the model")
+
+
+def inputs_of(imported: ImportedModel, calibration: Sequence[Any]) -> list[list[np.ndarray]]:
+    """The inputs of each run in graph order. WorkloadError for what is not a list of inputs of the model, or none."""
+    check_calibration(calibration)
+    return [_inputs(imported, given) for given in calibration]
 
 
 def _inputs(imported: ImportedModel, given: Any) -> list[np.ndarray]:
@@ -71,8 +106,37 @@ def _inputs(imported: ImportedModel, given: Any) -> list[np.ndarray]:
     return values
 
 
-def _with_extremes(mod: tvm.IRModule, variables: Sequence[relax.Var]) -> tvm.IRModule:
-    """`mod` whose "main" gives the least and the greatest element of each variable."""
+def _run(variant: AnyVariant, inputs: list[np.ndarray]) -> Sequence[Any]:
+    results = variant.run(inputs)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _compiled(
+    imported: ImportedModel, mod: tvm.IRModule, results: Callable[[relax.BlockBuilder], list[relax.Expr]]
+) -> AnyVariant:
+    """`mod`, which computes what `imported` does, with other results, ready to be run."""
+    cpu = this_cpu()
+    with kernels_for(cpu) as kernels:
+        scheduled, _ = lower(_with_results(mod, results), cpu, Options(), kernels)
+        lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
+        built = build(lifted, kernels)
+    collection = Collection()
+    numbers = [collection.add(constant.value) for constant in constants]
+    return variant_of(
+        VariantParts(
+            library=built.library,
+            signature=Signature.of(imported),
+            operators=[],
+            memory=Memory(activations=built.activations, weights=0, constants=0),
+            constants=numbers,
+            store=collection.together(),
+            cores=cpu.cpu.cores if cpu.cpu else 1,
+        )
+    )
+
+
+def _with_results(mod: tvm.IRModule, results: Callable[[relax.BlockBuilder], list[relax.Expr]]) -> tvm.IRModule:
+    """`mod` whose "main" gives what `results` makes of its variables."""
     main = mod["main"]
     builder = relax.BlockBuilder()
     with builder.function("main", list(main.params), attrs=dict(main.attrs) if main.attrs else None):
@@ -80,10 +144,7 @@ def _with_extremes(mod: tvm.IRModule, variables: Sequence[relax.Var]) -> tvm.IRM
             for block in main.body.blocks:
                 for binding in block.bindings:
                     builder.emit_normalized(binding)
-            fields = [
-                builder.emit(extreme(variable)) for variable in variables for extreme in (relax.op.min, relax.op.max)
-            ]
-            output = builder.emit_output(relax.Tuple(fields))
+            output = builder.emit_output(relax.Tuple(results(builder)))
         builder.emit_func_output(output)
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     updated.update_func(mod.get_global_var("main"), builder.finalize()["main"])

@@ -1,0 +1,185 @@
+"""A model in a precision that its user asks for, or in the fastest one whose results stay close enough to float32.
+
+How close they are is measured on the inputs that the user gives, and so is, where there is a choice, how long they
+take: formulas price operators in turn, and do not know what is left of a tensor in 16 or 8 bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ...errors import TilingError, WorkloadError, nearest
+from ...frontend import ImportedModel
+from ...runtime.arrays import as_array
+from ...runtime.threads import own_core
+from ..executable import Executable
+from .graphs import in_precision
+from .record import PRECISIONS, Compared, PrecisionRecord
+
+TOLERANCE = 0.01
+RUNS, MOST_SECONDS = 15, 2.0  # of each precision that is timed
+
+Load = Callable[[], Iterable[ImportedModel]]
+# (what gives the model's variants, the digest of what they are read from, what looks at a new executable)
+Compile = Callable[[Load, bytes | None, Callable[[Executable], None]], Executable]
+
+
+def in_chosen_precision(
+    load: Load,
+    make: Compile,
+    digest: bytes | None,
+    precision: str,
+    calibration: Sequence[Any] | None,
+    tolerance: float | None,
+) -> Executable:
+    """The model that `load` gives, compiled by `make` in `precision`, one of PRECISIONS but "float32".
+
+    `tolerance`: the error that "auto" accepts, None: TOLERANCE. WorkloadError for an unknown precision, "auto" or
+    "int8" without calibration, and inputs that the model does not take.
+    """
+    if precision not in PRECISIONS:
+        raise WorkloadError(f"precision = {precision!r}: {nearest(precision, PRECISIONS)}")
+    if precision == "auto":
+        return _fastest(load, make, digest, calibration, TOLERANCE if tolerance is None else tolerance)
+    return _compiled(load, make, digest, precision, calibration)
+
+
+def _compiled(
+    load: Load, make: Compile, digest: bytes | None, precision: str, calibration: Sequence[Any] | None
+) -> Executable:
+    """In one precision, with its record."""
+    left: dict[str, None] = {}
+
+    def variants() -> Iterator[ImportedModel]:
+        for imported in load():
+            written = in_precision(imported, precision, _fitting(imported, calibration))
+            left.update(dict.fromkeys(written.left))
+            yield written.model
+
+    def judge(executable: Executable) -> None:
+        record = PrecisionRecord(precision=precision, left=tuple(left))
+        if calibration is not None:
+            plain = make(load, digest, lambda _: None)
+            errors = [_error(plain, executable, given) for given in calibration]
+            worst = math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
+            record = replace(record, error=worst, inputs=len(errors))
+        executable.precision = record
+
+    return make(variants, _digest(digest, precision, calibration), judge)
+
+
+def _fastest(
+    load: Load, make: Compile, digest: bytes | None, calibration: Sequence[Any] | None, tolerance: float
+) -> Executable:
+    if not calibration:
+        raise WorkloadError(
+            "precision = 'auto' compares results and times on calibration=[inputs]; accepted: one or more inputs"
+        )
+    if not (isinstance(tolerance, int | float) and tolerance >= 0):
+        raise WorkloadError(f"tolerance = {tolerance!r}; accepted: a number of at least 0")
+    made: dict[str, Executable] = {"float32": make(load, digest, lambda _: None)}
+    found = {"float32": Compared(precision="float32")}
+    for precision in PRECISIONS[1:-1]:
+        try:
+            made[precision] = _compiled(load, make, digest, precision, calibration)
+        except TilingError as error:
+            found[precision] = Compared(precision=precision, refused=str(error))
+            continue
+        far = made[precision].precision.error
+        found[precision] = Compared(precision=precision, error=math.nan if far is None else far)
+    close = [name for name in made if found[name].error <= tolerance]
+    times = _times({name: made[name] for name in close}, calibration[0])
+    found.update((name, replace(found[name], seconds=seconds)) for name, seconds in times.items())
+    best = made[min(close, key=times.__getitem__)]
+    best.precision = replace(
+        best.precision,
+        error=best.precision.error if best.precision.error is not None else 0.0,
+        inputs=len(calibration),
+        tolerance=float(tolerance),
+        compared=tuple(found.values()),
+    )
+    return best
+
+
+def _times(executables: Mapping[str, Executable], given: Any) -> dict[str, float]:
+    """Median seconds of runs on one input, the executables in turns."""
+    taken: dict[str, list[float]] = {name: [] for name in executables}
+    with own_core():
+        for executable in executables.values():
+            _run(executable, given)
+        end = time.perf_counter() + MOST_SECONDS * len(executables)
+        for _ in range(RUNS):
+            for name, executable in executables.items():
+                start = time.perf_counter()
+                _run(executable, given)
+                taken[name].append(time.perf_counter() - start)
+            if time.perf_counter() > end:
+                break
+    return {name: median(seconds) for name, seconds in taken.items()}
+
+
+def _run(executable: Executable, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, Mapping):
+        results = executable.run(**given)
+    else:
+        results = executable.run(*(given if isinstance(given, tuple | list) else (given,)))
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _error(plain: Executable, other: Executable, given: Any) -> float:
+    """The largest error of an output of `other` beside `plain`'s, NaN where one is no number that the other has."""
+    found = [0.0]
+    for expected, result in zip(_run(plain, given), _run(other, given), strict=True):
+        right, ours = np.asarray(expected), np.asarray(result)
+        if right.shape != ours.shape:
+            return math.nan
+        if right.dtype.kind in "biu":  # positions and choices: the share that differs
+            found.append(float(np.mean(right != ours)) if right.size else 0.0)
+            continue
+        right, ours = right.astype(np.float64), ours.astype(np.float64)
+        known = np.isfinite(right)
+        if not np.array_equal(right[~known], ours[~known], equal_nan=True):
+            return math.nan
+        difference, size = np.linalg.norm(ours[known] - right[known]), np.linalg.norm(right[known])
+        found.append(float(difference / size) if size else float(difference))
+    return math.nan if any(map(math.isnan, found)) else max(found)
+
+
+def _fitting(imported: ImportedModel, calibration: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Of several inputs those that have the shapes of a variant; all where none has, to be refused by name."""
+    if calibration is None:
+        return None
+    fitting = [given for given in calibration if _shapes(imported, given) == imported.input_shapes]
+    return fitting or calibration
+
+
+def _shapes(imported: ImportedModel, given: Any) -> tuple[tuple[int, ...], ...]:
+    if isinstance(given, Mapping):
+        arrays = [given.get(name) for name in imported.input_names]
+    else:
+        arrays = list(given) if isinstance(given, tuple | list) else [given]
+    return tuple(tuple(getattr(array, "shape", ())) for array in arrays)
+
+
+def _digest(digest: bytes | None, precision: str, calibration: Sequence[Any] | None) -> bytes | None:
+    """A digest of a model that is compiled in a precision by these inputs."""
+    if digest is None:
+        return None
+    found = hashlib.sha256(digest + precision.encode())
+    for given in calibration or ():
+        named = sorted(given.items()) if isinstance(given, Mapping) else []
+        arrays = [value for _, value in named] or (list(given) if isinstance(given, tuple | list) else [given])
+        found.update(repr([name for name, _ in named]).encode())
+        for array in arrays:
+            known = np.ascontiguousarray(as_array(array, "calibration"))
+            found.update(f"{known.dtype} {known.shape}".encode())
+            found.update(known.reshape(-1).view(np.uint8).data)
+    return found.digest()

@@ -1,0 +1,45 @@
+"""A model's graph in the types of a precision: "float32", "bfloat16", "float16" or "int8"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import WorkloadError
+from ...frontend import ImportedModel
+from ..pipeline import straight
+from ..quantise.graph import is_product, with_quantised_products
+from ..quantise.integers import holds_quantised, with_integers_on_cpu
+from .half import TYPES, in_half
+
+
+@dataclass(frozen=True)
+class Written:
+    """A model in the types of a precision. `left`: nodes that multiply by weights in floats, since 8 bits keep too
+    little of what they take."""
+
+    model: ImportedModel
+    left: tuple[str, ...] = ()
+
+
+def in_precision(imported: ImportedModel, precision: str, calibration: Sequence[Any] | None) -> Written:
+    """`imported`, whose inputs and outputs keep their types. `calibration` is needed for "int8"; WorkloadError where
+    it is no input of the model, or the model has nothing in float32 to quantise."""
+    if precision == "float32":
+        return Written(imported)
+    mod = straight(imported.module)
+    if precision in TYPES:
+        return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision)))
+    if holds_quantised(mod):
+        raise WorkloadError("precision = 'int8': the model is quantised already; accepted: 'float32', as it is then")
+    if not any(is_product(binding.value) for block in mod["main"].body.blocks for binding in block.bindings):
+        raise WorkloadError(
+            "precision = 'int8': the model multiplies nothing by float32 weights; accepted: one that does, 'float32'"
+        )
+    if calibration is None:
+        raise WorkloadError(
+            "precision = 'int8' takes the ranges of tensors from calibration=[inputs]; accepted: one or more inputs"
+        )
+    quantised, left = with_quantised_products(imported, mod, calibration)
+    return Written(replace(imported, module=quantised), left)

@@ -1,0 +1,120 @@
+"""A float32 graph in half precision: what is multiplied is kept in 16 bits, everything else is computed in float32.
+
+A tensor that a convolution or product takes is rounded once, in the write-back of what makes it, and whoever else reads
+it takes the rounded numbers too, so that it lies in memory in 16 bits alone. Tensors in another order, parts of them
+and the largest of some are the same numbers in either type. Sums, biases, activations, normalisation and softmax are in
+float32, as are the model's inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite
+from ..passes.simplify import simplify
+
+TYPES = ("bfloat16", "float16")
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+# Operators of one tensor whose results are numbers that it holds.
+SAME_NUMBERS = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice", "nn.max_pool2d")
+
+
+def in_half(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
+    """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of TYPES."""
+    return simplify(rewrite(mod, _Halves(mod["main"], dtype)))
+
+
+class _Halves:
+    """Puts a rounding behind every tensor that something multiplies. `halves`: of those, the numbers in 16 bits."""
+
+    def __init__(self, main: relax.Function, dtype: str) -> None:
+        self.dtype = dtype
+        self.kept = _kept(main)
+        self.halves: dict[Expr, Expr] = {}
+
+    def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
+        if _multiplies(value):
+            operands = [self._half(rewriter, argument) for argument in value.args]
+            made = rewriter.emit(_wide(value, operands))
+        elif is_op(value, *SAME_NUMBERS) and value.args[0] in self.halves:
+            half = rewriter.emit(_call(value, [self.halves[value.args[0]], *value.args[1:]]))
+            return self._widened(rewriter, half)
+        elif is_op(value, "concat") and (parts := self._parts(rewriter, value)) is not None:
+            half = rewriter.emit(op.concat(parts, value.attrs.axis))
+            return self._widened(rewriter, half)
+        else:
+            made = value
+        if variable not in self.kept:
+            return made
+        return self._widened(rewriter, rewriter.emit(op.astype(rewriter.emit(made), self.dtype)))
+
+    def _widened(self, rewriter: Rewriter, half: Expr) -> Expr:
+        """The numbers of `half` in float32, which nothing computes where nobody is left who takes them."""
+        wide = rewriter.emit(op.astype(half, "float32"))
+        self.halves[wide] = half
+        return wide
+
+    def _half(self, rewriter: Rewriter, operand: Expr) -> Expr:
+        """An operand in 16 bits."""
+        if operand not in self.halves or array(operand) is not None:
+            half = rewriter.emit(op.astype(operand, self.dtype))
+            if array(operand) is not None:
+                return half
+            self.halves[operand] = half
+        return self.halves[operand]
+
+    def _parts(self, rewriter: Rewriter, value: Expr) -> list[Expr] | None:
+        """What is put beside each other, in 16 bits; None where one of them is not kept so."""
+        together = rewriter.value(value.args[0])
+        parts = list(together.fields) if isinstance(together, relax.Tuple) else []
+        return [self.halves[part] for part in parts] if parts and all(part in self.halves for part in parts) else None
+
+
+def _kept(main: relax.Function) -> set[relax.Var]:
+    """Variables whose numbers are multiplied, as they are or in another order."""
+    found: set[relax.Var] = set()
+    for block in reversed(main.body.blocks):
+        for binding in reversed(block.bindings):
+            value = binding.value
+            if _multiplies(value):
+                found |= {a for a in value.args if isinstance(a, relax.Var)}
+            elif binding.var in found and is_op(value, *SAME_NUMBERS):
+                found.add(value.args[0])
+            elif binding.var in found and isinstance(value, relax.Var):
+                found.add(value)
+            elif binding.var in found and is_op(value, "concat") and isinstance(value.args[0], relax.Tuple):
+                found |= {a for a in value.args[0].fields if isinstance(a, relax.Var)}
+    return found
+
+
+def _multiplies(value: Expr) -> bool:
+    """Whether a value is a float32 convolution, or a product by weights. Products of two tensors, those of attention,
+    are small beside their softmax, and stay in one kernel with it in float32."""
+    if not is_op(value, *CONVOLUTIONS, "matmul") or any(str(a.ty.dtype) != "float32" for a in value.args):
+        return False
+    return is_op(value, *CONVOLUTIONS) or any(array(a) is not None for a in value.args)
+
+
+def _wide(value: relax.Call, operands: list[Expr]) -> Expr:
+    """A product or convolution of these operands whose sums and results are in float32."""
+    if is_op(value, "matmul"):
+        return op.matmul(*operands, out_dtype="float32")
+    a = value.attrs
+    make = {"nn.conv1d": op.nn.conv1d, "nn.conv2d": op.nn.conv2d, "nn.conv3d": op.nn.conv3d}[value.op.name[6:]]
+    return make(
+        *operands,
+        strides=a.strides,
+        padding=a.padding,
+        dilation=a.dilation,
+        groups=a.groups,
+        data_layout=a.data_layout,
+        kernel_layout=a.kernel_layout,
+        out_layout=a.out_layout,
+        out_dtype="float32",
+    )
+
+
+def _call(value: relax.Call, operands: list[Expr]) -> Expr:
+    return relax.Call(value.op, operands, value.attrs, value.ty_args)
