@@ -136,7 +136,9 @@ class CpuModel:
         column_blocks = ceil_div(my_panels * nr, config.columns)
         copies = self._copies(config, tiles, groups, my_blocks, column_blocks)
         packing = self._packing(config, my_panels * nr, groups)
-        b_share = my_panels * nr * w.k / tk * w.b_bytes if self.overlaps_b(config) else 0.0
+        # What arrives packed has the width of what is multiplied.
+        b_bytes = self.b_word / self.engine.group if config.pack_b == "ahead" else w.b_bytes
+        b_share = my_panels * nr * w.k / tk * b_bytes if self.overlaps_b(config) else 0.0
         touched = tiles * config.rows * (w.k / tk * w.a_bytes + my_panels * nr * w.out_bytes) + b_share
         # A is read again for every column block, from its home if it is too large for L2.
         a_share = tiles * config.rows * w.k / tk * w.a_bytes

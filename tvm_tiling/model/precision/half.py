@@ -12,13 +12,14 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite
+from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
 from ..passes.simplify import simplify
 
 TYPES = ("bfloat16", "float16")
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-# Operators of one tensor whose results are numbers that it holds.
-SAME_NUMBERS = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice", "nn.max_pool2d")
+# Operators of one tensor whose results are numbers that it holds. Kernels compare them in float32.
+MOVES = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice")
+SAME_NUMBERS = (*MOVES, "nn.max_pool2d")
 
 
 def in_half(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
@@ -38,7 +39,7 @@ class _Halves:
         if _multiplies(value):
             operands = [self._half(rewriter, argument) for argument in value.args]
             made = rewriter.emit(_wide(value, operands))
-        elif is_op(value, *SAME_NUMBERS) and value.args[0] in self.halves:
+        elif is_op(value, *MOVES) and value.args[0] in self.halves:
             half = rewriter.emit(_call(value, [self.halves[value.args[0]], *value.args[1:]]))
             return self._widened(rewriter, half)
         elif is_op(value, "concat") and (parts := self._parts(rewriter, value)) is not None:
@@ -91,10 +92,14 @@ def _kept(main: relax.Function) -> set[relax.Var]:
 
 def _multiplies(value: Expr) -> bool:
     """Whether a value is a float32 convolution, or a product by weights. Products of two tensors, those of attention,
-    are small beside their softmax, and stay in one kernel with it in float32."""
+    are small beside their softmax, and stay in one kernel with it in float32. So do convolutions of a group for each
+    channel, which use a number that they have widened but once for each tap."""
     if not is_op(value, *CONVOLUTIONS, "matmul") or any(str(a.ty.dtype) != "float32" for a in value.args):
         return False
-    return is_op(value, *CONVOLUTIONS) or any(array(a) is not None for a in value.args)
+    if is_op(value, "matmul"):
+        return any(array(a) is not None for a in value.args)
+    kernels = shape_of(value.args[1])
+    return kernels is None or kernels[str(value.attrs.kernel_layout).index("I")] > 1
 
 
 def _wide(value: relax.Call, operands: list[Expr]) -> Expr:
