@@ -59,6 +59,10 @@ class Complex:
 
 
 CONVERTERS: dict[str, Converter] = {}
+# Operators that stay operators where their operands are constants: integers are multiplied as they are.
+DEQUANTISING = frozenset(
+    f"quantized_decomposed::dequantize_per_{part}" for part in ("tensor.default", "tensor.tensor", "channel.default")
+)
 # Converters of the same operators where an operand or the result is complex.
 OF_COMPLEX: dict[str, Converter] = {}
 

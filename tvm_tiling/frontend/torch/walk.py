@@ -25,6 +25,7 @@ from .assertions import asserted, of_assertions
 from .node_path import node_path
 from .refusals import Refusal, called, full_name, refusal
 from .translation import (
+    DEQUANTISING,
     OF_COMPLEX,
     STORAGE,
     Absent,
@@ -195,7 +196,7 @@ class Walk:
                 raise Unserved("")
             returned = convert(self._translation, **arguments)
             return (None, *returned) if isinstance(returned, tuple | list) else (None, returned)
-        value = self._known(node)
+        value = None if name in DEQUANTISING else self._known(node)
         if value is None:
             value = self._empty(record)
         if value is None:

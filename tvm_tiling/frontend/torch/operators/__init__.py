@@ -22,6 +22,7 @@ from . import (  # noqa: F401
     polynomials,
     pooling,
     products,
+    quantised,
     ranks,
     recurrent,
     reductions,

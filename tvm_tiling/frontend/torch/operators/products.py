@@ -43,6 +43,12 @@ def _matmul(t: Translation, self: relax.Expr, **other: relax.Expr) -> relax.Expr
     return _plain(t, self, right)
 
 
+@converter("_int_mm.default")
+def _integer_product(t: Translation, self: relax.Expr, mat2: relax.Expr) -> relax.Expr:
+    """int8 by int8, summed in int32."""
+    return product(t, self, mat2, "int32")
+
+
 @converter("dot.default", "vdot.default")
 def _dot(t: Translation, self: relax.Expr, tensor: Value = None, other: Value = None) -> relax.Expr:
     count = shape_of(self)[0]
