@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,12 +81,42 @@ def _windows(
     return Windows(extent, kernel, stride, dilation, before, after, count)
 
 
-def _spatial(data: relax.Expr) -> list[int]:
-    return shape_of(data)[2:]
+def _windows_of_pool(operator: str, attr: dict[str, Any], data: relax.Expr) -> list[Windows]:
+    """The windows of a pool, as `windows_of` has them but where auto_pad asks for less than no padding: steps longer
+    than windows, which end before the axis does.
+
+    The standard's formula is negative there, and the first window starts behind the first element: as far as the
+    standard's reference and onnxruntime agree. ValueError where they do not, or neither computes it.
+    """
+    windows = windows_of(attr, shape_of(data)[2:])
+    auto = attr.get("auto_pad", b"NOTSET")
+    auto = auto.decode() if isinstance(auto, bytes) else auto
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        return windows
+    return [_moved_back(operator, auto, w) for w in windows]
+
+
+def _moved_back(operator: str, auto: str, windows: Windows) -> Windows:
+    w = windows
+    short = w.extent - (w.count - 1) * w.stride - w.span
+    # Of a single element that is too many nothing is taken in front: the odd one is behind.
+    if short <= 0 or w.extent == 0 or (short == 1 and auto == "SAME_UPPER"):
+        return w
+    if auto == "SAME_UPPER" and short % 2 == 0 and operator != "AveragePool":
+        return replace(w, before=-(short // 2))
+    raise ValueError(
+        f"auto_pad {auto} with windows of {w.span} elements, {w.stride} apart, that reach {short} short of the end of "
+        f"an axis of {w.extent}: the standard's reference and onnxruntime do not agree where those start; accepted: pads"
+    )
 
 
 def _pooled(name: str, data: relax.Expr, windows: list[Windows], padding: list[int], **more: Any) -> relax.Expr:
-    """TVM's pool `name` over windows that are given whole."""
+    """TVM's pool `name` over windows that are given whole. Padding of less than nothing is left out of the image."""
+    cut = {2 + axis: -number for axis, number in enumerate(padding[: len(windows)]) if number < 0}
+    if cut:
+        extents = shape_of(data)
+        data = op.strided_slice(data, list(cut), list(cut.values()), [extents[axis] for axis in cut])
+        padding = [max(number, 0) for number in padding]
     if len(windows) not in (1, 2, 3):
         raise ValueError(f"images of {len(windows)} axes; accepted: 1 to 3")
     pool = getattr(op.nn, f"{name}{len(windows)}d")
@@ -101,9 +131,10 @@ def _whole_padding(windows: list[Windows]) -> list[int]:
 
 def _sums(bb: relax.BlockBuilder, data: relax.Expr, windows: list[Windows]) -> relax.Expr:
     """The sum of each window, of zeros outside of the image."""
-    sides = [number for w in windows for number in (w.before, w.after + w.beyond)]
+    sides = [number for w in windows for number in (max(w.before, 0), w.after + w.beyond)]
     padded = bb.emit(op.nn.pad(data, [0, 0, 0, 0, *sides])) if any(sides) else data
-    means = bb.emit(_pooled("avg_pool", padded, windows, [0] * (2 * len(windows)), count_include_pad=True))
+    cut = [min(w.before, 0) for w in windows]
+    means = bb.emit(_pooled("avg_pool", padded, windows, [*cut, *[0] * len(windows)], count_include_pad=True))
     size = math.prod(w.kernel for w in windows)
     return bb.emit(op.multiply(means, relax.const(float(size), dtype_of(data))))
 
@@ -114,7 +145,7 @@ class AveragePool(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data = inputs[0]
-        windows = windows_of(attr, _spatial(data))
+        windows = _windows_of_pool("AveragePool", attr, data)
         counts_padding = bool(attr.get("count_include_pad", 0))
         if not counts_padding or not any(w.beyond for w in windows):
             padding = _whole_padding(windows)
@@ -133,7 +164,7 @@ class LpPool(tvm_onnx.OnnxOpConverter):
         data, p = inputs[0], float(attr.get("p", 2))
         if p < 1:
             raise ValueError(f"p is {p:g}; expected 1 or more")
-        windows, dtype = windows_of(attr, _spatial(data)), dtype_of(data)
+        windows, dtype = _windows_of_pool("LpPool", attr, data), dtype_of(data)
         positive = bb.emit(op.abs(data))
         powers = positive if p == 1 else bb.emit(op.power(positive, relax.const(p, dtype)))
         total = _sums(bb, powers, windows)
@@ -146,7 +177,7 @@ class MaxPool(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
         data = inputs[0]
-        windows = windows_of(attr, _spatial(data))
+        windows = _windows_of_pool("MaxPool", attr, data)
         result = bb.normalize(_pooled("max_pool", data, windows, _whole_padding(windows)))
         if attr["tvm_custom"]["num_outputs"] == 1:
             return result
