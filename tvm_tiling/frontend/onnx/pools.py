@@ -106,7 +106,8 @@ def _moved_back(operator: str, auto: str, windows: Windows) -> Windows:
         return replace(w, before=-(short // 2))
     raise ValueError(
         f"auto_pad {auto} with windows of {w.span} elements, {w.stride} apart, that reach {short} short of the end of "
-        f"an axis of {w.extent}: the standard's reference and onnxruntime do not agree where those start; accepted: pads"
+        f"an axis of {w.extent}: the standard's reference and onnxruntime do not agree where those "
+        "start; accepted: pads"
     )
 
 
