@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
+from onnx_definitions import DEFINITIONS
 
 from tvm_tiling.model.compile import compile_model
 
@@ -53,43 +53,10 @@ def by_onnxruntime(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
     return [np.asarray(result) for result in session_of(model).run(None, dict(given))]
 
 
-class Einsum(OpRun):
-    """By its definition, all products before any sum: the onnx package's own sums factors first where it may, which
-    differs where a factor is infinite and those that it is multiplied by have both signs."""
-
-    op_domain = ""
-
-    def _run(self, *operands: np.ndarray, equation: str) -> tuple[np.ndarray]:
-        left, arrow, right = equation.replace(" ", "").partition("->")
-        wide = [operand.astype("float64") if operand.dtype.kind == "f" else operand for operand in operands]
-        if not arrow:
-            return (np.einsum(left, *wide).astype(operands[0].dtype),)
-        every = "..." * ("..." in left) + "".join(sorted(set(left) - set(".,")))
-        products = np.einsum(f"{left}->{every}", *wide)
-        return (np.einsum(f"{every}->{right}", products).astype(operands[0].dtype),)
-
-
-class OneHot(OpRun):
-    """By its definition: the onnx package's own multiplies with the difference of the two values."""
-
-    op_domain = ""
-
-    def _run(
-        self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1
-    ) -> tuple[np.ndarray, ...]:
-        result = np.full((*indices.shape, int(depth.reshape(-1)[0])), values[0], values.dtype)
-        for place in np.ndindex(*indices.shape):
-            if -result.shape[-1] <= indices[place] < result.shape[-1]:
-                result[(*place, int(indices[place]))] = values[1]
-        return (np.moveaxis(result, -1, axis),)
-
-
 def by_reference(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
-    """Outputs by the onnx package's own evaluator, but for Einsum and OneHot."""
+    """Outputs by the onnx package's own evaluator, but for operators that are written here by their definitions."""
     with np.errstate(all="ignore"):
-        return [
-            np.asarray(value) for value in ReferenceEvaluator(model, new_ops=[Einsum, OneHot]).run(None, dict(given))
-        ]
+        return [np.asarray(value) for value in ReferenceEvaluator(model, new_ops=DEFINITIONS).run(None, dict(given))]
 
 
 def by_package(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:

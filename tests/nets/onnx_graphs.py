@@ -25,14 +25,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 import onnx
 from apart import apart
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
+from onnx_causes import by_halves, is_spread
+from onnx_compare import difference, moved
 from onnx_control import CONTROL
 from onnx_draws import DRAWS
 from onnx_forms import FORMS
 from onnx_further import FURTHER
 from onnx_generator import random_model, read_by
-from onnx_judge import by_onnxruntime, by_package, by_reference, session_of
+from onnx_judge import by_onnxruntime, by_package, by_reference
 from onnx_layers import LAYERS
+from onnx_parts import every_value, infos, needed, only, single
 from onnx_rare_layers import RARE_LAYERS
 
 from tvm_tiling.errors import TilingError
@@ -40,11 +43,8 @@ from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  load
 
 Arrays = Mapping[str, np.ndarray]
 SECONDS = 120  # of processor time, for one graph
-# Relative to the largest number of a tensor; a graph is some twenty sums of up to some hundred terms deep, and the
-# attributes of its nodes are float32.
-ERROR = {"float64": 1e-6, "float32": 2e-4, "float16": 3e-2}
-STEP = 2.0**-18  # by which inputs are moved, to see what rounding may change
 BAD = ("wrong", "error", "crash", "slow", "raised")
+EXPLAINED = ("onnxruntime", "halves", "spread")
 # What graphs are drawn from, one after the other.
 MIXTURES = (
     [*DRAWS, *LAYERS],
@@ -60,46 +60,6 @@ MIXTURES = (
 )
 
 
-def moved(model: onnx.ModelProto, given: Arrays, seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model and its inputs with every float moved a little."""
-    rng, copy = np.random.default_rng(seed), onnx.ModelProto()
-    copy.CopyFrom(model)
-
-    def near(array: np.ndarray) -> np.ndarray:
-        if array.dtype.kind != "f" or array.dtype == np.float16:
-            return array
-        return np.asarray(array * (1 + STEP * rng.uniform(-1, 1, array.shape)), array.dtype)
-
-    for tensor in copy.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        if array.dtype.kind == "f" and array.ndim > 0 and len(array) != 4:  # scales of a Resize decide a shape
-            tensor.CopyFrom(numpy_helper.from_array(near(array), tensor.name))
-    return copy, {name: near(array) for name, array in given.items()}
-
-
-def difference(result: np.ndarray, wanted: np.ndarray, variants: list[np.ndarray]) -> str:
-    """How a result differs from what is wanted; empty where no more than rounding may explain."""
-    if (result.dtype, result.shape) != (wanted.dtype, wanted.shape):
-        return f"{result.dtype}{list(result.shape)} in place of {wanted.dtype}{list(wanted.shape)}"
-    if result.dtype.kind != "f":
-        stable = np.all([v == wanted for v in variants if v.shape == wanted.shape], axis=0)
-        bad = (result != wanted) & stable
-    else:
-        got, want = result.astype("float64"), wanted.astype("float64")
-        near = [v.astype("float64") for v in variants if v.shape == wanted.shape]
-        with np.errstate(all="ignore"):
-            spread = np.max([np.abs(v - want) for v in near], axis=0) if near else np.zeros_like(want)
-            largest = np.abs(want[np.isfinite(want)]).max(initial=1.0)
-            allowed = ERROR[result.dtype.name] * largest + 50 * np.where(np.isfinite(spread), spread, np.inf)
-            same = (got == want) | (np.isnan(got) & np.isnan(want)) | (np.abs(got - want) <= allowed)
-        fragile = np.any([~np.isfinite(v) & np.isfinite(want) for v in near], axis=0) if near else False
-        bad = ~(same | fragile)
-    if not bad.any():
-        return ""
-    place = tuple(int(p) for p in np.argwhere(bad)[0])
-    return f"{result[place]} in place of {wanted[place]} at {list(place)}, {int(bad.sum())} of {bad.size} elements"
-
-
 def referred(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
     """Outputs by the onnx package's evaluator, but for the nodes that it does not run: those by onnxruntime."""
     try:
@@ -108,17 +68,19 @@ def referred(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
         values = dict(given)
         values |= {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
         for node in model.graph.node:
-            single = _single(model, node, values)
+            alone = single(model, node, values)
             try:
-                results = by_reference(*single)
+                results = by_reference(*alone)
             except Exception:
-                results = by_onnxruntime(*single)
+                results = by_onnxruntime(*alone)
             values |= zip(node.output, results, strict=True)
         return [values[output.name] for output in model.graph.output]
 
 
 def judged(model: onnx.ModelProto, given: Arrays) -> str:
-    """ "right", "refused: <sentence>", "onnxruntime: <difference>", "wrong: <difference>" or "error: <what>".
+    """ "right", "refused: <sentence>", "wrong: <difference>" or "error: <what>"; with a difference too "onnxruntime",
+    where that differs from the reference, "halves", where roundings of float16 explain it, and "spread", where a
+    convolution spreads an infinity or NaN as README's limits say (onnx_causes.py).
 
     "unjudged" where onnxruntime refuses a graph of nodes that it runs one by one, as its inference of shapes is wrong.
     """
@@ -150,7 +112,15 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
                 agrees = not difference(result, reference, [variant[place] for variant in variants])
             except Exception:
                 agrees = False
-            return f"{'onnxruntime' if agrees else 'wrong'}: {name}: {found}"
+            if agrees:
+                return f"onnxruntime: {name}: {found}"
+            alone = only(model, given, model.graph.output[place])
+            if by_halves(*alone, result, want):
+                return f"halves: {name}: {found}"
+            near = [variant[place] for variant in variants]
+            if is_spread(*alone, lambda other, want=want, near=near: difference(other, want, near)):
+                return f"spread: {name}: {found}"
+            return f"wrong: {name}: {found}"
     return "right"
 
 
@@ -191,60 +161,6 @@ def outcome(seed: int) -> dict:
 # ---- shrinking -------------------------------------------------------------------------------------------------------
 
 
-def _needed(model: onnx.ModelProto, given: Arrays) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model without what its outputs do not take."""
-    wanted = {value.name for value in model.graph.output}
-    nodes = []
-    for node in reversed(model.graph.node):
-        if wanted & set(node.output):
-            nodes.insert(0, node)
-            wanted |= read_by(node)
-    graph = helper.make_graph(
-        nodes,
-        "shrunk",
-        [value for value in model.graph.input if value.name in wanted],
-        list(model.graph.output),
-        [tensor for tensor in model.graph.initializer if tensor.name in wanted],
-    )
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    made.graph.CopyFrom(graph)
-    return made, {name: array for name, array in given.items() if name in wanted}
-
-
-def only(
-    model: onnx.ModelProto, given: Arrays, output: onnx.ValueInfoProto
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model with one of its outputs, and what that takes."""
-    alone = onnx.ModelProto()
-    alone.CopyFrom(model)
-    del alone.graph.output[:]
-    alone.graph.output.append(output)
-    return _needed(alone, given)
-
-
-def _infos(arrays: Arrays) -> list[onnx.ValueInfoProto]:
-    return [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in arrays.items()
-    ]
-
-
-def _single(
-    model: onnx.ModelProto, node: onnx.NodeProto, values: Arrays
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """One node with what it reads."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    known = {tensor.name for tensor in model.graph.initializer}
-    more = {name: array for name, array in values.items() if name not in known and name not in node.output}
-    del whole.graph.node[:], whole.graph.input[:], whole.graph.output[:]
-    whole.graph.node.append(node)
-    whole.graph.input.extend(_infos(more))
-    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output)
-    return _needed(whole, more)
-
-
 def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The fewest nodes that fail in the same way: nodes become inputs that hold their results."""
     kind = said.split(":")[0]
@@ -252,19 +168,13 @@ def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.Model
     def fails(model: onnx.ModelProto, given: Arrays) -> bool:
         return apart(lambda: judged(model, given), SECONDS).startswith(kind)
 
-    every = onnx.ModelProto()
-    every.CopyFrom(model)
-    del every.graph.output[:]
-    every.graph.output.extend(onnx.ValueInfoProto(name=name) for node in model.graph.node for name in node.output)
-    results = zip((value.name for value in every.graph.output), session_of(every).run(None, dict(given)), strict=True)
-    values = {name: value for name, value in results if isinstance(value, np.ndarray)}
-    given = dict(given)
+    values, given = every_value(model, given), dict(given)
     for node in model.graph.node:
         if not {*read_by(node), *node.output} - {""} <= {*values, *given, *(t.name for t in model.graph.initializer)}:
             continue  # of sequences
-        single = _single(model, node, {**values, **given})
-        if fails(*single):
-            return single
+        alone = single(model, node, {**values, **given})
+        if fails(*alone):
+            return alone
     for output in list(model.graph.output):
         alone = only(model, given, output)
         if fails(*alone):
@@ -282,8 +192,8 @@ def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.Model
         del trimmed.graph.node[:]
         trimmed.graph.node.extend(left)
         more = {name: values[name] for name in node.output if name}
-        trimmed.graph.input.extend(_infos(more))
-        smaller = _needed(trimmed, {**given, **more})
+        trimmed.graph.input.extend(infos(more))
+        smaller = needed(trimmed, {**given, **more})
         if fails(*smaller):
             model, given = smaller
     return model, given
@@ -322,7 +232,7 @@ def run(first: int, count: int, out: Path | None = None, shrink: bool = True) ->
                 file.write(json.dumps({"seed": seed, **line}) + "\n")
         said = line["outcome"]
         kind = said.split(":")[0]
-        if kind in (*BAD, "onnxruntime"):
+        if kind in (*BAD, *EXPLAINED):
             print(f"seed {seed}: {said[:400]}", flush=True)
         if kind in BAD and kind != "raised" and shrink:
             print(apart(lambda seed=seed, said=said: told(*shrunk(*drawn(seed), said)), 20 * SECONDS), flush=True)

@@ -55,6 +55,35 @@ def test_einsum_is_judged_by_products_before_sums():
     np.testing.assert_array_equal(by_package(model, given)[0], [np.nan, 3])
 
 
+@pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+def test_the_judge_has_matrices_before_version_13(operator, axis):
+    import numpy as np
+    from onnx import helper
+    from onnx_judge import by_onnxruntime, by_package, by_reference, model_of
+
+    given = {"x": np.random.default_rng(3).normal(size=(2, 3, 4)).astype("float32")}
+    attributes = {} if axis is None else {"axis": axis}
+    for opset in (10, 12, 13):
+        model = model_of([helper.make_node(operator, ["x"], ["y"], **attributes)], given, {"y": "float32"}, opset=opset)
+        (wanted,) = by_onnxruntime(model, given)
+        for judge in (by_reference, by_package):
+            np.testing.assert_allclose(judge(model, given)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_hardmax_takes_the_first_nan_for_the_largest():
+    """As the standard's reference does, whose argmax is NumPy's; onnxruntime takes the largest of the numbers."""
+    import numpy as np
+    from onnx import helper
+    from onnx_judge import by_package, by_reference, model_of
+
+    given = {"x": np.array([[1, 3, np.nan, 2], [2, 3, 3, 1]], "float32")}
+    for opset in (10, 13):
+        model = model_of([helper.make_node("Hardmax", ["x"], ["y"], axis=1)], given, {"y": "float32"}, opset=opset)
+        for judge in (by_reference, by_package):
+            np.testing.assert_array_equal(judge(model, given)[0], [[0, 0, 1, 0], [0, 1, 0, 0]])
+
+
 def test_a_failing_graph_is_shrunk_to_its_nodes(monkeypatch):
     import numpy as np
     import onnx_graphs

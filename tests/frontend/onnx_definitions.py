@@ -1,0 +1,96 @@
+"""Operators by their definitions, for the onnx package's evaluator: where it has none, or computes another one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_hardmax, op_log_softmax, op_softmax
+from onnx.reference.ops.op_layer_normalization import _layer_normalization
+
+
+class Einsum(OpRun):
+    """By its definition, all products before any sum: the onnx package's own sums factors first where it may, which
+    differs where a factor is infinite and those that it is multiplied by have both signs."""
+
+    op_domain = ""
+
+    def _run(self, *operands: np.ndarray, equation: str) -> tuple[np.ndarray]:
+        left, arrow, right = equation.replace(" ", "").partition("->")
+        wide = [operand.astype("float64") if operand.dtype.kind == "f" else operand for operand in operands]
+        if not arrow:
+            return (np.einsum(left, *wide).astype(operands[0].dtype),)
+        every = "..." * ("..." in left) + "".join(sorted(set(left) - set(".,")))
+        products = np.einsum(f"{left}->{every}", *wide)
+        return (np.einsum(f"{every}->{right}", products).astype(operands[0].dtype),)
+
+
+class OneHot(OpRun):
+    """By its definition: the onnx package's own multiplies with the difference of the two values."""
+
+    op_domain = ""
+
+    def _run(
+        self, indices: np.ndarray, depth: np.ndarray, values: np.ndarray, axis: int = -1
+    ) -> tuple[np.ndarray, ...]:
+        result = np.full((*indices.shape, int(depth.reshape(-1)[0])), values[0], values.dtype)
+        for place in np.ndindex(*indices.shape):
+            if -result.shape[-1] <= indices[place] < result.shape[-1]:
+                result[(*place, int(indices[place]))] = values[1]
+        return (np.moveaxis(result, -1, axis),)
+
+
+class _OfRows(OpRun):
+    """Before version 13 of the tensor as a matrix, the axes before `axis` by the others; the onnx package's own takes
+    the form of version 13 for all."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
+        given = self.axis if any(attribute.name == "axis" for attribute in self.onnx_node.attribute) else None
+        if self.run_params["opsets"][""] >= 13:
+            self.axis = -1 if given is None else given
+            return super()._run(x)
+        first = (1 if given is None else given) % x.ndim
+        rows = x.reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
+        self.axis = -1
+        (result,) = super()._run(rows) if x.size else (rows,)
+        self.axis = given
+        return (result.reshape(x.shape),)
+
+
+class Hardmax(_OfRows, op_hardmax.Hardmax):
+    """1 at the first of the largest, or at the first NaN, as NumPy has it."""
+
+
+class LogSoftmax(_OfRows, op_log_softmax.LogSoftmax):
+    """Logarithms of Softmax."""
+
+
+class Softmax(_OfRows, op_softmax.Softmax):
+    """Exponentials over their sum."""
+
+
+class SkipLayerNormalization(OpRun):
+    """LayerNormalization of input + skip + bias, and that sum; halves in float64 between."""
+
+    op_domain = "com.microsoft"
+
+    def _run(
+        self,
+        x: np.ndarray,
+        skip: np.ndarray,
+        gamma: np.ndarray,
+        beta: np.ndarray | None = None,
+        bias: np.ndarray | None = None,
+        epsilon: float = 1e-12,
+    ) -> tuple[np.ndarray, ...]:
+        operands = [None if one is None else one.astype("float64") for one in (x, skip, gamma, beta, bias)]
+        total = operands[0] + operands[1] + (0 if operands[4] is None else operands[4])
+        normal, mean, inverse = _layer_normalization(total, operands[2], operands[3], -1, epsilon)
+        results = (normal.astype(x.dtype), mean.astype("float32"), inverse.astype("float32"), total.astype(x.dtype))
+        return results[: len(self.onnx_node.output)]
+
+
+DEFINITIONS = [Einsum, Hardmax, LogSoftmax, OneHot, SkipLayerNormalization, Softmax]
