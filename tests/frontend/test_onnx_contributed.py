@@ -9,7 +9,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from onnx import helper
-from onnx_judge import check, model_of
+from onnx_judge import by_onnxruntime, by_package, by_reference, check, model_of
 
 from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.frontend import load_model
@@ -40,6 +40,34 @@ def test_skip_layer_normalization(places, dtype):
     check(made, given, rtol=close, atol=close)
 
 
+def test_skip_layer_normalization_of_halves_is_rounded_once():
+    """The mean and the deviation are those of the sum before it is rounded."""
+    every = {"x": X, "skip": SKIP, "gamma": GAMMA, "beta": BETA, "bias": BIAS * 8}
+    given = {name: value.astype("float16") for name, value in every.items()}
+    made = model("SkipLayerNormalization", given, {"y": "float16", "m": "float32", "i": "float32", "sum": "float16"})
+    results, wanted = by_package(made, given), by_onnxruntime(made, given)
+    for result, close in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(result, close, rtol=1e-3 if result.dtype == "float16" else 1e-5, atol=1e-5)
+    for result, close in zip(results, by_reference(made, given), strict=True):
+        np.testing.assert_allclose(result, close, rtol=1e-3 if result.dtype == "float16" else 1e-5, atol=1e-5)
+
+
+def test_the_mean_beside_an_infinity_is_infinite_as_in_the_standards_layer_normalization():
+    """onnxruntime has NaN there, by its way of summing."""
+    given = {"x": np.array([[[-0.5, np.inf, 2]], [[-np.inf, 0.5, 1]]], "float32")}
+    given |= {"skip": np.ones((2, 1, 3), "float32"), "gamma": GAMMA[:3], "beta": BETA[:3]}
+    outputs = {"y": "float32", "m": "float32", "i": "float32", "sum": "float32"}
+    made = model("SkipLayerNormalization", given, outputs)
+    results = by_package(made, given)
+    for result, wanted in zip(results, by_reference(made, given), strict=True):
+        np.testing.assert_array_equal(result, wanted)
+    plain = {"x": given["x"] + given["skip"], "gamma": given["gamma"], "beta": given["beta"]}
+    node = helper.make_node("LayerNormalization", [*plain], ["y", "m", "i"])
+    standard = model_of([node], plain, {name: "float32" for name in "ymi"})
+    for result, wanted in zip(results, by_reference(standard, plain), strict=False):
+        np.testing.assert_array_equal(result, wanted)
+
+
 @pytest.mark.parametrize("places", ["x,skip,gamma", "x,skip,gamma,bias"])
 def test_skip_simplified_layer_normalization(places):
     every = {"x": X, "skip": SKIP, "gamma": GAMMA, "bias": BIAS}
@@ -63,6 +91,21 @@ def test_activations():
     for operator, attributes in (("QuickGelu", {}), ("QuickGelu", {"alpha": 0.5}), ("Gelu", {}), ("FastGelu", {})):
         check(model(operator, {"x": X}, {"y": "float32"}, **attributes), {"x": X}, atol=1e-5)
     check(model("BiasGelu", {"x": X, "bias": BIAS}, {"y": "float32"}), {"x": X, "bias": BIAS}, atol=1e-5)
+
+
+@pytest.mark.parametrize("operator", ["BiasGelu", "FastGelu", "Gelu", "QuickGelu"])
+def test_activations_of_halves_are_rounded_once(operator):
+    """No further from the same numbers in float32 than half a unit of the last place, nor than onnxruntime's halves."""
+    given = {"x": (3 * X).astype("float16"), "bias": BIAS.astype("float16")}
+    if operator in ("Gelu", "QuickGelu"):
+        del given["bias"]
+    made = model(operator, given, {"y": "float16"})
+    wide = {name: value.astype("float32") for name, value in given.items()}
+    (exact,) = by_onnxruntime(model(operator, wide, {"y": "float32"}), wide)
+    unit = np.spacing(np.abs(exact).astype("float16")).astype("float32")
+    errors, others = (np.abs(judge(made, given)[0].astype("float32") - exact) for judge in (by_package, by_onnxruntime))
+    assert (errors <= 0.51 * unit + 1e-6).all()
+    assert errors.max() <= others.max()
 
 
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])

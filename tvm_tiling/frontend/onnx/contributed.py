@@ -27,7 +27,25 @@ class Gelu(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return op.nn.gelu(inputs[0])
+        return _as(bb, bb.emit(op.nn.gelu(_wide(bb, inputs[0]))), dtype_of(inputs[0]))
+
+
+class BiasGelu(tvm_onnx.OnnxOpConverter):
+    """Gelu of x + bias."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        x = bb.emit(_wide(bb, inputs[0]) + _wide(bb, inputs[1]))
+        return _as(bb, bb.emit(op.nn.gelu(x)), dtype_of(inputs[0]))
+
+
+class FastGelu(tvm_onnx.FastGelu):
+    """Gelu of x, or of x + bias, by tanh."""
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        operands = [None if one is None else _wide(bb, one) for one in inputs]
+        return _as(bb, super()._impl_v1(bb, operands, attr, params), dtype_of(inputs[0]))
 
 
 class QuickGelu(tvm_onnx.OnnxOpConverter):
@@ -35,8 +53,9 @@ class QuickGelu(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        scaled = bb.emit(inputs[0] * relax.const(attr.get("alpha", 1.702), dtype_of(inputs[0])))
-        return inputs[0] * bb.emit(op.sigmoid(scaled))
+        x = _wide(bb, inputs[0])
+        scaled = bb.emit(x * relax.const(attr.get("alpha", 1.702), dtype_of(x)))
+        return _as(bb, bb.emit(x * bb.emit(op.sigmoid(scaled))), dtype_of(inputs[0]))
 
 
 class FusedMatMul(tvm_onnx.OnnxOpConverter):
@@ -76,10 +95,7 @@ class SkipLayerNormalization(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        total = _sum(bb, inputs[0], inputs[1], inputs[4])
-        normal, mean, inverse = _normalised(bb, total, attr, centred=True)
-        result = bb.emit(normal * inputs[2])
-        return relax.Tuple([result if inputs[3] is None else bb.emit(result + inputs[3]), mean, inverse, total])
+        return relax.Tuple(_normalised(bb, *inputs[:3], inputs[3], inputs[4], attr, centred=True))
 
 
 class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
@@ -87,9 +103,7 @@ class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        total = _sum(bb, inputs[0], inputs[1], inputs[3])
-        normal, mean, inverse = _normalised(bb, total, attr, centred=False)
-        return relax.Tuple([bb.emit(normal * inputs[2]), mean, inverse, total])
+        return relax.Tuple(_normalised(bb, *inputs[:3], None, inputs[3], attr, centred=False))
 
 
 class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
@@ -102,36 +116,49 @@ class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
         mask, places = inputs[7], inputs[8]
         batch, count = shape_of(words)
         rows = places if places is not None else constant(np.arange(count).reshape(1, count))
-        total = bb.emit(op.take(word_table, words, axis=0))
-        total = bb.emit(total + bb.emit(op.take(place_table, rows, axis=0)))
-        if kinds is not None:
-            total = bb.emit(total + bb.emit(op.take(kind_table, kinds, axis=0)))
-        normal, _, _ = _normalised(bb, total, attr, centred=True)
-        result = bb.emit(bb.emit(normal * gamma) + beta)
+        words, places = (bb.emit(op.take(*one, axis=0)) for one in ((word_table, words), (place_table, rows)))
+        third = None if kinds is None else bb.emit(op.take(kind_table, kinds, axis=0))
+        result, _, _, total = _normalised(bb, words, places, gamma, beta, third, attr, centred=True)
         counted = relax.const(np.zeros(batch), "int32")
         if mask is not None:
             counted = bb.emit(op.sum(bb.emit(op.astype(op.equal(mask, relax.const(1, "int32")), "int32")), axis=1))
         return relax.Tuple([result, counted, total])
 
 
-def _sum(bb: relax.BlockBuilder, data: relax.Expr, skip: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
-    total = bb.emit(data + skip)
-    return total if bias is None else bb.emit(total + bias)
+def _wide(bb: relax.BlockBuilder, value: relax.Expr) -> relax.Expr:
+    """Halves as float32, which they are computed in: rounded once, at the end."""
+    return bb.emit(op.astype(value, "float32")) if dtype_of(value) in ("float16", "bfloat16") else value
+
+
+def _as(bb: relax.BlockBuilder, value: relax.Expr, dtype: str) -> relax.Expr:
+    return value if dtype_of(value) == dtype else bb.emit(op.astype(value, dtype))
 
 
 def _normalised(
-    bb: relax.BlockBuilder, data: relax.Expr, attr: dict[str, Any], *, centred: bool
-) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
-    """The data over their deviation along the last axis, `centred` first; the mean and the inverse deviation, of
-    float32. Halves are computed in float32."""
+    bb: relax.BlockBuilder,
+    data: relax.Expr,
+    skip: relax.Expr,
+    gamma: relax.Expr,
+    beta: relax.Expr | None,
+    bias: relax.Expr | None,
+    attr: dict[str, Any],
+    *,
+    centred: bool,
+) -> list[relax.Expr]:
+    """The sum data + skip + bias over its deviation along the last axis, `centred` first, times gamma and beside beta;
+    mean and inverse deviation, of float32; the sum."""
     kept = dtype_of(data)
-    wide = bb.emit(op.astype(data, "float32")) if kept in ("float16", "bfloat16") else data
-    mean = bb.emit(op.mean(wide, -1, keepdims=True))
-    away = bb.emit(wide - mean) if centred else wide
+    total = bb.emit(_wide(bb, data) + _wide(bb, skip))
+    if bias is not None:
+        total = bb.emit(total + _wide(bb, bias))
+    mean = bb.emit(op.mean(total, -1, keepdims=True))
+    away = bb.emit(total - mean) if centred else total
     square = bb.emit(op.mean(bb.emit(away * away), -1, keepdims=True))
-    inverse = bb.emit(op.rsqrt(square + relax.const(attr.get("epsilon", 1e-12), dtype_of(wide))))
-    normal = bb.emit(away * inverse)
-    return (normal if dtype_of(normal) == kept else bb.emit(op.astype(normal, kept))), mean, inverse
+    inverse = bb.emit(op.rsqrt(square + relax.const(attr.get("epsilon", 1e-12), dtype_of(total))))
+    result = bb.emit(bb.emit(away * inverse) * _wide(bb, gamma))
+    if beta is not None:
+        result = bb.emit(result + _wide(bb, beta))
+    return [_as(bb, result, kept), mean, inverse, _as(bb, total, kept)]
 
 
 class QuantizeLinear(tvm_onnx.OnnxOpConverter):
@@ -153,10 +180,10 @@ class DequantizeLinear(tvm_onnx.OnnxOpConverter):
 _OPERATORS: dict[str, Any] = {
     **INTEGERS,
     **PAIRS,
-    "BiasGelu": tvm_onnx.BiasGelu,
+    "BiasGelu": BiasGelu,
     "DequantizeLinear": DequantizeLinear,
     "EmbedLayerNormalization": EmbedLayerNormalization,
-    "FastGelu": tvm_onnx.FastGelu,
+    "FastGelu": FastGelu,
     "FusedMatMul": FusedMatMul,
     "Gelu": Gelu,
     "QuantizeLinear": QuantizeLinear,
