@@ -48,13 +48,13 @@ CONVOLUTIONS = (
     _conv(14, 512, 512, 3),
     _conv(28, 32, 96, 5),
 )
-# Searched with MORE_TRIALS as well.
-LONGER = (PRODUCTS[1], CONVOLUTIONS[1])
+# Searched with MORE_TRIALS as well: a tall product, a 1x1, a 3x3 and a cube.
+LONGER = (PRODUCTS[3], CONVOLUTIONS[2], CONVOLUTIONS[1], PRODUCTS[1])
 
 
-def searches() -> list[tuple[Workload, int]]:
-    """Every workload with its trials, the long searches last."""
-    usual = [(workload, TRIALS) for workload in (*PRODUCTS, *CONVOLUTIONS)]
+def searches(*, longer_only: bool = False) -> list[tuple[Workload, int]]:
+    """Every workload with its trials, the long searches last; with `longer_only` these alone."""
+    usual = [] if longer_only else [(workload, TRIALS) for workload in (*PRODUCTS, *CONVOLUTIONS)]
     return [*usual, *((workload, MORE_TRIALS) for workload in LONGER)]
 
 
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Search what is not in the file yet; 1 after an error that the user can mend."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.searched", description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("results/searched.json"), help="default: %(default)s")
+    parser.add_argument("--longer", action="store_true", help=f"only the searches of {MORE_TRIALS} trials")
     chosen = parser.parse_args(arguments)
     try:
         found = [e for e in earlier_entries(chosen.json, FORMAT, VERSION, "searches") if e["status"] == "ok"]
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     done = {(workload_from_dict(entry["workload"]), entry["trials"]) for entry in found}
-    for workload, trials in searches():
+    for workload, trials in searches(longer_only=chosen.longer):
         if (workload, trials) in done:
             continue
         entry = _entry(workload, trials)
