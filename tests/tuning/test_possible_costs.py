@@ -10,12 +10,16 @@ import pytest
 from shapes import CPU
 
 import tvm_tiling as tt
+from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.decide.configs.neighbourhood import neighbourhood
-from tvm_tiling.tuning.least_cost import least_cost
+from tvm_tiling.tuning.least_cost import least_cost, possible_anywhere, possible_seconds
 from tvm_tiling.tuning.measuring.incumbents import Incumbents, TrialFailed
 from tvm_tiling.tuning.measuring.measurer import Job, Measured, SideBySide
 from tvm_tiling.tuning.measuring.paired_benchmark import Alone, PairedResult
+from tvm_tiling.tuning.shapes import database as shape_database
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
+from tvm_tiling.tuning.shapes.entries import Entry, put_entries
+from tvm_tiling.tuning.shapes.fingerprint import fingerprint_of
 from tvm_tiling.tuning.tune import tune
 
 WORKLOAD = tt.GemmWorkload(m=192, n=320, k=256)
@@ -108,6 +112,71 @@ def test_sessions_that_fail_say_why():
     assert Incumbents().side_by_side(FIRST, SECOND, impossible).startswith("impossible cost")
     once = Bench(pair(1.2, DESCRIBED / 10), 3 * DESCRIBED, least=DESCRIBED / 2)
     assert "beside the other one" in Incumbents().side_by_side(FIRST, SECOND, once)
+
+
+# ---- what is added by hand, or imported -----------------------------------------------------------------------------
+
+
+def entry(cost: float, workload=WORKLOAD, config=SPACE.start) -> Entry:
+    return Entry(workload=workload, config=config, cost=cost)
+
+
+def test_a_bound_of_any_machine_is_below_that_of_a_machine():
+    here = possible_seconds(WORKLOAD, SPACE.start, CPU.cpu)
+    assert 0 < possible_anywhere(WORKLOAD, SPACE.start, CPU.cpu.cores) <= here < DESCRIBED
+    # 192 * 320 * 256 multiply-adds, two cores with two vectors of 16 at 6.5 GHz, and 15 percent to spare
+    assert possible_anywhere(WORKLOAD, SPACE.start, 2) == pytest.approx(0.85 * 192 * 320 * 256 / (2 * 2 * 16 * 6.5e9))
+    assert possible_anywhere(WORKLOAD, SPACE.start, 0) > 0  # a fingerprint of another program may say so
+    unknown = dataclasses.replace(CPU.cpu, assumed=("fma_units",))
+    assert possible_seconds(WORKLOAD, SPACE.start, unknown) == possible_anywhere(WORKLOAD, SPACE.start, unknown.cores)
+    layer = tt.ConvWorkload(n=1, h=56, w=56, ci=64, co=64, kh=3, kw=3, padding=(1, 1, 1, 1))
+    forms = [Config.of("conv", "direct", {}), Config.of("conv", "winograd", {"m": 4})]
+    direct, winograd = (possible_anywhere(layer, form, 2) for form in forms)
+    assert winograd == pytest.approx(direct / 4, rel=0.05)
+
+
+def test_a_cost_that_the_cpu_cannot_have_is_not_added(database):
+    least = possible_seconds(WORKLOAD, SPACE.start, CPU.cpu)
+    with pytest.raises(tt.DatabaseError, match=r"cost = \S+ s is impossible; expected at least \S+ s, which 15728640"):
+        database.add(WORKLOAD, SPACE.start, 0.9 * least, target=CPU)
+    with pytest.raises(tt.DatabaseError, match="impossible"):
+        database.add_many([entry(1.0), entry(0.9 * least)], target=CPU)
+    assert list(database.entries()) == []
+    database.add(WORKLOAD, SPACE.start, 1.1 * least, target=CPU)
+    assert database.check().ok
+
+
+def exported(tmp_path, cost: float):
+    """A file of one entry with that cost, whoever wrote it."""
+    path = tmp_path / "shapes.jsonl"
+    with ShapeDatabase(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        other.add(WORKLOAD, SPACE.start, 1.0, target=CPU)
+        other.export(path)
+    path.write_text(path.read_text().replace('"cost":1.0', f'"cost":{cost!r}'))
+    return path
+
+
+def test_a_cost_that_no_such_cpu_can_have_is_not_imported(database, tmp_path):
+    path = exported(tmp_path, 0.9 * possible_anywhere(WORKLOAD, SPACE.start, CPU.cpu.cores))
+    with pytest.raises(tt.DatabaseError, match=r"shapes.jsonl, line 3: cost = \S+ s is impossible"):
+        database.import_(path)
+    assert list(database.entries()) == []
+
+
+def test_of_this_machine_imports_know_more(database, tmp_path, monkeypatch):
+    path = exported(tmp_path, 1.1 * possible_anywhere(WORKLOAD, SPACE.start, CPU.cpu.cores))
+    slow = dataclasses.replace(CPU.cpu, fma_units=1)  # which fingerprints do not tell
+    monkeypatch.setattr(shape_database, "_this_cpu", lambda: {fingerprint_of(CPU).digest: slow})
+    with pytest.raises(tt.DatabaseError, match="impossible"):
+        database.import_(path)
+    monkeypatch.setattr(shape_database, "_this_cpu", lambda: {})
+    assert database.import_(path) == 1
+
+
+def test_an_impossible_cost_that_is_kept_already_is_named_by_check(database):
+    database.store.write(lambda connection: put_entries(connection, [entry(1e-9)], CPU))
+    (problem,) = database.check().problems
+    assert problem.startswith("entry 1: cost = 1e-09 s is impossible")
 
 
 # ---- what a search makes of it ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..decide.configs.config import Config
 from ..decide.gemm.dot_engine import dot_engine
 from ..decide.gemm.traffic import operand_bytes
+from ..errors import DatabaseError
 from ..hardware.cpu import Cpu
 from ..hardware.description import Hardware
 from ..hardware.dot_instructions import DOT_INSTRUCTIONS
@@ -22,6 +23,7 @@ from ..workload import ConvWorkload, GemmWorkload
 # Measured peaks are those of a moment. What takes less than this share of its least time is impossible.
 SURE = 0.85
 MOST_MHZ = 6500.0  # no CPU's clock is above
+MOST_VECTORS = (512, 2)  # bits, and multiply-adds that start per cycle: no core has more of both together
 # What only reads may come faster than a copy moves bytes: lines that are written are read first, and not counted.
 READ_TO_COPY = 2.0
 
@@ -74,6 +76,23 @@ def highest_peak(cpu: Cpu) -> Peak:
     return Peak(gflops_one_core=one, gflops=cpu.cores * one, gops_int8_one_core=None, gops_int8=None, bandwidths=())
 
 
+def possible_seconds(workload: GemmWorkload | ConvWorkload, config: Config, cpu: Cpu) -> float:
+    """Seconds below which no CPU of this description is, whatever its clock."""
+    anywhere = possible_anywhere(workload, config, cpu.cores)
+    if "fma_units" in cpu.assumed:
+        return anywhere
+    return max(anywhere, least_seconds(workload, config, cpu, highest_peak(cpu)))
+
+
+def possible_anywhere(workload: GemmWorkload | ConvWorkload, config: Config, cores: int) -> float:
+    """Seconds below which no CPU of so many cores is: for costs of machines of which nothing else is known."""
+    types, (bits, units) = workload.types, MOST_VECTORS
+    rows = [row for row in DOT_INSTRUCTIONS if row.supports(types.a, types.b, types.acc)]
+    fused = max(1, cores) * units * MOST_MHZ * 1e6  # vectors per second
+    rates = [fused * bits // (8 * row.acc_bytes) * row.group * max(1.0, row.rate) for row in rows]
+    return SURE * work_of(workload, config).macs / max(rates) if rates else 0.0
+
+
 def work_of(workload: GemmWorkload | ConvWorkload, config: Config) -> Work:
     """What every kernel of a configuration's form has to do. Taps that fall on the padding, and rows and columns of the
     input that no tap falls on, are not counted."""
@@ -123,7 +142,8 @@ def _within(steps: int, stride: int, offset: int, limit: int) -> int:
 def _winograd_macs(w: ConvWorkload, config: Config) -> int:
     """Of the products of F(m x m, r x r), image tiles that reach beyond the edge counted in part."""
     tile = config.choice("m")
-    assert isinstance(tile, int)
+    if not isinstance(tile, int) or tile < 1:
+        raise DatabaseError(f"config: form 'winograd' with m = {tile!r}, accepted: a whole number of at least 1")
     points = (tile + w.kh - 1) ** 2
     return w.n * w.ho * w.wo * points * w.ci * w.co // tile**2
 

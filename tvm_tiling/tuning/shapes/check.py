@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from ...errors import DatabaseError, TilingError
 from ...plain_text import plain_json
-from .entries import ENTRIES, config_from_text, entry_of, row_of
+from .entries import ENTRIES, config_from_text, entry_of, refuse_impossible, row_of
 from .fingerprint import Fingerprint
 from .key import ShapeKey
 from .padding import Padding
@@ -83,7 +84,10 @@ def _fingerprints(connection: sa.Connection) -> Iterator[str]:
 
 def _entries(connection: sa.Connection) -> Iterator[str]:
     keys: dict[int, tuple[ShapeKey, Padding]] = {}
+    cores = _cores(connection)
+    machines: dict[int, int] = {}
     for row in connection.execute(sa.select(KEYS)):
+        machines[row.id] = row.fingerprint_id
         try:
             key = ShapeKey.from_dict(plain_json(row.record))
             keys[row.id] = key, Padding.from_list(plain_json(row.padding), key)
@@ -99,6 +103,8 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
         try:
             entry = entry_of(row, key)
             expected = row_of(entry, row.key_id, key, padding)
+            if machines[row.key_id] in cores:
+                refuse_impossible(entry, cores[machines[row.key_id]])
         except (TilingError, TypeError) as error:
             yield f"entry {row.id}: {error}"
             continue
@@ -108,6 +114,17 @@ def _entries(connection: sa.Connection) -> Iterator[str]:
             same = math.isclose(own, value, rel_tol=1e-9) if is_rate else own == value
             if not same and name != "cut":
                 yield f"entry {row.id}: {name} = {own!r}, its shape and cost say {value!r}"
+
+
+def _cores(connection: sa.Connection) -> dict[int, int]:
+    """The cores of the machines that are CPUs, by the numbers of their fingerprints; not of those that are wrong."""
+    found: dict[int, int] = {}
+    for row in connection.execute(sa.select(FINGERPRINTS)):
+        with contextlib.suppress(ValueError, DatabaseError):
+            machine = Fingerprint.from_dict(plain_json(row.record))
+            if machine.kind == "cpu":
+                found[row.id] = machine.cores
+    return found
 
 
 def _trials(connection: sa.Connection) -> Iterator[str]:

@@ -19,7 +19,8 @@ from ...decide.configs.config import Config, Tiling, config_of
 from ...decide.conv.conv_tiling import ConvTiling
 from ...decide.levels.level_gemm import LevelsTiling
 from ...decide.tiling import GemmTiling
-from ...errors import DatabaseError
+from ...errors import DatabaseError, HardwareError
+from ...hardware.cpu import Cpu
 from ...hardware.description import Hardware
 from ...old_names import old_arguments
 from ...plain_text import plain_json
@@ -30,7 +31,7 @@ from .boundary import FACTOR, LIMIT, TOLERANCE, Reduction
 from .candidates import MOST
 from .check import CheckReport, check
 from .cover import Cover, cover
-from .entries import Entry, entry_of, put_entries
+from .entries import Entry, entry_of, put_entries, refuse_impossible
 from .estimate import Estimate
 from .estimates import Estimates
 from .fingerprint import Fingerprint, fingerprint_of
@@ -110,6 +111,7 @@ class ShapeDatabase:
         Of a shape that is there the cheaper cut stays; a newer cost of the same configuration replaces the older.
         `epilogue` names what is fused behind, `prepacked` says that weights are prepacked: both are part of the key. A
         matrix engine takes a pointwise convolution as a product: there it is kept, and found, as that one.
+        DatabaseError for a cost that the CPU cannot have.
         """
         hardware = hardware_of(target)
         workload = as_scheduled(workload, hardware)
@@ -126,17 +128,21 @@ class ShapeDatabase:
         self.add_many([entry], target=hardware)
 
     def add_many(self, entries: Iterable[Entry], *, target: Target) -> None:
-        """Keep many measured shapes, all of them or, after an error, none."""
+        """Keep many measured shapes, all of them or, after an error, none. A cost that the CPU cannot have is
+        refused."""
         hardware = hardware_of(target)
         found = list(entries)
+        if hardware.cpu is not None:
+            for entry in found:
+                refuse_impossible(entry, hardware.cpu)
         self._store.write(lambda connection: put_entries(connection, found, hardware))
 
     def import_(self, path: str | os.PathLike[str]) -> int:
         """Add what `export` wrote, all of it or nothing; how many entries it holds. DatabaseError names the line that
-        is wrong."""
+        is wrong, such as a cost that no such CPU can have."""
         try:
             with open(path, "rb") as file:
-                lines = Lines(file, str(path))
+                lines = Lines(file, str(path), _this_cpu())
         except OSError as error:
             raise DatabaseError(
                 f"{path} cannot be read: {error.strerror}; accepted: a file that `db export` wrote"
@@ -318,6 +324,15 @@ class ShapeDatabase:
         """Look at every row: the file, the links between tables, each entry's figures."""
         with self._store.read() as connection:
             return check(connection)
+
+
+def _this_cpu() -> dict[str, Cpu]:
+    """This CPU by its fingerprint; nothing where it is of an architecture that is not described."""
+    try:
+        here = hardware_of("llvm")
+    except HardwareError:
+        return {}
+    return {} if here.cpu is None else {fingerprint_of(here).digest: here.cpu}
 
 
 def _asked(

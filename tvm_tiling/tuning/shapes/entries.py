@@ -14,9 +14,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ...decide.configs.config import Config
 from ...errors import DatabaseError
+from ...hardware.cpu import Cpu
 from ...hardware.description import Hardware
 from ...measure import DOUBTFUL
 from ...plain_text import plain_json
+from ..least_cost import possible_anywhere, possible_seconds, work_of
 from .fingerprint import Fingerprint, fingerprint_of
 from .key import DEEP_CONV_AXES, GEMM_AXES, MOST_AXES, MOST_EXTENT, ShapeKey, Workload, extents_of, key_of
 from .padding import Padding, padding_of
@@ -87,6 +89,22 @@ class Entry:
 
 def _is_cost(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def refuse_impossible(entry: Entry, machine: Cpu | int) -> None:
+    """DatabaseError if an entry costs less than its configuration can on `machine`: a CPU, or of one that is not
+    described here how many cores it has. Simulated cycles are taken as they are, and not asked about."""
+    workload, config = entry.workload, entry.config
+    if isinstance(machine, int):
+        cores, least = machine, possible_anywhere(workload, config, machine)
+    else:
+        cores, least = machine.cores, possible_seconds(workload, config, machine)
+    if entry.cost < least:
+        raise DatabaseError(
+            f"cost = {entry.cost:.4g} s is impossible; expected at least {least:.4g} s, which "
+            f"{work_of(workload, config).macs} multiply-adds of form {config.form!r} take on any such CPU with {cores} "
+            "cores: measure it again"
+        )
 
 
 def text(extents: Sequence[int]) -> str:

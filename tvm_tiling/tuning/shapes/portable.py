@@ -7,15 +7,16 @@ behind it were measured; each of these is one line.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 import sqlalchemy as sa
 
 from ...decide.configs.config import Config
 from ...errors import DatabaseError, TilingError, other_version
+from ...hardware.cpu import Cpu
 from ...plain_text import plain_json
-from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, row_of
+from .entries import ENTRIES, Entry, compact, entry_of, put_fingerprint, put_key, put_rows, refuse_impossible, row_of
 from .fingerprint import Fingerprint
 from .key import ShapeKey, key_of, workload_from_dict
 from .padding import Padding
@@ -65,11 +66,12 @@ def entry_record(entry: Entry, padding: list[dict[str, Any]]) -> dict[str, Any]:
 class Lines:
     """A file of lines, read and checked as a whole before anything is written.
 
-    name: of the file, for errors. DatabaseError names the line and what is wrong with it.
+    name: of the file, for errors. DatabaseError names the line and what is wrong with it. `known`: CPUs whose
+    descriptions are at hand, by the digests of their fingerprints.
     """
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self.name = name
+    def __init__(self, file: BinaryIO, name: str, known: Mapping[str, Cpu] | None = None) -> None:
+        self.name, self._known = name, known or {}
         self.found: list[tuple[Fingerprint, ShapeKey, Padding, Entry]] = []
         self._read(file)
 
@@ -117,6 +119,8 @@ class Lines:
                     if fingerprint is None:
                         raise DatabaseError("an entry before any fingerprint; accepted: a line that tells it first")
                     key, padding, entry = _entry(line, fields)
+                    if fingerprint.kind == "cpu":
+                        refuse_impossible(entry, self._known.get(fingerprint.digest) or fingerprint.cores)
                     if padded.setdefault((fingerprint.digest, key.digest), padding) != padding:
                         raise DatabaseError("padding other than of entries before it; accepted: one for each key")
                     self.found.append((fingerprint, key, padding, entry))
