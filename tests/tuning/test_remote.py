@@ -170,6 +170,64 @@ def test_a_killed_worker_is_started_anew_and_the_others_stay():
         told(fleet.address, lambda found: {own.process for own in found} == processes)
 
 
+def until(wanted, seconds=30.0):
+    """Wait for what is wanted."""
+    end = time.monotonic() + seconds
+    while not wanted():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_worker_that_is_started_anew_joins_the_tuning_that_runs():
+    with Fleet(predicting=2, per_process=1, delay=0.05) as fleet:
+        measurer = RemoteMeasurer(fleet.address, HARDWARE)
+        try:
+            until(lambda: sum(measurer.live()) == 2)
+            os.kill(fleet.workers[0].pid, signal.SIGKILL)
+            fleet.workers[0].wait(10)
+            assert len(list(measurer.measure(jobs(4)))) == 4
+            assert len(fleet.keep_up()) == 1
+            until(lambda: sum(measurer.live()) == 2)
+            assert [found.reason for found in measurer.measure(jobs(4))] == [None] * 4
+            assert measurer.workers == 2
+        finally:
+            measurer.close()
+
+
+def test_the_only_worker_started_anew_goes_on_with_the_search(tmp_path):
+    with Fleet(predicting=1, delay=0.05) as fleet:
+
+        def kill(progress) -> None:
+            if progress.done == 2:
+                os.kill(fleet.workers[0].pid, signal.SIGKILL)
+                fleet.workers[0].wait(10)
+                fleet.keep_up()
+
+        report = tune(WORKLOAD, trials=6, runner=str(fleet.address), progress=kill)
+        assert (report.trials, report.failures) == (6, ())
+
+
+def test_workers_that_come_while_a_search_runs_are_asked_too(monkeypatch):
+    monkeypatch.setattr(remote, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(remote, "MOST_SESSIONS", 2)
+    with Fleet(predicting=1, per_process=1, delay=0.2) as fleet:
+        measurer = RemoteMeasurer(fleet.address, HARDWARE)
+        more = [fleet._predicting(1, 0.2) for _ in range(2)]
+        try:
+            assert measurer.workers == 1
+            until(lambda: sum(measurer.live()) == 3)
+            assert measurer.workers == 3 and len(measurer.live()) == 2  # one more in the first process, one in another
+            assert [found.reason for found in measurer.measure(jobs(9))] == [None] * 9
+            found = told(fleet.address, lambda found: sum(own.trials for own in found) >= 9)
+            assert all(own.trials for own in found) and len(found) == 3
+        finally:
+            measurer.close()
+            for process in more:
+                process.kill()
+                process.wait()
+                process.stdin.close()
+
+
 def test_a_worker_that_ends_again_and_again_is_told_and_so_is_a_lost_tracker():
     with Fleet(predicting=1) as fleet:
         for _ in range(2):

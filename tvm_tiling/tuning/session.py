@@ -6,13 +6,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..decide.configs.config import Config
 from ..hardware.description import Hardware
 from ..measure import DOUBTFUL
 from ..workload import ConvWorkload, GemmWorkload
-from .least_cost import highest_peak, least_cost, least_seconds
+from .least_cost import least_cost, possible_seconds
 from .measuring.incumbents import impossible
 from .measuring.measurer import Compares, Job, Measured, Measurer
 from .outcome import TuneReport
@@ -22,6 +22,9 @@ from .shapes.generate import shape_text
 from .shapes.kept_config import tiling_if_possible
 from .shapes.trials import TrialLog
 from .trial import Told, Trial
+
+AtOnce: TypeAlias = Callable[[], int]
+"""How many jobs a measurer had best be given at a time now: workers may join a tracker while a search runs."""
 
 SEEDS = 4  # cuts of matched entries, and as many of near ones
 
@@ -189,9 +192,9 @@ class Tuning:
         """The result, measured again where no CPU could be as quick; a failure where that is impossible too. Whatever
         measures: what is kept is a cost."""
         job, cpu = measured.job, self.hardware.cpu
-        if cpu is None or "fma_units" in cpu.assumed or measured.cost is None:
+        if cpu is None or measured.cost is None:
             return measured
-        least = least_seconds(self.workload, job.config, cpu, highest_peak(cpu))
+        least = possible_seconds(self.workload, job.config, cpu)
         if measured.cost >= least:
             return measured
         again = next(iter(self._measurer.measure([job])))
@@ -305,12 +308,12 @@ class Tuning:
         )
 
 
-def run(tuning: Tuning, at_once: int, progress: Callable[[Progress], None] | None = None) -> TuneReport:
-    """Run a search to its end, `at_once` cuts at a time. Ctrl-C ends it early, with what was found so far."""
+def run(tuning: Tuning, at_once: AtOnce, progress: Callable[[Progress], None] | None = None) -> TuneReport:
+    """Run a search to its end, `at_once` configurations at a time. Ctrl-C ends it early, with what was found so far."""
     stopped = ""
     try:
         while not tuning.stopped:
-            if not tuning.step(at_once, progress):
+            if not tuning.step(at_once(), progress):
                 break
     except KeyboardInterrupt:
         stopped = "interrupted"

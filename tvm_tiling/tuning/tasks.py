@@ -16,7 +16,7 @@ from ..hardware.description import Hardware
 from ..workload import ConvWorkload, GemmWorkload
 from .measuring.measurer import Measurer
 from .outcome import ModelTuneReport, TaskReport
-from .session import Progress, Settings, Tuning
+from .session import AtOnce, Progress, Settings, Tuning
 from .shapes.trials import TrialLog
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def tune_tasks(
     tasks: Sequence[Task],
     hardware: Hardware,
     measurer: Measurer,
-    at_once: int,
+    at_once: AtOnce,
     log: TrialLog,
     settings: Settings,
     progress: Callable[[Progress], None] | None = None,
@@ -147,7 +147,7 @@ def tune_tasks(
             if task.calls * search.hope <= WORTH * whole:
                 stopped = f"no operator is left that could save {WORTH:.1%} of the model's time"
                 break
-            done = search.step(min(at_once, left), told)
+            done = search.step(min(at_once(), left), told)
             if not done:
                 stopped = "every search is at its end"
                 break

@@ -23,7 +23,7 @@ from .measuring.template import Template
 from .outcome import ModelTuneReport, TuneReport
 from .progress import Bar
 from .search import CostModel, SearchRules
-from .session import Progress, Settings, Tuning, run
+from .session import AtOnce, Progress, Settings, Tuning, run
 from .shapes.database import ShapeDatabase
 from .shapes.key import Workload
 from .shapes.trials import TrialLog
@@ -88,8 +88,8 @@ def tuned(
 
 
 @contextlib.contextmanager
-def _measuring(runner: Runner, hardware: Hardware, template: Template | None) -> Iterator[tuple[Any, int]]:
-    """The runner's measurer and how many jobs it takes at a time; ended afterwards if it was started here."""
+def _measuring(runner: Runner, hardware: Hardware, template: Template | None) -> Iterator[tuple[Any, AtOnce]]:
+    """The runner's measurer and how many jobs it takes at a time now; ended afterwards if it was started here."""
     measurer, at_once = measurer_of(runner, hardware, template)
     try:
         yield measurer, at_once
@@ -166,14 +166,14 @@ LOCAL_AT_ONCE = 8
 PER_WORKER = 2  # jobs that are given at a time for each worker of a tracker
 
 
-def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = None) -> tuple[Measurer, int]:
+def measurer_of(runner: Runner, hardware: Hardware, template: Template | None = None) -> tuple[Measurer, AtOnce]:
     """What measures on `hardware`, and how many jobs it had best be given at a time; processes here are forks of
     `template` where one is under way. RunnerError for what is not a runner, or a tracker that cannot be reached or has
     no workers."""
     if not isinstance(runner, str):
-        return runner, LOCAL_AT_ONCE
+        return runner, lambda: LOCAL_AT_ONCE
     if runner == LOCAL:
         local = SimulatorMeasurer() if hardware.cpu is None else LocalMeasurer(LocalBench(template=template))
-        return local, LOCAL_AT_ONCE
+        return local, lambda: LOCAL_AT_ONCE
     remote = RemoteMeasurer(Address.parse(runner), hardware)
-    return remote, PER_WORKER * remote.workers
+    return remote, lambda: PER_WORKER * remote.workers

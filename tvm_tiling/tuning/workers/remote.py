@@ -1,11 +1,13 @@
 """Configurations measured by the workers behind a TVM tracker, on as many machines as it has of a key.
 
 A worker that is lost costs the job that it was at, and that one is given to another; a job that loses three is given
-up, for it may be what ends them. Workers that measure another machine than the one wanted are not asked.
+up, for it may be what ends them. Workers that measure another machine than the one wanted are not asked. Those that
+come to the tracker while a search runs are asked from its next batch on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -22,13 +24,14 @@ from ..measuring.measurer import Job, Measured, SideBySide
 from ..measuring.paired_benchmark import Alone, PairedResult
 from ..measuring.runner import Address, RunnerError
 from ..shapes.fingerprint import fingerprint_of
-from .tracker import workers_at
+from .tracker import statuses, workers_at
 from .transport import MOST_SESSIONS, Transport
 from .wire import Answer, Failed, Question, Simulated, answer_of
 
 FIRST_SECONDS = 60.0  # until the first worker is ready
 ANSWER_SECONDS = 120.0  # a build and a paired benchmark, each with its own shorter limit where the worker is
 ALONE_SECONDS = 15.0  # how long a job waits when the last worker is gone, for another to come
+LOOK_SECONDS = 2.0  # how often the tracker is asked for workers that have come
 TRIES = 3
 
 
@@ -37,7 +40,10 @@ class WorkerLost(RuntimeError):
 
 
 class RemoteMeasurer:
-    """The Measurer of a tracker's workers. RunnerError where the tracker cannot be reached or has none of the key."""
+    """The Measurer of a tracker's workers. RunnerError where the tracker cannot be reached or has none of the key.
+
+    `workers` is the most that it had sessions with, or was about to, at a time: so many jobs are measured at once.
+    """
 
     def __init__(self, address: Address, hardware: Hardware, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.address, self._limit = address, answer_seconds
@@ -50,18 +56,25 @@ class RemoteMeasurer:
         self._stuck: set[int] = set()  # numbers of questions that nobody waits for any more
         self._refusals: list[str] = []
         self._changed = threading.Condition(self._lock)
-        fingerprint = json.dumps(fingerprint_of(hardware).to_dict())
-        sizes = [MOST_SESSIONS] * (self.workers // MOST_SESSIONS) + [self.workers % MOST_SESSIONS]
-        self._transports = [Transport(address, fingerprint, size, self._heard) for size in sizes if size]
-        self._pool = ThreadPoolExecutor(self.workers)
+        self._fingerprint = json.dumps(fingerprint_of(hardware).to_dict())
+        self._sessions: dict[Transport, int] = {}  # those that are open, or wait for a worker
+        self._transports: list[Transport] = []
+        self._known = self._places()
+        self._closed = threading.Event()
+        self._open(self.workers)
+        self._pool, self._threads = ThreadPoolExecutor(self.workers), self.workers
         try:
             self._wait_for_one()
         except BaseException:
             self.close()
             raise
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         """One Measured for each of `jobs`, as they are ready. RunnerError when no worker is left for them."""
+        if self.workers > self._threads:  # some have come since
+            self._pool.shutdown(wait=False)
+            self._pool, self._threads = ThreadPoolExecutor(self.workers), self.workers
         ready: SimpleQueue[Future[Measured]] = SimpleQueue()
         waiting = [self._pool.submit(self._measured, job) for job in jobs]
         for future in waiting:
@@ -79,6 +92,8 @@ class RemoteMeasurer:
 
     def close(self) -> None:
         """End the sessions; the workers stay, for others."""
+        with self._changed:
+            self._closed.set()
         for transport in self._transports:
             transport.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -87,6 +102,41 @@ class RemoteMeasurer:
         """Sessions that are open, of each process that carries some."""
         with self._lock:
             return list(self._live.values())
+
+    # ---- sessions ----------------------------------------------------------------------------------------------------
+
+    def _places(self) -> set[str]:
+        """Where the tracker's workers of the key are."""
+        return {worker.address for worker in statuses(self.address) if worker.key == self.address.key}
+
+    def _open(self, sessions: int) -> None:
+        """Ask for so many sessions more: of the processes that have room, then of new ones."""
+        for transport in self._transports:
+            more = min(sessions, MOST_SESSIONS - transport.sessions)
+            if more > 0:
+                with contextlib.suppress(OSError):  # that process has ended
+                    transport.grow(more)
+                    self._sessions[transport] += more
+                    sessions -= more
+        while sessions > 0:
+            size = min(sessions, MOST_SESSIONS)
+            transport = Transport(self.address, self._fingerprint, size, self._heard)
+            self._transports.append(transport)
+            self._sessions[transport] = self._sessions.get(transport, 0) + size
+            sessions -= size
+
+    def _watch(self) -> None:
+        """Open sessions for workers that come. Where one has ended, its session waits for the next already."""
+        while not self._closed.wait(LOOK_SECONDS):
+            with contextlib.suppress(RunnerError):
+                places = self._places()
+                with self._changed:
+                    if self._closed.is_set():
+                        return
+                    come, self._known = len(places - self._known), self._known | places
+                    waiting_for = len(places) - sum(self._sessions.values())
+                    self._open(min(come, waiting_for))
+                    self.workers = max(self.workers, sum(self._sessions.values()))
 
     # ---- one job -----------------------------------------------------------------------------------------------------
 
@@ -174,6 +224,7 @@ class RemoteMeasurer:
                 self._live[transport] = self._live.get(transport, 0) + 1
             elif "refused" in event:
                 self._refusals.append(event["refused"])
+                self._sessions[transport] = self._sessions.get(transport, 0) - 1
             elif "answer" in event:
                 number, outcome = event["answer"], event["text"]
                 if number in self._stuck:
@@ -188,7 +239,7 @@ class RemoteMeasurer:
                     self._live[transport] -= 1
                 future = self._waiting_for(number)
             else:
-                self._live[transport] = 0
+                self._live[transport] = self._sessions[transport] = 0
                 for own, waiting in self._asked.values():
                     if own is transport:
                         _settle(waiting, WorkerLost("the process with its session ended"))

@@ -1,9 +1,9 @@
 """Sessions with workers, several in one process of their own: TVM has room for 32 sessions in a process.
 
-The parent writes questions to the carrier's input, each with a number, and reads what happens from its output, all as
-lines of JSON: a session that is open ("up") or was refused ("refused"), an answer to a question ("answer"), a worker
-that was lost over one ("lost"). A thread for each session takes the next question; after a loss it asks the tracker
-for another worker.
+The parent writes questions to the carrier's input, each with a number, or how many sessions more it wants, and reads
+what happens from its output, all as lines of JSON: a session that is open ("up") or was refused ("refused"), an answer
+to a question ("answer"), a worker that was lost over one ("lost"). A thread for each session takes the next question;
+after a loss it asks the tracker for another worker, such as one that was started anew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -24,6 +25,8 @@ from ..measuring.runner import Address
 from .wire import HOLD, SUPPORTS
 
 MOST_SESSIONS = 28  # below TVM's 32, with some to spare for sessions that were lost and are not yet gone
+CONNECT_TRIES = 5  # a worker that the tracker still names may be gone; then another one is asked for
+CONNECT_SECONDS = 1.0  # between
 Heard = Callable[["Transport", dict[str, Any]], None]
 
 
@@ -50,9 +53,17 @@ class Transport:
 
     def ask(self, number: int, question: str) -> None:
         """Put a question; the answer is heard later. OSError where the process is gone."""
+        self._say([number, question])
+
+    def grow(self, sessions: int) -> None:
+        """Open so many sessions more. OSError likewise."""
+        self.sessions += sessions
+        self._say([sessions, None])
+
+    def _say(self, words: list[Any]) -> None:
         assert self._process.stdin is not None
         with self._lock:
-            self._process.stdin.write(json.dumps([number, question]) + "\n")
+            self._process.stdin.write(json.dumps(words) + "\n")
             self._process.stdin.flush()
 
     def close(self) -> None:
@@ -87,11 +98,18 @@ def main() -> None:
     import tvm.rpc  # noqa: F401  once, before the threads do
 
     questions: SimpleQueue[tuple[int, str]] = SimpleQueue()
-    for _ in range(sessions):
-        threading.Thread(target=_carry, args=(address, fingerprint, questions, say), daemon=True).start()
+
+    def carry(sessions: int) -> None:
+        for _ in range(sessions):
+            threading.Thread(target=_carry, args=(address, fingerprint, questions, say), daemon=True).start()
+
+    carry(sessions)
     for line in sys.stdin:
         number, question = json.loads(line)
-        questions.put((number, question))
+        if question is None:
+            carry(number)
+        else:
+            questions.put((number, question))
     os._exit(0)
 
 
@@ -99,13 +117,19 @@ def _carry(
     address: Address, fingerprint: str, questions: SimpleQueue[tuple[int, str]], say: Callable[[dict[str, Any]], None]
 ) -> None:
     """One session after another, until a worker refuses or the tracker is gone."""
+    failed = 0
     while True:
         try:
             session = _session(address)
             refused = str(session.get_function(SUPPORTS)(fingerprint))
         except Exception as error:
+            failed += 1
+            if failed < CONNECT_TRIES:
+                time.sleep(CONNECT_SECONDS)
+                continue
             say({"refused": f"no session with a worker: {_last_line(error)}"})
             return
+        failed = 0
         if refused:
             say({"refused": refused})
             return
