@@ -14,14 +14,13 @@ import json
 import sys
 from collections.abc import Sequence
 
-from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.target import hardware_of
 from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.random_shapes import RandomShapes, usual_dtype
 
 from .coverage import PRODUCTS, shapes_of
 from .estimates import Asked, figures
+from .random_database import add_places, hardware_named
 
 AXES = {axis: (1, 4096) for axis in ("m", "n", "k")}
 
@@ -33,14 +32,13 @@ def products(count: int, seed: int) -> RandomShapes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
+    add_places(parser)
     parser.add_argument("--budget", type=int, default=40, help="shapes that are measured")
     parser.add_argument("--planned", type=int, default=300, help="random products that the plan is made for")
     parser.add_argument("--asked", type=int, default=60, help="random products that are estimated and measured")
     parser.add_argument("--networks", default=",".join(PRODUCTS), help="with commas between them; empty: none")
-    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
     given = parser.parse_args(arguments)
-    hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
+    hardware = hardware_named(given.hardware)
     networks = {name: shapes_of(name, usual_dtype(hardware)) for name in filter(None, given.networks.split(","))}
     measurer = measurer_for_shapes(hardware)
     with contextlib.closing(measurer), ShapeDatabase(given.database) as database:

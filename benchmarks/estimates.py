@@ -7,7 +7,6 @@ With --database what was measured for it is kept, and the same command goes on.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
@@ -18,20 +17,15 @@ from dataclasses import dataclass
 
 from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.target import hardware_of
 from tvm_tiling.tuning.measuring.measurer import Job, Measurer
 from tvm_tiling.tuning.measuring.steady import measurer_for_shapes
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.estimate import Estimate
 from tvm_tiling.tuning.shapes.key import Workload
-from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
 
 from .held_out import resized
+from .random_database import RANGES, drawn, generate, hardware_named, parser, prepacked_on
 
-RANGES = {
-    "gemm": {axis: (64, 1024) for axis in ("m", "n", "k")},
-    "conv": {"h": (7, 56), "w": (7, 56), "ci": (16, 256), "co": (16, 256)},
-}
 FACTORS = (2, 3, 4, 5, 6, 8)
 MOST_MACS = 2**29
 NARROW = 0.1
@@ -68,7 +62,7 @@ class Asked:
     def __init__(self, database: ShapeDatabase, hardware: Hardware, measurer: Measurer, op: str, seed: int) -> None:
         self._database, self._hardware, self._measurer, self._op = database, hardware, measurer, op
         self._rng = random.Random(seed)
-        self.prepacked = hardware.cpu is not None  # as in a model
+        self.prepacked = prepacked_on(hardware)
 
     def multiples(self, count: int) -> Iterator[Told]:
         """Random multiples of entries along one or more axes."""
@@ -91,10 +85,7 @@ class Asked:
     def others(self, count: int) -> Iterator[Told]:
         """Random shapes, computed as they are with the database."""
         for _ in range(count):
-            drawn = RandomShapes(
-                op=self._op, count=1, ranges=RANGES[self._op], multiple=1, seed=self._rng.randint(0, 10**9)
-            )
-            yield from self.told_of(drawn.workloads(self._hardware))
+            yield from self.told_of(drawn(self._op, 1, self._rng).workloads(self._hardware))
 
     def told_of(self, shapes: Iterable[Workload]) -> Iterator[Told]:
         """Shapes that the database estimates, computed as they are with it."""
@@ -126,28 +117,12 @@ def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
-    parser.add_argument("--op", choices=sorted(RANGES), default="gemm")
-    parser.add_argument("--shapes", type=int, default=12, help="random shapes that the database is made from")
-    parser.add_argument("--limit", type=int, default=8, help="boundary shapes of each at most")
-    parser.add_argument("--asked", type=int, default=40, help="shapes of each kind that are estimated and measured")
-    parser.add_argument("--seed", type=int, default=9)
-    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
-    given = parser.parse_args(arguments)
-    hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
+    given = parser(__doc__, asked=40).parse_args(arguments)
+    hardware = hardware_named(given.hardware)
     measurer = measurer_for_shapes(hardware)
     with contextlib.closing(measurer), ShapeDatabase(given.database) as database:
         asked = Asked(database, hardware, measurer, given.op, given.seed)
-        database.generate(
-            target=hardware,
-            random=RandomShapes(op=given.op, count=given.shapes, ranges=RANGES[given.op], seed=given.seed),
-            limit=given.limit,
-            candidates=2,
-            threshold=None,
-            prepacked=asked.prepacked,
-            measurer=measurer,
-        )
+        generate(database, hardware, measurer, given)
         for name, told in (("multiples", asked.multiples(given.asked)), ("others", asked.others(given.asked))):
             print(json.dumps(figures(name, list(told))), flush=True)
     return 0

@@ -3,17 +3,17 @@
 Generates a database from random shapes, on this CPU or with --hardware on a simulated machine; with --tuned some of
 them are searched as well. Then random shapes and random multiples of its entries are asked for: where the database's
 word differs from the formulas' decision, both configurations are measured, on the CPU in turns, and those that take
-more than 1.05 of the time twice more. With --database what was measured for it is kept, and the same command goes on.
+more than 1.05 of the time twice more; what takes that much each time is told with both. With --database what was measured for it is kept, and the same command goes on.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
 import random
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +22,6 @@ from tvm_tiling.decide.as_scheduled import as_scheduled
 from tvm_tiling.decide.configs.config import Config
 from tvm_tiling.errors import TilingError
 from tvm_tiling.hardware.description import Hardware
-from tvm_tiling.target import hardware_of
 from tvm_tiling.tuning.measuring.local import LocalMeasurer
 from tvm_tiling.tuning.measuring.measurer import Job, Measurer
 from tvm_tiling.tuning.measuring.simulator import SimulatorMeasurer
@@ -33,8 +32,8 @@ from tvm_tiling.tuning.shapes.entries import Entry
 from tvm_tiling.tuning.shapes.key import Workload, extents_of, key_of
 from tvm_tiling.tuning.shapes.random_shapes import RandomShapes
 
-from .estimates import RANGES
 from .held_out import resized
+from .random_database import RANGES, drawn, generate, hardware_named, parser, prepacked_on
 from .summary import geometric_mean
 
 FACTORS = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -47,11 +46,14 @@ AGAIN = 2  # further measurements of what is slower
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """A shape, and the time that it takes with the database beside that without, each time it was measured; none where
-    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller."""
+    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller. `without` and `with_it`
+    are the configurations."""
 
     workload: Workload
     ratios: tuple[float, ...]
     tuned: bool
+    without: Config
+    with_it: Config | None
 
     @property
     def ratio(self) -> float:
@@ -71,16 +73,13 @@ class Asked:
         self._database, self._hardware, self._op = database, hardware, op
         self.searched: set[Workload] = set()
         self._rng = random.Random(seed)
-        self.prepacked = hardware.cpu is not None  # as in a model
+        self.prepacked = prepacked_on(hardware)
         self._local = LocalMeasurer() if hardware.cpu is not None else None
         self.measurer: Measurer = SteadyMeasurer(self._local) if self._local else SimulatorMeasurer()
 
     def random(self, count: int) -> Iterator[Told]:
         """Random shapes."""
-        drawn = RandomShapes(
-            op=self._op, count=count, ranges=RANGES[self._op], multiple=1, seed=self._rng.randint(0, 10**9)
-        )
-        return self._told(drawn.workloads(self._hardware))
+        return self._told(drawn(self._op, count, self._rng).workloads(self._hardware))
 
     def multiples(self, count: int, *, searched: bool = False) -> Iterator[Told]:
         """Random multiples of entries along one or more axes; with `searched`, near multiples of searched ones."""
@@ -110,7 +109,7 @@ class Asked:
                 hit = self._database.match(workload, target=self._hardware, prepacked=self.prepacked)
                 tuned = hit is not None and hit.entry.workload in self.searched and _times(workload, hit.entry) <= NEAR
                 ratios = [] if kept is None or kept == own else list(self._ratios(workload, own, kept))
-                yield Told(workload=workload, ratios=tuple(ratios), tuned=tuned)
+                yield Told(workload=workload, ratios=tuple(ratios), tuned=tuned, without=own, with_it=kept)
 
     def _ratios(self, workload: Workload, own: Config, kept: Config) -> Iterator[float]:
         """The time of `kept` beside that of `own`: once, and again while it is slower."""
@@ -138,6 +137,15 @@ def _times(workload: Workload, entry: Entry) -> float:
     return math.prod(extents_of(workload)) / math.prod(extents_of(entry.workload))
 
 
+def within(seconds: float, told: Iterator[Told]) -> Iterator[Told]:
+    """What is told in so many seconds, and then no more; all of it where there is no limit."""
+    end = time.monotonic() + seconds if seconds else math.inf
+    for one in told:
+        yield one
+        if time.monotonic() > end:
+            return
+
+
 def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
     """What a table has of some shapes."""
     differ = [one for one in told if one.ratios]
@@ -158,31 +166,16 @@ def figures(name: str, told: Sequence[Told]) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hardware", default="", help="a preset or a description in TOML; left out: this CPU")
-    parser.add_argument("--op", choices=sorted(RANGES), default="gemm")
-    parser.add_argument("--shapes", type=int, default=12, help="random shapes that the database is made from")
-    parser.add_argument("--limit", type=int, default=8, help="boundary shapes of each at most")
-    parser.add_argument("--tuned", type=int, default=0, help="random shapes that are searched as well")
-    parser.add_argument("--trials", type=int, default=24, help="of each search")
-    parser.add_argument("--asked", type=int, default=200, help="shapes of each kind that are asked for")
-    parser.add_argument("--seed", type=int, default=9)
-    parser.add_argument("--database", default="sqlite://", help="kept there; left out: in memory")
-    given = parser.parse_args(arguments)
-    hardware = Hardware.load(given.hardware) if given.hardware else hardware_of("llvm")
+    options = parser(__doc__, asked=200)
+    options.add_argument("--tuned", type=int, default=0, help="random shapes that are searched as well")
+    options.add_argument("--trials", type=int, default=24, help="of each search")
+    options.add_argument("--seconds", type=float, default=0.0, help="ask for a kind no longer than this; 0: no limit")
+    given = options.parse_args(arguments)
+    hardware = hardware_named(given.hardware)
     with ShapeDatabase(given.database) as database:
         asked = Asked(database, hardware, given.op, given.seed)
         with contextlib.closing(asked.measurer):
-            drawn = RandomShapes(op=given.op, count=given.shapes, ranges=RANGES[given.op], seed=given.seed)
-            database.generate(
-                target=hardware,
-                random=drawn,
-                limit=given.limit,
-                candidates=2,
-                threshold=None,
-                prepacked=asked.prepacked,
-                measurer=asked.measurer,
-            )
+            generate(database, hardware, asked.measurer, given)
             searched = RandomShapes(op=given.op, count=given.tuned or 1, ranges=RANGES[given.op], seed=given.seed + 1)
             for workload in list(searched.workloads(hardware))[: given.tuned]:
                 asked.searched.add(as_scheduled(workload, hardware))
@@ -198,7 +191,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.tuned:
                 kinds.append(("near searched ones", asked.multiples(given.asked, searched=True)))
             for name, told in kinds:
-                print(json.dumps(figures(name, list(told))), flush=True)
+                found = list(within(given.seconds, told))
+                print(json.dumps(figures(name, found)), flush=True)
+                for one in found:
+                    if one.is_slower:
+                        ratios = ", ".join(f"{ratio:.2f}" for ratio in one.ratios)
+                        print(f"{one.workload}: {ratios}; {one.without}; {one.with_it}", file=sys.stderr)
     return 0
 
 
