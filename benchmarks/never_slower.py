@@ -3,7 +3,8 @@
 Generates a database from random shapes, on this CPU or with --hardware on a simulated machine; with --tuned some of
 them are searched as well. Then random shapes and random multiples of its entries are asked for: where the database's
 word differs from the formulas' decision, both configurations are measured, on the CPU in turns, and those that take
-more than 1.05 of the time twice more; what takes that much each time is told with both. With --database what was measured for it is kept, and the same command goes on.
+more than 1.05 of the time twice more; what takes that much each time is told with both. With --database what was
+measured for it is kept, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ AGAIN = 2  # further measurements of what is slower
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """A shape, and the time that it takes with the database beside that without, each time it was measured; none where
-    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller. `without` and `with_it`
-    are the configurations."""
+    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller. Without the database it
+    is computed by the configuration `without`, with it by `with_it`."""
 
     workload: Workload
     ratios: tuple[float, ...]
