@@ -47,8 +47,8 @@ AGAIN = 2  # further measurements of what is slower
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """A shape, and the time that it takes with the database beside that without, each time it was measured; none where
-    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller. Without the database it
-    is computed by the configuration `without`, with it by `with_it`."""
+    both decide the same. `tuned`: a searched entry serves it that is at most NEAR times smaller. Without the database
+    it is computed by the configuration `without`, with it by `with_it`."""
 
     workload: Workload
     ratios: tuple[float, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -12,8 +13,9 @@ from tvm_tiling.decide.configs.neighbourhood import neighbourhood
 from tvm_tiling.errors import DatabaseError
 from tvm_tiling.hardware import Hardware
 from tvm_tiling.tuning.least_cost import least_cost
-from tvm_tiling.tuning.measuring.measurer import Measured
+from tvm_tiling.tuning.measuring.measurer import Job, Measured
 from tvm_tiling.tuning.shapes.candidates import LIMITS, candidates, refused_by
+from tvm_tiling.tuning.shapes.choice import decision_for
 from tvm_tiling.tuning.shapes.database import ShapeDatabase
 from tvm_tiling.tuning.shapes.random_shapes import RANGES, RandomShapes
 
@@ -86,6 +88,29 @@ def test_boundary_shapes_keep_the_initial_config_and_their_own_costs(db):
         assert entry.workload.macs > 10_000 / 0.06  # smaller ones are far from proportional
 
 
+class Drifting(MadeUp):
+    """A machine that is slower each time it is asked."""
+
+    calls = 0
+
+    def measure(self, jobs):
+        self.calls += 1
+        for measured in super().measure(jobs):
+            yield dataclasses.replace(measured, cost=measured.cost * 1.003**self.calls)
+
+
+def test_a_boundary_entry_and_the_decision_are_compared_at_one_moment(db):
+    generate(db, Drifting(), limit=8, candidates=6)
+    differ = 0
+    for _, entry in db.entries(kind="boundary"):
+        decision = decision_for(entry.workload, CPU, prepacked=False)
+        jobs = [Job(workload=entry.workload, config=own, hardware=CPU) for own in (entry.config, decision)]
+        kept, decided = (measured.cost for measured in MadeUp().measure(jobs))
+        assert entry.decided_cost / entry.cost == pytest.approx(decided / kept, rel=1e-9)
+        differ += decision != entry.config
+    assert differ
+
+
 def test_the_proportional_range_is_told_of_hits(db):
     """Along k nothing gets cheaper below 256, so that nothing is known of longer ones."""
     measurer = MadeUp(size=lambda workload: workload.m * workload.n * max(workload.k, 256))
@@ -125,8 +150,6 @@ def test_the_threshold_is_beside_the_roofline(db):
 
 
 def _first_job():
-    from tvm_tiling.tuning.measuring.measurer import Job
-
     return Job(workload=SHAPE, config=neighbourhood(SHAPE, CPU).start, hardware=CPU)
 
 

@@ -188,15 +188,13 @@ class Generation:
             if smaller is None:
                 return None
             show(smaller)
-            config = kept_config(initial, smaller, self._hardware, prepacked=self._settings.prepacked) or initial.config
-            found = self._measure(memory, [(smaller, config)])[0]
+            found = self._measure(memory, [(smaller, self._kept(initial, smaller))])[0]
             energy[extents] = found.energy_pj
             return found.cost
 
         entries, holding = [], set()
         for extents, cost in boundary_shapes(extents_of(workload), measure, self._settings.reduction):
             smaller = key.workload(extents)
-            decision = self._measure(memory, self._decision(smaller))
             shorter = _shorter(key, extents_of(workload), extents)
             holding |= set(shorter) if len(shorter) == 1 else set()
             entries.append(
@@ -204,7 +202,7 @@ class Generation:
                     initial,
                     workload=smaller,
                     cost=cost,
-                    decided_cost=decision[0].cost if decision else None,
+                    decided_cost=self._decided(memory, smaller, self._kept(initial, smaller), cost),
                     kind="boundary",
                     energy_pj=energy[extents],
                     proportional=shorter,
@@ -217,13 +215,34 @@ class Generation:
         growth = {axis: self._growth(key, workload, axis, initial.cost, measure) for axis in reduced}
         self._end(job, DONE, "", [self._in_range(entry, initial, growth) for entry in entries])
 
-    def _decision(self, workload: Workload) -> list[tuple[Workload, Config]]:
-        """The formulas' own decision for a shape, to be measured; nothing where there is none."""
+    def _kept(self, initial: Entry, workload: Workload) -> Config:
+        """The configuration of an initial shape for a smaller one."""
+        return kept_config(initial, workload, self._hardware, prepacked=self._settings.prepacked) or initial.config
+
+    def _decided(self, memory: _Memory, workload: Workload, kept: Config, cost: float) -> float | None:
+        """What the formulas' own decision for a shape costs beside `kept`, which costs `cost`; None where there is no
+        decision or it fails. On a CPU both are measured one behind the other and so compared: costs of different
+        moments also differ by what else the machine did."""
+        prepacked = self._settings.prepacked
         try:
-            found = candidates(workload, self._hardware, limit=1, prepacked=self._settings.prepacked)
+            own = candidates(workload, self._hardware, limit=1, prepacked=prepacked).configs[0]
         except TilingError:
-            return []
-        return [(workload, found.configs[0])]
+            return None
+        if own == kept:
+            return cost
+        first, second = (
+            Job(workload=workload, config=config, hardware=self._hardware, prepacked=prepacked)
+            for config in (kept, own)
+        )
+        if self._hardware.cpu is None or memory.of(second) is not None:
+            return self._measure(memory, [(workload, own)])[0].cost
+        costs = {found.job: found.cost for found in self._measurer.measure([first, second])}
+        self._measured += len(costs)
+        beside, decided = costs.get(first), costs.get(second)
+        if beside is None or decided is None:
+            return None
+        memory.keep([Measured(job=second, cost=cost * decided / beside)])
+        return cost * decided / beside
 
     def _growth(
         self,
