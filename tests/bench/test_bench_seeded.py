@@ -11,8 +11,8 @@ from benchmarks.result import earlier_entries
 from tvm_tiling.tuning.shapes.key import workload_from_dict
 
 
-def recorded():
-    return earlier_entries(seeded.RECORDED, searched.FORMAT, searched.VERSION, "searches")
+def recorded(path=seeded.RECORDED):
+    return earlier_entries(path, searched.FORMAT, searched.VERSION, "searches")
 
 
 def test_the_record_holds_every_workload():
@@ -20,9 +20,18 @@ def test_the_record_holds_every_workload():
     assert found == {workload for workload, _ in searched.searches()}
 
 
-@pytest.mark.parametrize("number", (5, 6, 11))
-def test_a_recorded_schedule_is_applied_anew(number):
-    entry = recorded()[number]
+def test_the_record_of_the_longer_searches_holds_them_and_nothing_else():
+    found = [(workload_from_dict(entry["workload"]), entry["trials"]) for entry in recorded(seeded.RECORDED_LONGER)]
+    assert found == searched.searches(longer_only=True) and len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [(seeded.RECORDED, 5), (seeded.RECORDED, 6), (seeded.RECORDED, 11), (seeded.RECORDED_LONGER, 1)],
+    ids=lambda value: getattr(value, "stem", value),
+)
+def test_a_recorded_schedule_is_applied_anew(path, number):
+    entry = recorded(path)[number]
     operands = random_operands(workload_from_dict(entry["workload"]))
     side = prepared(Found(entry["trace"], entry["best_seconds"], entry["ran"], entry["seconds"]), operands, "")
     side.run()
