@@ -1,0 +1,116 @@
+"""Networks in other precisions beside float32: python -m benchmarks.precision squeezenet
+
+Networks of the onnx package with random weights, and of PyTorch (models.py), compiled by precision="bfloat16",
+"float16" and "int8". Each runs in turns with float32, whose results it is compared with, on another input than those of
+calibration. The last output is looked at: logits where the network ends in a softmax, which magnifies what random
+weights make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tvm_tiling.errors import TilingError
+from tvm_tiling.measure import Condition, Side, Status, StopRule, machine_record, paired
+from tvm_tiling.model.precision.record import PRECISIONS
+from tvm_tiling.runtime.threads import own_core
+
+from .models import EVERY, NETWORKS, subject
+from .peers.tvm_operator import this_machine
+from .result import write_whole
+from .run import SETTLE
+from .summary import geometric_mean
+
+USUAL = (*NETWORKS, "bert_128", "bert_384")
+OTHERS = PRECISIONS[1:-1]
+CALIBRATION = 3  # random inputs
+FORMAT, VERSION = "tvm-tiling-precision", 1
+
+
+def compare(name: str, precisions: Sequence[str], rule: StopRule) -> dict[str, Any]:
+    """For each precision the pair of times and the norm of the difference beside that of float32's result."""
+    import tvm_tiling as tt
+
+    network = subject(name)
+    plain = tt.compile(network.model)
+    rng = np.random.default_rng(7)
+    given = [tuple(map(np.asarray, (_like(rng, array) for array in network.inputs))) for _ in range(CALIBRATION)]
+    right = _last(plain.run(*network.inputs))
+    entry: dict[str, Any] = {"network": name}
+    for precision in precisions:
+        try:
+            other = tt.compile(network.model, precision=precision, calibration=given)
+        except TilingError as error:
+            entry[precision] = str(error)
+            continue
+        difference = _last(other.run(*network.inputs)) - right
+        sides = [Side(lambda e=e: e.run(*network.inputs), own_core) for e in (other, plain)]  # type: ignore[misc]
+        pair = paired(*sides, rule, Condition(settle=SETTLE))
+        entry[precision] = {
+            "error": float(np.linalg.norm(difference) / np.linalg.norm(right)),
+            "left": list(other.precision.left),
+            "pair": pair.to_dict() if pair.status is Status.OK else pair.reason,
+        }
+    return entry
+
+
+def _like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    """Random numbers as an input of the network has them: its own where they are whole numbers."""
+    return rng.standard_normal(array.shape).astype(array.dtype) if array.dtype.kind == "f" else array
+
+
+def _last(outputs: Any) -> np.ndarray:
+    last = outputs[-1] if isinstance(outputs, tuple) else outputs
+    return np.asarray(last, np.float64)
+
+
+def line(entry: dict[str, Any]) -> str:
+    """An entry as a person reads it."""
+    parts = []
+    for name in OTHERS:
+        found = entry.get(name)
+        if isinstance(found, dict) and isinstance(found["pair"], dict):
+            ours, theirs = (found["pair"][side]["seconds"] * 1e3 for side in ("ours", "peer"))
+            left = f", {len(found['left'])} layers in float32" if found["left"] else ""
+            parts.append(
+                f"{name} {ours:.2f} ms beside {theirs:.2f}, {1 / found['pair']['ratio']:.2f}, "
+                f"error {found['error']:.1e}{left}"
+            )
+        elif found is not None:
+            parts.append(f"{name}: {found if isinstance(found, str) else found['pair']}")
+    return f"{entry['network']:<14} " + "; ".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a line for each network, and geometric means; write all figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: {', '.join(USUAL)}")
+    parser.add_argument("--precision", action="append", choices=OTHERS, help="may repeat; left out: all")
+    parser.add_argument("--json", type=Path, default=Path("results/precision.json"), help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=3.0, help="longest time for one pair; default: %(default)s")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.networks) - set(EVERY):
+        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
+    precisions, entries = chosen.precision or OTHERS, []
+    for name in chosen.networks or USUAL:
+        entries.append(compare(name, precisions, StopRule(most_seconds=chosen.seconds)))
+        print(line(entries[-1]), flush=True)
+        result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
+        write_whole(chosen.json, json.dumps(result, indent=1))
+    for name in precisions:
+        pairs = [entry[name]["pair"] for entry in entries if isinstance(entry[name], dict)]
+        ratios = [1 / pair["ratio"] for pair in pairs if isinstance(pair, dict)]
+        if ratios:
+            print(f"{name}: {geometric_mean(ratios):.2f} of float32's time, geometric mean of {len(ratios)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
