@@ -38,7 +38,7 @@ def test_command_runs(words, folder, monkeypatch):
 
 
 def test_there_is_an_example_of_each_use():
-    assert len(EXAMPLES) == 5 and len(our_commands(README)) >= 7
+    assert len(EXAMPLES) == 6 and len(our_commands(README)) >= 7
 
 
 def test_make_targets_exist():
