@@ -95,7 +95,8 @@ class SkipLayerNormalization(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return relax.Tuple(_normalised(bb, *inputs[:3], inputs[3], inputs[4], attr, centred=True))
+        data, skip, gamma, beta, bias = (inputs[place] for place in range(5))
+        return relax.Tuple(_normalised(bb, data, skip, gamma, beta, bias, attr, centred=True))
 
 
 class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
@@ -103,7 +104,8 @@ class SkipSimplifiedLayerNormalization(tvm_onnx.OnnxOpConverter):
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        return relax.Tuple(_normalised(bb, *inputs[:3], None, inputs[3], attr, centred=False))
+        data, skip, gamma, bias = (inputs[place] for place in range(4))
+        return relax.Tuple(_normalised(bb, data, skip, gamma, None, bias, attr, centred=False))
 
 
 class EmbedLayerNormalization(tvm_onnx.OnnxOpConverter):
