@@ -1,15 +1,20 @@
 """Whether an entry's configuration is taken for a shape, or the formulas' own decision (page 02: a hit is a candidate).
 
-Both are priced by the formulas, corrected by what was measured: where the entry's configuration cost c at its own shape
-and is predicted p there and p' here, it is estimated at c * p' / p, which takes out what the formulas get wrong of the
-machine, the operator and the configuration. The decision is priced likewise by what it cost at the entry's shape. Where
-that was not measured, an initial entry was at least as cheap as the decision (that was one of those it was chosen
-from), and a boundary entry corrects both by the same factor. On a simulated machine predictions are in the cycles that
-costs are: at another shape the decision is not corrected, and an entry is not cheaper than it is predicted to be.
+Both are priced by the formulas, corrected by what was measured: where the entry's configuration cost c at its own
+shape and is predicted p there and p' here, it is estimated at c * p' / p, which takes out what the formulas get wrong
+of the machine, the operator and the configuration. The decision is priced likewise by what it cost at the entry's
+shape. Where that was not measured, an initial entry was at least as cheap as the decision (that was one of those it
+was chosen from), and a boundary entry corrects both by the same factor. For another shape than the entry's a CPU takes
+the entry's configuration only if it is estimated to be clearly cheaper, the more clearly the larger the shape:
+differences of a percent do not carry over from shape to shape, no gain is believed to be more than it was measured to
+be at the entry's shape, and of equal estimates the decision is the one that was made for the shape. On a simulated
+machine predictions are in the cycles that costs are: at another shape the decision is not corrected, and an entry is
+not cheaper than it is predicted to be.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...decide.configs.config import Config, config_of, rule_for
@@ -20,9 +25,12 @@ from ...errors import TilingError
 from ...hardware.description import Hardware
 from .entries import Entry
 from .kept_config import kept_config
-from .key import Workload
+from .key import Workload, extents_of
 
 _EVEN = 1e-9  # relatively, costs that differ by less are equal
+# On a CPU, how much cheaper an entry's configuration has to be for another shape, up to how many times as large, and
+# how much more for each doubling beyond.
+_CLEARLY, _NEAR, _FURTHER = 0.03, 8, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +59,30 @@ def choice_of(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked
         return Choice(config=config, estimate=None, decided=None, taken=True, why=why)
     if config == price.here:
         return Choice(config=config, estimate=estimate, decided=own, taken=True, why="the formulas decide the same")
-    taken = estimate <= own * (1 + _EVEN)
-    first, second = ("the entry's", "the formulas'") if taken else ("the formulas'", "the entry's")
-    more = abs(own - estimate) / min(own, estimate)
-    why = f"{first} configuration is taken: {second} is estimated to cost {more:.1%} more"
+    margin, gain = -_EVEN, own / estimate
+    if hardware.cpu is not None and entry.workload != workload:
+        margin = _margin(entry.workload, workload)
+        if entry.decided_cost is not None:
+            gain = min(gain, entry.decided_cost / entry.cost)
+    taken = gain >= 1 + margin
+    why = _why(gain, taken, margin)
     return Choice(config=config, estimate=estimate, decided=own, taken=taken, why=why)
+
+
+def _margin(known: Workload, wanted: Workload) -> float:
+    """How large an estimated gain of a CPU has to be for some of it to be left at another shape."""
+    times = math.prod(extents_of(wanted)) / math.prod(extents_of(known))
+    return _CLEARLY + _FURTHER * max(0.0, math.log2(times / _NEAR))
+
+
+def _why(gain: float, taken: bool, margin: float) -> str:
+    """What `Choice.why` says where the decision is believed to cost `gain` times as much as the entry's
+    configuration."""
+    first, second = ("the entry's", "the formulas'") if taken else ("the formulas'", "the entry's")
+    if not taken and gain >= 1:
+        more = f"{gain - 1:.1%} more, less than the {margin:.0%} that carry over"
+        return f"{first} configuration is taken: it is estimated to cost {more}"
+    return f"{first} configuration is taken: {second} is estimated to cost {max(gain, 1 / gain) - 1:.1%} more"
 
 
 class _Prices:
