@@ -72,6 +72,18 @@ class Softmax(_OfRows, op_softmax.Softmax):
     """Exponentials over their sum."""
 
 
+class MeanVarianceNormalization(OpRun):
+    """By its definition, of any float: the onnx package's own adds a float32."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, axes: tuple[int, ...] = (0, 2, 3)) -> tuple[np.ndarray]:
+        wide, along = x.astype("float64"), tuple(axes)
+        away = wide - wide.mean(axis=along, keepdims=True)
+        deviation = np.sqrt(np.square(away).mean(axis=along, keepdims=True))
+        return ((away / (deviation + 1e-9)).astype(x.dtype),)
+
+
 class SkipLayerNormalization(OpRun):
     """LayerNormalization of input + skip + bias, and that sum; halves in float64 between."""
 
@@ -93,4 +105,4 @@ class SkipLayerNormalization(OpRun):
         return results[: len(self.onnx_node.output)]
 
 
-DEFINITIONS = [Einsum, Hardmax, LogSoftmax, OneHot, SkipLayerNormalization, Softmax]
+DEFINITIONS = [Einsum, Hardmax, LogSoftmax, MeanVarianceNormalization, OneHot, SkipLayerNormalization, Softmax]

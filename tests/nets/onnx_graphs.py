@@ -26,7 +26,7 @@ import numpy as np
 import onnx
 from apart import apart
 from onnx import numpy_helper
-from onnx_causes import by_halves, is_spread
+from onnx_causes import by_doubles, by_halves, is_spread
 from onnx_compare import difference, moved
 from onnx_control import CONTROL
 from onnx_draws import DRAWS
@@ -44,7 +44,7 @@ from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  load
 Arrays = Mapping[str, np.ndarray]
 SECONDS = 120  # of processor time, for one graph
 BAD = ("wrong", "error", "crash", "slow", "raised")
-EXPLAINED = ("onnxruntime", "halves", "spread")
+EXPLAINED = ("onnxruntime", "halves", "doubles", "spread")
 # What graphs are drawn from, one after the other.
 MIXTURES = (
     [*DRAWS, *LAYERS],
@@ -79,8 +79,9 @@ def referred(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
 
 def judged(model: onnx.ModelProto, given: Arrays) -> str:
     """ "right", "refused: <sentence>", "wrong: <difference>" or "error: <what>"; with a difference too "onnxruntime",
-    where that differs from the reference, "halves", where roundings of float16 explain it, and "spread", where a
-    convolution spreads an infinity or NaN as README's limits say (onnx_causes.py).
+    where that differs from the reference, "halves", where roundings of float16 explain it, "doubles", where float32
+    keeps nothing of it, and "spread", where a convolution spreads an infinity or NaN as README's limits say
+    (onnx_causes.py).
 
     "unjudged" where onnxruntime refuses a graph of nodes that it runs one by one, as its inference of shapes is wrong.
     """
@@ -117,6 +118,8 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
             alone = only(model, given, model.graph.output[place])
             if by_halves(*alone, result, want):
                 return f"halves: {name}: {found}"
+            if by_doubles(*alone, result, want, by_reference):
+                return f"doubles: {name}: {found}"
             near = [variant[place] for variant in variants]
             if is_spread(*alone, lambda other, want=want, near=near: difference(other, want, near)):
                 return f"spread: {name}: {found}"

@@ -45,6 +45,24 @@ def test_roundings_of_halves_are_told_from_what_is_wrong():
     assert not by_halves(wide, floats, rounded, wanted)
 
 
+def test_what_float32_keeps_nothing_of_is_told_from_what_is_wrong():
+    """Deviations from a mean of equal numbers are rounding errors beside rounding errors; of others they are not."""
+    from onnx_causes import by_doubles
+    from onnx_judge import by_reference
+
+    def judged(given, result):
+        model = model_of(
+            [helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[2])], given, {"y": "float32"}
+        )
+        return by_doubles(model, given, np.asarray(result, "float32"), by_onnxruntime(model, given)[0], by_reference)
+
+    flat = {"x": np.repeat(np.float32([1.7683585, -2.4679303, 0.42270190]).reshape(1, 3, 1), 3, axis=2)}
+    assert judged(flat, np.full((1, 3, 3), -0.99)) and judged(flat, np.zeros((1, 3, 3)))
+    assert not judged(flat, np.full((1, 3, 3), -5.0)) and not judged(flat, np.full((1, 3, 3), np.nan))
+    plain = {"x": RNG.normal(size=(1, 3, 8)).astype("float32")}
+    assert not judged(plain, np.zeros((1, 3, 8)))
+
+
 @pytest.mark.parametrize(
     ("form", "attributes", "shape", "outputs"),
     [
