@@ -158,6 +158,27 @@ def test_a_layer_whose_numbers_8_bits_do_not_hold_stays_in_floats_by_name():
     assert f"in float32 for their accuracy: {made.precision.left[0]}" in str(made.precision)
 
 
+def test_a_view_of_what_is_no_product_is_quantised_too():
+    def body(builder, x):
+        shares = builder.emit(op.reshape(builder.emit(op.nn.softmax(x)), (8, 48)))
+        return op.matmul(shares, weights(np.random.default_rng(5), 48, 16))
+
+    model = function([(8, 6, 8)], body)
+    inputs = given(model)
+    made = tt.compile(model, precision="int8", calibration=inputs, cache=False)
+    assert [o.workload["dtype"] for o in made.operators if o.kind == "product"] == ["int8"]
+    assert made.precision.error < FAR["int8"]
+
+
+def test_one_input_among_others_that_is_not_finite_is_refused():
+    model = text()
+    inputs = given(model)
+    inputs[1] = inputs[1].copy()
+    inputs[1][3, 5] = np.inf
+    with pytest.raises(tt.WorkloadError, match="not finite"):
+        tt.compile(model, precision="int8", calibration=inputs, cache=False)
+
+
 def test_several_sizes_are_quantised_by_the_inputs_that_fit_each(tmp_path):
     onnx = pytest.importorskip("onnx")
     rng = np.random.default_rng(4)

@@ -142,7 +142,7 @@ class Executable:
     def _contents(self) -> dict[str, Any]:
         """What describe() says of the model itself: the same in every compilation of it."""
         return {
-            "precision": self.precision.to_dict(),
+            **self.precision.described(),
             "variants": [
                 {
                     "signature": asdict(variant.signature),

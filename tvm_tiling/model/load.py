@@ -61,10 +61,10 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None, copy: bool 
             "fingerprint": known["fingerprint"],
             "cores": cores,
             "compile_seconds": 0.0,
-            "precision": PrecisionRecord.from_dict(known["precision"]) if "precision" in known else None,
         }
         if "accelerator" not in known:
-            return Executable(variants, constants, **made)
+            precision = PrecisionRecord.from_dict(known["precision"]) if "precision" in known else None
+            return Executable(variants, constants, precision=precision, **made)
         from .accel.executable import AcceleratedExecutable, load_programs
 
         count, steps = (int(known["accelerator"].get(name, 0)) for name in ("programs", "steps"))

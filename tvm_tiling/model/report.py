@@ -155,7 +155,7 @@ class Report:
         return {
             "seconds": self.seconds,
             "compile_seconds": self.compile_seconds,
-            "precision": self.precision.to_dict(),
+            **self.precision.described(),
             "memory": self.memory.to_dict(),
             "share_outside": self.outside,
             "operators": [{**asdict(o), "share": self.share(o)} for o in self.operators],

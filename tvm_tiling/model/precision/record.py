@@ -46,6 +46,10 @@ class PrecisionRecord:
                 each["error"] = None
         return plain
 
+    def described(self) -> dict[str, Any]:
+        """What a description of a model says of it: nothing where nobody asked for another precision."""
+        return {} if self == PrecisionRecord() else {"precision": self.to_dict()}
+
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> PrecisionRecord:
         """What to_dict() made of one. ValueError for anything else."""

@@ -63,7 +63,7 @@ def with_quantised_products(
     taken = {value.args[0] for value in plan.bound.values() if is_product(value)}
     scales: dict[relax.Var, Scale] = {}
     lossy: set[relax.Var] = set()
-    looked_at = [v for v in (*plan.quantised, *(taken - set(plan.quantised))) if v in taken or v in plan.measured]
+    looked_at = [v for v in plan.quantised if v in taken or v not in plan.sources]
     for variable, arrays in tensors(imported, mod, looked_at, calibration):
         source = plan.sources.get(variable)
         scale = scales[variable] = scales[source] if source in scales else Distribution.of(arrays).best_scale()

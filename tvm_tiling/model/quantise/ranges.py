@@ -38,7 +38,7 @@ def ranges(
     variant = _compiled(imported, mod, lambda builder: [builder.emit(extreme(v)) for v, extreme in fields])
     found = [np.array([float(result) for result in _run(variant, inputs)]).reshape(-1, 2) for inputs in runs]
     least, greatest = np.min([f[:, 0] for f in found], axis=0), np.max([f[:, 1] for f in found], axis=0)
-    _check_finite(variables, least, greatest)
+    _check_finite(variables, np.isfinite(least) & np.isfinite(greatest))
     return list(zip(least.tolist(), greatest.tolist(), strict=True))
 
 
@@ -52,12 +52,12 @@ def tensors(
         found = [_run(variant, inputs) for inputs in runs]
         for number, variable in enumerate(group):
             arrays = [results[number] for results in found]
-            _check_finite([variable], *(np.array([[end(a) for a in arrays]]).min(axis=1) for end in (np.min, np.max)))
+            _check_finite([variable], np.array([all(np.isfinite(array).all() for array in arrays)]))
             yield variable, arrays
 
 
-def _check_finite(variables: Sequence[relax.Var], low: np.ndarray, high: np.ndarray) -> None:
-    finite = np.isfinite(low) & np.isfinite(high)
+def _check_finite(variables: Sequence[relax.Var], finite: np.ndarray) -> None:
+    """WorkloadError for the first variable that is not."""
     if not finite.all():
         raise WorkloadError(
             f"calibration: {variables[int(np.argmin(finite))].name} of the model is not finite for it; accepted: "
