@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_judge import by_package, check, model_of
 
-from tvm_tiling.errors import ModelFormatError
+from tvm_tiling.errors import ModelFormatError, TilingError
 from tvm_tiling.frontend.onnx import folding
 from tvm_tiling.model.compile import compile_model
 
@@ -106,3 +106,23 @@ def test_a_shape_that_a_file_declares_wrongly_is_refused():
         compile_model(model, cache=False)
     model.graph.value_info[0].type.tensor_type.shape.dim[3].dim_value = 3
     np.testing.assert_array_equal(by_package(model, GIVEN)[0], [1, 2, 4, 3])
+
+
+def reversed_rows(lengths, *, kept):
+    """Rows of a matrix, those of a mask where `kept`, each reversed as far as its length says."""
+    given = {"x": np.arange(12, dtype="float32").reshape(3, 4)}
+    axes = {"batch_axis": 0, "time_axis": 1}
+    nodes = [helper.make_node("ReverseSequence", ["rows" if kept else "x", "lengths"], ["y"], **axes)]
+    if kept:
+        given["mask"] = np.array([False, False, True])
+        nodes.insert(0, helper.make_node("Compress", ["x", "mask"], ["rows"], axis=0))
+    return model_of(nodes, given, {"y": "float32"}, {"lengths": np.array(lengths, "int64")})
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kept", "said"),
+    [([2], True, "not known before the run"), ([2, 1], False, "2 lengths for 3 sequences; accepted: one for each")],
+)
+def test_lengths_of_other_sequences_than_there_are(lengths, kept, said):
+    with pytest.raises(TilingError, match=said):
+        compile_model(reversed_rows(lengths, kept=kept), cache=False)

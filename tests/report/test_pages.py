@@ -16,6 +16,7 @@ import tvm_tiling as tt
 from tvm_tiling.accel.report.sweep import sweep
 from tvm_tiling.errors import ModelFormatError
 from tvm_tiling.hardware import Hardware
+from tvm_tiling.model.precision.record import Compared, PrecisionRecord
 from tvm_tiling.report.bars import Bar, bars
 from tvm_tiling.report.figures import percent, scaled, seconds, size
 from tvm_tiling.report.markup import Html, join, tag
@@ -134,6 +135,25 @@ def test_save_report_writes_one_file_and_refuses_what_is_none(tmp_path):
         tt.save_report({"format": "other", "version": 1}, tmp_path / "x.html")
     with pytest.raises(FileNotFoundError, match=r"directory .* does not exist"):
         tt.save_report(simulation(), tmp_path / "none" / "x.html")
+
+
+def test_another_precision_is_shown_and_kept():
+    timed = model()
+    compared = (
+        Compared(precision="int8", error=0.015, seconds=1e-3),
+        Compared(precision="float16", error=float("nan")),
+    )
+    record = PrecisionRecord(
+        precision="int8", error=0.015, inputs=4, tolerance=0.02, left=("conv1",), compared=compared
+    )
+    timed = dataclasses.replace(timed, report=dataclasses.replace(timed.report, precision=record))
+    assert "precision" not in model_page(model())
+    html = model_page(timed)
+    assert "precision: int8, 1.5 percent from float32 on 4 inputs" in html and "conv1" in html
+    kept = timed_from_dict(json.loads(json.dumps(timed.to_dict())), "x.json").report.precision
+    assert str(kept) == str(record)
+    with pytest.raises(ModelFormatError, match=r"x\.json is corrupted"):
+        timed_from_dict({**timed.to_dict(), "precision": {**record.to_dict(), "precision": "int4"}}, "x.json")
 
 
 def test_latency_is_shown_and_kept():

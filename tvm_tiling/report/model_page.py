@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from ..model.precision.record import FLOAT32
 from ..model.report import MULTIPLYING, OperatorRecord, nodes_text
 from .bars import Bar, bars
 from .decisions import kept_body
@@ -36,6 +37,8 @@ def model_page(timed: TimedModel) -> str:
     ]
     cpu = timed.machine.get("cpu") or "this machine"
     notes = [f"On {cpu}, {timed.machine.get('cores', '?')} cores."]
+    if timed.report.precision != FLOAT32:
+        notes += [line.strip() for line in str(timed.report.precision).splitlines()]
     return page(timed.name, notes, _tiles(timed), sections)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ModelFormatError, TilingError
+from ..model.precision.record import FLOAT32, PrecisionRecord
 from ..model.report import LATENCY, Memory, OperatorRecord, Report
 from ..tuning.shapes.key import Workload, workload_from_dict
 from ..workload import GemmWorkload
@@ -58,6 +59,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             seconds=plain["seconds"],
             memory=Memory(**memory),
             compile_seconds=plain["compile_seconds"],
+            precision=PrecisionRecord.from_dict(plain["precision"]) if "precision" in plain else FLOAT32,
         )
         latency = {name: plain[name] for name in LATENCY if plain.get(name) is not None}
         return TimedModel(
@@ -70,7 +72,7 @@ def timed_from_dict(plain: Mapping[str, Any], where: str) -> TimedModel:
             latency=latency if len(latency) == len(LATENCY) else None,
             rival=plain["onnxruntime"],
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelFormatError(
             f"{where} is corrupted: {type(error).__name__} {error}; accepted: what `tvm-tiling report --json` wrote"
         ) from None

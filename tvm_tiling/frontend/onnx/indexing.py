@@ -14,7 +14,7 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...lowering.positions import checked_positions
-from .tensors import as_inputs, dtype_of
+from .tensors import as_inputs, dtype_of, shape_of
 
 _REDUCTIONS = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
@@ -123,6 +123,9 @@ class ReverseSequence(tvm_onnx.OnnxOpConverter):
     def _impl_v10(cls, bb, inputs, attr, params):
         batch, time = attr.get("batch_axis", 1), attr.get("time_axis", 0)
         lengths = positions(bb, inputs[1], inputs[0].ty.shape[time] + 1, attr, wraps=False, called="length")
+        given, sequences = shape_of(inputs[1])[0], shape_of(inputs[0])[batch]
+        if given != sequences:
+            raise ValueError(f"{given} lengths for {sequences} sequences; accepted: one for each")
         return op.reverse_sequence(inputs[0], lengths, time, batch)
 
 
