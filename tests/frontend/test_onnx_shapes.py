@@ -126,3 +126,10 @@ def reversed_rows(lengths, *, kept):
 def test_lengths_of_other_sequences_than_there_are(lengths, kept, said):
     with pytest.raises(TilingError, match=said):
         compile_model(reversed_rows(lengths, kept=kept), cache=False)
+
+
+def test_a_norm_of_one_number_that_has_no_axes():
+    """A sum of one product, whose operand has no axis that channels could lie along."""
+    given = {"x": np.array(-3.0, "float32")}
+    node = helper.make_node("ReduceL2", ["x"], ["y"], keepdims=1, noop_with_empty_axes=1)
+    check(model_of([node], given, {"y": "float32"}, opset=20), given)

@@ -321,5 +321,7 @@ def _layout(source: ConvInput) -> str:
     held = source.channels.dims or tuple(d for d in range(rank) if d not in walked)
     if held and min(held) > max(walked, default=-1):
         return "NHWC"
+    if not held or max(held) != rank - 1:
+        return "NCHW"
     blocked = f"NCHW{int(source.load.source.shape[rank - 1])}c"
-    return blocked if held and max(held) == rank - 1 and blocked in LAYOUTS else "NCHW"
+    return blocked if blocked in LAYOUTS else "NCHW"
