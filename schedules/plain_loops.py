@@ -22,8 +22,21 @@ def apply(func: tirx.PrimFunc, name: str, cpu: Cpu) -> tirx.PrimFunc:
     except s_tir.ScheduleError:  # there is no root block: code of another kind, which stays as it is
         return func
     for block in blocks:
+        _begin(sch, block)
         _share(sch, block, cpu)
     return sch.mod[name]
+
+
+def _begin(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV) -> None:
+    """What a sum starts from is stored ahead of its loops where these may have no turns: within, nothing would be."""
+    if sch.get(block).init is None:
+        return
+    kinds = [int(v.iter_type) for v in sch.get(block).iter_vars]
+    loops = sch.get_loops(block)
+    summed = [loop for loop, kind in zip(loops, kinds, strict=False) if kind == tirx.IterVar.CommReduce]
+    extents = [sch.get(loop).extent for loop in summed]
+    if len(loops) == len(kinds) and not all(isinstance(e, tirx.IntImm) and int(e) > 0 for e in extents):
+        sch.decompose_reduction(block, summed[0])
 
 
 def _share(sch: s_tir.Schedule, block: s_tir.schedule.SBlockRV, cpu: Cpu) -> None:

@@ -133,3 +133,19 @@ def test_a_norm_of_one_number_that_has_no_axes():
     given = {"x": np.array(-3.0, "float32")}
     node = helper.make_node("ReduceL2", ["x"], ["y"], keepdims=1, noop_with_empty_axes=1)
     check(model_of([node], given, {"y": "float32"}, opset=20), given)
+
+
+@pytest.mark.parametrize("mask", [[False] * 3, [True, False, True]])
+@pytest.mark.parametrize("operator", ["ReduceL2", "ReduceL1", "ReduceSumSquare", "ReduceProd"])
+@pytest.mark.parametrize("axes", [[0], [-3, -1]])
+def test_sums_over_rows_of_which_the_run_may_leave_none(operator, axes, mask):
+    """A sum of nothing is what it starts from, and not what the memory held."""
+    given = {"x": np.arange(1, 25, dtype="float32").reshape(3, 2, 4), "mask": np.array(mask)}
+    nodes = [
+        helper.make_node("Compress", ["x", "mask"], ["rows"], axis=0),
+        helper.make_node(operator, ["rows"], ["sums"], axes=axes),
+        helper.make_node("Mul", ["sums", "sums"], ["y"]),
+    ]
+    model = model_of(nodes, given, {"y": "float32"}, opset=16)
+    for _ in range(3):
+        check(model, given)
