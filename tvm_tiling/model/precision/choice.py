@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import TilingError, WorkloadError, nearest
+from ...errors import TilingError, WorkloadError
 from ...frontend import ImportedModel
 from ...runtime.arrays import as_array
 from ...runtime.threads import own_core
 from ..executable import Executable
+from ..quantise.ranges import arguments_of
 from .graphs import in_precision
 from .record import PRECISIONS, Compared, PrecisionRecord
 
@@ -42,11 +43,9 @@ def in_chosen_precision(
 ) -> Executable:
     """The model that `load` gives, compiled by `make` in `precision`, one of PRECISIONS but "float32".
 
-    `tolerance`: the error that "auto" accepts, None: TOLERANCE. WorkloadError for an unknown precision, "auto" or
-    "int8" without calibration, and inputs that the model does not take.
+    `tolerance`: the error that "auto" accepts, None: TOLERANCE. WorkloadError for "auto" or "int8" without
+    calibration, and inputs that the model does not take.
     """
-    if precision not in PRECISIONS:
-        raise WorkloadError(f"precision = {precision!r}: {nearest(precision, PRECISIONS)}")
     if precision == "auto":
         return _fastest(load, make, digest, calibration, TOLERANCE if tolerance is None else tolerance)
     return _compiled(load, make, digest, precision, calibration)
@@ -127,10 +126,8 @@ def _times(executables: Mapping[str, Executable], given: Any) -> dict[str, float
 
 
 def _run(executable: Executable, given: Any) -> tuple[Any, ...]:
-    if isinstance(given, Mapping):
-        results = executable.run(**given)
-    else:
-        results = executable.run(*(given if isinstance(given, tuple | list) else (given,)))
+    arrays, named = arguments_of(given)
+    results = executable.run(*arrays, **named)
     return results if isinstance(results, tuple) else (results,)
 
 
@@ -162,10 +159,8 @@ def _fitting(imported: ImportedModel, calibration: Sequence[Any] | None) -> Sequ
 
 
 def _shapes(imported: ImportedModel, given: Any) -> tuple[tuple[int, ...], ...]:
-    if isinstance(given, Mapping):
-        arrays = [given.get(name) for name in imported.input_names]
-    else:
-        arrays = list(given) if isinstance(given, tuple | list) else [given]
+    arrays, named = arguments_of(given)
+    arrays = arrays or [named.get(name) for name in imported.input_names]
     return tuple(tuple(getattr(array, "shape", ())) for array in arrays)
 
 
@@ -175,10 +170,9 @@ def _digest(digest: bytes | None, precision: str, calibration: Sequence[Any] | N
         return None
     found = hashlib.sha256(digest + precision.encode())
     for given in calibration or ():
-        named = sorted(given.items()) if isinstance(given, Mapping) else []
-        arrays = [value for _, value in named] or (list(given) if isinstance(given, tuple | list) else [given])
-        found.update(repr([name for name, _ in named]).encode())
-        for array in arrays:
+        arrays, named = arguments_of(given)
+        found.update(repr(sorted(named)).encode())
+        for array in (*arrays, *(named[name] for name in sorted(named))):
             known = np.ascontiguousarray(as_array(array, "calibration"))
             found.update(f"{known.dtype} {known.shape}".encode())
             found.update(known.reshape(-1).view(np.uint8).data)

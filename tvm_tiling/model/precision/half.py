@@ -13,10 +13,10 @@ from tvm import relax
 from tvm.relax import op
 
 from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
+from ..passes.layout import CONVOLUTIONS
 from ..passes.simplify import simplify
 
 TYPES = ("bfloat16", "float16")
-CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 # Operators of one tensor whose results are numbers that it holds. Kernels compare them in float32.
 MOVES = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice")
 SAME_NUMBERS = (*MOVES, "nn.max_pool2d")
@@ -59,12 +59,12 @@ class _Halves:
 
     def _half(self, rewriter: Rewriter, operand: Expr) -> Expr:
         """An operand in 16 bits."""
-        if operand not in self.halves or array(operand) is not None:
-            half = rewriter.emit(op.astype(operand, self.dtype))
-            if array(operand) is not None:
-                return half
+        if operand in self.halves:
+            return self.halves[operand]
+        half = rewriter.emit(op.astype(operand, self.dtype))
+        if array(operand) is None:
             self.halves[operand] = half
-        return self.halves[operand]
+        return half
 
     def _parts(self, rewriter: Rewriter, value: Expr) -> list[Expr] | None:
         """What is put beside each other, in 16 bits; None where one of them is not kept so."""

@@ -97,11 +97,16 @@ def inputs_of(imported: ImportedModel, calibration: Sequence[Any]) -> list[list[
     return [_inputs(imported, given) for given in calibration]
 
 
+def arguments_of(given: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """One input as it was given: arrays in graph order, or arrays by name."""
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return (given if isinstance(given, tuple | list) else (given,)), {}
+
+
 def _inputs(imported: ImportedModel, given: Any) -> list[np.ndarray]:
     signature = Signature.of(imported)
-    named = dict(given) if isinstance(given, Mapping) else {}
-    arrays: Sequence[Any] = () if named else given if isinstance(given, (tuple, list)) else (given,)
-    values = signature.arrays(arrays, named)
+    values = signature.arrays(*arguments_of(given))
     chosen([signature], values)
     return values
 
