@@ -132,7 +132,7 @@ def _run(executable: Executable, given: Any) -> tuple[Any, ...]:
 
 
 def _error(plain: Executable, other: Executable, given: Any) -> float:
-    """The largest error of an output of `other` beside `plain`'s, NaN where one is no number that the other has."""
+    """The largest error of an output of `other` beside `plain`'s; NaN where one is finite and the other is not."""
     found = [0.0]
     for expected, result in zip(_run(plain, given), _run(other, given), strict=True):
         right, ours = np.asarray(expected), np.asarray(result)

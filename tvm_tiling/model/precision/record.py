@@ -13,7 +13,7 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8", "auto")
 @dataclass(frozen=True, kw_only=True)
 class Compared:
     """One precision on the inputs given for calibration. `error`: the largest of any output and input, as the norm of
-    its difference from float32 beside its own; NaN where a result is no number that float32 has. `seconds`: the median
+    its difference from float32 beside its own; NaN where it is not finite and float32's is. `seconds`: the median
     of runs on the first input, None where nothing was timed. `refused`: why the model is not served so, or empty."""
 
     precision: str
