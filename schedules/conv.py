@@ -46,11 +46,15 @@ class ConvEmitter:
             return self.emitters[0].panels.packed_shape
         return (sum(emitter.panels.size for emitter in self.emitters),)
 
+    @property
+    def packed_dtype(self) -> str:
+        return self.engine.operand
+
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
         prepacked = packed is not None
         if packed is None:
-            packed = T.alloc_buffer((sum(emitter.panels.size for emitter in self.emitters),), self.engine.operand)
+            packed = T.alloc_buffer((sum(emitter.panels.size for emitter in self.emitters),), self.packed_dtype)
             self.pack_whole(packed)
         for emitter, base in zip(self.emitters, self.bases, strict=True):
             emitter.emit(packed, base, prepacked=prepacked)

@@ -57,6 +57,10 @@ class WFoldEmitter:
     def packed_shape(self) -> tuple[int, ...]:
         return self.panels.packed_shape
 
+    @property
+    def packed_dtype(self) -> str:
+        return self.panels.engine.operand
+
     def pack_whole(self, packed: tirx.Var) -> None:
         """Pack all weights."""
         self.panels.pack(packed)

@@ -84,6 +84,10 @@ class WinogradEmitter:
     def packed_shape(self) -> tuple[int, ...]:
         return (self.points, self.u_point)
 
+    @property
+    def packed_dtype(self) -> str:
+        return DTYPE
+
     def packed_offset(self, point: Index, panel: Index) -> Index:
         return point * self.u_point + panel * (self.w.ci * self.nr)
 
@@ -126,7 +130,7 @@ class WinogradEmitter:
         """The whole convolution; `packed` is the weights transformed ahead."""
         self.from_memory = packed is not None
         if packed is None:
-            packed = T.alloc_buffer((self.points * self.u_point,), DTYPE)
+            packed = T.alloc_buffer((self.points * self.u_point,), self.packed_dtype)
             self.pack_whole(packed)
         tt, tc = self.tiling.threads_tiles, self.tiling.threads_channels
         with T.parallel(0, tt * tc) if tt * tc > 1 else T.serial(0, 1) as task:

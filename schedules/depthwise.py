@@ -51,10 +51,14 @@ class DepthwiseEmitter:
             return self.weights[0].packed_shape
         return (sum(weights.size for weights in self.weights),)
 
+    @property
+    def packed_dtype(self) -> str:
+        return self.engine.alone
+
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
         if packed is None and not all(weights.in_place for weights in self.weights):
-            packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.engine.alone)
+            packed = T.alloc_buffer((sum(weights.size for weights in self.weights),), self.packed_dtype)
             self.pack_whole(packed)
         for emitter, base in zip(self.emitters, self.bases, strict=True):
             emitter.emit(packed, base)

@@ -106,6 +106,10 @@ class GemmEmitter:
     def packed_shape(self) -> tuple[int, ...]:
         return (self.batch, self.panels, self.k_blocks, self.layout.rows, self.layout.row)
 
+    @property
+    def packed_dtype(self) -> str:
+        return self.engine.operand
+
     def packed_offset(self, batch: Index, panel: Index, block: Index) -> Index:
         """Offset of a panel in B packed as a whole."""
         return ((batch * self.panels + panel) * self.k_blocks + block) * self.layout.size
@@ -180,7 +184,7 @@ class GemmEmitter:
             size = 1
             for extent in self.packed_shape:
                 size *= extent
-            packed = T.alloc_buffer((size,), self.engine.operand)
+            packed = T.alloc_buffer((size,), self.packed_dtype)
             self.pack_whole(packed)
         tb, tm, tn, tk = self.tasks
         if tk > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # a function.
 FRAMES = ("<string>", "<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 inspect.modulesbyfile.update(dict.fromkeys(FRAMES, ""))
+
+# What TVM says, on standard error, of a value that is stored to a buffer of fewer bits without having been cast.
+LOSSY_STORE = "Casting in BufferStore may lose precision"
 
 settings.register_profile("suite", deadline=None)  # a busy machine is no error
 settings.load_profile("suite")
@@ -45,6 +49,15 @@ def pytest_sessionstart() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport]:
+    """A kernel that stores another type than its buffer's, of which TVM only warns, is a wrong one."""
+    report = yield
+    if report.passed and LOSSY_STORE in report.capstderr:
+        report.outcome, report.longrepr = "failed", f"{item.nodeid}: TVM warned: {LOSSY_STORE}"
+    return report
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -11,6 +11,8 @@ from tvm import relax, te, topi
 from tvm.relax import op
 
 import tvm_tiling as tt
+from tvm_tiling.decide.options import Options
+from tvm_tiling.schedule import schedule_operator
 
 SPECIAL = (
     *(0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001, 0x7FC00000),  # not numbers
@@ -76,10 +78,12 @@ def test_functions_behind_a_product_are_rounded_once(activation):
     assert np.mean(ours == wide.astype(ml_dtypes.bfloat16)) > 0.99
 
 
+@pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("size", "channels", "outputs"), [(14, 32, 64), (13, 20, 33), (7, 128, 48)])
-def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels, outputs):
-    """The result is the float32 form's on the same numbers; nothing but the operands has been rounded."""
+def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels, outputs, ahead):
+    """The result is the float32 form's on the same numbers; nothing but the operands has been rounded, and the weights
+    that are transformed `ahead` are float32."""
     rng = np.random.default_rng(2)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     x = rng.standard_normal((1, size, size, channels)).astype(kind)
@@ -89,19 +93,41 @@ def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels
     )
     tiling = tt.decide(workload, form="winograd")
     assert tiling.form == "winograd"
-    half, single = (run_winograd(x.astype(t), w.astype(t), workload, str(np.dtype(t))) for t in (kind, np.float32))
+    half, single = (
+        run_winograd(x.astype(t), w.astype(t), workload, str(np.dtype(t)), ahead) for t in (kind, np.float32)
+    )
     assert np.abs(half - single).max() <= 1e-5 * np.abs(single).max()
 
 
-def run_winograd(x, w, workload, dtype):
-    tensors = [te.placeholder(a.shape, name=name, dtype=dtype) for a, name in ((x, "X"), (w, "W"))]
+@pytest.mark.parametrize(("machine", "direct"), [("zen4-server-8c", "int16"), ("icelake-server-2c", "float32")])
+def test_weights_of_half_precision_are_packed_as_the_form_takes_them(machine, direct):
+    function = convolution((1, 14, 14, 32), (3, 3, 32, 64), (1, 1, 1, 1), "bfloat16")
+    hardware = tt.Hardware.load(machine)
+
+    def packed(form):
+        return schedule_operator(function, "main", hardware, Options(form=form, prepacked=True)).packed_dtype
+
+    assert packed("winograd") == "float32"
+    assert packed("direct") == direct
+
+
+def convolution(image, kernels, padding, dtype):
+    """A convolution of `dtype`, summed in float32."""
+    tensors = [te.placeholder(shape, name=name, dtype=dtype) for shape, name in ((image, "X"), (kernels, "W"))]
     wide = [topi.cast(tensor, "float32") for tensor in tensors]
-    out = topi.nn.conv(*wide, 1, workload.padding, 1, 1, "NHWC", "HWIO")
-    schedule = tt.tiling_schedule(te.create_prim_func([*tensors, out]), form="winograd")
-    kernel = tvm.compile(schedule.mod, target=tt.llvm_target())["main"]
-    arguments = [as_tensor(array, dtype) for array in (x, w)]
-    result = tvm.runtime.tensor(np.zeros([int(extent) for extent in out.shape], np.float32))
-    kernel(*arguments, result)
+    return te.create_prim_func([*tensors, topi.nn.conv(*wide, 1, padding, 1, 1, "NHWC", "HWIO")])
+
+
+def run_winograd(x, w, workload, dtype, ahead):
+    function = convolution(x.shape, w.shape, workload.padding, dtype)
+    image, weights = (as_tensor(array, dtype) for array in (x, w))
+    if ahead:
+        kernel = tt.packed_operator(function, form="winograd")
+        weights = kernel.pack(weights)
+    else:
+        kernel = tvm.compile(tt.tiling_schedule(function, form="winograd").mod, target=tt.llvm_target())["main"]
+    result = tvm.runtime.tensor(np.zeros((1, workload.ho, workload.wo, workload.co), np.float32))
+    kernel(image, weights, result)
     return result.numpy()
 
 

@@ -52,6 +52,9 @@ class PackedEmitter(Protocol):
     @property
     def packed_shape(self) -> tuple[int, ...]: ...
 
+    @property
+    def packed_dtype(self) -> str: ...
+
     def emit(self, packed: tirx.Var | None) -> None: ...
 
     def pack_whole(self, packed: tirx.Var) -> None: ...
@@ -81,9 +84,8 @@ def write_packed(
     emitter: PackedEmitter,
     engine: DotInstruction,
 ) -> ScheduledOperator:
-    """The operator with `weights`, one of its parameters, as the instruction takes them packed; and the packing."""
-    dtype = engine.alone if isinstance(tiling, ConvTiling) and tiling.form == "depthwise" else engine.operand
-    shape = emitter.packed_shape
+    """The operator with `weights`, one of its parameters, as the emitter takes them packed; and the packing."""
+    shape, dtype = emitter.packed_shape, emitter.packed_dtype
 
     def argument() -> tirx.Var:
         return T.arg(f"{weights.name}_packed", T.Buffer(shape, dtype))
