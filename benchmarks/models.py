@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tvm_tiling.measure import Condition, Side, Status, StopRule, first_line, ma
 from tvm_tiling.runtime.threads import own_core, usable_core_count
 
 from .peers.onnxruntime_peer import session_options
+from .peers.openvino_network import openvino_network
 from .peers.tvm_operator import this_machine
 from .result import write_whole
 from .run import SETTLE
@@ -54,11 +55,13 @@ Outputs = Sequence[np.ndarray]
 
 @dataclass(frozen=True)
 class Subject:
-    """A network in the form that is compiled here, its inputs, and what runs it elsewhere, by the peer's name."""
+    """A network in the form that is compiled here, its inputs, what runs it elsewhere, by the peer's name, and the
+    network as a file of ONNX."""
 
     model: Any
     inputs: tuple[np.ndarray, ...]
     peers: dict[str, Callable[[], Outputs]]
+    onnx: bytes = b""
 
 
 def with_random_weights(name: str, seed: int = 0) -> Any:
@@ -99,10 +102,11 @@ def subject(name: str) -> Subject:
     if name in TORCH_NETWORKS:
         return _from_torch(name)
     model = with_random_weights(name)
-    session = _session(model.SerializeToString())
+    content = model.SerializeToString()
+    session = _session(content)
     shape = session.get_inputs()[0].shape
     inputs = (np.random.default_rng(1).standard_normal(shape).astype(np.float32),)
-    return Subject(model, inputs, {"onnxruntime": _in_onnxruntime(session, inputs)})
+    return Subject(model, inputs, {"onnxruntime": _in_onnxruntime(session, inputs)}, content)
 
 
 def _from_torch(name: str) -> Subject:
@@ -130,7 +134,15 @@ def torch_subject(module: Any, given: Sequence[Any]) -> Subject:
             result = module(*given)
         return [tensor.numpy() for tensor in (result if isinstance(result, tuple) else (result,))]
 
-    return Subject(program, inputs, {"onnxruntime": _in_onnxruntime(_session(file.getvalue()), inputs), "torch": eager})
+    peers = {"onnxruntime": _in_onnxruntime(_session(file.getvalue()), inputs), "torch": eager}
+    return Subject(program, inputs, peers, file.getvalue())
+
+
+def beside_openvino(name: str) -> Subject:
+    """The same, beside OpenVINO in float32 as well."""
+    known = subject(name)
+    in_openvino = openvino_network(known.onnx, known.inputs, "float32")
+    return replace(known, peers={**known.peers, "openvino": in_openvino})
 
 
 def _session(content: bytes) -> Any:
@@ -146,14 +158,14 @@ def _in_onnxruntime(session: Any, inputs: Sequence[np.ndarray]) -> Callable[[], 
     return lambda: session.run(None, feed)
 
 
-def compare(name: str, rule: StopRule, make: Callable[[str], Subject] | None = None) -> dict[str, Any]:
-    """One network, made by `make` (left out: subject()): seconds of either side and their ratio for each peer, ours'
+def compare(name: str, rule: StopRule, make: Callable[[str], Subject] = subject) -> dict[str, Any]:
+    """One network, made by `make`: seconds of either side and their ratio for each peer, ours'
     time to compile."""
     import tvm_tiling as tt
 
     entry: dict[str, Any] = {"network": name}
     try:
-        known = (make or subject)(name)
+        known = make(name)
         start = time.perf_counter()
         executable = tt.compile(known.model, cache=False)
         entry["compile_seconds"] = time.perf_counter() - start
@@ -200,6 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print one line for each network and the geometric mean; 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=__doc__)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: all of {', '.join(EVERY)}")
+    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO in float32, too")
     parser.add_argument("--json", type=Path, default=Path("results/models.json"), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
@@ -207,7 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
     entries = []
     for name in chosen.networks or EVERY:
-        entries.append(compare(name, StopRule(most_seconds=chosen.seconds)))
+        made = beside_openvino if chosen.openvino else subject
+        entries.append(compare(name, StopRule(most_seconds=chosen.seconds), made))
         print(line(entries[-1]), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
         write_whole(chosen.json, json.dumps(result, indent=1))

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from tvm_tiling.model.precision.record import PRECISIONS
 from tvm_tiling.runtime.threads import own_core
 
 from .models import EVERY, NETWORKS, subject
+from .peers.openvino_network import PRECISIONS as IN_OPENVINO
+from .peers.openvino_network import openvino_network
 from .peers.tvm_operator import this_machine
 from .result import write_whole
 from .run import SETTLE
@@ -34,8 +37,9 @@ CALIBRATION = 3  # random inputs
 FORMAT, VERSION = "tvm-tiling-precision", 1
 
 
-def compare(name: str, precisions: Sequence[str], rule: StopRule) -> dict[str, Any]:
-    """For each precision the pair of times and the norm of the difference beside that of float32's result."""
+def compare(name: str, precisions: Sequence[str], rule: StopRule, openvino: bool) -> dict[str, Any]:
+    """For each precision the pair of times, that with OpenVINO if it is asked for and has the precision, and the norm
+    of the difference beside that of float32's result."""
     import tvm_tiling as tt
 
     network = subject(name)
@@ -51,14 +55,27 @@ def compare(name: str, precisions: Sequence[str], rule: StopRule) -> dict[str, A
             entry[precision] = str(error)
             continue
         difference = _last(other.run(*network.inputs)) - right
-        sides = [Side(lambda e=e: e.run(*network.inputs), own_core) for e in (other, plain)]  # type: ignore[misc]
-        pair = paired(*sides, rule, Condition(settle=SETTLE))
+        ours, theirs = (Side(partial(e.run, *network.inputs), own_core) for e in (other, plain))
         entry[precision] = {
-            "error": float(np.linalg.norm(difference) / np.linalg.norm(right)),
+            "error": _norm(difference) / _norm(right),
             "left": list(other.precision.left),
-            "pair": pair.to_dict() if pair.status is Status.OK else pair.reason,
+            "pair": _pair(ours, theirs, rule),
         }
+        if openvino and precision in IN_OPENVINO:
+            run = openvino_network(network.onnx, network.inputs, precision)
+            entry[precision]["openvino_error"] = _norm(_last(run()) - right) / _norm(right)
+            entry[precision]["openvino"] = _pair(ours, Side(run), rule)
     return entry
+
+
+def _pair(ours: Side, theirs: Side, rule: StopRule) -> dict[str, Any] | str:
+    """Both sides' times, or why there are none."""
+    pair = paired(ours, theirs, rule, Condition(settle=SETTLE))
+    return pair.to_dict() if pair.status is Status.OK else pair.reason
+
+
+def _norm(array: np.ndarray) -> float:
+    return float(np.linalg.norm(array))
 
 
 def _like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
@@ -67,7 +84,7 @@ def _like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
 
 
 def _last(outputs: Any) -> np.ndarray:
-    last = outputs[-1] if isinstance(outputs, tuple) else outputs
+    last = outputs[-1] if isinstance(outputs, tuple | list) else outputs
     return np.asarray(last, np.float64)
 
 
@@ -81,11 +98,20 @@ def line(entry: dict[str, Any]) -> str:
             left = f", {len(found['left'])} layers in float32" if found["left"] else ""
             parts.append(
                 f"{name} {ours:.2f} ms beside {theirs:.2f}, {1 / found['pair']['ratio']:.2f}, "
-                f"error {found['error']:.1e}{left}"
+                f"error {found['error']:.1e}{left}{_beside_openvino(found)}"
             )
         elif found is not None:
             parts.append(f"{name}: {found if isinstance(found, str) else found['pair']}")
     return f"{entry['network']:<14} " + "; ".join(parts)
+
+
+def _beside_openvino(found: dict[str, Any]) -> str:
+    if "openvino" not in found:
+        return ""
+    pair, error = found["openvino"], f"error {found['openvino_error']:.1e}"
+    if isinstance(pair, str):
+        return f", OpenVINO: {pair}, {error}"
+    return f", {1 / pair['ratio']:.2f} of OpenVINO's {pair['peer']['seconds'] * 1e3:.2f} ms, {error}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"left out: {', '.join(USUAL)}")
     parser.add_argument("--precision", action="append", choices=OTHERS, help="may repeat; left out: all")
+    parser.add_argument("--openvino", action="store_true", help="beside OpenVINO in the same precision, too")
     parser.add_argument("--json", type=Path, default=Path("results/precision.json"), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=3.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
@@ -100,15 +127,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
     precisions, entries = chosen.precision or OTHERS, []
     for name in chosen.networks or USUAL:
-        entries.append(compare(name, precisions, StopRule(most_seconds=chosen.seconds)))
+        entries.append(compare(name, precisions, StopRule(most_seconds=chosen.seconds), chosen.openvino))
         print(line(entries[-1]), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
         write_whole(chosen.json, json.dumps(result, indent=1))
     for name in precisions:
-        pairs = [entry[name]["pair"] for entry in entries if isinstance(entry[name], dict)]
-        ratios = [1 / pair["ratio"] for pair in pairs if isinstance(pair, dict)]
-        if ratios:
-            print(f"{name}: {geometric_mean(ratios):.2f} of float32's time, geometric mean of {len(ratios)}")
+        for side, peer in (("pair", "float32"), ("openvino", "OpenVINO")):
+            pairs = [entry[name].get(side) for entry in entries if isinstance(entry[name], dict)]
+            ratios = [1 / pair["ratio"] for pair in pairs if isinstance(pair, dict)]
+            if ratios:
+                print(f"{name}: {geometric_mean(ratios):.2f} of {peer}'s time, geometric mean of {len(ratios)}")
     return 0
 
 

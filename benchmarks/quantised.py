@@ -1,4 +1,4 @@
-"""Quantised networks beside the same in float32, and beside onnxruntime: python -m benchmarks.quantised squeezenet
+"""Quantised networks beside float32, onnxruntime and OpenVINO: python -m benchmarks.quantised squeezenet
 
 Networks of the onnx package with random weights are quantised by onnxruntime's quantizer (pairs of QuantizeLinear and
 DequantizeLinear, a scale for each output channel of a weight). Prints milliseconds of either side, and the largest
@@ -22,6 +22,7 @@ from tvm_tiling.runtime.threads import own_core
 
 from .models import NETWORKS, with_random_weights
 from .peers.onnxruntime_peer import session_options
+from .peers.openvino_network import openvino_network
 from .peers.tvm_operator import this_machine
 from .result import write_whole
 from .run import SETTLE
@@ -30,6 +31,7 @@ from .summary import geometric_mean
 USUAL = ("resnet50", "squeezenet", "shufflenet", "densenet121")
 VERSION_13 = 13  # of the standard operators, the first with a scale for each channel
 CALIBRATION = 3  # random images
+SIDES = ("float32", "onnxruntime", "openvino")
 FORMAT, VERSION = "tvm-tiling-quantised", 1
 
 
@@ -94,15 +96,18 @@ def compare(name: str, rule: StopRule) -> dict[str, Any]:
         given = session.get_inputs()[0]
         image = np.random.default_rng(1).standard_normal(given.shape).astype(np.float32)
         by_integers, by_floats = tt.compile(str(path), cache=False), tt.compile(model, cache=False)
+        in_openvino = openvino_network(path.read_bytes(), [image])
     want = exact.run(None, {given.name: image})
     entry: dict[str, Any] = {
         "network": name,
         "differs": _difference(by_integers.run(image), want),
         "onnxruntime_differs": _difference(session.run(None, {given.name: image}), want),
+        "openvino_differs": _difference(in_openvino(), want),
     }
     sides = {
         "float32": Side(lambda: by_floats.run(image), own_core),
         "onnxruntime": Side(lambda: session.run(None, {given.name: image})),
+        "openvino": Side(in_openvino),
     }
     for peer, side in sides.items():
         pair = paired(Side(lambda: by_integers.run(image), own_core), side, rule, Condition(settle=SETTLE))
@@ -125,11 +130,11 @@ def line(entry: dict[str, Any]) -> str:
         f"{1 / entry[peer]['ratio']:.2f} of its time"
         if isinstance(entry[peer], dict)
         else f"{peer}: {entry[peer]}"
-        for peer in ("float32", "onnxruntime")
+        for peer in SIDES
     )
     return (
         f"{entry['network']:<14} {beside}; differs by {entry['differs']:.0e}, onnxruntime from itself by "
-        f"{entry['onnxruntime_differs']:.0e}"
+        f"{entry['onnxruntime_differs']:.0e}, openvino by {entry['openvino_differs']:.0e}"
     )
 
 
@@ -147,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(line(entries[-1]), flush=True)
         result = {"format": FORMAT, "version": VERSION, "machine": machine_record(this_machine()), "networks": entries}
         write_whole(chosen.json, json.dumps(result, indent=1))
-    for peer in ("float32", "onnxruntime"):
+    for peer in SIDES:
         ratios = [1 / entry[peer]["ratio"] for entry in entries if isinstance(entry[peer], dict)]
         if ratios:
             print(f"geometric mean of {len(ratios)}: {geometric_mean(ratios):.2f} of {peer}'s time")

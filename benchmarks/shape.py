@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_tiling.errors import TilingError, nearest
+from tvm_tiling.operand_types import HALVES
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 NEEDED = ("h", "ci", "co", "k")
@@ -28,14 +29,15 @@ class ShapeError(TilingError, ValueError):
 
 
 def workload(shape: Any, dtype: str) -> GemmWorkload | ConvWorkload:
-    """The workload that a shape of a suite's file stands for; ShapeError or WorkloadError if there is none."""
+    """The workload that a shape of a suite's file stands for; ShapeError or WorkloadError if there is none. Results of
+    half precision are summed in float32 and stored in the operands' type, as models have them."""
     if isinstance(shape, dict):
         return _conv(shape, dtype)
     if len(shape) not in (3, 4):
         raise ShapeError("must be [m, k, n] or [m, k, n, ld], or a table for a convolution")
     m, k, n = shape[:3]
     ld = shape[3] if len(shape) == 4 else None
-    return GemmWorkload(m=m, k=k, n=n, dtype=dtype, lda=ld, ldb=ld, ldc=ld)
+    return GemmWorkload(m=m, k=k, n=n, dtype=dtype, out_dtype=_result(dtype), lda=ld, ldb=ld, ldc=ld)
 
 
 def _conv(shape: dict[str, Any], dtype: str) -> ConvWorkload:
@@ -57,7 +59,12 @@ def _conv(shape: dict[str, Any], dtype: str) -> ConvWorkload:
         dilation=_pair("d", shape.get("d", 1)),
         groups=shape.get("g", 1),
         dtype=dtype,
+        out_dtype=_result(dtype),
     )
+
+
+def _result(dtype: str) -> str | None:
+    return dtype if dtype in HALVES else None
 
 
 def _pair(name: str, value: Any) -> tuple[int, int]:

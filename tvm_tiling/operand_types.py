@@ -30,6 +30,8 @@ OPERAND_TYPES = tuple(name for name, element in ELEMENTS.items() if element.accu
 """Types that something multiplies. What a CPU multiplies, its instructions say (decide/gemm/dot_engine.py); what an
 accelerator does, its description."""
 
+HALVES = ("bfloat16", "float16")
+
 
 def element_bytes(dtype: str) -> int:
     """Bytes of one element of `dtype`; WorkloadError if the type is unknown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ Workload = GemmWorkload | ConvWorkload
 
 ALIGNMENT = 64  # bytes: what TVM asks of every argument, and a cache line
 UNIT_ROUNDOFF = 2.0**-24  # float32
+STORED_ROUNDOFF = {"bfloat16": 2.0**-9, "float16": 2.0**-12}  # of a result in that type, beside the largest one
 
 
 def aligned(rows: int, columns: int, ld: int, dtype: str) -> Any:
@@ -53,7 +55,7 @@ class Operands(ABC):
 
     @abstractmethod
     def output(self) -> Any:
-        """A fresh array for the answer, zeroed, of the accumulator's type."""
+        """A fresh array for the answer, zeroed, of the result's type."""
 
     @property
     @abstractmethod
@@ -62,13 +64,19 @@ class Operands(ABC):
 
     @property
     @abstractmethod
+    def summed(self) -> float:
+        """Largest difference that rounding in sums makes; none of integers."""
+
+    @cached_property
     def tolerance(self) -> float:
         """Largest difference allowed of any element; none for integers."""
+        stored = STORED_ROUNDOFF.get(self.workload.types.out, 0.0)
+        return self.summed + (stored * float(np.max(np.abs(self.expected))) if stored else 0.0)
 
     def difference(self, answer: Any, rounding: float = 0.0) -> str:
         """Empty if `answer` is right, else one sentence on how it is wrong. `rounding` adds to the tolerance."""
         if answer.shape != self.expected.shape:
             return f"shape {answer.shape}, must be {self.expected.shape}"
-        error = float(np.max(np.abs(answer - self.expected)))
+        error = float(np.max(np.abs(answer.astype(np.float64) - self.expected)))
         allowed = self.tolerance + rounding
         return "" if error <= allowed else f"differs from the float64 answer by {error:.3g}, allowed are {allowed:.3g}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,11 +36,17 @@ class ConvOperands(Operands):
     def inputs(self) -> tuple[Any, Any]:
         return self.x, self.kernels
 
+    def in_float32(self) -> ConvOperands:
+        """The same values and result in float32."""
+        wide = replace(self.workload, dtype="float32", acc_dtype=None, out_dtype=None)
+        x, kernels = (dense(array.shape, "float32") for array in self.inputs)
+        x[:], kernels[:] = self.inputs
+        return ConvOperands(wide, x, kernels)
+
     def output(self) -> Any:
-        """A fresh output (n, ho, wo, co), zeroed, of the accumulator's type."""
+        """A fresh output (n, ho, wo, co), zeroed, of the result's type."""
         w = self.workload
-        assert w.acc_dtype is not None
-        return dense((w.n, w.ho, w.wo, w.co), w.acc_dtype)
+        return dense((w.n, w.ho, w.wo, w.co), w.types.out)
 
     @cached_property
     def expected(self) -> Any:
@@ -60,7 +66,7 @@ class ConvOperands(Operands):
         return total.reshape(w.n, w.ho, w.wo, w.co)
 
     @cached_property
-    def tolerance(self) -> float:
+    def summed(self) -> float:
         """Integers: none. Floats: 1e-4 of the largest output.
 
         That is what Winograd's algorithm, which libraries and we may take, needs; plain sums of k products err by

@@ -45,17 +45,26 @@ class GemmOperands(Operands):
         return self.a, self.b
 
     def output(self) -> Any:
-        """A fresh C (m x n), zeroed, of the accumulator's type and with the workload's leading dimension."""
+        """A fresh C (m x n), zeroed, of the result's type and with the workload's leading dimension."""
         w = self.workload
-        assert w.ldc is not None and w.acc_dtype is not None
-        return aligned(w.m, w.n, w.ldc, w.acc_dtype)
+        assert w.ldc is not None
+        return aligned(w.m, w.n, w.ldc, w.types.out)
+
+    def in_float32(self) -> GemmOperands:
+        """The same values and result in float32."""
+        w = self.workload
+        wide = replace(w, dtype="float32", acc_dtype=None, out_dtype=None)
+        assert w.lda is not None and w.ldb is not None
+        a, b = aligned(w.m, w.k, w.lda, "float32"), aligned(w.k, w.n, w.ldb, "float32")
+        a[:], b[:] = self.a, self.b
+        return GemmOperands(wide, a, b)
 
     @cached_property
     def expected(self) -> Any:
         return self.a.astype(np.float64) @ self.b.astype(np.float64)
 
     @property
-    def tolerance(self) -> float:
+    def summed(self) -> float:
         """Integers: none. Floats in [-1, 1): 4*k*2^-24.
 
         The rounding errors of k sums, each about sqrt(k) large, grow like k*2^-24/3; a product that is left out or

@@ -9,7 +9,7 @@ from .base import Peer, Prepared
 from .metaschedule import MetaSchedule
 from .numpy_peer import NumPy
 from .onnxruntime_peer import OnnxRuntime
-from .ours import Ours, OursWithLongerRows
+from .ours import Ours, OursInFloat32, OursWithLongerRows
 from .torch_peer import Torch
 from .tvm_peers import DLight, TvmDefault
 
@@ -31,7 +31,7 @@ DEFAULT_PEERS = ("numpy", "torch", "onnxruntime", "tvm", "dlight")
 def _all_peers() -> dict[str, Peer]:
     peers: list[Peer] = [NumPy(), Torch(), OnnxRuntime(), TvmDefault(), DLight(), MetaSchedule()]
     peers += [Ours(name, microkernel, form) for name, (microkernel, form) in CONFIGURATIONS.items()]
-    peers.append(OursWithLongerRows(16))
+    peers += [OursWithLongerRows(16), OursInFloat32()]
     return {peer.name: peer for peer in peers}
 
 

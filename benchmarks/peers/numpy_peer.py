@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tvm_tiling.operand_types import HALVES
 from tvm_tiling.workload import GemmWorkload
 
 from ..operands import GemmOperands
@@ -21,7 +22,7 @@ class NumPy(Peer):
     def refuses(self, workload: GemmWorkload, packed: bool) -> str | None:
         if workload.dtype == "int8" and workload.macs > MOST_INT8_MACS:
             return "no fast int8 product; would take seconds"
-        return None
+        return f"has no library's products of {workload.dtype}" if workload.dtype in HALVES else None
 
     def prepare(self, operands: GemmOperands, packed: bool) -> Prepared:
         a, b, out = operands.a, operands.b, operands.output()

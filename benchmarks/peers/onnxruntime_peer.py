@@ -31,6 +31,8 @@ class OnnxRuntime(Peer):
     supports = (GemmWorkload, ConvWorkload)
 
     def refuses(self, workload: GemmWorkload | ConvWorkload, packed: bool) -> str | None:
+        if workload.dtype == "bfloat16":
+            return "has no kernels of bfloat16 for CPUs"
         if isinstance(workload, ConvWorkload):
             return "int8 kernels are constants" if workload.dtype == "int8" and not packed else None
         if (workload.lda, workload.ldb, workload.ldc) != (workload.k, workload.n, workload.n):

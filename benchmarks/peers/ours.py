@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
 from tvm_tiling.errors import HardwareError
+from tvm_tiling.operand_types import HALVES
 from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
-from ..operands import GemmOperands, Operands, Workload
+from ..operands import ConvOperands, GemmOperands, Operands, Workload
 from .base import Peer, Prepared
 from .tvm_operator import as_tensor, bind, this_machine, tir
 
@@ -42,6 +43,22 @@ class Ours(Peer):
         note = "{}x{} {}".format(*self.microkernel, self.form or "") if self.microkernel else self.form or ""
         second = operands.inputs[1]
         return bind(build(operands.workload, packed, second, self.microkernel, self.form), operands, note.strip())
+
+
+class OursInFloat32(Peer):
+    """Our kernel on the same values in float32: what half precision gains."""
+
+    name = "float32"
+    library: ClassVar[bool] = False
+    needs = ("tvm",)
+    supports = (GemmWorkload, ConvWorkload)
+
+    def refuses(self, workload: Workload, packed: bool) -> str | None:
+        return None if workload.dtype in HALVES else f"is for {' and '.join(HALVES)}"
+
+    def prepare(self, operands: Operands, packed: bool) -> Prepared:
+        assert isinstance(operands, GemmOperands | ConvOperands)
+        return Ours().prepare(operands.in_float32(), packed)
 
 
 class OursWithLongerRows(Peer):

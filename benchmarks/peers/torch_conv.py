@@ -9,10 +9,30 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from tvm_tiling.runtime.arrays import numpy_type
+
 from ..operands import ConvOperands
 from .base import Prepared
 
 UNSIGNED_ZERO = 128  # oneDNN's int8 convolution takes unsigned inputs: values are moved up by this, their zero point
+
+
+def as_tensor(array: Any) -> Any:
+    """The tensor on an array's memory; NumPy's bfloat16 is not PyTorch's."""
+    import torch
+
+    if array.dtype != numpy_type("bfloat16"):
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+
+
+def as_array(tensor: Any) -> Any:
+    """The array on a tensor's memory."""
+    import torch
+
+    if tensor.dtype != torch.bfloat16:
+        return tensor.numpy()
+    return tensor.view(torch.int16).numpy().view(numpy_type("bfloat16"))
 
 
 def ways(operands: ConvOperands, packed: bool) -> dict[str, Prepared]:
@@ -20,8 +40,8 @@ def ways(operands: ConvOperands, packed: bool) -> dict[str, Prepared]:
     import torch
 
     x, kernels = (
-        torch.from_numpy(operands.x).permute(0, 3, 1, 2),
-        torch.from_numpy(operands.kernels).permute(3, 2, 0, 1),
+        as_tensor(operands.x).permute(0, 3, 1, 2),
+        as_tensor(operands.kernels).permute(3, 2, 0, 1),
     )
     w = operands.workload
     sizes = (list(w.stride), list(w.padding[:2]), list(w.dilation), w.groups)
@@ -49,7 +69,7 @@ def _keeping(convolution: Callable[[], Any]) -> Prepared:
             kept[0] = convolution()
 
     run()
-    return Prepared(run, lambda: kept[0].permute(0, 2, 3, 1).numpy())
+    return Prepared(run, lambda: as_array(kept[0].permute(0, 2, 3, 1)))
 
 
 def _plain(x: Any, kernels: Any, sizes: tuple[Any, ...]) -> Prepared:

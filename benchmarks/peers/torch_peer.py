@@ -10,6 +10,7 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 from ..operands import ConvOperands, GemmOperands
 from . import torch_conv
 from .base import Peer, Prepared, quickest
+from .torch_conv import as_array, as_tensor
 
 
 class Torch(Peer):
@@ -36,13 +37,13 @@ class Torch(Peer):
         torch.set_num_threads(usable_core_count())
         if isinstance(operands, ConvOperands):
             return quickest(torch_conv.ways(operands, packed))
-        a, b = torch.from_numpy(operands.a), torch.from_numpy(operands.b)
+        a, b = as_tensor(operands.a), as_tensor(operands.b)
         if operands.workload.dtype == "int8":
             # oneDNN's int8 product; its result must be dense.
             dense = torch.empty(operands.workload.m, operands.workload.n, dtype=torch.int32)
             return Prepared(lambda: torch._int_mm(a, b, out=dense), lambda: dense.numpy(), "int_mm")
-        out = torch.from_numpy(operands.output())
-        ways = {"matmul": Prepared(lambda: torch.matmul(a, b, out=out), lambda: out.numpy())}
+        out = as_tensor(operands.output())
+        ways = {"matmul": Prepared(lambda: torch.matmul(a, b, out=out), lambda: as_array(out))}
         if packed:
             ways |= _packed(a, b)
         return quickest(ways)
@@ -60,7 +61,7 @@ def _packed(a: Any, b: Any) -> dict[str, Prepared]:
             last[name] = product()
 
         run()
-        return Prepared(run, lambda: last[name].numpy())
+        return Prepared(run, lambda: as_array(last[name]))
 
     def onednn() -> Prepared:
         laid_out = torch.ops.mkldnn._reorder_linear_weight(weight, rows)

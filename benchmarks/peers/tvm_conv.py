@@ -6,6 +6,8 @@ from typing import Any
 
 from tvm_tiling.workload import ConvWorkload
 
+from .tvm_product import stored
+
 
 def conv(workload: ConvWorkload) -> Any:
     """Y[n, y, x, co] = sum over (ky, kx, c) of X[n, ..., c] K[ky, kx, c, co], as te and TVM's own operators make it."""
@@ -28,4 +30,4 @@ def conv(workload: ConvWorkload) -> Any:
         return te.sum(read * kernels[ky, kx, c, co].astype(w.acc_dtype), axis=[ky, kx, c])
 
     y = te.compute((w.n, w.ho, w.wo, w.co), element, name="Y")
-    return te.create_prim_func([x, kernels, y])
+    return te.create_prim_func([x, kernels, stored(y, w)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_tiling.workload import GemmWorkload
+from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 
 def product(workload: GemmWorkload) -> Any:
@@ -20,6 +20,7 @@ def strided_product(workload: GemmWorkload) -> Any:
     m, k, n = workload.m, workload.k, workload.n
     lda, ldb, ldc = workload.lda, workload.ldb, workload.ldc
     element, total = workload.dtype, workload.acc_dtype
+    assert workload.types.out == total, "rows with gaps between them are stored as they are summed"
 
     @tirx.prim_func(s_tir=True)
     def main(a_handle: tirx.handle, b_handle: tirx.handle, c_handle: tirx.handle):
@@ -47,4 +48,11 @@ def dense_product(workload: GemmWorkload) -> Any:
     c = te.compute(
         (w.m, w.n), lambda i, j: te.sum(a[i, r].astype(w.acc_dtype) * b[r, j].astype(w.acc_dtype), axis=r), name="C"
     )
-    return te.create_prim_func([a, b, c])
+    return te.create_prim_func([a, b, stored(c, w)])
+
+
+def stored(summed: Any, workload: GemmWorkload | ConvWorkload) -> Any:
+    """The sums in the result's type."""
+    from tvm import topi
+
+    return summed if workload.types.out == workload.types.acc else topi.cast(summed, workload.types.out)

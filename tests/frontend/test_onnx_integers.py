@@ -113,6 +113,35 @@ def test_products_times_both_scales():
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("stored", ["int8", "uint8"])
+@pytest.mark.parametrize("by_channel", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lstm_of_8_bit_weights(stored, by_channel, direction):
+    """Beside the float LSTM of the weights that are stored, and not far from onnxruntime, which rounds inputs too."""
+    rng = np.random.default_rng(8)
+    directions, hidden, inputs = 1 + (direction == "bidirectional"), 12, 10
+    given = {"x": rng.standard_normal((5, 2, inputs)).astype(np.float32)}
+    shape = (directions, 4 * hidden) if by_channel else (directions,)
+    constants, floats = {}, {}
+    for name, terms in (("w", inputs), ("r", hidden)):
+        values = weights_of(rng, stored, directions, terms, 4 * hidden)
+        scale = rng.uniform(0.002, 0.004, shape).astype(np.float32)
+        zero = np.full(shape, 128 if stored == "uint8" else 0, stored)
+        spread = (directions, 1, -1)
+        exact = (values.astype(np.float32) - zero.reshape(spread)) * scale.reshape(spread)
+        floats[name] = np.ascontiguousarray(exact.transpose(0, 2, 1), np.float32)
+        constants |= {name: values, f"{name}s": scale, f"{name}z": zero}
+    bias = rng.standard_normal((directions, 8 * hidden)).astype(np.float32)
+    given_to = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    options = {"hidden_size": hidden, "direction": direction}
+    node = helper.make_node("DynamicQuantizeLSTM", given_to, ["y"], domain="com.microsoft", **options)
+    got, near, _ = both(model_of([node], given, constants | {"b": bias}, TensorProto.FLOAT), given)
+    plain = helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], **options)
+    _, want, _ = both(model_of([plain], given, floats | {"b": bias}, TensorProto.FLOAT), given)
+    np.testing.assert_allclose(got, want, atol=2e-6)
+    np.testing.assert_allclose(got, near, atol=0.03)
+
+
 BAD = {
     "a scale of 0": ({"s": np.float32(0)}, "a scale is 0; accepted: numbers above 0"),
     "a scale of NaN": ({"s": np.float32("nan")}, "a scale is nan; accepted: numbers above 0"),

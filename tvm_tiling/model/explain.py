@@ -10,12 +10,12 @@ from ..decide.conv.winograd import TOLERANCE
 from ..errors import HardwareError, WorkloadError
 from ..frontend import load_model
 from ..limits import Limits
+from ..operand_types import HALVES
 from ..schedule import Options, Target, hardware_of
 from .open_sizes import Sizes, settings_of
 from .operators import record_of
 from .pipeline import decided
 from .precision.graphs import in_precision
-from .precision.half import TYPES
 from .report import OperatorRecord
 from .signature import Signature
 
@@ -57,10 +57,10 @@ def explain_model(
     """Decide on every operator of a model, for each of its variants; arguments and errors as of compile(). Nothing is
     run, so `precision` is "float32", "bfloat16" or "float16"; for others there are the decisions of what is compiled.
     """
-    if precision not in ("float32", *TYPES):
+    if precision not in ("float32", *HALVES):
         raise WorkloadError(
-            f"precision = {precision!r} is settled by running the model; accepted: 'float32', {TYPES[0]!r}, "
-            f"{TYPES[1]!r}, or a model that was compiled with it"
+            f"precision = {precision!r} is settled by running the model; accepted: 'float32', {HALVES[0]!r}, "
+            f"{HALVES[1]!r}, or a model that was compiled with it"
         )
     hardware = hardware_of(target)
     if hardware.cpu is None:

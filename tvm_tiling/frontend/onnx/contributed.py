@@ -17,6 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
+from .recurrent import CONTRIBUTED as RECURRENT
 from .tensors import constant, dtype_of, shape_of
 
 DOMAIN = "com.microsoft"
@@ -182,6 +183,7 @@ class DequantizeLinear(tvm_onnx.OnnxOpConverter):
 _OPERATORS: dict[str, Any] = {
     **INTEGERS,
     **PAIRS,
+    **RECURRENT,
     "BiasGelu": BiasGelu,
     "DequantizeLinear": DequantizeLinear,
     "EmbedLayerNormalization": EmbedLayerNormalization,

@@ -17,7 +17,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from ...decide.rnn.recurrence import Recurrence
 from ..recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked
 from .indexing import positions
-from .tensors import dtype_of, number, shape_of
+from .tensors import as_inputs, dtype_of, number, shape_of
 
 
 class _Activations:
@@ -261,4 +261,30 @@ class Lstm(_Recurrent):
         return hidden, cell
 
 
+class DynamicQuantizeLstm(tvm_onnx.OnnxOpConverter):
+    """com.microsoft's LSTM of 8-bit weights, which are stored transposed. They are multiplied as the floats that they
+    stand for, so that inputs and states keep their precision: onnxruntime rounds them to 8 bits before each product.
+    """
+
+    @classmethod
+    def _impl_v1(cls, bb, inputs, attr, params):
+        x, w, r, *rest = inputs[:8]
+        w_scale, w_zero, r_scale, r_zero = inputs[8:12]
+        weights = [cls._floats(bb, *given) for given in ((w, w_scale, w_zero), (r, r_scale, r_zero))]
+        return Lstm._impl_v7(bb, as_inputs(x, *weights, *rest), attr, params)
+
+    @staticmethod
+    def _floats(bb: relax.BlockBuilder, stored: relax.Expr, scale: relax.Expr, zero: relax.Expr | None) -> relax.Expr:
+        """float32[directions, gates, terms] of integers [directions, terms, gates]; a scale for each direction, or for
+        each of its gates' rows."""
+        per_direction = [shape_of(stored)[0], 1, -1]
+        wide = bb.emit(op.astype(stored, "int32"))
+        if zero is not None:
+            wide = bb.emit(wide - bb.emit(op.reshape(bb.emit(op.astype(zero, "int32")), per_direction)))
+        floats = bb.emit(op.astype(wide, "float32") * bb.emit(op.reshape(scale, per_direction)))
+        return bb.emit(op.permute_dims(floats, [0, 2, 1]))
+
+
 CONVERTERS: dict[str, Any] = {"GRU": Gru, "LSTM": Lstm, "RNN": Rnn}
+CONTRIBUTED: dict[str, Any] = {"DynamicQuantizeLSTM": DynamicQuantizeLstm}
+"""Of the domain com.microsoft."""

@@ -8,10 +8,11 @@ from typing import Any
 
 from ...errors import WorkloadError
 from ...frontend import ImportedModel
+from ...operand_types import HALVES
 from ..pipeline import straight
 from ..quantise.graph import is_product, with_quantised_products
 from ..quantise.integers import holds_quantised, with_integers_on_cpu
-from .half import TYPES, in_half
+from .half import in_half
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ def in_precision(imported: ImportedModel, precision: str, calibration: Sequence[
     if precision == "float32":
         return Written(imported)
     mod = straight(imported.module)
-    if precision in TYPES:
+    if precision in HALVES:
         return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision)))
     if holds_quantised(mod):
         raise WorkloadError("precision = 'int8': the model is quantised already; accepted: 'float32', as it is then")

@@ -16,14 +16,13 @@ from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
 from ..passes.layout import CONVOLUTIONS
 from ..passes.simplify import simplify
 
-TYPES = ("bfloat16", "float16")
 # Operators of one tensor whose results are numbers that it holds. Kernels compare them in float32.
 MOVES = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "strided_slice")
 SAME_NUMBERS = (*MOVES, "nn.max_pool2d")
 
 
 def in_half(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
-    """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of TYPES."""
+    """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of HALVES."""
     return simplify(rewrite(mod, _Halves(mod["main"], dtype)))
 
 

@@ -1,0 +1,49 @@
+"""A whole ONNX model in OpenVINO, in float32 or in the precision that OpenVINO takes for itself."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm_tiling.runtime.threads import usable_core_count
+
+# What OpenVINO calls types; a model of float32 it computes in bf16 by itself where the CPU has instructions for it.
+PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
+
+def available() -> bool:
+    """Whether OpenVINO is installed."""
+    return importlib.util.find_spec("openvino") is not None
+
+
+def openvino_network(
+    content: bytes, inputs: Sequence[np.ndarray], precision: str | None = None
+) -> Callable[[], list[np.ndarray]]:
+    """What runs the model on these inputs by all usable cores, one run at a time, and returns its outputs, which the
+    next run overwrites; `precision` is one of PRECISIONS, None leaves the choice to OpenVINO."""
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(content)
+    # Axes without a size get the inputs'.
+    model.reshape({port: list(array.shape) for port, array in zip(model.inputs, inputs, strict=True)})
+    settings: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": usable_core_count(),
+    }
+    if precision is not None:
+        settings["INFERENCE_PRECISION_HINT"] = PRECISIONS[precision]
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    for number, array in enumerate(inputs):
+        request.set_input_tensor(number, openvino.Tensor(np.ascontiguousarray(array), shared_memory=True))
+    results = [request.get_output_tensor(number) for number in range(len(model.outputs))]
+
+    def run() -> list[np.ndarray]:
+        request.infer()
+        return [tensor.data for tensor in results]
+
+    return run
