@@ -108,7 +108,7 @@ class GemmEmitter:
 
     @property
     def packed_dtype(self) -> str:
-        return self.engine.operand
+        return self.engine.panel
 
     def packed_offset(self, batch: Index, panel: Index, block: Index) -> Index:
         """Offset of a panel in B packed as a whole."""
@@ -147,7 +147,7 @@ class GemmEmitter:
                 pack_panel_group(packed, at, element(panel), index * self.group, self.layout, columns, rows)
 
         done: Index = 0
-        if self.program.workload.trans_b:
+        if self.program.workload.trans_b and not self.engine.stored:
             with T.serial(0, count) as panel, T.serial(0, tirx.floordiv(whole, self.lanes)) as square:
                 pack_transposed(packed, base(panel), element(panel), square * self.lanes, self.layout, columns)
             done = tirx.floordiv(whole, self.lanes) * self.lanes

@@ -17,7 +17,7 @@ Workload = GemmWorkload | ConvWorkload
 
 ALIGNMENT = 64  # bytes: what TVM asks of every argument, and a cache line
 UNIT_ROUNDOFF = 2.0**-24  # float32
-STORED_ROUNDOFF = {"bfloat16": 2.0**-9, "float16": 2.0**-12}  # of a result in that type, beside the largest one
+STORED_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # of a result in that type, beside the largest one
 
 
 def aligned(rows: int, columns: int, ld: int, dtype: str) -> Any:

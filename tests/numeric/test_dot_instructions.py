@@ -115,6 +115,26 @@ def test_unsigned_by_signed_bytes_are_decided_as_they_are_scheduled(left, right)
     assert all(supported[machine].name == name and not supported[machine].offset for machine, name in names.items())
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(1, 64, 96, False), (5, 77, 50, False), (4, 50, 64, True), (4, 67, 33, True)])
+def test_weights_that_few_rows_use_stay_in_16_bits(monkeypatch, dtype, shape):
+    """Packed ahead for a multiply-add: that of float16, and of bfloat16 where nothing else multiplies it. Only on a
+    machine of slow memory are weights so small worth it."""
+    rows = [row for row in DOT_INSTRUCTIONS if row.a != "bfloat16"]
+    monkeypatch.setattr("tvm_tiling.hardware.dot_instructions.DOT_INSTRUCTIONS", rows)
+    slow = {f"{level}_bytes_per_cycle": 1.0 for level in ("l2", "l3", "memory")}
+    hardware = replace(HOST, cpu=replace(HOST.cpu, **slow))
+    workload = product(shape, dtype)
+    engine = dot_engine(workload, hardware.cpu, prepacked=True)
+    assert (engine.stored, engine.panel) == (dtype, "int16" if dtype == "bfloat16" else dtype)
+    scheduled = schedule_operator(plain_operator(workload), "main", hardware, Options(prepacked=True))
+    assert scheduled.packed_dtype == engine.panel
+    assert f"in {dtype}" in scheduled.tiling.why("pack_b")
+    check(workload, hardware, prepacked=True)
+    for other in (replace(workload, m=512), replace(workload, dtype="float32", acc_dtype=None)):
+        assert not dot_engine(other, hardware.cpu, prepacked=True).stored
+
+
 @pytest.mark.skipif(fastest(HOST.cpu, "bfloat16", "bfloat16", "float32").in_place, reason="no dot product of bfloat16")
 @pytest.mark.parametrize("shape", [*PRODUCTS, (INTERLEAVED_ROWS - 1, 64, 64, True), (64, 33, 129, False)])
 def test_products_of_bfloat16_are_summed_in_float32(shape):

@@ -39,7 +39,8 @@ class DotInstruction:
     signed ones unsigned; what it adds to the sums is taken off where they start. `adds`: the intrinsic adds to the
     accumulator. `rate`: how many start for each fused multiply-add that could, `slower`: rates of single cores, by
     LLVM's names; `latency` in cycles, None: the multiply-add's. `emitted`: kernels use it; others only tell what a
-    machine could do.
+    machine could do. `stored`: the type of 16 bits that packed panels of B are kept in and converted from as they are
+    read, empty: `operand`; see decide/gemm/dot_engine.py.
     """
 
     name: str
@@ -56,11 +57,17 @@ class DotInstruction:
     slower: Mapping[str, float] = field(default_factory=dict)
     latency: int | None = None
     emitted: bool = True
+    stored: str = ""
+
+    @property
+    def panel(self) -> str:
+        """The type of elements in packed panels of B."""
+        return _held(self.stored or self.b)
 
     @property
     def operand(self) -> str:
         """The type of elements in packed buffers: B's, or its bits where TVM would turn elements into floats."""
-        return "int16" if self.b == "bfloat16" else self.b
+        return _held(self.b)
 
     @property
     def alone(self) -> str:
@@ -107,6 +114,10 @@ class DotInstruction:
         else:
             exact = element_bytes(acc) <= element_bytes(self.acc)
         return exact and (a in self.takes and b in self.takes if self.takes else (a, b) == (self.a, self.b))
+
+
+def _held(dtype: str) -> str:
+    return "int16" if dtype == "bfloat16" else dtype
 
 
 FMA_FLOAT32 = DotInstruction(

@@ -32,8 +32,20 @@ def packed_a(engine: DotInstruction, read: Read) -> Expr:
 
 
 def packed_b(engine: DotInstruction, read: Read) -> Expr:
-    """An element of B as packed buffers hold it."""
-    return _as_bits(engine, read)
+    """An element of B as packed panels hold it."""
+    if not engine.stored:
+        return _as_bits(engine, read)
+    value = read(engine.stored)
+    return value if engine.panel == engine.stored else T.reinterpret(engine.panel, value)
+
+
+def from_panel(engine: DotInstruction, element: Expr) -> Expr:
+    """An element of a packed panel as it is multiplied."""
+    if not engine.stored:
+        return element
+    if engine.panel == engine.stored:
+        return T.Cast(engine.b, element)
+    return T.reinterpret(engine.b, tirx.shift_left(T.Cast("int32", element), tirx.const(16, "int32")))
 
 
 def _as_bits(engine: DotInstruction, read: Read) -> Expr:

@@ -27,7 +27,7 @@ Element = Callable[[Index, Index], Expr]
 
 @dataclass(frozen=True)
 class PanelLayout:
-    """Sizes of packed panels, in elements of engine.operand; `groups` is the most that one k-block holds."""
+    """Sizes of packed panels, in elements of engine.panel; `groups` is the most that one k-block holds."""
 
     nr: int
     lanes: int
@@ -61,7 +61,7 @@ def pack_panel_group(
 ) -> None:
     """Write one group of a panel at `base`: its first `rows` summed elements b(k + r, column), zeros elsewhere."""
     engine, lanes, group = layout.engine, layout.lanes, layout.engine.group
-    zero = tirx.const(0, engine.operand)
+    zero = tirx.const(0, engine.panel)
     for start in range(0, layout.nr, lanes):
         used = max(0, min(lanes, columns - start))
         if group > 1 and used == lanes and rows == group:

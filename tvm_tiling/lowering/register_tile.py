@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
-from .dot import dot
+from .dot import dot, from_panel
 from .loops import when
 from .prefetch import prefetch
 from .registers import registers
@@ -110,7 +110,7 @@ def step_packed(
         slot = acc[row, vector]
         if group == 1:
             with T.vectorized(0, lanes) as lane:
-                product = a(row, k) * panel[base + vector * lanes + lane]
+                product = a(row, k) * from_panel(engine, panel[base + vector * lanes + lane])
                 T.buffer_store(slot, slot[lane] + product, [lane])
         else:
             left = T.broadcast(T.reinterpret(engine.word, a(row, k)), lanes)

@@ -7,15 +7,22 @@ the column sums of B, times -128, start the accumulators. The instructions are r
 Interleaving B pays once several rows of A use it. Of fewer rows, operands that a multiply-add of full rate reads in
 place are read so: beside the dot product of bfloat16 on a Zen 4 server two rows took 0.5 to 0.8 of the time, five 0.9,
 eight 1.05 to 1.4.
+
+B of 16 bits that is packed ahead for a multiply-add stays as it is where few rows of A use a vector of it: to convert
+it each time takes less than the other half of its bytes would take to arrive.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import UnsupportedOperator
 from ...hardware.description import Cpu
 from ...hardware.dot_instructions import DotInstruction, fastest, multiplied
-from ...operand_types import ELEMENTS, is_integer
+from ...operand_types import ELEMENTS, element_bytes, is_integer
 from ...workload import ConvWorkload, GemmWorkload, refuse_encoding
+from .microkernel import tallest
+from .traffic import ceil_div
 
 # Rows of A from which on B is interleaved while a matrix multiplication runs.
 INTERLEAVED_ROWS = 6
@@ -43,10 +50,27 @@ def dot_engine(
             raise UnsupportedOperator(f"products of {types.a} are summed in {usual} here, not in {types.acc}")
         raise UnsupportedOperator(f"products of {types.operands} on a CPU; accepted: {', '.join(multiplied())}")
     few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not prepacked
+    if prepacked and isinstance(workload, GemmWorkload) and found.widens(types.b):
+        return _kept_narrow(workload, cpu, found)
     if found.in_place or not (few or form in IN_PLACE_FORMS or _reads_beyond(workload, found)):
         return found
     in_place = fastest(cpu, types.a, types.b, types.acc, in_place=True)
     return in_place if in_place is not None and in_place.rate >= 1 else found
+
+
+def _kept_narrow(workload: GemmWorkload, cpu: Cpu, found: DotInstruction) -> DotInstruction:
+    """The instruction with panels of B in B's own type if that is faster: cycles of a vector of B for all rows."""
+    lanes, elements = cpu.lanes(found.acc_bytes), workload.batch * workload.k * workload.n
+    adding = workload.m / found.rate / cpu.fma_units
+    tiles = ceil_div(workload.m, tallest(cpu.vector_registers, 2))
+    wide, narrow = (
+        max(adding + converting, lanes * size / cpu.bytes_per_cycle(elements * size))
+        for size, converting in (
+            (found.acc_bytes, 0.0),
+            (element_bytes(workload.types.b), tiles * cpu.kernel_costs.widened_vector),
+        )
+    )
+    return replace(found, stored=workload.types.b) if narrow < wide else found
 
 
 def _reads_beyond(workload: GemmWorkload | ConvWorkload, found: DotInstruction) -> bool:

@@ -48,7 +48,9 @@ def blocked_reasons(
     parts = (tiling.threads_batch, tiling.threads_m, tiling.threads_n, tiling.threads_k)
     shares = " x ".join(map(str, parts)) + f" of batch, m, n, k: the cheapest split of {_count(cpu.cores, 'core')}"
     packing = {
-        "ahead": "B arrives packed",
+        "ahead": f"B arrives packed, in {engine.stored}, widened as it is read"
+        if engine.stored
+        else "B arrives packed",
         "pack": f"a panel of B serves {_count(tiles, 'tile')} of rows",
         "none": f"{_count(tiles, 'tile')} of rows and a B of this size do not pay for packing it",
     }
