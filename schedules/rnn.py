@@ -23,6 +23,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurrence
 from ..hardware.description import Cpu
+from ..lowering.dot import as_held, from_held
 from ..lowering.gate_math import Value, falling, rising
 from ..lowering.loops import by_edge, share
 from ..lowering.prefetch import LINE as LINE_BYTES
@@ -30,6 +31,7 @@ from ..lowering.prefetch import ask
 from ..lowering.prim_func import ScheduledOperator, write_function
 from ..lowering.recurrent_loops import declare
 from ..lowering.registers import register, registers
+from ..operand_types import held_as
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -69,14 +71,14 @@ class RecurrentEmitter:
         for gates in recurrence.phases:
             panels.append(_Panel(gates, start))
             start += len(gates) * self.padded * recurrence.hidden
-        self.panels, self.packed_shape = tuple(panels), (start,)
+        self.panels, self.packed_shape, self.packed_dtype = tuple(panels), (start,), held_as(recurrence.stored)
 
     # ---- the whole --------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
         r, size = self.r, self.r.batch * self.r.hidden
         if packed is None:
-            packed = T.alloc_buffer(self.packed_shape, KIND)
+            packed = T.alloc_buffer(self.packed_shape, self.packed_dtype)
             self.pack_whole(packed)
         self.weights = packed
         self.state = T.alloc_buffer((2 * size,), KIND)
@@ -222,7 +224,7 @@ class RecurrentEmitter:
             for row, totals in enumerate(into):
                 for number, total in enumerate(totals):
                     with T.vectorized(0, lanes) as lane:
-                        weight = self.weights[base + (k * vectors + number) * lanes + lane]
+                        weight = from_held(self.weights[base + (k * vectors + number) * lanes + lane], self.r.stored)
                         product = source[offset + (row0 + row) * hidden + k] * weight
                         T.buffer_store(total, total[lane] + product, [lane])
 
@@ -344,10 +346,11 @@ class RecurrentEmitter:
                     to = base + ((k * blocks + block) * len(gates) + number) * lanes
                     width = min(lanes, units - block * lanes)
                     with T.serial(0, width) as lane:
-                        T.buffer_store(packed, self.buffers["weights"][(row + lane) * hidden + k], [to + lane])
+                        weight = as_held(self.buffers["weights"][(row + lane) * hidden + k])
+                        T.buffer_store(packed, weight, [to + lane])
                     if width < lanes:
                         with T.serial(0, lanes - width) as lane:
-                            T.buffer_store(packed, tirx.const(0.0, KIND), [to + width + lane])
+                            T.buffer_store(packed, tirx.const(0, self.packed_dtype), [to + width + lane])
 
 
 def _zeros(lanes: int) -> Expr:
@@ -364,7 +367,8 @@ def schedule_recurrence(
     """The kernel of a recurrence, its parameters those of the recurrence in their order. `prepacked`: its weights come
     in packed form, made by the function that is given with it."""
     chosen = tiling or decide_recurrence(recurrence, cpu)
-    shape = RecurrentEmitter(recurrence, chosen, {}).packed_shape
+    emitter = RecurrentEmitter(recurrence, chosen, {})
+    shape, dtype = emitter.packed_shape, emitter.packed_dtype
 
     def main() -> None:
         buffers = declare(recurrence, shape if prepacked else None)
@@ -373,12 +377,12 @@ def schedule_recurrence(
             RecurrentEmitter(recurrence, chosen, flat).emit(flat["weights"] if prepacked else None)
 
     def pack() -> None:
-        weights = T.arg("weights", T.Buffer(recurrence.inputs["weights"], KIND))
-        packed = T.arg("weights_packed", T.Buffer(shape, KIND))
+        weights = T.arg("weights", T.Buffer(recurrence.inputs["weights"], recurrence.stored))
+        packed = T.arg("weights_packed", T.Buffer(shape, dtype))
         with T.sblock("root"):
             RecurrentEmitter(recurrence, chosen, {"weights": weights.view(-1)}).pack_whole(packed)
 
     made = write_function(name, chosen, main)
     if not prepacked:
         return ScheduledOperator(chosen, made)
-    return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, KIND)
+    return ScheduledOperator(chosen, made, write_function(f"{name}_pack", None, pack), shape, dtype)

@@ -33,6 +33,12 @@ accelerator does, its description."""
 HALVES = ("bfloat16", "float16")
 
 
+def held_as(dtype: str) -> str:
+    """The type of packed elements of `dtype`: TVM turns those of bfloat16 into floats wherever it computes with them,
+    so that they are kept as their bits."""
+    return "int16" if dtype == "bfloat16" else dtype
+
+
 def element_bytes(dtype: str) -> int:
     """Bytes of one element of `dtype`; WorkloadError if the type is unknown."""
     if dtype not in ELEMENTS:

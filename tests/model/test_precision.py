@@ -9,6 +9,8 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_tiling as tt
+from tvm_tiling.decide.rnn.recurrence import Recurrence
+from tvm_tiling.frontend.recurrent_layer import DirectionWeights, recurrent_direction
 from tvm_tiling.model.precision.record import PrecisionRecord
 
 # The norm of the difference from float32 beside its own: a few units in the last place of each type.
@@ -63,6 +65,19 @@ def text(rows=12):
     return function([(rows, 32)], body)
 
 
+def sequence(steps=6):
+    """A recurrent layer, and a product behind its last state."""
+    rng = np.random.default_rng(4)
+    recurrence = Recurrence(cell="gru", steps=steps, batch=2, hidden=24, order="rzn")
+
+    def body(builder, x):
+        layer = DirectionWeights(weights(rng, 72, 4), weights(rng, 72, 24), weights(rng, 72), weights(rng, 72))
+        _, last = recurrent_direction(builder, recurrence, x, layer, [None])
+        return op.matmul(last, weights(rng, 24, 5))
+
+    return function([(steps, 2, 4)], body)
+
+
 def given(model, count=3, seed=2):
     shape = [int(extent) for extent in model["main"].params[0].ty.shape]
     rng = np.random.default_rng(seed)
@@ -88,6 +103,16 @@ def test_results_are_near_float32_and_the_record_says_how_near(network, precisio
     assert (record.precision, record.inputs, record.left) == (precision, 2, ())
     assert record.error == pytest.approx(max(measured[:2]), rel=1e-3)
     assert f"precision: {precision}, " in str(half.report())
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_recurrent_weights_lie_in_memory_in_16_bits(precision):
+    model = sequence()
+    x, *_ = inputs = given(model)
+    plain = tt.compile(model, cache=False)
+    half = tt.compile(model, precision=precision, calibration=inputs, cache=False)
+    assert 0 < distance(half.run(x), plain.run(x)) < FAR[precision]
+    assert half.report().memory.weights < 0.7 * plain.report().memory.weights
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])

@@ -16,6 +16,7 @@ from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.lowering.recurrent_loops import recurrent_function
 from tvm_tiling.match.recurrent import recurrence_of
+from tvm_tiling.runtime.arrays import numpy_type
 
 CPU = tt.Hardware.detect().cpu
 CASES = (
@@ -38,7 +39,8 @@ def compiled(functions):
 
 def outputs(kernel, recurrence, values):
     results = [tvm.runtime.empty(shape, "float32") for shape in recurrence.outputs.values()]
-    kernel(*(tvm.runtime.tensor(value) for value in values.values()), *results)
+    given = (v if isinstance(v, tvm.runtime.Tensor) else tvm.runtime.tensor(v) for v in values.values())
+    kernel(*given, *results)
     return {name: result.numpy() for name, result in zip(recurrence.outputs, results, strict=True)}
 
 
@@ -64,6 +66,27 @@ def test_the_kernel_with_weights_packed_prepacked(recurrence):
     library["layer_pack"](tvm.runtime.tensor(values["weights"]), packed)
     given = {name: packed.numpy() if name == "weights" else value for name, value in values.items()}
     assert_right(library["layer"], recurrence, values, given)
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16"])
+@pytest.mark.parametrize("prepacked", [False, True])
+@pytest.mark.parametrize("recurrence", CASES, ids=name_of)
+def test_weights_stored_in_16_bits_are_widened_as_they_are_read(recurrence, stored, prepacked):
+    narrow = dataclasses.replace(recurrence, stored=stored)
+    values = numbers(narrow)
+    halves = values["weights"].astype(numpy_type(stored))
+    values["weights"] = halves.astype(np.float32)
+    weights = tvm.runtime.tensor(halves.view(np.int16))._create_view(halves.shape, stored)
+    scheduled = schedule_recurrence(narrow, "layer", CPU, prepacked=prepacked)
+    functions = {"layer": scheduled.main, "plain": recurrent_function(narrow, "plain")}
+    library = compiled(functions | ({"layer_pack": scheduled.pack} if prepacked else {}))
+    packed = weights
+    if prepacked:
+        packed = tvm.runtime.empty(scheduled.packed_shape, scheduled.packed_dtype)
+        library["layer_pack"](weights, packed)
+        assert str(packed.dtype) == ("int16" if stored == "bfloat16" else stored)
+    assert_right(library["layer"], narrow, values, values | {"weights": packed})
+    assert_right(library["plain"], narrow, values, values | {"weights": weights})
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

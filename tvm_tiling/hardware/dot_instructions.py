@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ..operand_types import OPERAND_TYPES, element_bytes, is_integer
+from ..operand_types import OPERAND_TYPES, element_bytes, held_as, is_integer
 from .cpu import Cpu
 
 
@@ -62,12 +62,12 @@ class DotInstruction:
     @property
     def panel(self) -> str:
         """The type of elements in packed panels of B."""
-        return _held(self.stored or self.b)
+        return held_as(self.stored or self.b)
 
     @property
     def operand(self) -> str:
         """The type of elements in packed buffers: B's, or its bits where TVM would turn elements into floats."""
-        return _held(self.b)
+        return held_as(self.b)
 
     @property
     def alone(self) -> str:
@@ -114,10 +114,6 @@ class DotInstruction:
         else:
             exact = element_bytes(acc) <= element_bytes(self.acc)
         return exact and (a in self.takes and b in self.takes if self.takes else (a, b) == (self.a, self.b))
-
-
-def _held(dtype: str) -> str:
-    return "int16" if dtype == "bfloat16" else dtype
 
 
 FMA_FLOAT32 = DotInstruction(

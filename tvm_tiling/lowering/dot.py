@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
-from ..operand_types import element_bytes
+from ..operand_types import element_bytes, held_as
 
 Expr: TypeAlias = tirx.Expr
 # An element of an operand, cast to a type.
@@ -33,19 +33,27 @@ def packed_a(engine: DotInstruction, read: Read) -> Expr:
 
 def packed_b(engine: DotInstruction, read: Read) -> Expr:
     """An element of B as packed panels hold it."""
-    if not engine.stored:
-        return _as_bits(engine, read)
-    value = read(engine.stored)
-    return value if engine.panel == engine.stored else T.reinterpret(engine.panel, value)
+    return as_held(read(engine.stored)) if engine.stored else _as_bits(engine, read)
 
 
 def from_panel(engine: DotInstruction, element: Expr) -> Expr:
     """An element of a packed panel as it is multiplied."""
-    if not engine.stored:
+    return from_held(element, engine.stored) if engine.stored else element
+
+
+def as_held(value: Expr) -> Expr:
+    """A number of float32 or fewer bits as packed buffers hold it; see operand_types.held_as."""
+    dtype = str(value.ty)
+    return value if held_as(dtype) == dtype else T.reinterpret(held_as(dtype), value)
+
+
+def from_held(element: Expr, dtype: str) -> Expr:
+    """The float32 of an element of a packed buffer whose numbers are of `dtype`."""
+    if dtype == "float32":
         return element
-    if engine.panel == engine.stored:
-        return T.Cast(engine.b, element)
-    return T.reinterpret(engine.b, tirx.shift_left(T.Cast("int32", element), tirx.const(16, "int32")))
+    if held_as(dtype) == dtype:
+        return T.Cast("float32", element)
+    return T.reinterpret("float32", tirx.shift_left(T.Cast("int32", element), tirx.const(16, "int32")))
 
 
 def _as_bits(engine: DotInstruction, read: Read) -> Expr:

@@ -12,6 +12,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.rnn.recurrence import Recurrence
 from ..match.recurrent import ATTRIBUTE
+from ..operand_types import held_as
 
 Expr: TypeAlias = tirx.Expr
 _OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
@@ -39,8 +40,11 @@ def declare(recurrence: Recurrence, packed: tuple[int, ...] | None = None) -> di
     """The function's parameters by name; "weights" in packed form where its shape is given."""
     found = {}
     for name, shape in {**recurrence.inputs, **recurrence.outputs}.items():
-        called, kept = (f"{name}_packed", packed) if name == "weights" and packed else (name, shape)
-        found[name] = T.arg(called, T.Buffer(kept, "int32" if name == "lengths" else "float32"))
+        dtype = {"lengths": "int32", "weights": recurrence.stored}.get(name, "float32")
+        if name == "weights" and packed:
+            found[name] = T.arg(f"{name}_packed", T.Buffer(packed, held_as(dtype)))
+        else:
+            found[name] = T.arg(name, T.Buffer(shape, dtype))
     return found
 
 
@@ -77,7 +81,10 @@ class _Loops:
             with T.grid(r.batch, r.hidden) as (row, unit):
                 T.buffer_store(self.sums, tirx.const(0.0, "float32"), [row, start + unit])
                 with T.serial(0, r.hidden) as k:
-                    total = self.sums[row, start + unit] + source[row, k] * weights[start + unit, k]
+                    weight = weights[start + unit, k]
+                    if r.stored != "float32":
+                        weight = T.Cast("float32", weight)
+                    total = self.sums[row, start + unit] + source[row, k] * weight
                     T.buffer_store(self.sums, total, [row, start + unit])
 
     def sum(self, place: Expr, row: Expr, gate: str, unit: Expr) -> Expr:

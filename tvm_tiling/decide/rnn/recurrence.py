@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from ...hardware.description import Cpu
+from ...operand_types import element_bytes
 from ..explain import Sections
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
@@ -26,7 +27,8 @@ MOST_COLUMNS = 8  # at once, each into sums of its own
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrence:
-    """What the kernel computes: `steps` steps of `batch` sequences through `hidden` units. float32.
+    """What the kernel computes: `steps` steps of `batch` sequences through `hidden` units, in float32. Its weights may
+    be `stored` in 16 bits.
 
     `order`: the gates in the order of the projected inputs and of the weights. `reverse`: from the last step to the
     first. `reset_after`, a GRU's: r multiplies the product with h and its bias. `lengths`: each sequence has a length
@@ -43,6 +45,7 @@ class Recurrence:
     activation: str = "tanh"
     lengths: bool = False
     peepholes: bool = False
+    stored: str = "float32"
 
     @property
     def gates(self) -> int:
@@ -61,7 +64,8 @@ class Recurrence:
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of what the kernel takes; "lengths" are of int32, the others of float32."""
+        """Names and shapes of what the kernel takes; "lengths" are of int32, "weights" of the type in which they are
+        stored, the others of float32."""
         state = (self.batch, self.hidden)
         taken = {
             "projected": (self.steps, self.batch, self.gates * self.hidden),
@@ -127,10 +131,10 @@ def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = No
         ep *= 2
     groups = ceil_div(r.hidden, blocks * lanes)
     choices = [threads] if threads else range(1, min(cpu.cores, groups) + 1)
-    cost = {number: _step_cycles(r, cpu, blocks, number) for number in choices}
+    cost = {number: _step_cycles(r, cpu, rows, blocks, number) for number in choices}
     chosen = min(cost, key=lambda number: (cost[number], number))
     kept = cpu.kernel_costs.l1_share * cpu.l1_bytes
-    share = 4.0 * r.gates * r.hidden * r.hidden / chosen
+    share = _weights(r) / chosen
     alone = f"{cost[1]:.0f} cycles a step on one core" if 1 in cost else "as asked for"
     return RecurrenceTiling(
         lanes=lanes,
@@ -174,17 +178,24 @@ def _tile(r: Recurrence, gates: int, lanes: int, cpu: Cpu) -> tuple[int, int]:
     return rows, blocks
 
 
-def _step_cycles(r: Recurrence, cpu: Cpu, blocks: int, threads: int) -> float:
+def _weights(r: Recurrence) -> float:
+    """Bytes of the weights."""
+    return float(element_bytes(r.stored)) * r.gates * r.hidden * r.hidden
+
+
+def _step_cycles(r: Recurrence, cpu: Cpu, rows: int, blocks: int, threads: int) -> float:
     """Of one step: multiply-adds or the arrival of the weights, the functions behind, the meeting of the cores."""
     lanes = cpu.lanes(4)
     groups = ceil_div(r.hidden, blocks * lanes)
     share = ceil_div(groups, threads) / groups
-    weights = 4.0 * r.gates * r.hidden * r.hidden * share
-    products = weights / 4 / lanes * r.batch / cpu.fma_units
+    weights = _weights(r) * share
+    vectors = r.gates * r.hidden * r.hidden * share / lanes
+    products = vectors * r.batch / cpu.fma_units
+    if r.stored != "float32":
+        products += vectors * ceil_div(r.batch, rows) * cpu.kernel_costs.widened_vector
     third, kept = cpu.cache(3), cpu.kernel_costs.l2_share * cpu.l2_bytes
     far = max(0.0, weights - kept)
-    total = 4.0 * r.gates * r.hidden * r.hidden
-    within = third is not None and total <= third.size
+    within = third is not None and _weights(r) <= third.size
     beyond = far / (cpu.l3_bytes_per_cycle if within else cpu.memory_bytes_per_cycle)
     arrival = (weights - far) / cpu.l2_bytes_per_cycle + beyond
     functions = FUNCTIONS[r.cell] * r.batch * ceil_div(r.hidden, lanes) * share * cpu.kernel_costs.function

@@ -3,15 +3,19 @@
 A tensor that a convolution or product takes is rounded once, in the write-back of what makes it, and whoever else reads
 it takes the rounded numbers too, so that it lies in memory in 16 bits alone. Tensors in another order, parts of them
 and the largest of some are the same numbers in either type. Sums, biases, activations, normalisation and softmax are in
-float32, as are the model's inputs and outputs.
+float32, as are the model's inputs and outputs. Of recurrent layers the weights are in 16 bits, the states in float32.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import tvm
 from tvm import relax
 from tvm.relax import op
 
+from ...lowering.recurrent_loops import recurrent_function
+from ...match.recurrent import recurrence_of
 from ..passes.dataflow import Expr, Rewriter, array, is_op, rewrite, shape_of
 from ..passes.layout import CONVOLUTIONS
 from ..passes.simplify import simplify
@@ -23,15 +27,15 @@ SAME_NUMBERS = (*MOVES, "nn.max_pool2d")
 
 def in_half(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
     """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of HALVES."""
-    return simplify(rewrite(mod, _Halves(mod["main"], dtype)))
+    return simplify(rewrite(mod, _Halves(mod, dtype)))
 
 
 class _Halves:
     """Puts a rounding behind every tensor that something multiplies. `halves`: of those, the numbers in 16 bits."""
 
-    def __init__(self, main: relax.Function, dtype: str) -> None:
-        self.dtype = dtype
-        self.kept = _kept(main)
+    def __init__(self, mod: tvm.IRModule, dtype: str) -> None:
+        self.mod, self.dtype = mod, dtype
+        self.kept = _kept(mod["main"])
         self.halves: dict[Expr, Expr] = {}
 
     def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
@@ -45,10 +49,28 @@ class _Halves:
             half = rewriter.emit(op.concat(parts, value.attrs.axis))
             return self._widened(rewriter, half)
         else:
-            made = value
+            recurrent = self._recurrent(rewriter, value)
+            made = value if recurrent is None else recurrent
         if variable not in self.kept:
             return made
         return self._widened(rewriter, rewriter.emit(op.astype(rewriter.emit(made), self.dtype)))
+
+    def _recurrent(self, rewriter: Rewriter, value: Expr) -> Expr | None:
+        """A recurrent layer with its weights in 16 bits, states and gates as they are; None for anything else."""
+        if not is_op(value, "call_tir"):
+            return None
+        recurrence = recurrence_of(self.mod[value.args[0]])
+        if recurrence is None or recurrence.stored != "float32":
+            return None
+        fields, place = list(value.args[1].fields), list(recurrence.inputs).index("weights")
+        if array(fields[place]) is None:
+            return None
+        fields[place] = self._half(rewriter, fields[place])
+        function = recurrent_function(replace(recurrence, stored=self.dtype)).without_attr("global_symbol")
+        types = list(value.ty_args[0].fields)
+        return relax.call_tir(
+            rewriter.builder.add_func(function, f"recurrence_{self.dtype}"), relax.Tuple(fields), types
+        )
 
     def _widened(self, rewriter: Rewriter, half: Expr) -> Expr:
         """The numbers of `half` in float32, which nothing computes where nobody is left who takes them."""
