@@ -47,6 +47,7 @@ from ..lowering.register_tile import (
     write_back,
 )
 from ..match import ConvProgram
+from ..operand_types import element_bytes, is_integer
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -318,8 +319,16 @@ class DirectEmitter:
             tap0, tap1 = self.taps_inside(block, y0)
             with T.serial(0, tap1 - tap0) as i, self.when_columns_inside(tap0 + i, x0, tx):
                 pixel_at = self.pixels(plane, unit, x0, tap0 + i)
-                with T.serial(0, block.groups) as g, named("microkernel"):
-                    step(tap0 + i, g, pixel_at)
+                whole, rest = divmod(self.panels.run, self.engine.group)
+                if not rest or is_integer(self.engine.a):
+                    with T.serial(0, block.groups) as g, named("microkernel"):
+                        step(tap0 + i, g, pixel_at)
+                else:
+                    full = tirx.min(block.groups, whole - block.group0)
+                    with T.serial(0, full) as g, named("microkernel"):
+                        step(tap0 + i, g, pixel_at)
+                    with T.serial(0, block.groups - full), named("microkernel"):
+                        step(tap0 + i, full, lambda y, x, g: self.first_of(pixel_at(y, x, g), rest))
         self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
@@ -367,6 +376,13 @@ class DirectEmitter:
             return band[at] if width == 1 else band[T.ramp(at, 1, width)]
 
         return of_band
+
+    def first_of(self, elements: Expr, count: int) -> Expr:
+        """A group of elements with zeros behind the first `count`: others are not of this run, and infinities among
+        them would make no number of the zeros that they are multiplied by."""
+        engine = self.engine
+        mask = tirx.const((1 << 8 * count * element_bytes(engine.operand)) - 1, engine.word)
+        return T.reinterpret(str(elements.ty), tirx.bitwise_and(T.reinterpret(engine.word, elements), mask))
 
     def start(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt, row: Index) -> None:
         """Zeros or the engine's start values; behind the first block also what the output holds."""

@@ -104,7 +104,7 @@ def schedule_conv(program: ConvProgram, hardware: Hardware, cpu: Cpu, options: O
         assert isinstance(scheduled.tiling, GemmTiling)
         decided = replace(tiling, product=scheduled.tiling)
         return replace(scheduled, tiling=decided, main=scheduled.main.with_attr(DECISION, decided.to_json()))
-    engine = dot_engine(program.workload, cpu)
+    engine = dot_engine(program.workload, cpu, form=tiling.form)
     emitter = conv_nest(program, tiling, engine, cpu)
     if weights is None:
         return write_plain(program, tiling, lambda: emitter.emit(None), engine)

@@ -297,15 +297,15 @@ def test_reductions_keep_the_type_of_integers(operator, dtype):
     check(model, given)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_local_response_normalization_of_an_odd_and_an_even_number_of_channels(size):
+@pytest.mark.parametrize(("size", "beta"), [(1, 0.75), (2, 0.75), (3, 0.5), (4, 1.0), (5, 0.75), (5, 0.6), (7, 0.75)])
+def test_local_response_normalization_of_an_odd_and_an_even_number_of_channels(size, beta):
     given = {"x": floats(1, 5, 3, 2)}
-    model = model_of([node("LRN", "x", size=size, alpha=0.5)], given, FLOAT)
+    model = model_of([node("LRN", "x", size=size, alpha=0.5, beta=beta)], given, FLOAT)
     if size % 2:
         check(model, given)
     squares = np.pad(given["x"] ** 2, [(0, 0), ((size - 1) // 2, size // 2), (0, 0), (0, 0)])
     sums = sum(squares[:, place : place + 5] for place in range(size))
-    np.testing.assert_allclose(by_package(model, given)[0], given["x"] / (1 + 0.5 / size * sums) ** 0.75, rtol=1e-5)
+    np.testing.assert_allclose(by_package(model, given)[0], given["x"] / (1 + 0.5 / size * sums) ** beta, rtol=1e-5)
 
 
 # ---- recurrent layers ------------------------------------------------------------------------------------------------

@@ -149,6 +149,32 @@ def test_convolutions_of_bfloat16_are_summed_in_float32(layout, size):
     check(ConvWorkload(**size, dtype="bfloat16", layout=layout))
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("workload", [{**CONV, "ci": 3, "padding": (0, 0, 1, 1)}, {**CONV, "ci": 5, "stride": (2, 2)}])
+@pytest.mark.parametrize("prepacked", [False, True])
+def test_numbers_behind_the_last_channels_are_not_multiplied(workload, prepacked):
+    """Infinities and NaN reach the points whose windows hold them, and no others."""
+    workload = ConvWorkload(**workload, dtype="bfloat16")
+    operands = _operands(workload)
+    x, weights = operands.arrays
+    x[0, 4, 5, 0], x[0, 7, 2, 1], x[0, 2, 9, 0] = np.inf, np.nan, -np.inf
+    expected = Operands(workload, x.astype(np.float64), weights.astype(np.float64)).expected
+    image, kernels = (
+        tvm.runtime.tensor(array.view(np.int16))._create_view(array.shape, "bfloat16") for array in (x, weights)
+    )
+    out = tvm.runtime.tensor(np.zeros(operands.result_shape, np.float32))
+    func = plain_operator(workload)
+    if prepacked:
+        packed = packed_operator(func, form="direct")
+        packed(image, packed.pack(kernels), out)
+    else:
+        mod = tt.tiling_schedule(func, form="direct").mod
+        tvm.compile(mod, target=tt.llvm_target())["main"](image, kernels, out)
+    finite = np.isfinite(expected)
+    assert np.array_equal(finite, np.isfinite(out.numpy())) and not finite.all()
+    np.testing.assert_allclose(out.numpy()[finite], expected[finite], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.skipif(fastest(HOST.cpu, "bfloat16", "bfloat16", "float32").in_place, reason="no dot product of bfloat16")
 def test_a_kernel_that_links_a_function_is_saved_and_read_as_script(tmp_path):
     mod = tt.ApplyTiling("llvm")(

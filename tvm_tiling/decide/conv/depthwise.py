@@ -71,7 +71,7 @@ class DepthwiseChoice:
                 f"{workload.ci} channels"
             )
         self.w, self.cpu, self.output_run, self.prepacked = workload, cpu, output_run, prepacked
-        self.engine: DotInstruction = dot_engine(workload, cpu)
+        self.engine: DotInstruction = dot_engine(workload, cpu, form="depthwise")
         self.shapes = shapes_of(workload)
         # Residues of a transposed convolution are cut alike: as the one with the most to do.
         self.shape = max(self.shapes, key=lambda s: s.macs)

@@ -65,7 +65,7 @@ class WFoldModel:
 
     def __init__(self, workload: ConvWorkload, cpu: Cpu, *, input_run: int, output_run: int, prepacked: bool) -> None:
         self.w, self.cpu, self.prepacked, self.output_run = workload, cpu, prepacked, output_run
-        self.engine: DotInstruction = dot_engine(workload, cpu)
+        self.engine: DotInstruction = dot_engine(workload, cpu, form="wfold")
         self.lanes = cpu.lanes(self.engine.acc_bytes)
         self.admissible = self._admissible()
         self.plain = ConvModel(

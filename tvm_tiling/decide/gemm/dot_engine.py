@@ -52,7 +52,7 @@ def dot_engine(
     few = isinstance(workload, GemmWorkload) and workload.m < INTERLEAVED_ROWS and not prepacked
     if prepacked and isinstance(workload, GemmWorkload) and found.widens(types.b):
         return _kept_narrow(workload, cpu, found)
-    if found.in_place or not (few or form in IN_PLACE_FORMS or _reads_beyond(workload, found)):
+    if found.in_place or not (few or form in IN_PLACE_FORMS or _reads_beyond(workload, found, form)):
         return found
     in_place = fastest(cpu, types.a, types.b, types.acc, in_place=True)
     return in_place if in_place is not None and in_place.rate >= 1 else found
@@ -73,8 +73,8 @@ def _kept_narrow(workload: GemmWorkload, cpu: Cpu, found: DotInstruction) -> Dot
     return replace(found, stored=workload.types.b) if narrow < wide else found
 
 
-def _reads_beyond(workload: GemmWorkload | ConvWorkload, found: DotInstruction) -> bool:
+def _reads_beyond(workload: GemmWorkload | ConvWorkload, found: DotInstruction, form: str | None) -> bool:
     """Whether the last group of a tap's channels takes what lies behind them, which weights of zero make nothing of
-    unless it is NaN or infinite. Matrix multiplications copy A and fill its last group with zeros."""
+    unless it is NaN or infinite. Direct convolutions and matrix multiplications fill the last group with zeros."""
     uneven = isinstance(workload, ConvWorkload) and workload.ci // workload.groups % found.group > 0
-    return uneven and not is_integer(found.a)
+    return uneven and not is_integer(found.a) and form in ("depthwise", "wfold")

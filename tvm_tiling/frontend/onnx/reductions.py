@@ -6,7 +6,6 @@ row of a mask leaves out everything is asked in just this way.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -204,12 +203,25 @@ class LRN(tvm_onnx.OnnxOpConverter):
         data, size = inputs[0], attr["size"]
         shape, dtype = shape_of(data), dtype_of(data)
         before = (size - 1) // 2
-        lined = bb.emit(op.reshape(data, (shape[0], 1, shape[1], math.prod(shape[2:]))))
-        padded = bb.emit(op.nn.pad(bb.emit(lined * lined), [0, 0, 0, 0, before, size - 1 - before, 0, 0]))
-        means = bb.emit(op.nn.avg_pool2d(padded, (size, 1), (1, 1)))
+        widths = [0, 0, before, size - 1 - before] + [0, 0] * (len(shape) - 2)
+        padded = bb.emit(op.nn.pad(bb.emit(data * data), widths))
+        total = None
+        for start in range(size):
+            part = bb.emit(op.strided_slice(padded, [1], [start], [start + shape[1]]))
+            total = part if total is None else bb.emit(total + part)
         alpha, beta, bias = attr.get("alpha", 1e-4), attr.get("beta", 0.75), attr.get("bias", 1.0)
-        base = bb.emit(means * relax.const(alpha, dtype) + relax.const(bias, dtype))
-        return op.reshape(bb.emit(lined / bb.emit(op.power(base, relax.const(beta, dtype)))), shape)
+        base = bb.emit(total * relax.const(alpha / size, dtype) + relax.const(bias, dtype))
+        return data / cls._power(bb, base, beta)
+
+    @staticmethod
+    def _power(bb, base, exponent):
+        """base ** exponent; by square roots, which processors take of a vector at once, where the exponent is usual."""
+        if exponent == 1.0:
+            return base
+        if exponent not in (0.5, 0.75):
+            return bb.emit(op.power(base, relax.const(exponent, dtype_of(base))))
+        root = bb.emit(op.sqrt(base))
+        return root if exponent == 0.5 else bb.emit(root * bb.emit(op.sqrt(root)))
 
 
 class MeanVarianceNormalization(tvm_onnx.OnnxOpConverter):
