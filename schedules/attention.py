@@ -19,19 +19,20 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.gemm.dot_engine import dot_engine
-from ..decide.vector.attention import AttentionTiling, RegisterTile, decide_attention
+from ..decide.vector.attention import AttentionTiling, RegisterTile, attention_engine, decide_attention
 from ..decide.vector.elementwise import ElementwiseTiling
 from ..hardware.description import Cpu
+from ..hardware.dot_instructions import DotInstruction
+from ..lowering.dot import as_held, first_of, linked
 from ..lowering.loops import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
 from ..lowering.registers import small_buffer
 from ..lowering.staged_func import write_stages
+from ..lowering.vector_math import BITS
 from ..lowering.vector_statement import Resolve, resolved
 from ..match.attention import AttentionProgram, Operand, attention_of
 from ..match.stages import StagedProgram
-from ..workload import GemmWorkload
 from .row_emitter import RowEmitter, Strip
 
 Expr: TypeAlias = tirx.Expr
@@ -43,34 +44,47 @@ def apply(program: StagedProgram, cpu: Cpu) -> tuple[tirx.PrimFunc, AttentionTil
     found = attention_of(program)
     if found is None:
         return None
+    engine = attention_engine(found.shape, cpu)
+    if engine is None:
+        return None
     tiling = decide_attention(found.shape, cpu)
     rows = ElementwiseTiling(lanes=tiling.lanes, tasks=1, predicted_seconds=0.0)
     probe = RowEmitter(found.rows, rows, lambda load: load, found.kept)
     if probe.lane_axis is not None:
         return None
-    func = write_stages(program, tiling, lambda resolve: AttentionEmitter(found, tiling, cpu, resolve).emit())
-    return func, tiling
+
+    def emit(resolve: Resolve) -> None:
+        with linked(engine):
+            AttentionEmitter(found, tiling, engine, resolve).emit()
+
+    return write_stages(program, tiling, emit), tiling
 
 
 class AttentionEmitter:
     """Writes one attention."""
 
-    def __init__(self, program: AttentionProgram, tiling: AttentionTiling, cpu: Cpu, resolve: Resolve) -> None:
-        self.program, self.tiling, self.resolve = program, tiling, resolve
-        s = self.shape = program.shape
-        self.engine = dot_engine(GemmWorkload(m=s.rows, n=s.keys, k=s.depth, dtype="float32"), cpu)
-        self.keys = PanelLayout(tiling.scores.vectors * tiling.lanes, tiling.lanes, s.depth, self.engine)
-        self.values = PanelLayout(tiling.values.vectors * tiling.lanes, tiling.lanes, s.keys, self.engine)
+    def __init__(
+        self, program: AttentionProgram, tiling: AttentionTiling, engine: DotInstruction, resolve: Resolve
+    ) -> None:
+        self.program, self.tiling, self.engine, self.resolve = program, tiling, engine, resolve
+        s, lanes = program.shape, tiling.lanes
+        self.shape = s
+        self.keys = PanelLayout(tiling.scores.vectors * lanes, lanes, -(-s.depth // engine.group), engine)
+        self.values = PanelLayout(tiling.values.vectors * lanes, lanes, -(-s.keys // engine.group), engine)
         self.blocks = -(-s.rows // tiling.block_rows)
 
     def emit(self) -> None:
         s, tiling = self.shape, self.tiling
         tb, tr = tiling.threads_batch, tiling.threads_rows
         with T.parallel(0, tb * tr) if tb * tr > 1 else T.serial(0, 1) as task:
-            keys = T.alloc_buffer((-(-s.keys // self.keys.nr) * self.keys.size,), "float32")
-            values = T.alloc_buffer((-(-s.width // self.values.nr) * self.values.size,), "float32")
-            queries = T.alloc_buffer((tiling.block_rows * s.depth,), "float32")
+            keys = T.alloc_buffer((-(-s.keys // self.keys.nr) * self.keys.size,), self.engine.panel)
+            values = T.alloc_buffer((-(-s.width // self.values.nr) * self.values.size,), self.engine.panel)
+            # The last group of a row may take elements behind it.
+            queries = T.alloc_buffer((tiling.block_rows * s.depth + self.engine.group - 1,), self.engine.operand)
             scores = T.alloc_buffer((tiling.block_rows * s.keys,), "float32")
+            weights = scores
+            if not self.engine.in_place:
+                weights = T.alloc_buffer((tiling.block_rows * s.keys + self.engine.group - 1,), BITS)
             first, end = share(s.batch, tirx.floordiv(task, tr), tb)
             with T.serial(0, end - first) as turn:
                 batch = first + turn
@@ -82,7 +96,7 @@ class AttentionEmitter:
                     block = block0 + number
 
                     def rows_of_block(rows: int, block: Expr = block, batch: Expr = batch) -> None:
-                        self.block(batch, block * tiling.block_rows, rows, keys, values, queries, scores)
+                        self.block(batch, block * tiling.block_rows, rows, keys, values, queries, scores, weights)
 
                     by_edge(block, full, tail, tiling.block_rows, rows_of_block)
 
@@ -99,8 +113,12 @@ class AttentionEmitter:
         return at
 
     def element(self, operand: Operand, batch: Index, row: Index, column: Index) -> Expr:
+        """An element as the instruction takes it."""
         at = {**self.place(operand, batch), operand.row: _index(row), operand.column: _index(column)}
-        return resolved(operand.expr, at, self.resolve)
+        value = resolved(operand.expr, at, self.resolve)
+        if self.engine.widens(str(value.ty)):
+            return T.Cast(self.engine.a, value)
+        return as_held(value)
 
     def pack(
         self,
@@ -121,7 +139,9 @@ class AttentionEmitter:
         full, tail = divmod(columns, layout.nr)
         summed = operand.column if by_row else operand.row
         across = operand.row if by_row else operand.column
-        squares = depth // layout.lanes if operand.adjacent(summed) and not operand.adjacent(across) else 0
+        group = self.engine.group
+        turned = operand.adjacent(summed) and not operand.adjacent(across)
+        squares = depth // group // layout.lanes if turned else 0
 
         def panel(number: Index, used: int) -> None:
             base, j0 = number * layout.size, number * layout.nr
@@ -129,9 +149,15 @@ class AttentionEmitter:
                 with T.serial(0, squares) as square:
                     pack_transposed(packed, base, lambda k, j: element(k, j0 + j), square * layout.lanes, layout, used)
             done = squares * layout.lanes
-            with T.serial(0, depth - done) as k:
-                at = base + (done + k) * layout.row
-                pack_panel_group(packed, at, lambda k, j: element(k, j0 + j), done + k, layout, used, 1)
+
+            def one(g: Index, rows: int) -> None:
+                at = base + g * layout.row
+                pack_panel_group(packed, at, lambda k, j: element(k, j0 + j), g * group, layout, used, rows)
+
+            with T.serial(0, depth // group - done) as g:
+                one(done + g, group)
+            if depth % group:
+                one(depth // group, depth % group)
 
         with T.serial(0, full) as number:
             panel(number, layout.nr)
@@ -149,6 +175,7 @@ class AttentionEmitter:
         values: tirx.Var,
         queries: tirx.Var,
         scores: tirx.Var,
+        weights: tirx.Var,
     ) -> None:
         s, program = self.shape, self.program
         self.copy_queries(queries, batch, i0, rows)
@@ -164,9 +191,9 @@ class AttentionEmitter:
         self.product(
             queries, s.depth, rows, keys, self.keys, s.keys, self.tiling.scores, to_scores, panels_outside=True
         )
-        self.rows(batch, i0, rows, scores)
+        self.rows(batch, i0, rows, scores, weights)
         self.product(
-            scores, s.keys, rows, values, self.values, s.width, self.tiling.values, to_out, panels_outside=False
+            weights, s.keys, rows, values, self.values, s.width, self.tiling.values, to_out, panels_outside=False
         )
 
     def out_base(self, batch: Expr) -> Expr:
@@ -193,14 +220,15 @@ class AttentionEmitter:
             if depth % lanes:
                 copy(depth // lanes * lanes, depth % lanes)
 
-    def rows(self, batch: Expr, i0: Expr, rows: int, scores: tirx.Var) -> None:
-        """The stages between the products, row by row; scores and weights are the block's buffer."""
+    def rows(self, batch: Expr, i0: Expr, rows: int, scores: tirx.Var, weights: tirx.Var) -> None:
+        """The stages between the products, row by row, from and to the block's buffers."""
         s, program = self.shape, self.program
         first = tirx.Cast("int64", (batch * s.rows + i0) * s.keys)
 
         def resolve(load: TensorLoad) -> Expr:
-            if any(load.source.same_as(b) for b in (program.scores, program.weights)):
-                return tirx.BufferLoad(scores, [sym.Analyzer().simplify(load.indices[0] - first)])
+            for whole, block in ((program.scores, scores), (program.weights, weights)):
+                if load.source.same_as(whole):
+                    return tirx.BufferLoad(block, [sym.Analyzer().simplify(load.indices[0] - first)])
             return self.resolve(load)
 
         tiling = ElementwiseTiling(lanes=self.tiling.lanes, tasks=1, predicted_seconds=0.0)
@@ -230,6 +258,7 @@ class AttentionEmitter:
         panels_outside: bool,
     ) -> None:
         """left, rows x depth, times packed panels, in register tiles."""
+        group = self.engine.group
         full, tail = divmod(columns, layout.nr)
         tiles, rest = divmod(rows, tile.height)
 
@@ -237,10 +266,16 @@ class AttentionEmitter:
             shape = TileShape(height, used, layout.lanes)
             acc = accumulators(shape, self.engine)
             set_accumulators(acc, shape, lambda i, j: tirx.const(0.0, "float32"))
-            with T.serial(0, depth) as k:
-                read = [left[(i0 + i) * depth + k] for i in range(height)]
-                base = panel * layout.size + k * layout.row
-                step_packed(acc, shape, k, lambda i, _: read[i], packed, base, self.engine)
+
+            def step(g: Index, count: int) -> None:
+                read = [self.taken(left, (i0 + i) * depth + g * group, count) for i in range(height)]
+                base = panel * layout.size + g * layout.row
+                step_packed(acc, shape, g, lambda i, _: read[i], packed, base, self.engine)
+
+            with T.serial(0, depth // group) as g:
+                step(g, group)
+            if depth % group:
+                step(_index(depth // group), depth % group)
             write_back(acc, shape, lambda value, i, j: store(value, i0 + i, panel * layout.nr + j))
 
         def every_row(emit: Callable[[Index, int], None]) -> None:
@@ -261,6 +296,16 @@ class AttentionEmitter:
             every_panel(lambda panel, used: every_row(lambda i0, height: one(i0, height, panel, used)))
         else:
             every_row(lambda i0, height: every_panel(lambda panel, used: one(i0, height, panel, used)))
+
+    def taken(self, left: tirx.Var, at: Index, count: int) -> Expr:
+        """A group of elements of the left operand, the first `count` of which are of its row."""
+        group = self.engine.group
+        if group == 1:
+            return left[at]
+        elements = left[T.ramp(at, 1, group)]
+        if str(left.dtype) != self.engine.operand:
+            elements = T.reinterpret(f"{self.engine.operand}x{group}", elements)
+        return elements if count == group else first_of(self.engine, elements, count)
 
 
 def _index(value: Index) -> Expr:

@@ -31,7 +31,7 @@ from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.shape import ConvShape
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.band import BandLayout, RowSource, clear, copy_row
-from ..lowering.dot import packed_a
+from ..lowering.dot import first_of, packed_a
 from ..lowering.kernel_panels import KernelPanels
 from ..lowering.loops import by_edge, origin, share, when
 from ..lowering.named_blocks import named
@@ -47,7 +47,7 @@ from ..lowering.register_tile import (
     write_back,
 )
 from ..match import ConvProgram
-from ..operand_types import element_bytes, is_integer
+from ..operand_types import is_integer
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
@@ -328,7 +328,7 @@ class DirectEmitter:
                     with T.serial(0, full) as g, named("microkernel"):
                         step(tap0 + i, g, pixel_at)
                     with T.serial(0, block.groups - full), named("microkernel"):
-                        step(tap0 + i, full, lambda y, x, g: self.first_of(pixel_at(y, x, g), rest))
+                        step(tap0 + i, full, lambda y, x, g: first_of(self.engine, pixel_at(y, x, g), rest))
         self.finish(acc, shape, block, at)
 
     def taps_inside(self, block: _Block, y0: Index) -> tuple[Index, Index]:
@@ -376,13 +376,6 @@ class DirectEmitter:
             return band[at] if width == 1 else band[T.ramp(at, 1, width)]
 
         return of_band
-
-    def first_of(self, elements: Expr, count: int) -> Expr:
-        """A group of elements with zeros behind the first `count`: others are not of this run, and infinities among
-        them would make no number of the zeros that they are multiplied by."""
-        engine = self.engine
-        mask = tirx.const((1 << 8 * count * element_bytes(engine.operand)) - 1, engine.word)
-        return T.reinterpret(str(elements.ty), tirx.bitwise_and(T.reinterpret(engine.word, elements), mask))
 
     def start(self, acc: Accumulators, shape: TileShape, block: _Block, at: ResultAt, row: Index) -> None:
         """Zeros or the engine's start values; behind the first block also what the output holds."""

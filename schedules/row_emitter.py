@@ -19,6 +19,7 @@ from ..decide.vector.reduction import ALONG_VECTORS, strip_vectors
 from ..lowering.lane_total import lane_total
 from ..lowering.loops import share
 from ..lowering.registers import register, small_buffer
+from ..lowering.vector_math import kept_as
 from ..lowering.vector_statement import Resolve, compute, constant, loop, on_last_task, resolved
 from ..match.access import variables
 from ..match.loop_axes import fused, stride
@@ -174,7 +175,7 @@ class RowEmitter:
     def put_at(self, write: Write, value: Expr, at: Place) -> None:
         target = self.resolve(tirx.BufferLoad(write.buffer, [write.at]), 0)
         indices = [sym.Analyzer().simplify(resolved(i, at, self.outer_resolve)) for i in target.indices]
-        T.buffer_store(target.source, value, indices)
+        T.buffer_store(target.source, kept_as(value, str(target.source.dtype)), indices)
 
     def place(self, place: Place, strip: Strip, number: int) -> Place:
         """Where the first lane of a vector of the strip stands."""

@@ -41,6 +41,13 @@ def from_panel(engine: DotInstruction, element: Expr) -> Expr:
     return from_held(element, engine.stored) if engine.stored else element
 
 
+def first_of(engine: DotInstruction, elements: Expr, count: int) -> Expr:
+    """A group of elements with zeros behind the first `count`: others are not of this sum, and infinities among them
+    would make no number of the zeros that they are multiplied by."""
+    mask = tirx.const((1 << 8 * count * element_bytes(engine.operand)) - 1, engine.word)
+    return T.reinterpret(str(elements.ty), tirx.bitwise_and(T.reinterpret(engine.word, elements), mask))
+
+
 def as_held(value: Expr) -> Expr:
     """A number of float32 or fewer bits as packed buffers hold it; see operand_types.held_as."""
     dtype = str(value.ty)

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..decide.vector.attention import AttentionShape
-from .access import loads, variables
+from .access import loads, strip_cast, variables
 from .evaluate import evaluate
 from .loop_axes import stride
 from .row_group import RowGroup, joined, strides
@@ -27,7 +27,7 @@ _MOST_ELEMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor as an expression of its axes: those of the batch, its row and its column."""
+    """A factor as an expression, in the attention's type, of its axes: those of the batch, its row and its column."""
 
     expr: tirx.Expr
     batch: tuple[tirx.Var, ...]
@@ -60,7 +60,8 @@ class AttentionProgram:
 
 
 def attention_of(program: StagedProgram) -> AttentionProgram | None:
-    """The attention that a program is, None where it is something else or not of float32."""
+    """The attention that a program is, None where it is something else. What its products multiply is of one type, and
+    they are summed in float32."""
     sums = [n for n, stage in enumerate(program.stages) if _factors(stage) is not None]
     if len(sums) != 2 or sums[0] != 0 or sums[1] < 2:
         return None
@@ -77,26 +78,31 @@ def attention_of(program: StagedProgram) -> AttentionProgram | None:
     if any(load.source.same_as(weights) for load in loads(right[1])):
         right = (right[1], right[0])
     behind = _axes(second, *right)
-    if behind is None or not isinstance(right[0], TensorLoad) or not right[0].source.same_as(weights):
+    read = strip_cast(right[0])
+    if behind is None or not isinstance(read, TensorLoad) or not read.source.same_as(weights):
         return None
     others, other_row, width, summed = behind
     sizes = tuple(extent for _, extent in batch)
     if sizes != tuple(extent for _, extent in others) or (row[1], key[1]) != (other_row[1], summed[1]):
         return None
-    if not _compact(right[0].indices[0], (*others, other_row, summed)):
+    if not _compact(read.indices[0], (*others, other_row, summed)):
         return None
     place = _stored(program.stages[sums[1] :], (*others, other_row, width))
     result = second.writes[0].buffer
-    if place is None or any(str(b.dtype) != "float32" for b in (scores, weights, result)):
+    if place is None or any(str(b.dtype) != "float32" for b in (scores, result)):
+        return None
+    dtype = str(weights.dtype)
+    queries, keys, values = (_of_type(factor, dtype) for factor in (*left, right[1]))
+    if queries is None or keys is None or values is None:
         return None
     names, other_names = tuple(v for v, _ in batch), tuple(v for v, _ in others)
     own = (scores, weights, result)
     return AttentionProgram(
-        shape=AttentionShape(batch=prod(sizes), rows=row[1], keys=key[1], depth=depth[1], width=width[1]),
+        shape=AttentionShape(batch=prod(sizes), rows=row[1], keys=key[1], depth=depth[1], width=width[1], dtype=dtype),
         batch=sizes,
-        queries=Operand(left[0], names, row[0], depth[0]),
-        keys=Operand(left[1], names, key[0], depth[0]),
-        values=Operand(right[1], other_names, summed[0], width[0]),
+        queries=Operand(queries, names, row[0], depth[0]),
+        keys=Operand(keys, names, key[0], depth[0]),
+        values=Operand(values, other_names, summed[0], width[0]),
         rows=rows,
         scores=scores,
         weights=weights,
@@ -104,6 +110,12 @@ def attention_of(program: StagedProgram) -> AttentionProgram | None:
         out=place[0],
         out_strides=place[1],
     )
+
+
+def _of_type(factor: tirx.Expr, dtype: str) -> tirx.Expr | None:
+    """What is multiplied, in the type that it is in before it is widened to float32; None if that is another one."""
+    found = factor if dtype == "float32" else strip_cast(factor)
+    return found if str(found.ty) == dtype else None
 
 
 def _rows(stages: Sequence[Stage], rows: tuple[Axis, ...]) -> RowGroup | None:

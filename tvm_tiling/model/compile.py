@@ -133,7 +133,7 @@ def compile_model(
 
         if precision == "float32":
             return make(load, digest, lambda _: None)
-        return in_chosen_precision(load, make, digest, precision, calibration, tolerance)
+        return in_chosen_precision(load, make, digest, hardware, precision, calibration, tolerance)
 
 
 def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:

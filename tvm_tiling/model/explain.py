@@ -71,6 +71,6 @@ def explain_model(
         imported = load_model(
             model, shapes=shapes, batch=setting.batch, dims=setting.dims, params=params, limits=limits
         )
-        operators = decided(in_precision(imported, precision, None).model.module, hardware, options)
+        operators = decided(in_precision(imported, precision, hardware, None).model.module, hardware, options)
         explanations.append(Explanation(Signature.of(imported), tuple(map(record_of, operators))))
     return explanations

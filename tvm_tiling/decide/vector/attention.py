@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...hardware.description import Cpu
+from ...hardware.dot_instructions import DotInstruction, fastest
 from ..explain import Sections
 from ..gemm.traffic import ceil_div
 from ..tiling import Decision, Reason
@@ -24,13 +25,15 @@ PASSES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionShape:
-    """`batch` times softmax(q k^T) v; q is rows x depth, k is keys x depth, v is keys x width. float32."""
+    """`batch` times softmax(q k^T) v; q is rows x depth, k is keys x depth, v is keys x width. `dtype`: of what
+    the products multiply, the softmax's result among it; sums and softmax are in float32."""
 
     batch: int
     rows: int
     keys: int
     depth: int
     width: int
+    dtype: str = "float32"
 
     @property
     def flops(self) -> int:
@@ -73,9 +76,15 @@ class AttentionTiling(Decision):
     )
 
 
+def attention_engine(shape: AttentionShape, cpu: Cpu) -> DotInstruction | None:
+    """The instruction of both products; None where a CPU has none for the type."""
+    return fastest(cpu, shape.dtype, shape.dtype, "float32")
+
+
 def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
-    """The configuration of one attention."""
-    lanes = cpu.lanes(4)
+    """The configuration of one attention that has an instruction."""
+    lanes, engine = cpu.lanes(4), attention_engine(shape, cpu)
+    assert engine is not None
     share = cpu.kernel_costs.l2_scores
     space = share * cpu.l2_bytes
     most = max(1, min(MOST_ROWS, int(space) // (4 * shape.keys)))
@@ -85,7 +94,7 @@ def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
     if rows < shape.rows and rows > scores.height:
         rows = rows // scores.height * scores.height
     even = shape.batch % cpu.cores == 0 or shape.batch >= SHARES_PER_CORE * cpu.cores
-    cycles = _cycles(shape, scores, values, lanes, cpu)
+    cycles = _cycles(shape, scores, values, lanes, cpu, engine.speed)
     serial = cpu.cores == 1 or cycles * (1 - 1 / cpu.cores) <= cpu.parallel_start
     tb = 1 if serial or not even else cpu.cores
     tr = 1 if serial or even else min(cpu.cores, ceil_div(shape.rows, rows))
@@ -130,12 +139,14 @@ def _tile(columns: int, rows: int, lanes: int, cpu: Cpu) -> RegisterTile:
     return RegisterTile(height=height, vectors=vectors)
 
 
-def _cycles(shape: AttentionShape, scores: RegisterTile, values: RegisterTile, lanes: int, cpu: Cpu) -> float:
-    """On one core: multiply-adds of whole tiles, the softmax, packing."""
+def _cycles(
+    shape: AttentionShape, scores: RegisterTile, values: RegisterTile, lanes: int, cpu: Cpu, speed: float
+) -> float:
+    """On one core: multiply-adds of whole tiles, `speed` beside those of float32, the softmax, packing."""
 
     def product(tile: RegisterTile, columns: int, depth: int) -> float:
         wide = ceil_div(columns, tile.vectors * lanes) * tile.vectors
-        return shape.rows * wide * depth / cpu.fma_units
+        return shape.rows * wide * depth / cpu.fma_units / speed
 
     elements, costs = shape.rows * shape.keys / lanes, cpu.kernel_costs
     softmax = elements * (PASSES * costs.plain_operation + costs.function)

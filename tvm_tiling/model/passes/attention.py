@@ -19,7 +19,7 @@ from .dataflow import RENEWED, Expr, is_op, renewed, replace_operands, shape_of
 from .layout import BROADCASTING
 
 _REORDERING = frozenset(("reshape", "permute_dims", "strided_slice", "squeeze", "expand_dims", "broadcast_to"))
-_ALONG_ROWS = frozenset((*BROADCASTING, "reshape", "nn.softmax", "max", "full_like", "zeros_like"))
+_ALONG_ROWS = frozenset((*BROADCASTING, "reshape", "nn.softmax", "max", "full_like", "zeros_like", "astype"))
 # Queries and keys below which the kernel's tiles and vectors stay empty, and how long the vectors of one head may be.
 _LEAST_ROWS, _LEAST_KEYS = 4, 8
 _HEAD = range(2, 257)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import TilingError, WorkloadError
 from ...frontend import ImportedModel
+from ...hardware import Hardware
 from ...runtime.arrays import as_array
 from ...runtime.threads import own_core
 from ..executable import Executable
@@ -37,6 +38,7 @@ def in_chosen_precision(
     load: Load,
     make: Compile,
     digest: bytes | None,
+    hardware: Hardware,
     precision: str,
     calibration: Sequence[Any] | None,
     tolerance: float | None,
@@ -47,19 +49,24 @@ def in_chosen_precision(
     calibration, and inputs that the model does not take.
     """
     if precision == "auto":
-        return _fastest(load, make, digest, calibration, TOLERANCE if tolerance is None else tolerance)
-    return _compiled(load, make, digest, precision, calibration)
+        return _fastest(load, make, digest, hardware, calibration, TOLERANCE if tolerance is None else tolerance)
+    return _compiled(load, make, digest, hardware, precision, calibration)
 
 
 def _compiled(
-    load: Load, make: Compile, digest: bytes | None, precision: str, calibration: Sequence[Any] | None
+    load: Load,
+    make: Compile,
+    digest: bytes | None,
+    hardware: Hardware,
+    precision: str,
+    calibration: Sequence[Any] | None,
 ) -> Executable:
     """In one precision, with its record."""
     left: dict[str, None] = {}
 
     def variants() -> Iterator[ImportedModel]:
         for imported in load():
-            written = in_precision(imported, precision, _fitting(imported, calibration))
+            written = in_precision(imported, precision, hardware, _fitting(imported, calibration))
             left.update(dict.fromkeys(written.left))
             yield written.model
 
@@ -76,7 +83,12 @@ def _compiled(
 
 
 def _fastest(
-    load: Load, make: Compile, digest: bytes | None, calibration: Sequence[Any] | None, tolerance: float
+    load: Load,
+    make: Compile,
+    digest: bytes | None,
+    hardware: Hardware,
+    calibration: Sequence[Any] | None,
+    tolerance: float,
 ) -> Executable:
     if not calibration:
         raise WorkloadError(
@@ -88,7 +100,7 @@ def _fastest(
     found = {"float32": Compared(precision="float32")}
     for precision in PRECISIONS[1:-1]:
         try:
-            made[precision] = _compiled(load, make, digest, precision, calibration)
+            made[precision] = _compiled(load, make, digest, hardware, precision, calibration)
         except TilingError as error:
             found[precision] = Compared(precision=precision, refused=str(error))
             continue

@@ -8,6 +8,8 @@ from typing import Any
 
 from ...errors import WorkloadError
 from ...frontend import ImportedModel
+from ...hardware import Hardware
+from ...hardware.dot_instructions import fastest
 from ...operand_types import HALVES
 from ..pipeline import straight
 from ..quantise.graph import is_product, with_quantised_products
@@ -24,14 +26,18 @@ class Written:
     left: tuple[str, ...] = ()
 
 
-def in_precision(imported: ImportedModel, precision: str, calibration: Sequence[Any] | None) -> Written:
-    """`imported`, whose inputs and outputs keep their types. `calibration` is needed for "int8"; WorkloadError where
-    it is no input of the model, or the model has nothing in float32 to quantise."""
+def in_precision(
+    imported: ImportedModel, precision: str, hardware: Hardware, calibration: Sequence[Any] | None
+) -> Written:
+    """`imported` for a machine; its inputs and outputs keep their types. `calibration` is needed for "int8";
+    WorkloadError where it is no input of the model, or the model has nothing in float32 to quantise."""
     if precision == "float32":
         return Written(imported)
     mod = straight(imported.module)
     if precision in HALVES:
-        return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision)))
+        engine = None if hardware.cpu is None else fastest(hardware.cpu, precision, precision, "float32")
+        dots = engine is not None and not engine.in_place
+        return Written(replace(imported, module=in_half(with_integers_on_cpu(mod), precision, dots=dots)))
     if holds_quantised(mod):
         raise WorkloadError("precision = 'int8': the model is quantised already; accepted: 'float32', as it is then")
     if not any(is_product(binding.value) for block in mod["main"].body.blocks for binding in block.bindings):

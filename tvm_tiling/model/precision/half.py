@@ -25,21 +25,22 @@ MOVES = ("reshape", "permute_dims", "squeeze", "expand_dims", "flatten", "stride
 SAME_NUMBERS = (*MOVES, "nn.max_pool2d")
 
 
-def in_half(mod: tvm.IRModule, dtype: str) -> tvm.IRModule:
-    """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of HALVES."""
-    return simplify(rewrite(mod, _Halves(mod, dtype)))
+def in_half(mod: tvm.IRModule, dtype: str, *, dots: bool) -> tvm.IRModule:
+    """`mod`, simplified, with what its function "main" multiplies kept in `dtype`, one of HALVES. `dots`: the CPU has a
+    dot product of it."""
+    return simplify(rewrite(mod, _Halves(mod, dtype, dots)))
 
 
 class _Halves:
     """Puts a rounding behind every tensor that something multiplies. `halves`: of those, the numbers in 16 bits."""
 
-    def __init__(self, mod: tvm.IRModule, dtype: str) -> None:
-        self.mod, self.dtype = mod, dtype
-        self.kept = _kept(mod["main"])
+    def __init__(self, mod: tvm.IRModule, dtype: str, dots: bool) -> None:
+        self.mod, self.dtype, self.dots = mod, dtype, dots
+        self.kept = _kept(mod["main"], dots)
         self.halves: dict[Expr, Expr] = {}
 
     def __call__(self, rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
-        if _multiplies(value):
+        if _multiplies(value, self.dots):
             operands = [self._half(rewriter, argument) for argument in value.args]
             made = rewriter.emit(_wide(value, operands))
         elif is_op(value, *MOVES) and value.args[0] in self.halves:
@@ -94,13 +95,13 @@ class _Halves:
         return [self.halves[part] for part in parts] if parts and all(part in self.halves for part in parts) else None
 
 
-def _kept(main: relax.Function) -> set[relax.Var]:
+def _kept(main: relax.Function, dots: bool) -> set[relax.Var]:
     """Variables whose numbers are multiplied, as they are or in another order."""
     found: set[relax.Var] = set()
     for block in reversed(main.body.blocks):
         for binding in reversed(block.bindings):
             value = binding.value
-            if _multiplies(value):
+            if _multiplies(value, dots):
                 found |= {a for a in value.args if isinstance(a, relax.Var)}
             elif binding.var in found and is_op(value, *SAME_NUMBERS):
                 found.add(value.args[0])
@@ -111,14 +112,14 @@ def _kept(main: relax.Function) -> set[relax.Var]:
     return found
 
 
-def _multiplies(value: Expr) -> bool:
-    """Whether a value is a float32 convolution, or a product by weights. Products of two tensors, those of attention,
-    are small beside their softmax, and stay in one kernel with it in float32. So do convolutions of a group for each
-    channel, which use a number that they have widened but once for each tap."""
+def _multiplies(value: Expr, dots: bool) -> bool:
+    """Whether a value is a float32 convolution or product whose operands are rounded. Without dot products those of two
+    tensors, attention's, stay in float32: they are read once from a cache, and would be widened again. So do
+    convolutions of a group for each channel, which use a number that they have widened but once for each tap."""
     if not is_op(value, *CONVOLUTIONS, "matmul") or any(str(a.ty.dtype) != "float32" for a in value.args):
         return False
     if is_op(value, "matmul"):
-        return any(array(a) is not None for a in value.args)
+        return dots or any(array(a) is not None for a in value.args)
     kernels = shape_of(value.args[1])
     return kernels is None or kernels[str(value.attrs.kernel_layout).index("I")] > 1
 
