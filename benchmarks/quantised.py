@@ -1,8 +1,9 @@
 """Quantised networks beside float32, onnxruntime and OpenVINO: python -m benchmarks.quantised squeezenet
 
-Networks of the onnx package with random weights are quantised by onnxruntime's quantizer (pairs of QuantizeLinear and
-DequantizeLinear, a scale for each output channel of a weight). Prints milliseconds of either side, and the largest
-difference from onnxruntime's result without its optimiser, beside that of onnxruntime's own with it.
+Networks of the onnx package with random weights, and of PyTorch (models.py), are quantised by onnxruntime's quantizer
+(pairs of QuantizeLinear and DequantizeLinear, a scale for each output channel of a weight). Prints milliseconds of
+either side, and the largest difference from onnxruntime's result without its optimiser, beside that of onnxruntime's
+own with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from tvm_tiling.measure import Condition, Side, Status, StopRule, machine_record, paired
 from tvm_tiling.runtime.threads import own_core
 
-from .models import NETWORKS, with_random_weights
+from .models import EVERY, NETWORKS, subject, with_random_weights
 from .peers.onnxruntime_peer import session_options
 from .peers.openvino_network import openvino_network
 from .peers.tvm_operator import this_machine
@@ -30,15 +31,18 @@ from .summary import geometric_mean
 
 USUAL = ("resnet50", "squeezenet", "shufflenet", "densenet121")
 VERSION_13 = 13  # of the standard operators, the first with a scale for each channel
-CALIBRATION = 3  # random images
+CALIBRATION = 3  # random inputs
 SIDES = ("float32", "onnxruntime", "openvino")
 FORMAT, VERSION = "tvm-tiling-quantised", 1
 
 
 def float_model(name: str) -> Any:
-    """A network of the onnx package as one of version 13, whose weights are no inputs."""
+    """A network of the onnx package as one of version 13, whose weights are no inputs; one of PyTorch as it exports
+    it."""
     import onnx.version_converter
 
+    if name not in NETWORKS:
+        return onnx.load_from_string(subject(name).onnx)
     model = with_random_weights(name)
     weights = {tensor.name for tensor in model.graph.initializer}
     given = [value for value in model.graph.input if value.name not in weights]
@@ -57,14 +61,11 @@ def quantised(model: Any, folder: Path, *, activations: str = "QUInt8") -> Path:
     source, ready, target = (folder / f"{name}.onnx" for name in ("float", "ready", "quantised"))
     onnx.save(model, str(source))
     quant_pre_process(str(source), str(ready), skip_symbolic_shape=True)
-    given = model.graph.input[0]
-    shape = [axis.dim_value for axis in given.type.tensor_type.shape.dim]
 
     class Data(ort.CalibrationDataReader):
         def __init__(self) -> None:
             rng = np.random.default_rng(0)
-            images = (rng.standard_normal(shape).astype(np.float32) for _ in range(CALIBRATION))
-            self._left: Iterator[dict[str, np.ndarray]] = iter([{given.name: image} for image in images])
+            self._left: Iterator[dict[str, np.ndarray]] = iter([_inputs(model, rng) for _ in range(CALIBRATION)])
 
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(self._left, None)
@@ -81,6 +82,19 @@ def quantised(model: Any, folder: Path, *, activations: str = "QUInt8") -> Path:
     return target
 
 
+def _inputs(model: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Random numbers for a model's inputs; zeros for those that are no floats, as masks are not."""
+    import onnx
+
+    found = {}
+    for given in model.graph.input:
+        tensor = given.type.tensor_type
+        shape = [axis.dim_value for axis in tensor.shape.dim]
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        found[given.name] = (rng.standard_normal(shape) if kind.kind == "f" else np.zeros(shape)).astype(kind)
+    return found
+
+
 def compare(name: str, rule: StopRule, openvino: bool) -> dict[str, Any]:
     """Seconds of both sides of each pair, and differences of results relative to their largest element."""
     import onnxruntime
@@ -93,25 +107,25 @@ def compare(name: str, rule: StopRule, openvino: bool) -> dict[str, Any]:
         plain = session_options()
         plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         exact, session = (onnxruntime.InferenceSession(str(path), options) for options in (plain, session_options()))
-        given = session.get_inputs()[0]
-        image = np.random.default_rng(1).standard_normal(given.shape).astype(np.float32)
+        feed = _inputs(model, np.random.default_rng(1))
+        given = tuple(feed.values())
         by_integers, by_floats = tt.compile(str(path), cache=False), tt.compile(model, cache=False)
-        in_openvino = openvino_network(path.read_bytes(), [image]) if openvino else None
-    want = exact.run(None, {given.name: image})
+        in_openvino = openvino_network(path.read_bytes(), given) if openvino else None
+    want = exact.run(None, feed)
     entry: dict[str, Any] = {
         "network": name,
-        "differs": _difference(by_integers.run(image), want),
-        "onnxruntime_differs": _difference(session.run(None, {given.name: image}), want),
+        "differs": _difference(by_integers.run(*given), want),
+        "onnxruntime_differs": _difference(session.run(None, feed), want),
     }
     sides = {
-        "float32": Side(lambda: by_floats.run(image), own_core),
-        "onnxruntime": Side(lambda: session.run(None, {given.name: image})),
+        "float32": Side(lambda: by_floats.run(*given), own_core),
+        "onnxruntime": Side(lambda: session.run(None, feed)),
     }
     if in_openvino is not None:
         entry["openvino_differs"] = _difference(in_openvino(), want)
         sides["openvino"] = Side(in_openvino)
     for peer, side in sides.items():
-        pair = paired(Side(lambda: by_integers.run(image), own_core), side, rule, Condition(settle=SETTLE))
+        pair = paired(Side(lambda: by_integers.run(*given), own_core), side, rule, Condition(settle=SETTLE))
         entry[peer] = pair.to_dict() if pair.status is Status.OK else pair.reason
     return entry
 
@@ -147,8 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("results/quantised.json"), help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=4.0, help="longest time for one pair; default: %(default)s")
     chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.networks) - set(NETWORKS):
-        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(NETWORKS)}")
+    if unknown := set(chosen.networks) - set(EVERY):
+        parser.error(f"no network {min(unknown)!r}; accepted: {', '.join(EVERY)}")
     entries = []
     for name in chosen.networks or USUAL:
         entries.append(compare(name, StopRule(most_seconds=chosen.seconds), chosen.openvino))
