@@ -49,7 +49,9 @@ def test_a_factor_and_a_call_are_learned_from_a_few_costs():
     rng = random.Random(1)
     off = lambda _: 1.7  # noqa: E731
     known = [costed(one, off, 4e-7) for one in drawn(rng, 30, least=1)]
-    for error, spread in errors(Correction(known, call=True), [costed(one, off, 4e-7) for one in drawn(rng, 30, 1)]):
+    for error, spread in errors(
+        Correction(known, processor=True), [costed(one, off, 4e-7) for one in drawn(rng, 30, 1)]
+    ):
         assert error < 0.05 and spread < 0.1
 
 
@@ -61,7 +63,7 @@ def test_what_depends_on_the_shape_is_told_by_shapes_nearby_and_the_interval_is_
         return math.exp(0.35 * math.sin(math.log2(one.m * one.k) / 3) + rng.gauss(0, 0.05))
 
     known = [costed(one, off) for one in drawn(rng, 60)]
-    found = errors(Correction(known, call=True), [costed(one, off) for one in drawn(rng, 200)])
+    found = errors(Correction(known, processor=True), [costed(one, off) for one in drawn(rng, 200)])
     inside = sum(error <= NINETY * spread for error, spread in found)
     assert 0.85 * len(found) <= inside
     assert sorted(error for error, _ in found)[len(found) // 2] < 0.1
@@ -73,10 +75,49 @@ def test_what_depends_on_the_shape_is_told_by_shapes_nearby_and_the_interval_is_
 def test_predictions_that_are_exact_have_narrow_intervals_and_one_cost_alone_a_wide_one():
     rng = random.Random(3)
     exact = [costed(one, lambda _: 1.0) for one in drawn(rng, 20)]
-    for error, spread in errors(Correction(exact, call=False), [costed(one, lambda _: 1.0) for one in drawn(rng, 20)]):
+    for error, spread in errors(
+        Correction(exact, processor=False), [costed(one, lambda _: 1.0) for one in drawn(rng, 20)]
+    ):
         assert error < 1e-6 and spread < 0.02
-    (far,) = errors(Correction(exact[:1], call=False), exact[1:2])
+    (far,) = errors(Correction(exact[:1], processor=False), exact[1:2])
     assert far[1] > 0.2
+
+
+def test_a_configuration_far_from_where_it_was_measured_is_less_certain_than_a_decision_of_that_size():
+    """Decisions scatter by a fiftieth; a configuration that is kept costs more by as much for each doubling of k."""
+    rng = random.Random(5)
+    scatter = lambda _: math.exp(rng.gauss(0, 0.02))  # noqa: E731
+    known = [costed(one, scatter) for one in drawn(rng, 40)]
+    correction, inside, asked = Correction(known, processor=True), 0, 0
+    for one in known:
+        for times in (2, 4, 8):
+            w = product(one.workload.m, one.workload.n, times * one.workload.k)
+            predicted = predicted_cost(one.config, w, CPU, prepacked=True)
+            cost, spread = correction.at(w, one.config, predicted)
+            true = predicted * math.exp(0.02 * math.log2(times) + rng.gauss(0, 0.02))
+            inside += abs(math.log(cost / true)) <= NINETY * spread
+            asked += 1
+    assert inside >= 0.9 * asked
+    decision = costed(w, lambda _: 1.0)
+    assert decision.config not in [one.config for one in known]
+    assert correction.at(w, decision.config, decision.predicted)[1] < 0.6 * spread
+
+
+def test_a_form_whose_costs_scatter_does_not_widen_the_intervals_of_another():
+    rng = random.Random(6)
+
+    def layers(count, stride, width):
+        size = lambda: 16 * rng.randint(2, 16)  # noqa: E731
+        more = {"kh": 3, "kw": 3, "stride": (stride, stride), "padding": (1, 1, 1, 1)}
+        shapes = [ConvWorkload(n=1, h=28, w=28, ci=size(), co=size(), **more) for _ in range(count)]
+        return [costed(shape, lambda _: math.exp(rng.gauss(0, width))) for shape in shapes]
+
+    even, scattered = layers(20, 2, 0.01), layers(20, 1, 0.1)
+    forms = [{one.config.form for one in own} for own in (even, scattered)]
+    assert forms == [{"direct"}, {"winograd"}]
+    correction = Correction([*even[5:], *scattered[5:]], processor=True)
+    narrow, wide = (max(spread for _, spread in errors(correction, own[:5])) for own in (even, scattered))
+    assert narrow < 0.7 * wide
 
 
 def test_an_interval_holds_its_cost_in_the_middle_by_ratio():

@@ -5,9 +5,10 @@
 `call` is what a call takes beside its work, which formulas leave out. f is alike for shapes that are near each other; g
 is alike where the configuration is the same as well, as along a row of multiples. How much f, g and the noise weigh,
 and how far shapes are alike, are those of a few values under which every measured cost is told best by all the others
-(leave-one-out likelihood). So predictions that a simulator repeats get narrow intervals, and those that a shared
-computer scatters get wide ones, without a constant of the machine. With few measurements the values stay near usual
-ones.
+(leave-one-out likelihood). Where the left-out costs of a form, such as Winograd's, lie further away than those of other
+forms, its intervals are wider by as much. So predictions that a simulator repeats get narrow intervals, and those that
+a shared computer scatters get wide ones, without a constant of the machine. With few measurements the values stay near
+usual ones.
 """
 
 from __future__ import annotations
@@ -62,15 +63,16 @@ TRIED = {
 class Correction:
     """Corrects predictions of one operator on one machine by what was measured there, at least one cost."""
 
-    def __init__(self, known: Sequence[Known], *, call: bool) -> None:
-        """`call`: costs are a processor's, where a call takes something beside its work."""
+    def __init__(self, known: Sequence[Known], *, processor: bool) -> None:
+        """`processor`: costs are measured on one, where a call takes something beside its work."""
+        self._processor = processor
         self._forms = [one.config.form for one in known]
         self._configs = {config: number for number, config in enumerate(dict.fromkeys(one.config for one in known))}
         self._keys = [key_of(one.workload) for one in known]
         self._places = np.array([_place(one.workload, one.predicted) for one in known])
         self._config = np.array([self._configs[one.config] for one in known])
         predicted, cost = (np.array([getattr(one, name) for one in known]) for name in ("predicted", "cost"))
-        self._scale, self._call = _line(predicted, cost) if call else (1.0, 0.0)
+        self._scale, self._call = _line(predicted, cost) if processor else (1.0, 0.0)
         self._left = np.log(cost) - np.log(self._scale * predicted + self._call)
         self._away = self._distances(self._places, self._keys, self._forms)
         self._same = self._config[:, None] == self._config[None, :]
@@ -79,9 +81,12 @@ class Correction:
         # Weights that were fitted to few costs are too sure of themselves: left-out ones lie further away.
         self._widening = math.sqrt(1 + len(TRIED) / len(known))
         errors, spreads = self._left_out(self._inverse)
+        away = np.abs(errors) / spreads
+        self._scatter = _scatter(away, self._forms)
         rank = math.ceil(0.9 * (len(known) + 1)) - 1
         if rank < len(known):
-            self._widening *= max(1.0, float(np.sort(np.abs(errors) / spreads)[rank]) / NINETY)
+            away /= np.array([self._scatter[form] for form in self._forms])
+            self._widening *= max(1.0, float(np.sort(away)[rank]) / NINETY)
 
     @property
     def known(self) -> int:
@@ -98,8 +103,13 @@ class Correction:
         # from them, and narrows no interval but the one of the shape itself.
         near = _kernel(away, same & (away == 0), weights)
         variance = weights.shape**2 + weights.config**2 + weights.noise**2 - near @ self._inverse @ near
+        # On a processor a configuration's costs depart from the predictions as shapes grow, and measured shapes, which
+        # have configurations that were made for them, do not show how far: by what shapes scatter, each doubling.
+        kept = float(away[same].min()) if self._processor and same.any() else 0.0
+        variance = max(variance, weights.noise**2) + (weights.noise * kept) ** 2
         cost = (self._scale * predicted + self._call) * math.exp(mean)
-        return cost, self._widening * math.sqrt(max(variance, weights.noise**2))
+        scatter = self._scatter.get(config.form, max(1.0, *self._scatter.values()))
+        return cost, self._widening * scatter * math.sqrt(variance)
 
     def _distances(self, places: np.ndarray, keys: Sequence[ShapeKey], forms: Sequence[str]) -> np.ndarray:
         """From each of some shapes to each known one."""
@@ -137,6 +147,16 @@ class Correction:
         told = -0.5 * (errors / spreads) ** 2 - np.log(spreads)
         unusual = sum(math.log(getattr(weights, own.name) / own.default) ** 2 for own in fields(Weights))  # type: ignore[operator]
         return float(told.sum()) - 0.5 * unusual / UNSURE**2
+
+
+def _scatter(away: np.ndarray, forms: Sequence[str]) -> dict[str, float]:
+    """By form, beside the one standard deviation that all have: how far its left-out costs lie away, `away` in standard
+    deviations. A form of which few costs are known has nearly 1."""
+    found = {}
+    for form in dict.fromkeys(forms):
+        own = away[[one == form for one in forms]]
+        found[form] = math.sqrt((len(TRIED) + float((own**2).sum())) / (len(TRIED) + len(own)))
+    return found
 
 
 def _kernel(away: np.ndarray, same: np.ndarray, weights: Weights) -> np.ndarray:

@@ -74,7 +74,7 @@ class Estimates:
         if not known:
             return None
         if self._latest is None or self._latest[0] != known:
-            self._latest = known, Correction(known, call=hardware.cpu is not None)
+            self._latest = known, Correction(known, processor=hardware.cpu is not None)
         return self._latest[1]
 
     def _nearest(self, hardware: Hardware, key: ShapeKey, workload: Workload) -> list[Entry]:
