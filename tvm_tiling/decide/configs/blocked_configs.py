@@ -47,6 +47,14 @@ class BlockedProduct:
     b_bytes: float
     out_bytes: int
 
+    @property
+    def held(self) -> tuple[float, float, float]:
+        """Bytes that are read again and again: the left operand's rows of a register tile, a panel of the right one and
+        a block of it, each as deep as a block of k."""
+        depth = ceil_div(self.k, self.blocks)
+        panel = self.vectors * self.lanes * self.b_bytes
+        return self.rows * depth * self.a_bytes, depth * panel, depth * self.columns * self.b_bytes
+
     def features(self) -> dict[str, float]:
         """Numbers by name; sizes and ratios of sizes are logarithms to base 2, shares of the whole as they are."""
         tb, tm, tn, tk = self.shares
@@ -58,6 +66,7 @@ class BlockedProduct:
         # Two cores write to the lines where their shares of the result's columns meet, once for each block of k.
         meet = tn > 1 and self.n * self.out_bytes % LINE > 0
         accumulators = self.rows * self.vectors
+        tile_bytes, panel_bytes, block_bytes = self.held
         return {
             "cores": tb * tm * tn * tk,
             "balance": math.log2(slowest * tb * tm * tn / (self.batch * self.m * self.n)),
@@ -83,9 +92,9 @@ class BlockedProduct:
             "handed_on": math.log2(1 + self.handed_on * self.b_bytes),
             "handed_on_per_mac": 1000.0 * self.handed_on / self.macs,
             "packed_per_mac": self.packed / self.m,
-            "tile_bytes": math.log2(self.rows * depth * self.a_bytes),
-            "panel_bytes": math.log2(depth * panel * self.b_bytes),
-            "block_bytes": math.log2(depth * self.columns * self.b_bytes),
+            "tile_bytes": math.log2(tile_bytes),
+            "panel_bytes": math.log2(panel_bytes),
+            "block_bytes": math.log2(block_bytes),
             "tiles_outside": float(self.tiles_outside),
             "reuse": math.log2(panels if self.tiles_outside else tiles),
         }

@@ -7,7 +7,9 @@ shape. Where that was not measured, an initial entry was at least as cheap as th
 was chosen from), and a boundary entry corrects both by the same factor. For another shape than the entry's a CPU takes
 the entry's configuration only if it is estimated to be clearly cheaper, the more clearly the larger the shape:
 differences of a percent do not carry over from shape to shape, no gain is believed to be more than it was measured to
-be at the entry's shape, and of equal estimates the decision is the one that was made for the shape. On a simulated
+be at the entry's shape, and of equal estimates the decision is the one that was made for the shape. Nor is it taken
+where its blocks, which may be as deep as the shape has channels, are held by another level of cache than at the entry's
+shape: formulas do not know what makes a configuration faster than they predict, and caches often do. On a simulated
 machine predictions are in the cycles that costs are: at another shape the decision is not corrected, and an entry is
 not cheaper than it is predicted to be.
 """
@@ -17,11 +19,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...decide.configs.config import Config, config_of, rule_for
+from ...decide.configs.blocked_configs import blocked_product
+from ...decide.configs.config import Config, config_of, rule_for, tiling_of
 from ...decide.kinds import decided
 from ...decide.options import Options
 from ...decide.surroundings import Surroundings
 from ...errors import TilingError
+from ...hardware.cpu import Cpu
 from ...hardware.description import Hardware
 from .entries import Entry
 from .kept_config import kept_config
@@ -30,7 +34,7 @@ from .key import Workload, extents_of
 _EVEN = 1e-9  # relatively, costs that differ by less are equal
 # On a CPU, how much cheaper an entry's configuration has to be for another shape, up to how many times as large, and
 # how much more for each doubling beyond.
-_CLEARLY, _NEAR, _FURTHER = 0.03, 8, 0.02
+_CLEARLY, _NEAR, _FURTHER = 0.03, 2, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,9 @@ def choice_of(entry: Entry, workload: Workload, hardware: Hardware, *, prepacked
         margin = _margin(entry.workload, workload)
         if entry.decided_cost is not None:
             gain = min(gain, entry.decided_cost / entry.cost)
+        if gain >= 1 + margin and not price.held_alike(config, hardware.cpu):
+            why = "the formulas' configuration is taken: the entry's blocks are held by other caches than at its shape"
+            return Choice(config=config, estimate=estimate, decided=own, taken=False, why=why)
     taken = gain >= 1 + margin
     why = _why(gain, taken, margin)
     return Choice(config=config, estimate=estimate, decided=own, taken=taken, why=why)
@@ -113,6 +120,19 @@ class _Prices:
         decision = decision_for(entry.workload, self._hardware, prepacked=self._prepacked)
         there = self._predicted(decision, entry.workload)
         return (entry.decided_cost or entry.cost) * here / there
+
+    def held_alike(self, config: Config, cpu: Cpu) -> bool:
+        """Whether the same levels of cache hold what the entry's configuration reads again and again, here and at the
+        entry's shape."""
+        return self._held(config, self._workload, cpu) == self._held(self._entry.config, self._entry.workload, cpu)
+
+    def _held(self, config: Config, workload: Workload, cpu: Cpu) -> list[int]:
+        """The levels, by number from 0, that hold a register tile's rows, a panel and a block; none where a form has no
+        such blocks."""
+        tiling = tiling_of(config, workload, self._hardware, Surroundings(prepacked=self._prepacked))
+        product = blocked_product(workload, tiling)
+        held = () if product is None else product.held
+        return [sum(size > cache.size for cache in cpu.caches) for size in held]
 
     def _predicted(self, config: Config, workload: Workload) -> float:
         return predicted_cost(config, workload, self._hardware, prepacked=self._prepacked)
