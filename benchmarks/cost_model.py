@@ -1,6 +1,6 @@
 """How well costs are predicted for shapes that were not measured: python -m benchmarks.cost_model
 
-Judges the trials that the package has of a microarchitecture, so nothing is measured, or those of --trials, which
+Judges the trials that the package has of a microarchitecture, --recorded, so nothing is measured, or of --trials, which
 `python -m benchmarks.cost_trials` records. Every third of the shapes is held out in turn: models learn from the
 others, products and convolutions together, and rank the configurations of these. So every shape is judged once, by a
 model that never saw it, and the figures are means over all shapes of an operator. Compared are
@@ -40,6 +40,7 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 
 from .cost_trials import read
 from .peers.tvm_operator import tir
+from .suite import SuiteError
 
 RECORDED = "znver3"
 FOLDS = 3  # of the shapes; each is held out once
@@ -246,16 +247,18 @@ def printed(found: dict[str, dict[str, dict[str, float]]], groups: Sequence[Grou
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures; 1 after an error that the user can mend."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_model", description=__doc__)
-    parser.add_argument("--trials", type=Path, help=f"of benchmarks.cost_trials; default: those recorded on {RECORDED}")
+    parser.add_argument("--recorded", default=RECORDED, help="microarchitecture of the package's trials; %(default)s")
+    parser.add_argument("--trials", type=Path, help="a file of benchmarks.cost_trials in their place")
     parser.add_argument("--folds", type=int, default=FOLDS, help="parts of the shapes; default: %(default)s")
     parser.add_argument("--without-theirs", action="store_true", help="MetaSchedule's model takes minutes")
     chosen = parser.parse_args(arguments)
     try:
-        trials = recording(RECORDED) if chosen.trials is None else Recording.from_dict(read(chosen.trials))
+        trials = recording(chosen.recorded) if chosen.trials is None else Recording.from_dict(read(chosen.trials))
+        if trials is None:
+            raise SuiteError(f"--recorded {chosen.recorded}: the package has no trials of it; give --trials")
     except TilingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    assert trials is not None
     groups = groups_of(trials)
     print(f"recorded on {trials.hardware.name}, {trials.machine['cpu']}, {trials.machine['date']}")
     for line in printed(evaluate(groups, not chosen.without_theirs, chosen.folds), groups):
