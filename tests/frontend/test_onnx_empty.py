@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from onnx_judge import by_package, check, model_of
@@ -70,6 +71,34 @@ def test_nothing(name):
     if operator == "Upsample":
         model.opset_import[0].version = 9
     check(model, given)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(("operator", "operands"), [("Mul", ["s", "v"]), ("Div", ["v", "s"]), ("Div", ["s", "v"])])
+def test_products_and_quotients_of_a_sum_of_nothing(operator, operands, kind):
+    """Which is a zero within the expression of the operator: infinities, NaN and signs stay."""
+    numbers, zero = np.array([1.5, -2.0, 0.0, -0.0, np.inf, -np.inf, np.nan], kind), np.zeros((), kind)
+    given = {"x": np.zeros((1, 0), kind), "w": np.zeros((0, 1), kind), "v": numbers}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node(operator, operands, ["y"])]
+    (result,) = by_package(model_of(nodes, given, {"y": kind}), given)
+    with np.errstate(all="ignore"):
+        left, right = ({"s": zero, "v": numbers}[name] for name in operands)
+        wanted = left * right if operator == "Mul" else left / right
+    known = ~np.isnan(wanted)
+    np.testing.assert_array_equal(result, wanted[None])
+    np.testing.assert_array_equal(np.signbit(result[0][known]), np.signbit(wanted[known]))
+
+
+def test_bits_of_a_sum_of_nothing():
+    given = {"x": np.zeros((0, 3), "int32")}
+    nodes = [
+        helper.make_node("ReduceSum", ["x", "a"], ["s"], keepdims=0),
+        helper.make_node("BitCast", ["s"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    model = model_of(nodes, given, FLOAT, {"a": np.array([0])})
+    model.opset_import[0].version = 26
+    (result,) = by_package(model, given)
+    np.testing.assert_array_equal(result, np.zeros(3, "float32"))
 
 
 @pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])

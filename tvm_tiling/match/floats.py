@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call
@@ -61,19 +62,36 @@ def _shown(call: Any) -> Expr:
 # ---- in what is built -----------------------------------------------------------------------------------------------
 
 
+_REINTERPRET = tvm.ir.Op.get("tirx.reinterpret")
+
+
 def exact(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` with differences, comparisons and products with 0 of floats that stay what they are. For a function that
     is only built from here on: nothing recognises it any more."""
-    zeros: list[tirx.FloatImm] = []
-    tvm_ffi.structural_walk(func.body, (tirx.FloatImm, lambda value: zeros.append(value) if value.value == 0 else None))
+    zeros: list[Expr] = []
+    visits = [
+        (tirx.FloatImm, lambda value: zeros.append(value) if value.value == 0 else None),
+        (Call, lambda call: zeros.append(call) if _is_of_bits_0(call) else None),
+    ]
+    tvm_ffi.structural_walk(func.body, visits)
     edits: list[Any] = [(tirx.Sub, _difference), (_ORDERS, _order), (tirx.EQ, _equation)]
     if zeros:
+        func = tvm_ffi.structural_map(func, (Call, _of_bits))
         edits += [(tirx.Mul, _product), (tirx.Div, _product)]
     return tvm_ffi.structural_map(func, tuple(edits))
 
 
 def _is_float(expr: Expr) -> bool:
     return str(expr.ty).startswith(("float", "bfloat"))
+
+
+def _is_of_bits_0(call: Call) -> bool:
+    """Whether a call is the number whose bits are all 0: code generation makes a null pointer of it."""
+    return call.op == _REINTERPRET and isinstance(call.args[0], tirx.IntImm) and int(call.args[0]) == 0
+
+
+def _of_bits(call: Call) -> Expr:
+    return tirx.const(0, str(call.ty)) if _is_of_bits_0(call) else call
 
 
 def _with_kind(dtype: str, kind: str) -> str:
@@ -127,14 +145,15 @@ def _product(expr: Any) -> Expr:
 
 
 def _without_zero(value: Expr) -> Expr:
-    """A constant 0 as bits; anything else as it is."""
+    """A constant 0 by way of the bits of -0; anything else as it is."""
     if isinstance(value, tirx.Broadcast):
         return tirx.Broadcast(_without_zero(value.value), value.lanes)
     if not isinstance(value, tirx.FloatImm) or value.value != 0:
         return value
     dtype = str(value.ty)
     wide = "float64" if dtype == "float64" else "float32"
-    lowest = -(1 << (63 if wide == "float64" else 31))
-    bits = tirx.const(lowest if math.copysign(1, value.value) < 0 else 0, wide.replace("float", "int"))
-    zero = tirx.reinterpret(wide, bits)
+    lowest = tirx.const(-(1 << (63 if wide == "float64" else 31)), wide.replace("float", "int"))
+    zero = tirx.reinterpret(wide, lowest)
+    if math.copysign(1, value.value) > 0:
+        zero = zero * tirx.const(-1.0, wide)
     return zero if dtype == wide else tirx.Cast(dtype, zero)
