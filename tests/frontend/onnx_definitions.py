@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_hardmax, op_log_softmax, op_softmax
+from onnx.reference.ops import op_hardmax, op_log_softmax, op_max_pool, op_reduce_log_sum_exp, op_softmax
 from onnx.reference.ops.op_layer_normalization import _layer_normalization
 
 
@@ -72,6 +73,26 @@ class Softmax(_OfRows, op_softmax.Softmax):
     """Exponentials over their sum."""
 
 
+class MaxPool(op_max_pool.MaxPool):
+    """SAME_UPPER and SAME_LOWER by their definition: a result for every stride, and where its padding is odd one more
+    behind, or before. The onnx package's own has the odd one behind where windows are dilated."""
+
+    def _run(self, x: np.ndarray, **attributes: Any) -> tuple[np.ndarray, ...]:
+        side = attributes["auto_pad"]
+        if not side.startswith("SAME"):
+            return super()._run(x, **attributes)
+        windows = attributes["kernel_shape"]
+        strides, dilations = (attributes[name] or [1] * len(windows) for name in ("strides", "dilations"))
+        totals = [
+            (math.ceil(extent / stride) - 1) * stride + (window - 1) * dilation + 1 - extent
+            for extent, window, stride, dilation in zip(x.shape[2:], windows, strides, dilations, strict=True)
+        ]
+        before = [int((total + (side == "SAME_LOWER")) / 2) for total in totals]
+        behind = [total - one for total, one in zip(totals, before, strict=True)]
+        padding = {"auto_pad": "NOTSET", "pads": [*before, *behind], "ceil_mode": 0}
+        return self._max_pool(x, **(attributes | padding))
+
+
 class MeanVarianceNormalization(OpRun):
     """By its definition, of any float: the onnx package's own adds a float32."""
 
@@ -82,6 +103,25 @@ class MeanVarianceNormalization(OpRun):
         away = wide - wide.mean(axis=along, keepdims=True)
         deviation = np.sqrt(np.square(away).mean(axis=along, keepdims=True))
         return ((away / (deviation + 1e-9)).astype(x.dtype),)
+
+
+class ReduceLogSumExp(op_reduce_log_sum_exp.ReduceLogSumExp_18):
+    """Of integers too, which versions before 28 have: logarithms of float64 without their fraction, as they are defined
+    by Exp and Log; the onnx package's own has none, and onnxruntime adds the largest behind the fraction."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        x: np.ndarray,
+        given: np.ndarray | None = None,
+        axes: tuple[int, ...] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> tuple[np.ndarray]:
+        wide = x.astype("float64") if x.dtype.kind in "iu" else x
+        (result,) = super()._run(wide, axes if given is None else given, keepdims, noop_with_empty_axes)
+        return (result.astype(x.dtype),)
 
 
 class SkipLayerNormalization(OpRun):
@@ -105,4 +145,14 @@ class SkipLayerNormalization(OpRun):
         return results[: len(self.onnx_node.output)]
 
 
-DEFINITIONS = [Einsum, Hardmax, LogSoftmax, MeanVarianceNormalization, OneHot, SkipLayerNormalization, Softmax]
+DEFINITIONS = [
+    Einsum,
+    Hardmax,
+    LogSoftmax,
+    MaxPool,
+    MeanVarianceNormalization,
+    OneHot,
+    ReduceLogSumExp,
+    SkipLayerNormalization,
+    Softmax,
+]

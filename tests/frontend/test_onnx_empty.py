@@ -101,6 +101,13 @@ def test_bits_of_a_sum_of_nothing():
     np.testing.assert_array_equal(result, np.zeros(3, "float32"))
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_rows_of_nothing(operator, shape):
+    given = {"x": floats(*shape)}
+    check(one(operator, given), given)
+
+
 @pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
 def test_rows_of_nothing_before_version_13(operator):
     given = {"x": floats(0, 3, 1)}

@@ -252,6 +252,15 @@ def test_log_of_sums_of_exponentials_of_infinities(axes, keepdims):
         check(model_of([operator], {"x": x}, FLOAT, constants), {"x": x})
 
 
+def test_log_of_sums_of_exponentials_of_integers_has_no_fraction():
+    """-2.69 is -2 as the standard's function has it; onnxruntime adds the largest to 0.31 without its fraction."""
+    given = {"x": np.array([[-4, -3], [0, -5], [4, -2]])}
+    model = model_of([node("ReduceLogSumExp", "x,a", keepdims=0)], given, {"y": "int64"}, {"a": np.array([1])})
+    (result,), (wanted,) = by_package(model, given), by_reference(model, given)
+    np.testing.assert_array_equal(result, [-2, 0, 4])
+    np.testing.assert_array_equal(wanted, result)
+
+
 def test_a_chain_whose_fused_name_is_longer_than_a_file_name():
     given = {"x": floats(4, 7)}
     names = ["x", *(f"a{i}" for i in range(23)), "y"]

@@ -68,3 +68,16 @@ def test_a_pool_whose_steps_exceed_its_windows_is_refused_where_others_disagree(
     model = model_of([node(operator, "x", kernel_shape=[1], strides=[strides], auto_pad=auto_pad)], given, FLOAT)
     with pytest.raises(UnsupportedOperator, match=f"that reach {strides - 1} short of the end of an axis of"):
         compile_model(model, cache=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("dilations", [[2, 1], [3, 2]])
+@pytest.mark.parametrize("side", ["SAME_UPPER", "SAME_LOWER"])
+def test_max_pool_of_dilated_windows_has_a_result_for_every_stride(side, dilations, dtype):
+    """As the standard has it; onnxruntime pads for windows that are not dilated."""
+    given = {"x": np.random.default_rng(0).integers(-9, 9, (2, 2, 4, 7)).astype(dtype)}
+    attributes = {"kernel_shape": [2, 3], "strides": [1, 2], "dilations": dilations, "auto_pad": side}
+    model = model_of([node("MaxPool", "x", **attributes)], given, {"y": dtype})
+    (result,), (wanted,) = by_package(model, given), by_reference(model, given)
+    assert result.shape == (2, 2, 4, 4)
+    np.testing.assert_array_equal(result, wanted)

@@ -82,18 +82,21 @@ class Sign(tvm_onnx.OnnxOpConverter):
 
 
 class _OfRows(tvm_onnx.OnnxOpConverter):
-    """Before version 13 of a tensor flattened to rows, which TVM's converters do not take without elements."""
+    """Of rows of a tensor, flattened before version 13; TVM's converters do not take all that have no elements."""
 
     plain: Any
 
     @classmethod
     def _impl_v1(cls, bb, inputs, attr, params):
-        empty = any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in inputs[0].ty.shape)
-        return inputs[0] if empty else cls.plain._impl_v1(bb, inputs, attr, params)
+        return inputs[0] if _is_empty(inputs[0]) else cls.plain._impl_v1(bb, inputs, attr, params)
 
     @classmethod
     def _impl_v13(cls, bb, inputs, attr, params):
-        return cls.plain._impl_v13(bb, inputs, attr, params)
+        return inputs[0] if _is_empty(inputs[0]) else cls.plain._impl_v13(bb, inputs, attr, params)
+
+
+def _is_empty(x: relax.Expr) -> bool:
+    return any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in x.ty.shape)
 
 
 class Softmax(_OfRows):
