@@ -242,6 +242,26 @@ def test_powers_of_integers(dtype, exponents):
     check(squared, {"x": given["x"]})
 
 
+@pytest.mark.parametrize("exponents", ["int32", "int64", "uint8", "uint64"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_large_powers_of_integers_are_exact_and_wrap(dtype, exponents):
+    """As NumPy's; onnxruntime's are those of float64, but of 2 and 3 for all of a row."""
+    exponent = np.array([35, 39, 41, 31, 63, 30, 0], exponents)
+    given = {"x": np.array([[3], [-9], [2], [0], [-1]], dtype), "e": exponent}
+    (result,) = by_package(model_of([node("Pow", "x,e")], given, {"y": dtype}), given)
+    np.testing.assert_array_equal(result, np.power(given["x"], exponent.astype("int64")).astype(dtype))
+    for number in (0, 3, 16, 41):
+        one = model_of([node("Pow", "x,e")], {"x": given["x"]}, {"y": dtype}, {"e": np.array(number, exponents)})
+        (result,) = by_package(one, {"x": given["x"]})
+        np.testing.assert_array_equal(result, given["x"] ** np.array(number, dtype))
+
+
+def test_negative_powers_of_integers():
+    given = {"x": np.array([1, -1, -1, 2, -3]), "e": np.array([-5, -1, -2, -1, -2])}
+    (result,) = by_package(model_of([node("Pow", "x,e")], given, {"y": "int64"}), given)
+    np.testing.assert_array_equal(result, [1, -1, 1, 0, 0])
+
+
 @pytest.mark.parametrize("axes", [[0], [1], [-1, 0], None])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_log_of_sums_of_exponentials_of_infinities(axes, keepdims):

@@ -10,22 +10,39 @@ from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...lowering.divisors import checked_divisors
-from .tensors import as_inputs, dtype_of
+from ..integer_power import LARGEST_CHAIN, integer_power, repeated
+from .tensors import as_inputs, dtype_of, known
 
 
 class Pow(tvm_onnx.OnnxOpConverter):
-    """Base and exponent may differ in type; the result has the base's. Integers are raised as float64."""
+    """Base and exponent may differ in type; the result has the base's. Integers are raised to floats as float64."""
 
     @classmethod
     def _impl_v7(cls, bb, inputs, attr, params):
         base, exponent = inputs[0], inputs[1]
         kept = dtype_of(base)
+        if "float" not in kept and "float" not in dtype_of(exponent):
+            return cls._of_integers(bb, base, exponent)
         wide = kept if "float" in kept else "float64"
         base, exponent = (
             value if dtype_of(value) == wide else bb.emit(op.astype(value, wide)) for value in (base, exponent)
         )
         result = op.power(base, exponent)
         return result if wide == kept else op.astype(bb.emit(result), kept)
+
+    @classmethod
+    def _of_integers(cls, bb: relax.BlockBuilder, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
+        kept, numbers = dtype_of(base), known(exponent)
+        if numbers is not None and numbers.size == 1 and numbers.ndim <= base.ty.ndim:
+            (number,) = numbers.flat
+            if 0 <= number <= LARGEST_CHAIN:
+                return repeated(bb, base, int(number))
+        # The lowest bits of a power follow from those of its base, so that a wider type may hold the exponent.
+        unsigned = "uint" in dtype_of(exponent)
+        wide = "uint64" if unsigned else "int64" if "int64" in (kept, dtype_of(exponent)) else "int32"
+        operands = (x if dtype_of(x) == wide else bb.emit(op.astype(x, wide)) for x in (base, exponent))
+        result = integer_power(bb, *operands)
+        return result if wide == kept else op.astype(result, kept)
 
 
 def _divisors(bb: relax.BlockBuilder, value: Any, attr: dict[str, Any]) -> Any:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 from tvm.relax import op
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.divisors import checked_divisors
+from ...integer_power import LARGEST_CHAIN, integer_power, repeated
 from ..translation import Converter, Translation, Unserved, Value, converter, dtype_of
 from ..types import computed_in, is_float
 from .elementwise import (
@@ -26,7 +26,7 @@ from .elementwise import (
     signed_infinity,
     unrounded,
 )
-from .loops import ALONE, looped
+from .loops import looped
 
 # ---- sums and products ----------------------------------------------------------------------------------------------
 
@@ -180,64 +180,9 @@ def _power(t: Translation, base: Value, exponent: Value) -> relax.Expr:
         return elementwise(t, "power", in_libm("pow"), base, exponent)
     if t.dtype == "bool":
         return binary(t, lambda a, b: op.logical_or(a, op.logical_not(b)), base, exponent)
-    if number(exponent) and 0 <= exponent <= _LARGEST_CHAIN:
-        return _repeated(t, base, int(exponent))
-    return _whole_power(t, t.cast(base, t.dtype), t.cast(exponent, t.dtype))
-
-
-# The largest exponent of integers that is written as a chain of products.
-_LARGEST_CHAIN = 16
-
-
-def _repeated(t: Translation, base: relax.Expr, exponent: int) -> relax.Expr:
-    """base * ... * base, as few products as squares need."""
-    result, square = None, t.cast(base, t.dtype)
-    while exponent:
-        if exponent & 1:
-            result = square if result is None else t.emit(op.multiply(result, square))
-        exponent >>= 1
-        if exponent:
-            square = t.emit(op.multiply(square, square))
-    return t.emit(op.full(relax.ShapeExpr(t.shape), t.cast(1, t.dtype), t.dtype)) if result is None else result
-
-
-def _whole_power(t: Translation, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
-    """By squares, modulo 2 to the number of bits. 0 for negative exponents, but of 1 and -1."""
-    count = math.prod(t.shape)
-    flat = [t.emit(op.reshape(op.broadcast_to(x, relax.ShapeExpr(t.shape)), (count,))) for x in (base, exponent)]
-    bits = int(t.dtype.removeprefix("u").removeprefix("int"))
-    found = t.te(_by_squares, *flat, bits, primfunc_name_hint="integer_power", primfunc_attrs=ALONE)[0]
-    found = t.emit(op.reshape(found, relax.ShapeExpr(t.shape)))
-    if "uint" in t.dtype:
-        return found
-
-    def element(b: tirx.Expr, e: tirx.Expr, power: tirx.Expr) -> tirx.Expr:
-        zero, one, minus = real(0, b), real(1, b), real(-1, b)
-        odd = tirx.EQ(tirx.bitwise_and(e, one), one)
-        inverse = tirx.Select(tirx.EQ(b, minus), tirx.Select(odd, minus, one), zero)
-        return tirx.Select(e < zero, tirx.Select(tirx.EQ(b, one), one, inverse), power)
-
-    return kernel(t, "integer_power_sign", element, base, exponent, found)
-
-
-def _by_squares(base: te.Tensor, exponent: te.Tensor, bits: int) -> list[te.Tensor]:
-    """Powers of a line of integers, and their last squares."""
-    dtype = str(base.dtype)
-
-    def body(ins: list[tirx.Buffer], outs: list[tirx.Buffer]) -> tirx.Stmt:
-        with IRBuilder() as builder:
-            b, e, power, square = (tir.buffer_proxy(buffer) for buffer in (*ins, *outs))
-            with tir.parallel(0, base.shape[0]) as i:
-                power[i] = tirx.const(1, dtype)
-                square[i] = b[i]
-                with tir.serial(0, bits) as place:
-                    used = tirx.bitwise_and(e[i] >> tirx.Cast(dtype, place), tirx.const(1, dtype))
-                    factor = tirx.Select(tirx.EQ(used, tirx.const(1, dtype)), square[i], tirx.const(1, dtype))
-                    power[i] = power[i] * factor
-                    square[i] = square[i] * square[i]
-            return builder.get()
-
-    return te.extern([base.shape, base.shape], [base, exponent], body, dtype=[dtype, dtype], name="integer_power")
+    if number(exponent) and 0 <= exponent <= LARGEST_CHAIN:
+        return repeated(t.builder, t.cast(base, t.dtype), int(exponent))
+    return integer_power(t.builder, t.cast(base, t.dtype), t.cast(exponent, t.dtype))
 
 
 # ---- others of two operands -----------------------------------------------------------------------------------------
