@@ -36,6 +36,7 @@ SERVED = {
     "einsum with itself": ([("Einsum", "n,n", {"equation": "abc,abc->ab"})], {}),
     "where": ([("IsNaN", "n", {}), ("Where", "b0,n,w", {})], {"w": floats(2, 1)}),
     "prelu": ([("PRelu", "n,w", {})], {"w": floats(2, 1)}),
+    "prelu of one slope": ([("PRelu", "n,w", {})], {"w": floats(1)}),
     "reshape": ([("Reshape", "n,s", {})], {"s": np.array([-1, 8])}),
     "gather": ([("Gather", "n,l", {"axis": 0})], {"l": np.array([3, 0])}),
 }

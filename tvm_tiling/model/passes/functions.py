@@ -1,6 +1,7 @@
 """Elementary functions in the types that TVM generates no code for.
 
 Of float16 they are computed in float32; of float64 they are the C library's where TVM has those of float32 alone.
+PRelu is here for one slope along an axis whose size the run decides.
 """
 
 from __future__ import annotations
@@ -34,6 +35,22 @@ def _whole_erf(x: te.Tensor) -> te.Tensor:
     return te.compute(x.shape, lambda *at: tirx.call_pure_extern("float64", "erf", x[at]), name="erf")
 
 
+def prelu(builder: relax.BlockBuilder, call: Any) -> relax.Expr:
+    """relax.nn.prelu as a PrimFunc."""
+    return builder.call_te(_sloped, *call.args, int(call.attrs.axis), primfunc_name_hint="prelu")
+
+
+def _sloped(x: te.Tensor, slopes: te.Tensor, axis: int) -> te.Tensor:
+    """Elements below 0 times the slope of their place along `axis`, or the only slope."""
+    one = isinstance(slopes.shape[0], tirx.IntImm) and int(slopes.shape[0]) == 1
+
+    def element(*at: tirx.Expr) -> tirx.Expr:
+        slope = slopes[0 if one else at[axis]]
+        return tirx.Select(x[at] < tirx.const(0, x.dtype), x[at] * slope, x[at])
+
+    return te.compute(x.shape, element, name="prelu")
+
+
 def _known(call: Any) -> Any:
     name = getattr(call.op, "name", "").removeprefix("tirx.")
     dtype = str(call.ty)
@@ -44,4 +61,4 @@ def _known(call: Any) -> Any:
     return call
 
 
-LEGALISED = {"relax.erf": erf}
+LEGALISED = {"relax.erf": erf, "relax.nn.prelu": prelu}
