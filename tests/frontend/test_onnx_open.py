@@ -75,6 +75,7 @@ REFUSED = {
     "less": ([("Less", "n,w", {})], {"w": floats(3)}),
     "gru": ([("GRU", "n,w,r", {"hidden_size": 1})], {"w": floats(1, 3, 3), "r": floats(1, 3, 1)}),
     "concat": ([("Concat", "n,w", {"axis": 0})], {"w": floats(1, 2, 3)}),
+    "pad": ([("Shape", "n", {}), ("Concat", "b0,b0", {"axis": 0}), ("Pad", "n,b1", {})], {}),
 }
 
 

@@ -1,4 +1,4 @@
-"""Slice and Split of ONNX: parts of a tensor, of no elements too."""
+"""Slice, Split and Pad of ONNX: parts of a tensor, of no elements too, and a tensor with more around it."""
 
 from __future__ import annotations
 
@@ -102,4 +102,15 @@ class Split(tvm_onnx.OnnxOpConverter):
         return relax.Tuple([bb.emit(op.strided_slice(data, [axis], [int(a)], [int(b)])) for a, b in bounds])
 
 
-CONVERTERS: dict[str, Any] = {"Slice": Slice, "Split": Split}
+class Pad(tvm_onnx.Pad):
+    """Of constant pads, value and axes."""
+
+    @classmethod
+    def _parse_pads_and_axes(cls, inputs, params):
+        for name, value in zip(("pads", "elements", "axes"), list(inputs)[1:], strict=False):
+            if value is not None and not isinstance(tvm_onnx.get_constant(value, params), tvm.ir.GenericConst):
+                raise ValueError(f"{name} that are not known before the run")
+        return super()._parse_pads_and_axes(inputs, params)
+
+
+CONVERTERS: dict[str, Any] = {"Pad": Pad, "Slice": Slice, "Split": Split}
