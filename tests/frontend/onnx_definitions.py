@@ -124,6 +124,23 @@ class ReduceLogSumExp(op_reduce_log_sum_exp.ReduceLogSumExp_18):
         return (result.astype(x.dtype),)
 
 
+class ScatterElements(OpRun):
+    """With the largest and smallest of NumPy, as ScatterND and Max have them: a NaN stays. Python's, which the onnx
+    package's own takes, keep it where it is the first of two."""
+
+    op_domain = ""
+
+    def _run(
+        self, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0, reduction: str | None = None
+    ) -> tuple[np.ndarray]:
+        combine = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(reduction or "none")
+        result = data.copy()
+        for at in np.ndindex(indices.shape):
+            place = tuple(int(indices[at]) if one == axis % data.ndim else at[one] for one in range(data.ndim))
+            result[place] = updates[at] if combine is None else combine(result[place], updates[at])
+        return (result,)
+
+
 class SkipLayerNormalization(OpRun):
     """LayerNormalization of input + skip + bias, and that sum; halves in float64 between."""
 
@@ -153,6 +170,7 @@ DEFINITIONS = [
     MeanVarianceNormalization,
     OneHot,
     ReduceLogSumExp,
+    ScatterElements,
     SkipLayerNormalization,
     Softmax,
 ]

@@ -281,6 +281,17 @@ def test_log_of_sums_of_exponentials_of_integers_has_no_fraction():
     np.testing.assert_array_equal(wanted, result)
 
 
+@pytest.mark.parametrize("reduction", ["min", "max"])
+def test_scattered_extremes_keep_nan(reduction):
+    """As those of ScatterND; onnxruntime forgets one that is not the first."""
+    given = {"x": np.array([[1, np.nan, 3]], "float32"), "u": np.array([[np.nan, 2, 7]], "float32")}
+    operator = node("ScatterElements", "x,i,u", axis=1, reduction=reduction)
+    model = model_of([operator], given, FLOAT, {"i": np.array([[0, 1, -1]])})
+    (result,), (wanted,) = by_package(model, given), by_reference(model, given)
+    np.testing.assert_array_equal(result, [[np.nan, np.nan, 3 if reduction == "min" else 7]])
+    np.testing.assert_array_equal(wanted, result)
+
+
 def test_a_chain_whose_fused_name_is_longer_than_a_file_name():
     given = {"x": floats(4, 7)}
     names = ["x", *(f"a{i}" for i in range(23)), "y"]
