@@ -135,3 +135,21 @@ def as_tensor(array, dtype):
     if dtype != "bfloat16":
         return tvm.runtime.tensor(array)
     return tvm.runtime.tensor(array.view(np.int16))._create_view(array.shape, dtype)
+
+
+@pytest.mark.parametrize("dtypes", [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float16")])
+def test_operands_that_are_rounded_on_their_way_into_a_product(dtypes):
+    shapes = (18, 5), (5, 3)
+    a, b = (te.placeholder(shape, dtype, name) for shape, dtype, name in zip(shapes, dtypes, "ab", strict=True))
+    k = te.reduce_axis((0, 5), "k")
+    product = te.compute(
+        (18, 3), lambda i, j: te.sum(a[i, k].astype("bfloat16") * b[k, j].astype("bfloat16"), axis=k), "product"
+    )
+    schedule = tt.tiling_schedule(te.create_prim_func([a, b, product]))
+    kernel = tvm.compile(schedule.mod, target=tt.llvm_target())["main"]
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=shape).astype(dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    out = tvm.runtime.empty((18, 3), "bfloat16")
+    kernel(*(tvm.runtime.tensor(array) for array in arrays), out)
+    left, right = (array.astype(ml_dtypes.bfloat16).astype("float64") for array in arrays)
+    np.testing.assert_allclose(out.numpy().astype("float64"), left @ right, rtol=2.0**-8, atol=1e-6)

@@ -17,6 +17,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
 from ..operand_types import element_bytes, held_as
+from .vector_math import as_bfloat16
 
 Expr: TypeAlias = tirx.Expr
 # An element of an operand, cast to a type.
@@ -64,7 +65,12 @@ def from_held(element: Expr, dtype: str) -> Expr:
 
 
 def _as_bits(engine: DotInstruction, read: Read) -> Expr:
-    return T.reinterpret(engine.operand, read(engine.b)) if _by_words(engine) else read(engine.operand)
+    if not _by_words(engine):
+        return read(engine.operand)
+    value = read(engine.b)
+    if isinstance(value, tirx.Cast) and str(value.ty) == "bfloat16":  # TVM makes no vectors of its own rounding's bits
+        value = as_bfloat16(tirx.Cast("float32", value.value))
+    return T.reinterpret(engine.operand, value)
 
 
 def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:
