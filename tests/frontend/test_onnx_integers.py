@@ -142,6 +142,45 @@ def test_lstm_of_8_bit_weights(stored, by_channel, direction):
     np.testing.assert_allclose(got, near, atol=0.03)
 
 
+@pytest.mark.parametrize("opset", [13, 17, 19, 21, 23])
+@pytest.mark.parametrize("operator", ["Gemm", "MatMul", "Conv"])
+def test_pairs_around_a_product_are_integers_at_any_version(operator, opset):
+    rng = np.random.default_rng(9)
+    shape, kernel = ((2, 12, 7, 6), (20, 12, 3, 3)) if operator == "Conv" else ((6, 12), (12, 20))
+    given = {"x": rng.standard_normal(shape).astype(np.float32)}
+    axis = 0 if operator == "Conv" else 1
+    scales = rng.uniform(0.005, 0.01, 20).astype(np.float32)
+    constants = {
+        "w": weights_of(rng, "int8", *kernel),
+        "ws": scales,
+        "wz": np.zeros(20, np.int8),
+        "b": rng.integers(-500, 500, 20).astype(np.int32),
+        "bs": (scales * 0.02).astype(np.float32),
+        "bz": np.zeros(20, np.int32),
+        "xs": np.float32(0.02),
+        "xz": np.uint8(120),
+        "ys": np.float32(0.05),
+        "yz": np.uint8(128),
+    }
+    biased = operator != "MatMul"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=axis),
+        *([helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["bd"], axis=0)] if biased else []),
+        helper.make_node(operator, ["xd", "wd", "bd"][: 2 + biased], ["yd"]),
+        helper.make_node("QuantizeLinear", ["yd", "ys", "yz"], ["yq"]),
+        helper.make_node("DequantizeLinear", ["yq", "ys", "yz"], ["y"]),
+    ]
+    constants = {name: np.asarray(value) for name, value in constants.items() if biased or name[0] != "b"}
+    model = model_of(nodes, given, constants, TensorProto.FLOAT)
+    model.opset_import[0].version, model.ir_version = opset, 10
+    got, want, executable = both(model, given)
+    assert [o.workload["dtype"] for o in executable.report().operators if o.workload is not None] == ["int8"]
+    np.testing.assert_allclose(got, want, atol=0.05 * 1.001)  # a step, where a number lies next to a half
+    assert np.mean(got != want) < 0.05
+
+
 BAD = {
     "a scale of 0": ({"s": np.float32(0)}, "a scale is 0; accepted: numbers above 0"),
     "a scale of NaN": ({"s": np.float32("nan")}, "a scale is nan; accepted: numbers above 0"),

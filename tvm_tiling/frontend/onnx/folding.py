@@ -265,7 +265,7 @@ def _known_values(
         return None if length is None else [np.array(length, np.int64)]
     if node.op_type not in CHEAP or any(name and name not in constants for name in node.input):
         return None
-    if _makes_only_outputs(graph, node) or _divides_by_zero(node, constants):
+    if _makes_only_outputs(graph, node) or _divides_by_zero(node, constants) or _stays_quantised(node, constants):
         return None
     sizes = [size_of(types.get(name)) for name in node.output if name]
     if None in sizes:
@@ -278,6 +278,14 @@ def _makes_only_outputs(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     """Whether a node is the Identity through which a constant is returned."""
     returned = {value.name for value in graph.graph.output}
     return node.op_type == "Identity" and set(node.output) <= returned
+
+
+def _stays_quantised(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> bool:
+    """Whether a node makes floats of a tensor that products take as integers: weights of 8 bits, and their biases."""
+    if node.op_type != "DequantizeLinear":
+        return False
+    data = constants[node.input[0]]
+    return data.ndim > 0 and data.dtype in (np.int8, np.uint8, np.int32)
 
 
 def _divides_by_zero(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> bool:
