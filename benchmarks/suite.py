@@ -5,6 +5,7 @@ A file has a `title` and tables `[[group]]`:
     name, why             what the group is called, and what it is there to show
     short, full           shapes, as benchmarks/shape.py reads them; `short` is the quick run, the whole run adds `full`
     dtypes                element types, each shape in each (left out: float32)
+    full_dtypes           further ones, which the short set leaves out
     packed                whether the second operand is known ahead of time: [false], [true] or both (left out: both for
                           products, [true] for convolutions, whose kernels are constants of a network)
     network               what the counts `times` of its shapes belong to (left out: the group's name)
@@ -25,7 +26,7 @@ from tvm_tiling.workload import ConvWorkload, GemmWorkload
 from . import shape as notation
 
 FOLDER = Path(__file__).parent / "suites"
-GROUP_FIELDS = frozenset({"name", "why", "short", "full", "dtypes", "packed", "network", "peers"})
+GROUP_FIELDS = frozenset({"name", "why", "short", "full", "dtypes", "full_dtypes", "packed", "network", "peers"})
 
 
 class SuiteError(TilingError, ValueError):
@@ -81,7 +82,7 @@ def _cases(file: str, group: dict[str, Any]) -> list[Case]:
     cases = []
     for short, shapes in ((True, group.get("short", [])), (False, group.get("full", []))):
         for shape in shapes:
-            for dtype in group.get("dtypes", ["float32"]):
+            for dtype in (*group.get("dtypes", ["float32"]), *group.get("full_dtypes", [])):
                 workload = _workload(where, shape, dtype)
                 usual = [True] if isinstance(workload, ConvWorkload) else [False, True]
                 for packed in group.get("packed", usual):
@@ -90,7 +91,7 @@ def _cases(file: str, group: dict[str, Any]) -> list[Case]:
                             group=group["name"],
                             workload=workload,
                             packed=packed,
-                            short=short,
+                            short=short and dtype not in group.get("full_dtypes", []),
                             times=_times(where, shape, group.get("network", group["name"])),
                             peers=tuple(group.get("peers", ())),
                         )

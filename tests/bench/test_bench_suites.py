@@ -39,7 +39,7 @@ def test_gemm_covers_what_the_page_asks_for():
     assert {m for m, k, n in shapes if (k, n) in ((1024, 4096), (4096, 1024))} >= {1, 128, 384, 512, 4096}
     assert any(n == 1 for _, _, n in shapes)
     assert any(m == 1 for m, _, _ in shapes)
-    assert {case.workload.dtype for case in load_suite("gemm")} == {"float32", "int8"}
+    assert {case.workload.dtype for case in load_suite("gemm")} == {"float32", "bfloat16", "int8"}
 
 
 def test_leading_dimensions_and_the_seeds_table():
@@ -53,6 +53,11 @@ def test_short_set_fits_ten_minutes():
     # Two or three peers of about a second each, and about two seconds to make the kernels.
     short = sum(case.short for name in suite_names() for case in load_suite(name))
     assert short * 6 < 600
+
+
+def test_types_of_the_full_set_are_not_in_the_short_one():
+    cases = [case for name in suite_names() for case in load_suite(name) if case.workload.dtype == "bfloat16"]
+    assert cases and not any(case.short for case in cases)
 
 
 @pytest.mark.parametrize(
