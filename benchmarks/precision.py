@@ -69,7 +69,7 @@ def compare(name: str, precisions: Sequence[str], rule: StopRule, openvino: bool
 
 
 def _pair(ours: Side, theirs: Side, rule: StopRule) -> dict[str, Any] | str:
-    """Both sides' times, or why there are none."""
+    """The times of both sides, or the reason why they could not be taken."""
     pair = paired(ours, theirs, rule, Condition(settle=SETTLE))
     return pair.to_dict() if pair.status is Status.OK else pair.reason
 

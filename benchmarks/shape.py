@@ -29,8 +29,8 @@ class ShapeError(TilingError, ValueError):
 
 
 def workload(shape: Any, dtype: str) -> GemmWorkload | ConvWorkload:
-    """The workload that a shape of a suite's file stands for; ShapeError or WorkloadError if there is none. Results of
-    half precision are summed in float32 and stored in the operands' type, as models have them."""
+    """The workload that a shape of a suite's file stands for; ShapeError or WorkloadError if there is none. Products
+    in half precision are summed in float32 and stored in the operands' type, as in models."""
     if isinstance(shape, dict):
         return _conv(shape, dtype)
     if len(shape) not in (3, 4):

@@ -33,7 +33,7 @@ from .operators import record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
 from .pipeline import fused_for_cpu
-from .precision.choice import Load, in_chosen_precision
+from .precision.choice import Load, Subject, in_chosen_precision
 from .precision.record import PRECISIONS
 from .quantise.ranges import check_calibration
 from .report import MULTIPLYING, Memory, OperatorRecord
@@ -133,7 +133,8 @@ def compile_model(
 
         if precision == "float32":
             return make(load, digest, lambda _: None)
-        return in_chosen_precision(load, make, digest, hardware, precision, calibration, tolerance)
+        subject = Subject(load=load, make=make, digest=digest, hardware=hardware, calibration=calibration)
+        return in_chosen_precision(subject, precision, tolerance)
 
 
 def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -34,73 +34,70 @@ Load = Callable[[], Iterable[ImportedModel]]
 Compile = Callable[[Load, bytes | None, Callable[[Executable], None]], Executable]
 
 
-def in_chosen_precision(
-    load: Load,
-    make: Compile,
-    digest: bytes | None,
-    hardware: Hardware,
-    precision: str,
-    calibration: Sequence[Any] | None,
-    tolerance: float | None,
-) -> Executable:
-    """The model that `load` gives, compiled by `make` in `precision`, one of PRECISIONS but "float32".
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model that is to be compiled: what gives it and of which digest, what compiles it, for which machine, and the
+    inputs to calibrate with, if any are given."""
+
+    load: Load
+    make: Compile
+    digest: bytes | None
+    hardware: Hardware
+    calibration: Sequence[Any] | None
+
+    @property
+    def plain(self) -> Executable:
+        """The model compiled in float32."""
+        return self.make(self.load, self.digest, lambda _: None)
+
+
+def in_chosen_precision(subject: Subject, precision: str, tolerance: float | None) -> Executable:
+    """The model compiled in `precision`, one of PRECISIONS but "float32".
 
     `tolerance`: the error that "auto" accepts, None: TOLERANCE. WorkloadError for "auto" or "int8" without
     calibration, and inputs that the model does not take.
     """
     if precision == "auto":
-        return _fastest(load, make, digest, hardware, calibration, TOLERANCE if tolerance is None else tolerance)
-    return _compiled(load, make, digest, hardware, precision, calibration)
+        return _fastest(subject, TOLERANCE if tolerance is None else tolerance)
+    return _compiled(subject, precision)
 
 
-def _compiled(
-    load: Load,
-    make: Compile,
-    digest: bytes | None,
-    hardware: Hardware,
-    precision: str,
-    calibration: Sequence[Any] | None,
-) -> Executable:
+def _compiled(subject: Subject, precision: str) -> Executable:
     """In one precision, with its record."""
+    calibration = subject.calibration
     left: dict[str, None] = {}
 
     def variants() -> Iterator[ImportedModel]:
-        for imported in load():
-            written = in_precision(imported, precision, hardware, _fitting(imported, calibration))
+        for imported in subject.load():
+            written = in_precision(imported, precision, subject.hardware, _fitting(imported, calibration))
             left.update(dict.fromkeys(written.left))
             yield written.model
 
     def judge(executable: Executable) -> None:
         record = PrecisionRecord(precision=precision, left=tuple(left))
         if calibration is not None:
-            plain = make(load, digest, lambda _: None)
+            plain = subject.plain
             errors = [_error(plain, executable, given) for given in calibration]
             worst = math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
             record = replace(record, error=worst, inputs=len(errors))
         executable.precision = record
 
-    return make(variants, _digest(digest, precision, calibration), judge)
+    return subject.make(variants, _digest(subject.digest, precision, calibration), judge)
 
 
-def _fastest(
-    load: Load,
-    make: Compile,
-    digest: bytes | None,
-    hardware: Hardware,
-    calibration: Sequence[Any] | None,
-    tolerance: float,
-) -> Executable:
+def _fastest(subject: Subject, tolerance: float) -> Executable:
+    calibration = subject.calibration
     if not calibration:
         raise WorkloadError(
             "precision = 'auto' compares results and times on calibration=[inputs]; accepted: one or more inputs"
         )
     if not (isinstance(tolerance, int | float) and tolerance >= 0):
         raise WorkloadError(f"tolerance = {tolerance!r}; accepted: a number of at least 0")
-    made: dict[str, Executable] = {"float32": make(load, digest, lambda _: None)}
+    made: dict[str, Executable] = {"float32": subject.plain}
     found = {"float32": Compared(precision="float32")}
     for precision in PRECISIONS[1:-1]:
         try:
-            made[precision] = _compiled(load, make, digest, hardware, precision, calibration)
+            made[precision] = _compiled(subject, precision)
         except TilingError as error:
             found[precision] = Compared(precision=precision, refused=str(error))
             continue
