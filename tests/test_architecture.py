@@ -20,8 +20,18 @@ ROOT = Path(__file__).parent.parent
 
 # Rooms from left to right. A module may import from its own room and from those to its left; nothing else.
 ROOMS = (
-    ("errors", "lean_import", "limits", "old_names", "plain_text", "temporary", "atomic_file", "progress_line"),
-    ("operand_types", "workload", "hardware"),
+    (
+        "errors",
+        "lean_import",
+        "limits",
+        "old_names",
+        "plain_text",
+        "temporary",
+        "atomic_file",
+        "progress_line",
+        "sizes",
+    ),
+    ("operand_types", "sizes", "workload", "hardware"),
     ("decide",),
     ("runtime",),
     ("refusal", "match", "lowering", "measure", "peak", "target"),
@@ -71,6 +81,7 @@ BY_NAME = {
 WITHOUT_TVM = (
     "errors",
     "limits",
+    "sizes",
     "plain_text",
     "temporary",
     "atomic_file",

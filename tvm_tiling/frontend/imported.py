@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 from tvm import relax, tirx
 
 from ..errors import ModelFormatError
 from ..limits import MAX_EXTENT
+from ..sizes import Named, OpenSizes, Shape
 
 # How TVM's messages write an operator.
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="relax\.([\w.]+)".*?support_level=\d+\)')
@@ -22,15 +23,27 @@ class ImportedModel:
 
     module: a Relax module; its function "main" takes the inputs in order, weights are constants inside.
     input_names, output_names: as the model calls them. input_shapes: in elements. input_dtypes: TVM's names of types.
-    source: what the model was read as: "onnx", "torch", "tflite" or "relax".
+    source: what the model was read as: "onnx", "torch", "tflite" or "relax". open_sizes: those that the inputs' shapes
+    name; each is an extent of its own somewhere in them, and there a variable in the shape of the module's parameter.
     """
 
     module: tvm.IRModule
     input_names: tuple[str, ...]
-    input_shapes: tuple[tuple[int, ...], ...]
+    input_shapes: tuple[Shape, ...]
     input_dtypes: tuple[str, ...]
     output_names: tuple[str, ...]
     source: str
+    open_sizes: OpenSizes = field(default_factory=OpenSizes)
+
+    @property
+    def symbols(self) -> dict[tirx.Var, str]:
+        """The name of the open size that a variable in the shapes of the module's tensors stands for."""
+        found: dict[tirx.Var, str] = {}
+        for parameter, shape in zip(self.module["main"].params, self.input_shapes, strict=True):
+            for variable, extent in zip(parameter.ty.shape or (), shape, strict=True):
+                if isinstance(extent, Named) and isinstance(variable, tirx.Var):
+                    found[variable] = extent.name
+        return found
 
     @property
     def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:

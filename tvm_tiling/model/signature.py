@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import WorkloadError, nearest
 from ..runtime.arrays import as_array
+from ..sizes import Shape
 
 if TYPE_CHECKING:
     from ..frontend import ImportedModel
@@ -24,7 +25,7 @@ class Signature:
     """
 
     input_names: tuple[str, ...]
-    input_shapes: tuple[tuple[int, ...], ...]
+    input_shapes: tuple[Shape, ...]
     input_dtypes: tuple[str, ...]
     output_names: tuple[str, ...]
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()

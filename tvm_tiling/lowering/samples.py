@@ -1,0 +1,47 @@
+"""Open extents at a sample of them: what formulas take where a kernel serves every size.
+
+A kernel of open size has variables for extents. Its loops are bounded by them; a decision needs numbers, and is made
+for a sample: the sizes that it is to be best at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeAlias
+
+import tvm_ffi
+from tvm import sym, tirx
+
+Extent: TypeAlias = tirx.Expr | int
+USUAL = 128  # of an open size that nothing is said of
+_SAMPLES: ContextVar[Mapping[tirx.Var, int]] = ContextVar("samples")
+
+
+@contextmanager
+def samples(sizes: Mapping[tirx.Var, int]) -> Iterator[None]:
+    """Within, sampled() takes these sizes for open ones."""
+    token = _SAMPLES.set(sizes)
+    try:
+        yield
+    finally:
+        _SAMPLES.reset(token)
+
+
+def is_open(extent: Extent) -> bool:
+    """Whether only a run brings the extent."""
+    return not isinstance(extent, int | tirx.IntImm)
+
+
+def sampled(extent: Extent) -> int:
+    """The extent, at the sample where it is open; at least 1 then."""
+    if isinstance(extent, int | tirx.IntImm):
+        return int(extent)
+    known = _SAMPLES.get({})
+
+    def at(variable: tirx.Var) -> tirx.Expr:
+        return tirx.const(known.get(variable, USUAL), str(variable.ty))
+
+    value = sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tirx.Var, at)))
+    return max(1, int(value))

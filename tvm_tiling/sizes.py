@@ -1,0 +1,175 @@
+"""Sizes that only a run brings: names for them, arithmetic on them, and what has to hold of them.
+
+Plain data without TVM. An extent is a whole number, or an expression of open sizes by name. In JSON a name is a string,
+a number a number, and an operation a list of its symbol and two operands, as in ["*", "batch", ["+", "tokens", 1]].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .errors import WorkloadError
+from .limits import MAX_EXTENT
+
+MOST_DEPTH = 64  # operations within operations
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<=": lambda a, b: a <= b,
+}
+
+
+@dataclass(frozen=True)
+class OpenSize:
+    """A size that inputs bring, from `least` to `most` elements."""
+
+    name: str
+    least: int = 1
+    most: int = MAX_EXTENT
+
+
+@dataclass(frozen=True)
+class Named:
+    """The open size of this name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`symbol` is "+", "-", "*", "//", "%", "min" or "max"; divisions round down."""
+
+    symbol: str
+    left: Extent
+    right: Extent
+
+    def __str__(self) -> str:
+        if self.symbol in ("min", "max"):
+            return f"{self.symbol}({self.left}, {self.right})"
+        sides = (f"({side})" if isinstance(side, Operation) else str(side) for side in (self.left, self.right))
+        return f" {self.symbol} ".join(sides)
+
+
+Extent: TypeAlias = int | Named | Operation
+Shape: TypeAlias = tuple[Extent, ...]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What has to hold of the sizes of a run: `left` and `right` in the `relation` "==", "!=" or "<="; `why` says of
+    what operator."""
+
+    left: Extent
+    relation: str
+    right: Extent
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}" + (f" ({self.why})" if self.why else "")
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it does for these sizes."""
+        return _RELATIONS[self.relation](evaluated(self.left, sizes), evaluated(self.right, sizes))
+
+
+@dataclass(frozen=True)
+class OpenSizes:
+    """All that a model says of its open sizes."""
+
+    sizes: tuple[OpenSize, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.sizes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sizes, in order."""
+        return tuple(size.name for size in self.sizes)
+
+    def require(self, sizes: Mapping[str, int]) -> None:
+        """WorkloadError where a size is out of its range or a guard does not hold."""
+        for size in self.sizes:
+            if not size.least <= sizes[size.name] <= size.most:
+                raise WorkloadError(
+                    f"size {size.name!r} of the inputs is {sizes[size.name]}; accepted: {size.least} to {size.most}"
+                )
+        for guard in self.guards:
+            if not guard.holds(sizes):
+                listed = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+                raise WorkloadError(f"the inputs have {listed}, and the model needs {guard}")
+
+    def bound(self, shapes: Sequence[Shape], given: Sequence[tuple[int, ...]], names: Sequence[str]) -> dict[str, int]:
+        """The size of every name where inputs called `names`, of `shapes`, have the shapes `given`, checked as
+        require() does. WorkloadError says which input has another shape."""
+        sizes: dict[str, int] = {}
+        for shape, found in zip(shapes, given, strict=True):
+            for extent, number in zip(shape, found, strict=False):
+                if isinstance(extent, Named):
+                    sizes.setdefault(extent.name, number)
+        for name, shape, found in zip(names, shapes, given, strict=True):
+            if len(shape) != len(found) or any(
+                evaluated(extent, sizes) != number for extent, number in zip(shape, found, strict=True)
+            ):
+                known = "".join(f", {size} = {number}" for size, number in sizes.items())
+                raise WorkloadError(f"input {name!r} has shape {found}, the model takes {shape_text(shape)}{known}")
+        self.require(sizes)
+        return sizes
+
+
+def evaluated(extent: Extent, sizes: Mapping[str, int]) -> int:
+    """The value of an extent. WorkloadError where it divides by 0."""
+    if isinstance(extent, int):
+        return extent
+    if isinstance(extent, Named):
+        return sizes[extent.name]
+    left, right = evaluated(extent.left, sizes), evaluated(extent.right, sizes)
+    if right == 0 and extent.symbol in ("//", "%"):
+        raise WorkloadError(f"a size is {extent}, and {extent.right} is 0 for these inputs; accepted: other sizes")
+    return _OPERATIONS[extent.symbol](left, right)
+
+
+def names_of(extents: Iterable[Extent]) -> Iterator[str]:
+    """The names that stand in extents, in order, again where they do so again."""
+    for extent in extents:
+        if isinstance(extent, Named):
+            yield extent.name
+        elif isinstance(extent, Operation):
+            yield from names_of((extent.left, extent.right))
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape as a sentence shows it."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def to_plain(extent: Extent) -> Any:
+    """An extent as plain values for JSON; from_plain() reads them."""
+    if isinstance(extent, Operation):
+        return [extent.symbol, to_plain(extent.left), to_plain(extent.right)]
+    return extent.name if isinstance(extent, Named) else extent
+
+
+def from_plain(plain: Any, depth: int = 0) -> Extent:
+    """What to_plain() made, as JSON gives it back. ValueError where it is no such thing."""
+    if type(plain) is int:
+        return plain
+    if isinstance(plain, str):
+        return Named(plain)
+    if isinstance(plain, list) and len(plain) == 3 and plain[0] in _OPERATIONS and depth < MOST_DEPTH:
+        return Operation(plain[0], from_plain(plain[1], depth + 1), from_plain(plain[2], depth + 1))
+    raise ValueError(f"{str(plain)[:40]!r} is not a size")
