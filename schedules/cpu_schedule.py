@@ -10,6 +10,7 @@ from ..decide.configs.config import config_of
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.cpu_conv import Source, as_product
 from ..decide.gemm.dot_engine import dot_engine
+from ..decide.gemm.open_rows import decide_open_rows
 from ..decide.known import tiling_for
 from ..decide.options import OneConfig, Options
 from ..decide.surroundings import Surroundings
@@ -18,10 +19,13 @@ from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Cpu, Hardware
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
+from ..lowering.samples import is_open
 from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
+from ..match.function import refuse
 from .conv import conv_nest
 from .gemm import GemmEmitter
 from .gemv import StreamEmitter
+from .open_gemm import OpenGemmEmitter
 
 # ---- products --------------------------------------------------------------------------------------------------------
 
@@ -34,6 +38,8 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
             # One column: the other operand is the large one, and a vector needs no layout.
             return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
     around = around_product(program, prepacked)
+    if program.is_open:
+        return schedule_open_product(program, hardware, cpu, options, around)
     tiling = tiling_for(program.workload, hardware, options, around, epilogue_of(program))
     assert isinstance(tiling, GemmTiling)
     engine = dot_engine(program.workload, cpu, form=tiling.form, prepacked=tiling.pack_b == "ahead")
@@ -64,6 +70,22 @@ def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstructi
     if tiling.form == "stream":
         return write_plain(program, tiling, StreamEmitter(program, tiling, engine).emit, engine)
     emitter = GemmEmitter(program, tiling, engine)
+    if tiling.pack_b != "ahead":
+        return write_plain(program, tiling, lambda: emitter.emit(None), engine)
+    assert program.b.buffer is not None
+    return write_packed(program, tiling, program.b.buffer, emitter, engine)
+
+
+def schedule_open_product(
+    program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options, around: Surroundings
+) -> ScheduledOperator:
+    """A product whose rows or batch are open, decided for the sample."""
+    _, _, n, k = program.extents
+    if is_open(n) or is_open(k):
+        raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
+    tiling = decide_open_rows(program.workload, hardware, options, around)
+    engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
+    emitter = OpenGemmEmitter(program, tiling, engine)
     if tiling.pack_b != "ahead":
         return write_plain(program, tiling, lambda: emitter.emit(None), engine)
     assert program.b.buffer is not None

@@ -201,12 +201,17 @@ class GemmEmitter:
         if tk > 1:
             self.add_partial_sums(tk)
 
+    @property
+    def most_panels(self) -> int:
+        """Panels of a block of columns."""
+        return min(self.panels_per_block, -(-self.panels // self.tasks[2]))
+
     def task(self, batch: Index, mt: Index, nt: Index, kt: Index, packed: tirx.Var | None) -> None:
         _, tm, tn, tk = self.tasks
         tile0, tile1 = share(self.tiles, mt, tm)
         panel0, panel1 = share(self.panels, nt, tn)
         block0, block1 = share(self.k_blocks, kt, tk)
-        step = min(self.panels_per_block, -(-self.panels // tn))
+        step = self.most_panels
         own = None
         if self.tiling.pack_b == "pack" and packed is None:
             own = T.alloc_buffer((step * self.layout.size,), self.engine.operand)

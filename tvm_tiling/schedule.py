@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import tvm
 from tvm import s_tir, te, tirx
 from tvm.te.tensor import Operation
+from tvm.tirx.buffer import BufferType
 
 from .decide.configs.config import Config
 from .decide.conv.winograd import TOLERANCE
@@ -22,7 +23,8 @@ from .hardware.description import Hardware
 from .hardware.dot_instructions import multiplied
 from .lowering.named_blocks import without_blocks
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
-from .match import ConvProgram, GemmProgram, match, prim_func_of
+from .lowering.samples import is_open
+from .match import ConvProgram, GemmProgram, match, match_gemm, prim_func_of
 from .match.function import refuse
 from .old_names import old_arguments
 from .runtime import first_kernel
@@ -185,6 +187,11 @@ def schedule_for_weights(
         return _schedule(program, hardware, options), program
 
 
+def is_open_func(func: tirx.PrimFunc) -> bool:
+    """Whether a parameter has an extent that only a run brings."""
+    return any(isinstance(p.ty, BufferType) and any(map(is_open, p.shape)) for p in func.params)
+
+
 def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
     """The parameter that may be prepacked: a convolution's kernels, a product's second operand."""
     return program.w if isinstance(program, ConvProgram) else program.b.buffer
@@ -192,6 +199,8 @@ def weights_of(program: GemmProgram | ConvProgram) -> tirx.Var | None:
 
 def _matched(func: tirx.PrimFunc, name: str, in_place: bool) -> GemmProgram | ConvProgram:
     # The operand that is prepacked is the source's second one, so it has to stay in its place.
+    if is_open_func(func):
+        return match_gemm(func, name, may_swap=not in_place, may_open=True)
     program = match(func, name, may_swap=not in_place, keep_taps=True)
     if program.workload.dtype not in multiplied():
         raise refuse(name, f"its operands are {program.workload.dtype}; accepted: {', '.join(multiplied())}")

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import PrimType, TensorLoad
 
+from ..lowering.samples import Extent, is_open
 from ..lowering.wrapping import limits
 
 Index: TypeAlias = tirx.Expr | int
@@ -27,7 +28,7 @@ class Access:
 
     expr: tirx.Expr
     axes: tuple[tuple[tirx.Var, ...], ...]  # the variables of each fused axis, outermost first
-    extents: tuple[tuple[int, ...], ...]
+    extents: tuple[tuple[Extent, ...], ...]
     dtype: str
     buffer: tirx.Buffer | None
     strides: tuple[int, ...] | None  # elements per step of each fused axis
@@ -106,16 +107,16 @@ def simplified(expr: tirx.Expr) -> tirx.Expr:
 
 
 def bind(
-    axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[int]], indices: Sequence[Index]
+    axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[Extent]], indices: Sequence[Index]
 ) -> dict[tirx.Var, tirx.Expr]:
     """Each variable's value where the fused axes stand at `indices`; several variables share an axis mixed-radix."""
     mapping: dict[tirx.Var, tirx.Expr] = {}
     for variables, sizes, index in zip(axes, extents, indices, strict=True):
         rest = index if isinstance(index, tirx.Expr) else tirx.IntImm("int32", index)
-        if prod(sizes) > 1:
-            mapping.update((v, tirx.IntImm("int32", 0)) for v, size in zip(variables, sizes, strict=True) if size == 1)
-            variables = [v for v, size in zip(variables, sizes, strict=True) if size > 1]
-            sizes = [size for size in sizes if size > 1]
+        if any(is_open(size) or size != 1 for size in sizes):
+            kept = [(v, size) for v, size in zip(variables, sizes, strict=True) if is_open(size) or size > 1]
+            mapping.update((v, tirx.IntImm("int32", 0)) for v in variables)
+            variables, sizes = [v for v, _ in kept], [size for _, size in kept]
         for variable, size in zip(reversed(variables[1:]), reversed(sizes[1:]), strict=True):
             mapping[variable] = tirx.floormod(rest, size)
             rest = tirx.floordiv(rest, size)
@@ -202,9 +203,9 @@ def _holds_products(left: str, right: str, wide: str) -> bool:
 
 def address(load: TensorLoad) -> tirx.Expr:
     """Elements between the start of the buffer and what `load` reads."""
-    strides = [int(s) for s in load.source.strides]
+    strides = [_plain(s) for s in load.source.strides]
     if not strides:
-        shape = [int(s) for s in load.source.shape]
+        shape = [_plain(s) for s in load.source.shape]
         strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
     total: tirx.Expr = tirx.IntImm("int32", 0)
     for stride, index in zip(strides, load.indices, strict=True):
@@ -212,10 +213,14 @@ def address(load: TensorLoad) -> tirx.Expr:
     return total
 
 
+def _plain(extent: Extent) -> Extent:
+    return extent if is_open(extent) else int(extent)
+
+
 def linear_strides(
-    load: TensorLoad, axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[int]]
+    load: TensorLoad, axes: Sequence[Sequence[tirx.Var]], extents: Sequence[Sequence[Extent]]
 ) -> tuple[int, ...] | None:
-    """Elements per step of each fused axis, or None where the address is not linear in it."""
+    """Elements per step of each fused axis, or None where the address is not linear in it, or a step is open."""
     variables = [v for axis in axes for v in axis]
     coefficients = sym.detect_linear_equation(sym.Analyzer().simplify(address(load)), variables)
     if len(coefficients) != len(variables) + 1 or not all(isinstance(c, tirx.IntImm) for c in coefficients):
@@ -224,9 +229,10 @@ def linear_strides(
     fused = []
     for axis, sizes in zip(axes, extents, strict=True):
         # An axis of one element walks nowhere.
-        moving = [(v, size) for v, size in zip(axis, sizes, strict=True) if size > 1] or [(v, 1) for v in axis[-1:]]
+        moving = [(v, size) for v, size in zip(axis, sizes, strict=True) if is_open(size) or size > 1]
+        moving = moving or [(v, 1) for v in axis[-1:]]
         for (outer, _), (inner, size) in pairwise(moving):
-            if step[outer] != step[inner] * size:
+            if is_open(size) or step[outer] != step[inner] * size:
                 return None
         fused.append(step[moving[-1][0]] if moving else 0)
     return tuple(fused)

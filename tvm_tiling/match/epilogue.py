@@ -6,6 +6,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..decide.epilogue import BIAS, CLIP, NONE, OTHER, RELU, RESIDUAL, named
+from ..lowering.samples import is_open
 from ..lowering.wrapping import plain_value
 from .access import variables
 from .conv import ConvProgram
@@ -51,7 +52,7 @@ def _added(operand: tirx.Expr, program: GemmProgram | ConvProgram) -> str | None
     if not isinstance(operand, TensorLoad) or str(operand.ty) != program.out_dtype:
         return None
     axes = [
-        {variable for variable, extent in zip(axis, extents, strict=True) if extent > 1}
+        {variable for variable, extent in zip(axis, extents, strict=True) if is_open(extent) or extent > 1}
         for axis, extents in zip(program.out_axes, program.out_extents, strict=True)
     ]
     every = set[tirx.Var]().union(*axes)

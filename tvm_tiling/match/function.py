@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import tvm
@@ -10,6 +11,7 @@ from tvm.ir import TensorLoad
 from tvm.te.tensor import Operation
 
 from ..errors import UnsupportedOperator
+from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.wrapping import wrapping
 from .access import loads, multiplied
 from .blocks import why_in_place
@@ -24,11 +26,17 @@ class SumOfProducts:
     name: str
     block: s_tir.SBlock
     epilogue: s_tir.SBlock | None  # what is fused behind it
-    extents: dict[tirx.Var, int]  # of the block's axes
+    extents: dict[tirx.Var, int]  # of the block's axes, open ones at the sample
     spatial: tuple[tirx.Var, ...]  # axes of the result, in the order it stores them
     reduce: tuple[tirx.Var, ...]
     left: tirx.Expr  # the factors, over the axes
     right: tirx.Expr
+    opened: dict[tirx.Var, tirx.Expr]  # the extents of the axes whose size only a run brings
+
+    @property
+    def sizes(self) -> dict[tirx.Var, Extent]:
+        """The extents of the axes, open ones as they are."""
+        return {**self.extents, **self.opened}
 
     @property
     def sum_type(self) -> str:
@@ -36,10 +44,11 @@ class SumOfProducts:
         return str(self.block.body.buffer.dtype)
 
 
-def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True) -> SumOfProducts:
+def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True, may_open: bool = False) -> SumOfProducts:
     """The sum of products that `func` computes; UnsupportedOperator says which condition is not met.
 
-    `wraps`: integers are written so that they wrap around in TVM's hands (lowering/wrapping.py).
+    `wraps`: integers are written so that they wrap around in TVM's hands (lowering/wrapping.py). `may_open`: axes may
+    have extents that only a run brings.
     """
     func = wrapping(with_logic(func)) if wraps else with_logic(func)
     why = why_in_place(func)
@@ -49,7 +58,8 @@ def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True) -> Su
     sch.work_on(name)
     product = _fold_blocks(sch, name)
     block = sch.get(product)
-    extents = _static_extents(name, block)
+    opened = _open_extents(block) if may_open else {}
+    extents = {**_static_extents(name, block, opened), **{v: max(2, sampled(e)) for v, e in opened.items()}}
     left, right = _factors(name, block)
     reduce = tuple(v.var for v in block.iter_vars if int(v.iter_type) == tirx.IterVar.CommReduce)
     spatial = tuple(index for index in block.body.indices if index in extents and index not in reduce)
@@ -57,7 +67,7 @@ def sum_of_products(func: tirx.PrimFunc, name: str, *, wraps: bool = True) -> Su
         raise refuse(name, "the product is not stored at its own axes")
     behind = [sch.get(c) for c in sch.get_consumers(product)]
     return SumOfProducts(
-        sch.mod[name], name, block, behind[0] if behind else None, extents, spatial, reduce, left, right
+        sch.mod[name], name, block, behind[0] if behind else None, extents, spatial, reduce, left, right, opened
     )
 
 
@@ -135,11 +145,18 @@ def _giver_of_places(
     return None
 
 
-def _static_extents(name: str, block: s_tir.SBlock) -> dict[tirx.Var, int]:
+def _open_extents(block: s_tir.SBlock) -> dict[tirx.Var, tirx.Expr]:
+    """The axes whose extents only a run brings."""
+    return {v.var: v.dom.extent for v in block.iter_vars if is_open(v.dom.extent)}
+
+
+def _static_extents(name: str, block: s_tir.SBlock, opened: Container[tirx.Var]) -> dict[tirx.Var, int]:
     extents = {}
     for v in block.iter_vars:
-        if not isinstance(v.dom.extent, tirx.IntImm) or int(v.dom.min) != 0:
+        if is_open(v.dom.min) or int(v.dom.min) != 0 or (v.var not in opened and is_open(v.dom.extent)):
             raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has no fixed extent")
+        if v.var in opened:
+            continue
         extents[v.var] = size = int(v.dom.extent)
         if size < 1:
             raise refuse(name, f"axis {v.var.name} of block {block.name_hint!r} has extent {size}, not 1 or more")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from operator import mul
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from ..errors import WorkloadError
+from ..lowering.samples import Extent, is_open
 from ..workload import GemmWorkload
 from .access import Access, linear_strides, strip_cast, variables
 from .function import SumOfProducts, refuse, sum_of_products
@@ -17,29 +21,51 @@ from .program import MatchedProgram, acc_dtype, operand_types, write_back
 
 @dataclass(frozen=True)
 class GemmProgram(MatchedProgram):
-    """A matched product: C[b, i, j] = sum_k a(b, i, k) * b(b, k, j), then `result`. Axes of the output: b, i, j."""
+    """A matched product: C[b, i, j] = sum_k a(b, i, k) * b(b, k, j), then `result`. Axes of the output: b, i, j.
+
+    The workload has open extents at the sample; `extents` has them as they are.
+    """
 
     workload: GemmWorkload
     a: Access  # axes (batch, m, k)
     b: Access  # axes (batch, k, n)
     swapped: bool  # the operands of the source change places so that n is the contiguous axis of the output
 
+    @property
+    def extents(self) -> tuple[Extent, Extent, Extent, Extent]:
+        """Of the batch, m, n and k."""
+        batch, m, n = (product_of(sizes) for sizes in self.out_extents)
+        return batch, m, n, product_of(self.a.extents[2])
 
-def match_gemm(func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True) -> GemmProgram:
+    @property
+    def is_open(self) -> bool:
+        """Whether only a run brings one of them."""
+        return any(map(is_open, self.extents))
+
+
+def product_of(sizes: Iterable[Extent]) -> Extent:
+    """Of extents, a number where none is open."""
+    return reduce(mul, sizes, 1)
+
+
+def match_gemm(
+    func: tirx.PrimFunc, name: str = "main", *, may_swap: bool = True, may_open: bool = False
+) -> GemmProgram:
     """The product in `func`; UnsupportedOperator says which condition is not met.
 
-    `may_swap`: where only A's axis is contiguous in the output, the operands may change places.
+    `may_swap`: where only A's axis is contiguous in the output, the operands may change places. `may_open` as in
+    sum_of_products.
     """
-    return gemm_of(sum_of_products(func, name), may_swap=may_swap)
+    return gemm_of(sum_of_products(func, name, may_open=may_open), may_swap=may_swap)
 
 
-def _operand(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: dict[tirx.Var, int]) -> Access:
+def _operand(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: Mapping[tirx.Var, Extent]) -> Access:
     sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
     plain = strip_cast(expr)
     strides = buffer = None
     if isinstance(plain, TensorLoad):
         for d, (index, size) in enumerate(zip(plain.indices, plain.source.shape, strict=True)):
-            if isinstance(index, tirx.Var) and among.get(index, 0) > int(size):
+            if isinstance(index, tirx.Var) and index in among and not _within(among[index], size):
                 raise refuse(name, f"{plain.source.name}'s axis {d} is read up to {among[index]}, it has {size}")
         strides = linear_strides(plain, axes, sizes)
         buffer = plain.source if strides is not None else None
@@ -47,9 +73,17 @@ def _operand(name: str, expr: tirx.Expr, axes: list[list[tirx.Var]], among: dict
     return Access(source, tuple(tuple(a) for a in axes), sizes, str(source.ty), buffer, strides)
 
 
+def _within(count: Extent, size: tirx.Expr) -> bool:
+    """Whether an axis of `count` places stays within `size`."""
+    if not is_open(count) and not is_open(size):
+        return int(count) <= int(size)
+    return bool(sym.Analyzer().can_prove(count <= size))
+
+
 def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
     """The product that a sum of products is, as match_gemm."""
     name, among, left, right = found.name, found.extents, found.left, found.right
+    real = found.sizes
     left_vars, right_vars = variables(left, among), variables(right, among)
     if any((v in left_vars) != (v in right_vars) for v in found.reduce):
         raise refuse(name, "a reduction axis is missing from one operand")
@@ -65,21 +99,21 @@ def gemm_of(found: SumOfProducts, *, may_swap: bool = True) -> GemmProgram:
     swapped = may_swap and ((n_size == 1 and m_size > 1) or (last in m_axis and m_size > 1))
     if swapped:
         left, right, m_axis, n_axis, m_size, n_size = right, left, n_axis, m_axis, n_size, m_size
-    a = _operand(name, left, [batch, m_axis, list(found.reduce)], among)
-    b = _operand(name, right, [batch, list(found.reduce), n_axis], among)
+    a = _operand(name, left, [batch, m_axis, list(found.reduce)], real)
+    b = _operand(name, right, [batch, list(found.reduce), n_axis], real)
     out, indices, value = write_back(name, found.block, found.epilogue)
     axes = (tuple(batch), tuple(m_axis), tuple(n_axis))
     sizes = tuple(tuple(among[v] for v in axis) for axis in axes)
     return GemmProgram(
         func=found.func,
         name=name,
-        workload=_workload(name, a, b, sizes, prod(a.extents[2]), found.sum_type),
+        workload=_workload(name, a, b, sizes, prod(among[v] for v in found.reduce), found.sum_type),
         a=a,
         b=b,
         out=out,
         out_indices=indices,
         out_axes=axes,
-        out_extents=sizes,
+        out_extents=tuple(tuple(real[v] for v in axis) for axis in axes),
         value=value,
         has_epilogue=found.epilogue is not None,
         swapped=swapped,

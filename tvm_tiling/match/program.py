@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 from tvm.ir import TensorLoad
 
+from ..lowering.samples import Extent
 from ..lowering.vector_math import with_vector_math
 from ..operand_types import OPERAND_TYPES
 from .access import Index, at_indices, bind, loads, substitute
@@ -30,7 +31,7 @@ class MatchedProgram:
     out: tirx.Buffer
     out_indices: tuple[tirx.Expr, ...]  # of the variables in `out_axes`
     out_axes: tuple[tuple[tirx.Var, ...], ...]  # the variables of each fused axis, outermost first
-    out_extents: tuple[tuple[int, ...], ...]
+    out_extents: tuple[tuple[Extent, ...], ...]
     value: Value  # accumulator -> stored value, over `out_axes`
     has_epilogue: bool
 
@@ -104,9 +105,14 @@ def write_back(
     return out, indices, value
 
 
+def _is_one(axis: tirx.IterVar) -> bool:
+    """Whether an axis has one place, whatever a run brings."""
+    return isinstance(axis.dom.extent, tirx.IntImm) and int(axis.dom.extent) == 1
+
+
 def _check_use(name: str, epilogue: s_tir.SBlock, stored: tirx.Expr, produced: tirx.Buffer) -> None:
     """Raise UnsupportedOperator where `stored` turns out not to use the sum, so that TVM would fold it."""
-    still = {v.var: tirx.const(0, str(v.var.ty)) for v in epilogue.iter_vars if int(v.dom.extent) == 1}
+    still = {v.var: tirx.const(0, str(v.var.ty)) for v in epilogue.iter_vars if _is_one(v)}
     if still and not any(load.source.same_as(produced) for load in loads(shortest(substitute(stored, still)))):
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not depend on it")
 
@@ -121,14 +127,15 @@ def _fused_epilogue(
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product is not element-wise")
     reads = [load for load in loads(last.value) if load.source.same_as(produced)]
     read = reads[0].indices
-    own = {v.var for v in epilogue.iter_vars if int(v.dom.extent) > 1}
+    own = {v.var for v in epilogue.iter_vars if not _is_one(v)}
     one_place = all(tvm_ffi.structural_equal(x, y) for load in reads for x, y in zip(load.indices, read, strict=True))
     if not one_place or not own <= {i for i in read if isinstance(i, tirx.Var)}:
         raise refuse(name, f"block {epilogue.name_hint!r} behind the product does not read it element by element")
-    extents = {v.var: int(v.dom.extent) for v in (*block.iter_vars, *epilogue.iter_vars)}
+    one = tirx.IntImm("int64", 1)
+    extents = {v.var: v.dom.extent for v in (*block.iter_vars, *epilogue.iter_vars)}
     for theirs, ours in zip(read, block.body.indices, strict=True):
-        wanted, summed = (extents.get(i, 1) if isinstance(i, tirx.Var) else 1 for i in (theirs, ours))
-        if wanted != summed:
+        wanted, summed = (extents.get(i, one) if isinstance(i, tirx.Var) else one for i in (theirs, ours))
+        if not sym.Analyzer().can_prove_equal(wanted, summed):
             raise refuse(
                 name, f"block {epilogue.name_hint!r} behind the product writes {wanted} for {summed} of its sums"
             )

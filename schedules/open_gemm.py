@@ -1,0 +1,179 @@
+"""Products whose number of rows, or of matrices, only a run brings: the nest of gemm.py with heights of tiles chosen in
+the run.
+
+A tile has at most mr rows, and there is a microkernel for every height up to that. Rows are shared evenly: so few tiles
+as hold them all, of two heights that differ by one, so that 7 rows in tiles of at most 6 are 4 and 3, not 6 and 1. Sums
+leave the registers for a small buffer, behind which one loop over rows finishes them, whatever the height: what is
+fused to a product is written once. With few rows a microkernel takes several panels at once, so that it has as many
+sums as the multiply-adds of a core overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from ..decide.gemm.open_rows import OpenGemmTiling
+from ..hardware.dot_instructions import DotInstruction
+from ..lowering.loops import share, when
+from ..lowering.named_blocks import named
+from ..lowering.register_tile import TileShape, accumulators, step_packed, write_back
+from ..lowering.registers import held
+from ..lowering.samples import Extent, is_open
+from ..match import GemmProgram
+from .gemm import Expr, GemmEmitter, Index, _Block
+
+LEAST_SUMS = 8  # vectors of sums that a microkernel has at least, where there are panels for them
+
+
+def _in_register(extent: Extent) -> Extent:
+    """An open extent in 32 bits, in a register."""
+    return held(tirx.Cast("int32", extent)) if is_open(extent) else extent
+
+
+class OpenGemmEmitter(GemmEmitter):
+    """Writes the TIR of one product of open rows or batch; columns and summed elements are fixed."""
+
+    def __init__(self, program: GemmProgram, tiling: OpenGemmTiling, engine: DotInstruction) -> None:
+        super().__init__(program, tiling, engine)
+        self.vectors, self.ranges = self.nr // self.lanes, tiling.ranges
+
+    def emit(self, packed: tirx.Var | None) -> None:
+        batch, m, _, _ = self.program.extents
+        self.batch, self.m = _in_register(batch), _in_register(m)
+        self.tasks = (*(_in_register(self.by_rows(part)) for part in range(3)), 1)
+        tb, tm, tn, _ = self.tasks
+        with T.parallel(0, tb * tm * tn) as task:
+            nt = tirx.floormod(task, tn)
+            mt = tirx.floormod(tirx.floordiv(task, tn), tm)
+            first, end = share(self.batch, tirx.floordiv(task, tn * tm), tb)
+            self.cut_rows()
+            with T.serial(0, end - first) as turn:
+                self.task(first + turn, mt, nt, 0, packed)
+
+    def by_rows(self, part: int) -> Extent:
+        """Shares of the batch, the rows or the columns, for as many rows as the run has."""
+        found: Extent = self.ranges[-1].threads[part]
+        for below in self.ranges[-2::-1]:
+            if is_open(found) or found != below.threads[part]:
+                here = tirx.const(below.threads[part], "int32")
+                found = tirx.Select(self.m <= below.rows, here, found if is_open(found) else tirx.const(found, "int32"))
+        return found
+
+    def cut_rows(self) -> None:
+        """The tiles of all rows, in registers of the task: those of others would be read again after every store."""
+        m = held(tirx.Cast("int32", self.m)) if is_open(self.m) else tirx.const(self.m, "int32")
+        self.tiles = held(tirx.ceildiv(m, self.mr))
+        # Rows of the taller tiles, and how many of these there are; the others have one row less.
+        self.height = held(tirx.ceildiv(m, tirx.max(self.tiles, 1)))
+        self.taller = held(m - self.tiles * (self.height - 1))
+
+    @property
+    def most_panels(self) -> int:
+        least = min(found.threads_n for found in self.ranges)
+        return min(self.panels_per_block, -(-self.panels // least))
+
+    def tiles_of_block(
+        self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
+    ) -> None:
+        sums = T.alloc_buffer((self.mr * self.at_once(1) * self.nr,), self.engine.acc)
+        with T.serial(0, tile1 - tile0) as turn:
+            tile = tile0 + turn
+            rows = held(self.height - tirx.Cast("int32", tile >= self.taller))
+            i0 = held(tile * self.height - tirx.max(tile - self.taller, 0))
+            wide: Expr = tirx.const(1, "int32")
+            for height in range(self.mr, 0, -1):
+                if self.at_once(height) > 1:
+                    wide = tirx.Select(rows <= height, tirx.const(self.at_once(height), "int32"), wide)
+            wide = held(wide)
+            with T.serial(0, tirx.ceildiv(count, wide)) as group:
+                p = held(group * wide)
+                panels = held(tirx.min(wide, count - p))
+                for height in range(1, self.mr + 1):
+                    with when(tirx.EQ(rows, height)):
+                        self.sum_panels(where, i0, height, p, panels, sums)
+                j0 = (panel + p) * self.nr
+                columns = held(tirx.min(panels * self.nr, self.n - j0))
+                self.finish_rows(where, i0, rows, j0, columns, wide * self.nr, sums)
+
+    def at_once(self, height: int) -> int:
+        """Panels that the microkernel of this height takes at once: fewer the higher it is."""
+        wanted = -(-LEAST_SUMS // (height * self.vectors))
+        return max(1, min(wanted, self.panels, self.panels_per_block))
+
+    def sum_panels(self, where: _Block, i0: Expr, height: int, p: Expr, panels: Expr, sums: tirx.Var) -> None:
+        """The sums of a tile of `height` rows over `panels` panels from p on."""
+        wide = self.at_once(height)
+        if wide == 1:
+            self.sum_tile(where, i0, height, p, 0, 1, sums)
+            return
+        with when(tirx.EQ(panels, wide)):
+            self.sum_tile(where, i0, height, p, 0, wide, sums)
+        with T.serial(0, tirx.Select(panels < wide, panels, tirx.const(0, "int32"))) as one:
+            self.sum_tile(where, i0, height, p, one, 1, sums)
+
+    def sum_tile(
+        self, where: _Block, i0: Expr, height: int, p: Expr, skipped: Index, panels: int, sums: tirx.Var
+    ) -> None:
+        """The sums of `panels` panels, the first one `skipped` behind p, into the small buffer. Columns beyond the
+        matrix are zeros in the panels, and summed as well."""
+        assert where.panels is not None
+        shape = TileShape(height, self.nr, self.lanes)
+        tiles = [accumulators(shape, self.engine) for _ in range(panels)]
+        at = [p + skipped + number for number in range(panels)]
+        bases = [held(where.panel_base(place)) for place in at]
+        for acc, place in zip(tiles, at, strict=True):
+            self.start(acc, shape, where, place)
+        with T.serial(0, where.groups) as k, named("microkernel"):
+            read = [self.read_a(where, i0, row, k, None) for row in range(height)]
+            for acc, base in zip(tiles, bases, strict=True):
+                row_of_k = base + k * self.layout.row
+                step_packed(acc, shape, k, lambda i, _: read[i], where.panels, row_of_k, self.engine)
+        pitch = self.at_once(height) * self.nr
+        for number, acc in enumerate(tiles):
+            first = (skipped + number) * self.nr
+
+            def keep(value: Expr, i: int, j: Expr, first: Index = first) -> None:
+                T.buffer_store(sums, value, [i * pitch + first + j])
+
+            write_back(acc, shape, keep)
+
+    def finish_rows(
+        self, where: _Block, i0: Expr, rows: Expr, j0: Index, columns: Expr, pitch: Expr, sums: tirx.Var
+    ) -> None:
+        """Rows of the small buffer where they belong: finished, or as sums that later blocks of K go on with."""
+        program = self.program
+
+        def every(what: str, one: Callable[[Expr, Expr, Expr], None]) -> None:
+            """one(place in the buffer, row, column) in vectors over all elements."""
+            with T.serial(0, rows) as row, named(what):
+                whole = tirx.floordiv(columns, self.lanes)
+                with T.serial(0, whole) as number, T.vectorized(0, self.lanes) as lane:
+                    at = number * self.lanes + lane
+                    one(row * pitch + at, i0 + row, j0 + at)
+                if rest := self.n % self.lanes:
+                    with when(columns > whole * self.lanes), T.vectorized(0, rest) as lane:
+                        at = whole * self.lanes + lane
+                        one(row * pitch + at, i0 + row, j0 + at)
+
+        def add(at: Expr, i: Expr, j: Expr) -> None:
+            T.buffer_store(sums, sums[at] + self.raw(where.batch, i, j, 0), [at])
+
+        def keep(at: Expr, i: Expr, j: Expr) -> None:
+            self.store_raw(sums[at], where.batch, i, j, 0)
+
+        def finish(at: Expr, i: Expr, j: Expr) -> None:
+            value = program.result(sums[at], where.batch, i, j)
+            T.buffer_store(program.out, value, program.out_at(where.batch, i, j))
+
+        if self.k_blocks == 1:
+            every("epilogue", finish)
+            return
+        with when(tirx.Not(where.first)):
+            every("partial_sums", add)
+        with when(tirx.Not(where.last)):
+            every("partial_sums", keep)
+        with when(where.last):
+            every("epilogue", finish)

@@ -1,0 +1,154 @@
+"""Products whose number of rows only a run brings: one register tile, and how cores share it by ranges of rows.
+
+A kernel for every number of rows has a microkernel for every height up to its register tile's, so that a tile of few
+rows and many columns costs the least code. Of tiles of 1 to 4 vectors, with as many rows as the registers leave but no
+more than MOST_ROWS, the lowest is taken whose predicted time for the sample is within NEAR of the best; columns beyond
+the matrix are computed, and priced. Weights are packed once, for all ranges: in panels as wide as the tile and in the
+blocks of K that the sample asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import ClassVar
+
+from ...errors import HardwareError, UnsupportedOperator
+from ...hardware.description import Cpu, Hardware
+from ...workload import GemmWorkload
+from ..explain import Sections
+from ..kinds import decided
+from ..options import Options
+from ..surroundings import Surroundings
+from ..tiling import Decision, GemmTiling, Reason
+from .microkernel import tallest
+
+NEAR = 1.02
+MOST_VECTORS = 4  # of a tile: beyond, it has too few rows to use what it loads of B again
+MOST_ROWS = 8  # of a tile: each more is one more kernel, and they add up
+ROWS = tuple(1 << power for power in range(13))  # for which ranges are decided
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRange:
+    """How cores share a product of at most `rows` rows, None for any number: shares in batch, rows and columns."""
+
+    predictions: ClassVar[tuple[str, ...]] = ("predicted_seconds",)
+
+    rows: int | None
+    threads_batch: int
+    threads_m: int
+    threads_n: int
+    predicted_seconds: float  # for the most rows, or those of the largest that was priced
+
+    @property
+    def threads(self) -> tuple[int, int, int]:
+        """Shares in batch, rows and columns."""
+        return self.threads_batch, self.threads_m, self.threads_n
+
+    def __str__(self) -> str:
+        most = "more" if self.rows is None else f"up to {self.rows}"
+        return f"{most}: {' x '.join(map(str, self.threads))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenGemmTiling(GemmTiling):
+    """How a product of open rows is cut: as a product for the sample, and in `ranges` how cores share it."""
+
+    op: ClassVar[str] = "gemm of open rows"
+
+    ranges: tuple[RowRange, ...]
+
+    sections: ClassVar[Sections] = (*GemmTiling.sections, ("shares by rows", ("ranges",)))
+
+    @property
+    def rule(self) -> str | None:
+        return None
+
+
+def decide_open_rows(
+    workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings
+) -> OpenGemmTiling:
+    """The decision of a product whose rows are open, for the sample of them that `workload` has. HardwareError where
+    the machine has no CPU."""
+    cpu = hardware.cpu
+    if cpu is None:
+        raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
+    plain = replace(options, microkernel=None, form=None, config=None, configs=None, decision=None)
+    priced = _priced(workload, hardware, plain, around, cpu)
+    if not priced:
+        raise UnsupportedOperator(f"{hardware.name} has no register tile for a product of open rows")
+    best = min(priced.values())
+    tile = min((rows, -vectors) for (rows, vectors), seconds in priced.items() if seconds <= NEAR * best)
+    tiled = replace(plain, microkernel=(tile[0], -tile[1]))
+    chosen = decided(workload, hardware, tiled, around)
+    assert isinstance(chosen, GemmTiling)
+    ranges = _ranges(workload, hardware, tiled, around)
+    why = (
+        f"a kernel for each of up to {chosen.mr} rows; within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
+    )
+    reasons = [reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep")]
+    own = {field.name: getattr(chosen, field.name) for field in fields(GemmTiling)}
+    return OpenGemmTiling(
+        **{
+            **own,
+            "form": "open",
+            "keep": None,
+            "pack_a": "none",
+            "pack_b": "ahead" if chosen.pack_b == "ahead" else "pack",
+            "inner_order": "mn",
+            "threads_k": 1,
+            "reasons": (
+                Reason("form", "open", "rows are known in the run"),
+                Reason("mr", chosen.mr, why),
+                *reasons,
+                Reason("ranges", len(ranges), f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"),
+            ),
+        },
+        ranges=ranges,
+    )
+
+
+def _seconds(tiling: Decision) -> float:
+    assert isinstance(tiling, GemmTiling)
+    return tiling.predicted_seconds or 0.0
+
+
+def _priced(
+    workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings, cpu: Cpu
+) -> dict[tuple[int, int], float]:
+    """Register tiles, (rows, vectors), with the predicted time of the sample, whole panels of it."""
+    found = {}
+    for vectors in range(1, MOST_VECTORS + 1):
+        rows = min(MOST_ROWS, tallest(cpu.vector_registers, vectors))
+        if rows < 1:
+            continue
+        tile = replace(options, microkernel=(rows, vectors))
+        try:
+            tiling = decided(workload, hardware, tile, around)
+            if isinstance(tiling, GemmTiling) and tiling.nr:
+                whole = replace(workload, n=-(-workload.n // tiling.nr) * tiling.nr, ldb=None, ldc=None)
+                found[rows, vectors] = _seconds(decided(whole, hardware, tile, around))
+        except HardwareError:
+            continue
+    return found
+
+
+def _ranges(workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings) -> tuple[RowRange, ...]:
+    """Ranges of rows with one way to share the cores, the last without an end."""
+    ranges: list[RowRange] = []
+    for rows in ROWS:
+        # Where rows are the batch's, as many as there are.
+        tiling = decided(replace(workload, m=rows), hardware, options, around)
+        assert isinstance(tiling, GemmTiling)
+        shares = (tiling.threads_batch or 1, tiling.threads_m or 1, tiling.threads_n or 1)
+        found = RowRange(
+            rows=rows,
+            threads_batch=shares[0],
+            threads_m=shares[1],
+            threads_n=shares[2],
+            predicted_seconds=_seconds(tiling),
+        )
+        if ranges and ranges[-1].threads == found.threads:
+            ranges.pop()
+        ranges.append(found)
+    return (*ranges[:-1], RowRange(**{**asdict(ranges[-1]), "rows": None}))
