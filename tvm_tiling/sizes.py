@@ -6,13 +6,14 @@ a number a number, and an operation a list of its symbol and two operands, as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .errors import WorkloadError
 from .limits import MAX_EXTENT
 
+USUAL = 128  # of an open size that nothing is said of
 MOST_DEPTH = 64  # operations within operations
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -101,6 +102,33 @@ class OpenSizes:
         """Of the sizes, in order."""
         return tuple(size.name for size in self.sizes)
 
+    def usual(self, leading: Collection[str]) -> dict[str, int]:
+        """Sizes that the model is decided for, and tried with where no inputs are given: of those that are first
+        dimensions 1, of others USUAL, as near as their ranges allow."""
+        return {size.name: max(size.least, min(size.most, 1 if size.name in leading else USUAL)) for size in self.sizes}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; from_dict() reads them."""
+        return {
+            "sizes": [[size.name, size.least, size.most] for size in self.sizes],
+            "guards": [[to_plain(g.left), g.relation, to_plain(g.right), g.why] for g in self.guards],
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> OpenSizes:
+        """What to_dict() made, as JSON gives it back. ValueError or TypeError where it is no such thing."""
+        sizes = tuple(OpenSize(str(name), int(least), int(most)) for name, least, most in plain.get("sizes", ()))
+        guards = tuple(
+            Guard(from_plain(left), str(relation), from_plain(right), str(why))
+            for left, relation, right, why in plain.get("guards", ())
+        )
+        known = {size.name for size in sizes}
+        if strange := {*names_of(side for g in guards for side in (g.left, g.right))} - known:
+            raise ValueError(f"a guard names {min(strange)[:40]!r}, which is no size")
+        if any(guard.relation not in _RELATIONS for guard in guards):
+            raise ValueError("a guard has another relation than ==, != and <=")
+        return cls(sizes, guards)
+
     def require(self, sizes: Mapping[str, int]) -> None:
         """WorkloadError where a size is out of its range or a guard does not hold."""
         for size in self.sizes:
@@ -150,6 +178,12 @@ def names_of(extents: Iterable[Extent]) -> Iterator[str]:
             yield extent.name
         elif isinstance(extent, Operation):
             yield from names_of((extent.left, extent.right))
+
+
+def leading_of(shapes: Iterable[Shape]) -> tuple[str, ...]:
+    """The names that are first dimensions, in order."""
+    first = (shape[0] for shape in shapes if shape)
+    return tuple(dict.fromkeys(extent.name for extent in first if isinstance(extent, Named)))
 
 
 def shape_text(shape: Shape) -> str:

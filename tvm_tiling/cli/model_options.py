@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,27 +99,40 @@ class ModelOptions:
 
     def sizes(self) -> dict[str, Any]:
         """Those of open dimensions."""
-        dims = [_named("--dim", text, "seq=128") for text in self.dims]
-        shapes = [_named("--shape", text, "name=1,3,224,224") for text in self.shapes]
+        dims = [_named("--dim", text, "seq=128, or seq=1..512", _open_sizes) for text in self.dims]
+        shapes = [_named("--shape", text, "name=1,3,224,224", _sizes) for text in self.shapes]
         return {
-            "batch": _sizes("--batch", self.batch, self.batch, "4, or 1,4,8") if self.batch else None,
+            "batch": _open_sizes("--batch", self.batch, self.batch, "4, or 1,4,8, or 1..16") if self.batch else None,
             "dims": dict(dims),
             "shapes": dict(shapes),
         }
 
 
-def _named(option: str, text: str, example: str) -> tuple[str, tuple[int, ...]]:
+def _named(
+    option: str, text: str, example: str, read: Callable[[str, str, str, str], Sequence[int]]
+) -> tuple[str, Sequence[int]]:
     name, equals, sizes = text.rpartition("=")
     if not equals or not name:
         raise WorkloadError(f"{option} {text}: no sizes with a name, accepted: {example}")
-    return name, _sizes(option, text, sizes, example)
+    return name, read(option, text, sizes, example)
 
 
-def _sizes(option: str, text: str, sizes: str, example: str) -> tuple[int, ...]:
+def _open_sizes(option: str, text: str, sizes: str, example: str) -> Sequence[int]:
+    """One size, several to be compiled each, or a range of them, first and last."""
+    first, dots, last = sizes.partition("..")
+    if not dots:
+        return _sizes(option, text, sizes, example)
+    ends = [*_sizes(option, text, first, example), *_sizes(option, text, last, example)]
+    if len(ends) != 2 or ends[0] > ends[1]:
+        raise WorkloadError(f"{option} {text}: no range of sizes, accepted: {example}")
+    return range(ends[0], ends[1] + 1)
+
+
+def _sizes(option: str, text: str, sizes: str, example: str) -> list[int]:
     parts = sizes.split(",")
     if not all(part.strip().isdigit() and int(part) for part in parts):
         raise WorkloadError(f"{option} {text}: no sizes, accepted: {example}")
-    return tuple(int(part) for part in parts)
+    return [int(part) for part in parts]
 
 
 def is_model(text: str) -> bool:
@@ -166,7 +179,7 @@ def inputs_of(executable: Executable, file: str) -> dict[str, Any]:
     return {
         name: rng.random(shape).astype(dtype)
         for name, shape, dtype in zip(
-            signature.input_names, signature.input_shapes, signature.input_dtypes, strict=True
+            signature.input_names, signature.example_shapes, signature.input_dtypes, strict=True
         )
     }
 

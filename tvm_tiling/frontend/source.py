@@ -45,8 +45,9 @@ def load_model(
     params: Mapping[str, Any] | str | Path | bytes | None = None,
     example_inputs: Sequence[Any] | None = None,
     limits: Limits | None = None,
+    leave_open: bool = False,
 ) -> ImportedModel:
-    """A model of any served framework as a Relax module of fixed shapes (page 09).
+    """A model of any served framework as a Relax module (page 09), of fixed shapes unless sizes may stay open.
 
     model: a path or the bytes of an .onnx or .tflite file or of a Relay model (text, JSON, or a tar archive of either
     with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from ..frontend import ImportedModel, load_model
 from ..frontend.relay.params import read_params
 from ..hardware.description import Hardware
 from ..limits import Limits
+from ..lowering.samples import samples
 from ..runtime.library import Library
 from ..runtime.pages import trim
 from ..schedule import Options, Target, hardware_of
+from ..sizes import leading_of
 from .accel.operator import WORKLOADS, compile_operator, is_operator
 from .build import Libraries, build
 from .build_progress import Told, shown
@@ -67,10 +70,12 @@ def compile_model(
     or Relay module (also as the path of a .params file), or of an ONNX model what decides shapes or axes, such as the
     second input of a Reshape where that is one.
 
-    Dimensions that the model leaves open get their sizes here. `batch`: the first dimension of the inputs. `dims`: any
-    dimension by its name, as in dims={"seq": 128}. Either may be several sizes, as in batch=(1, 4, 8): then every
-    combination is compiled, and each run takes the one that its inputs have. `shapes`: whole shapes of inputs by name,
-    for dimensions without a name.
+    Dimensions that the model leaves open stay open: one executable takes every size. Sizes and ranges for them are
+    given here. `batch`: the first dimension of the inputs. `dims`: any dimension by its name, as in dims={"seq": 128}.
+    Either may be a range, as in dims={"seq": (1, 512)} or range(1, 513), and other sizes are refused; or a list of
+    sizes, as in batch=[1, 4, 8]: then every combination is compiled for itself, and each run takes the one that its
+    inputs have. `shapes`: whole shapes of inputs by name, for dimensions without a name. A simulated machine, and
+    another precision than float32, need a size for every dimension.
 
     `precision`: what a CPU keeps and multiplies where the model has float32; inputs, outputs, and all but convolutions
     and products by weights stay in float32 whatever it is. "float32"; "bfloat16" or "float16", of which the operands
@@ -111,9 +116,11 @@ def compile_model(
     if hardware.cpu is None:
         from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
+    may_open = hardware.cpu is not None and precision == "float32"
+
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
-            yield load_model(
+            imported = load_model(
                 model,
                 shapes=shapes,
                 batch=setting.batch,
@@ -121,7 +128,9 @@ def compile_model(
                 params=params,
                 example_inputs=example_inputs,
                 limits=limits,
+                leave_open=may_open,
             )
+            yield replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
 
     if hardware.cpu is None:
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
@@ -213,8 +222,11 @@ def _built(
             if not parts:  # not before a model has been read
                 kernels.start_native()
             signature, held = Signature.of(imported), [imported.module]
+            usual = signature.open_sizes.usual(leading_of(signature.input_shapes))
+            sizes = {variable.name: usual[name] for variable, name in imported.symbols.items()}
             del imported  # so that constants go away as they are packed
-            parts.append((signature, *_part(held, hardware, options, collection, kernels, libraries)))
+            with samples(sizes):
+                parts.append((signature, *_part(held, hardware, options, collection, kernels, libraries)))
             trim()
     constants = collection.together()
     variants = [

@@ -98,7 +98,9 @@ class Executable:
         return self._variant(values), values
 
     def _variant(self, values: Sequence[Any]) -> AnyVariant:
-        return self.variants[chosen([variant.signature for variant in self.variants], values)]
+        variant = self.variants[chosen([variant.signature for variant in self.variants], values)]
+        variant.accept(values)
+        return variant
 
     # ---- measuring --------------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class Executable:
             **self.precision.described(),
             "variants": [
                 {
-                    "signature": asdict(variant.signature),
+                    "signature": variant.signature.to_dict(),
                     "operators": [asdict(operator) for operator in variant.operators],
                     "memory": variant.memory.planned(),
                     "constants": list(variant.constants),

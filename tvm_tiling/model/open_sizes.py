@@ -1,33 +1,62 @@
-"""Sizes for dimensions that a model leaves open: which variants of it are to be compiled."""
+"""What a caller says of dimensions that a model leaves open: what is compiled for itself, and which ranges stay."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..errors import WorkloadError
+from ..errors import ModelFormatError, WorkloadError, nearest
 from ..limits import MAX_EXTENT
+from ..sizes import OpenSizes
 
-Sizes: TypeAlias = int | Sequence[int]
+# One size; a list, of which each is compiled for itself; a pair or a range, whose sizes one executable serves.
+Sizes: TypeAlias = int | Sequence[int] | range
 MOST_VARIANTS = 64
+Range: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One variant: the size of the inputs' first dimension, None where it is not open, and sizes of others by name."""
+    """One variant: the size of the inputs' first dimension, None where it is not settled, and sizes of others by name;
+    the ranges, first and last size, that stay open."""
 
     batch: int | None
     dims: dict[str, int]
+    batch_range: Range | None = None
+    ranges: tuple[tuple[str, Range], ...] = ()
+
+    def within(self, sizes: OpenSizes, leading: Sequence[str]) -> OpenSizes:
+        """The open sizes of a model within these ranges; `leading`: those that are first dimensions of inputs.
+        ModelFormatError where the model has no such size, or allows none of the range."""
+        ranges = dict(self.ranges)
+        if self.batch_range is not None:
+            if not leading:
+                raise ModelFormatError("batch is given as a range, but no input leaves its first dimension open")
+            ranges.update((name, self.batch_range) for name in leading if name not in ranges)
+        for name in ranges:
+            if name not in sizes.names:
+                raise ModelFormatError(f"dims names {name!r}: {nearest(name, sizes.names)}")
+        bounded = []
+        for size in sizes.sizes:
+            least, most = ranges.get(size.name, (size.least, size.most))
+            if least > size.most or most < size.least:
+                raise ModelFormatError(
+                    f"size {size.name!r} from {least} to {most}; the model allows {size.least} to {size.most}"
+                )
+            bounded.append(replace(size, least=max(least, size.least), most=min(most, size.most)))
+        return replace(sizes, sizes=tuple(bounded))
 
 
 def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[Setting]:
     """Every combination of the sizes given, the first ones first. WorkloadError says what is not a size."""
-    batches: list[int | None] = [None] if batch is None else [*_sizes("batch", batch)]
-    named = {name: _sizes(f"dims[{name!r}]", sizes) for name, sizes in (dims or {}).items()}
+    ranges = {name: found for name, sizes in (dims or {}).items() if (found := _range(f"dims[{name!r}]", sizes))}
+    batch_range = _range("batch", batch)
+    batches: list[int | None] = [None] if batch is None or batch_range else [*_sizes("batch", batch)]
+    named = {name: _sizes(f"dims[{name!r}]", sizes) for name, sizes in (dims or {}).items() if name not in ranges}
     settings = [
-        Setting(first, dict(zip(named, others, strict=True)))
+        Setting(first, dict(zip(named, others, strict=True)), batch_range, tuple(ranges.items()))
         for first, others in itertools.product(batches, itertools.product(*named.values()))
     ]
     if len(settings) > MOST_VARIANTS:
@@ -37,12 +66,26 @@ def settings_of(batch: Sizes | None, dims: Mapping[str, Sizes] | None) -> list[S
     return settings
 
 
+def _range(what: str, given: object) -> Range | None:
+    """First and last size of a range; None for anything else."""
+    if isinstance(given, range):
+        if given.step != 1 or len(given) == 0 or given[0] < 1 or given[-1] > MAX_EXTENT:
+            raise WorkloadError(f"{what} = {given!r}; accepted: a range of sizes from 1 to {MAX_EXTENT}, in steps of 1")
+        return given[0], given[-1]
+    if isinstance(given, tuple) and len(given) == 2 and all(type(size) is int for size in given):
+        first, last = given
+        if 1 <= first < last <= MAX_EXTENT:
+            return first, last
+    return None
+
+
 def _sizes(what: str, given: Sizes) -> list[int]:
     sizes = [given] if isinstance(given, int) else list(given) if isinstance(given, tuple | list) else []
     if not sizes or any(
         isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_EXTENT for size in sizes
     ):
         raise WorkloadError(
-            f"{what} = {given!r}; accepted: a whole number from 1 to {MAX_EXTENT}, or several, as in (1, 4, 8)"
+            f"{what} = {given!r}; accepted: a whole number from 1 to {MAX_EXTENT}, or several, as in [1, 4, 8], or a "
+            "range, as in (1, 512)"
         )
     return list(dict.fromkeys(sizes))

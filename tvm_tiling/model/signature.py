@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import WorkloadError, nearest
 from ..runtime.arrays import as_array
-from ..sizes import Shape
+from ..sizes import OpenSizes, Shape, evaluated, from_plain, leading_of, to_plain
 
 if TYPE_CHECKING:
     from ..frontend import ImportedModel
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Signature:
     """What a model takes and gives: names in graph order, shapes in elements, TVM's names of types.
 
-    `output_shapes` and `output_dtypes` are empty where a file of an earlier version does not say them; a shape is None
-    where the data decides it.
+    `open_sizes`: those that the shapes of the inputs name, and what has to hold of them. `output_shapes` and
+    `output_dtypes` are empty where a file of an earlier version does not say them; a shape is None where the data
+    decides it.
     """
 
     input_names: tuple[str, ...]
@@ -30,6 +31,22 @@ class Signature:
     output_names: tuple[str, ...]
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
     output_dtypes: tuple[str, ...] = ()
+    open_sizes: OpenSizes = field(default_factory=OpenSizes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether inputs may have several shapes."""
+        return bool(self.open_sizes)
+
+    def sizes(self, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+        """The open sizes that these inputs have. WorkloadError says which shape does not fit."""
+        return self.open_sizes.bound(self.input_shapes, [array.shape for array in arrays], self.input_names)
+
+    @property
+    def example_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of inputs to try the model with: open sizes as OpenSizes.usual() has them."""
+        sizes = self.open_sizes.usual(leading_of(self.input_shapes))
+        return tuple(tuple(evaluated(extent, sizes) for extent in shape) for shape in self.input_shapes)
 
     @classmethod
     def of(cls, imported: ImportedModel) -> Signature:
@@ -42,14 +59,27 @@ class Signature:
             output_names=imported.output_names,
             output_shapes=tuple(shape for shape, _ in outputs),
             output_dtypes=tuple(dtype for _, dtype in outputs),
+            open_sizes=imported.open_sizes,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; from_dict() reads them."""
+        plain = {
+            "input_names": list(self.input_names),
+            "input_shapes": [list(map(to_plain, shape)) for shape in self.input_shapes],
+            "input_dtypes": list(self.input_dtypes),
+            "output_names": list(self.output_names),
+            "output_shapes": [None if shape is None else list(shape) for shape in self.output_shapes],
+            "output_dtypes": list(self.output_dtypes),
+        }
+        return {**plain, **({"open_sizes": self.open_sizes.to_dict()} if self.is_open else {})}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Signature:
-        """What asdict() made of one, as JSON gives it back."""
+        """What to_dict() made of one, as JSON gives it back."""
         return cls(
             input_names=tuple(plain["input_names"]),
-            input_shapes=tuple(tuple(int(size) for size in shape) for shape in plain["input_shapes"]),
+            input_shapes=tuple(tuple(map(from_plain, shape)) for shape in plain["input_shapes"]),
             input_dtypes=tuple(plain["input_dtypes"]),
             output_names=tuple(plain["output_names"]),
             output_shapes=tuple(
@@ -57,6 +87,7 @@ class Signature:
                 for shape in plain.get("output_shapes", ())
             ),
             output_dtypes=tuple(map(str, plain.get("output_dtypes", ()))),
+            open_sizes=OpenSizes.from_dict(plain.get("open_sizes", {})),
         )
 
     def names_of(self, outputs: int) -> tuple[str, ...]:
@@ -69,7 +100,8 @@ class Signature:
             f"input {name}: {' x '.join(map(str, shape)) or 'scalar'} {dtype}"
             for name, shape, dtype in zip(self.input_names, self.input_shapes, self.input_dtypes, strict=True)
         ]
-        return [*inputs, f"outputs: {', '.join(self.output_names)}"]
+        sizes = [f"{size.name}: {size.least} to {size.most}" for size in self.open_sizes.sizes]
+        return [*inputs, *sizes, f"outputs: {', '.join(self.output_names)}"]
 
     def arrays(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[np.ndarray]:
         """Inputs by order and by name as arrays in the order of the graph, their types checked, their shapes not. A
@@ -106,6 +138,17 @@ def chosen(signatures: Sequence[Signature], arrays: Sequence[np.ndarray]) -> int
     for number, signature in enumerate(signatures):
         if signature.input_shapes == shapes:
             return number
+    refused: WorkloadError | None = None
+    for number, signature in enumerate(signatures):
+        if signature.is_open:
+            try:
+                signature.sizes(arrays)
+            except WorkloadError as error:
+                refused = refused or error
+            else:
+                return number
+    if refused is not None:
+        raise refused
     place = next(
         (i for i, shape in enumerate(shapes) if all(s.input_shapes[i] != shape for s in signatures)),
         None,

@@ -1,4 +1,4 @@
-"""A model compiled for one set of shapes: run by a virtual machine, one for each thread; timed operator by operator."""
+"""A variant of a model that a virtual machine runs, one for each thread; timed operator by operator."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Variant(VariantBase):
         """The model's function in this thread's machine, and the thread's inputs."""
         found: tuple[Callable[..., Any], Inputs] | None = getattr(self._state, "call", None)
         if found is None:
-            inputs = Inputs(self.signature.input_shapes, self.signature.input_dtypes)
+            inputs = Inputs(self.signature.input_dtypes)
             found = self._state.call = self._machine()[ENTRY], inputs
         return found
 
@@ -86,7 +86,7 @@ class Variant(VariantBase):
 
     def lend(self, arrays: Sequence[np.ndarray]) -> Lent:
         """What holds these inputs until it is given back."""
-        inputs = self._spare.pop() if self._spare else Inputs(self.signature.input_shapes, self.signature.input_dtypes)
+        inputs = self._spare.pop() if self._spare else Inputs(self.signature.input_dtypes)
         return Lent(inputs, inputs.given(arrays))
 
     def give_back(self, lent: Lent) -> None:

@@ -17,6 +17,8 @@ from .passes.constants import Constants
 from .report import Memory, OperatorRecord
 from .signature import Signature
 
+MOST_ACCEPTED = 4096  # sets of shapes that are noted
+
 
 @dataclass(frozen=True, kw_only=True)
 class VariantParts:
@@ -33,7 +35,7 @@ class VariantParts:
 
 
 class VariantBase:
-    """A model compiled for one set of shapes."""
+    """A model compiled for one set of shapes, or for all that its open sizes allow."""
 
     def __init__(self, parts: VariantParts, outputs: Sequence[Output]) -> None:
         self.library, self.signature, self.memory, self.cores = (
@@ -45,17 +47,27 @@ class VariantBase:
         self.operators, self.constants, self.outputs = tuple(parts.operators), tuple(parts.constants), outputs
         types = map(_numpy_type, parts.signature.input_dtypes)
         self._expected = tuple(zip(parts.signature.input_shapes, types, strict=True))
+        self._accepted: set[tuple[tuple[int, ...], ...]] = set()  # shapes of inputs, where they are open
         self._state = threading.local()
         self.launched = take_over(parts.library.native, parts.cores)
 
     def takes(self, arrays: Sequence[Any]) -> bool:
-        """Whether these are arrays, all of the inputs' shapes and types."""
+        """Whether these are arrays, all of the inputs' shapes and types; of open shapes, those of a run before."""
         if len(arrays) != len(self._expected):
             return False
         for array, (shape, dtype) in zip(arrays, self._expected, strict=True):
-            if type(array) is not np.ndarray or array.shape != shape or dtype is None or array.dtype != dtype:
+            if type(array) is not np.ndarray or dtype is None or array.dtype != dtype:
                 return False
-        return True
+            if array.shape != shape and not self.signature.is_open:
+                return False
+        return not self.signature.is_open or tuple(array.shape for array in arrays) in self._accepted
+
+    def accept(self, arrays: Sequence[np.ndarray]) -> None:
+        """Note the shapes of inputs that were held against the signature."""
+        if self.signature.is_open:
+            if len(self._accepted) >= MOST_ACCEPTED:
+                self._accepted.clear()
+            self._accepted.add(tuple(array.shape for array in arrays))
 
 
 def _numpy_type(dtype: str) -> np.dtype[Any] | None:

@@ -28,15 +28,15 @@ class Given(NamedTuple):
 class Inputs:
     """A model's inputs, with memory for those that have to be copied; for one run at a time."""
 
-    def __init__(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
-        self._kinds = tuple(zip(shapes, dtypes, strict=True))
-        self._own: list[tuple[tvm.runtime.Tensor, np.ndarray | None] | None] = [None] * len(self._kinds)
+    def __init__(self, dtypes: Sequence[str]) -> None:
+        self._dtypes = tuple(dtypes)
+        self._own: list[tuple[tvm.runtime.Tensor, np.ndarray | None] | None] = [None] * len(self._dtypes)
 
     def given(self, values: Sequence[np.ndarray], apart: Sequence[Span] = ()) -> Given:
         """What holds `values`, arrays of the model's shapes and types: their own memory where kernels can take it and
         it lies apart from the spans `apart`, else a copy. It keeps the arrays as long as it is there itself."""
         tensors, taken = [], []
-        for number, (value, (_, dtype)) in enumerate(zip(values, self._kinds, strict=True)):
+        for number, (value, dtype) in enumerate(zip(values, self._dtypes, strict=True)):
             tensor = borrowed(value, dtype)
             if tensor is None:
                 tensor = self._copied(number, value)
@@ -56,8 +56,8 @@ class Inputs:
 
     def _copied(self, number: int, value: np.ndarray) -> tvm.runtime.Tensor:
         own = self._own[number]
-        if own is None:
-            tensor = tvm.runtime.empty(*self._kinds[number])
+        if own is None or tuple(own[0].shape) != value.shape:
+            tensor = tvm.runtime.empty(value.shape, self._dtypes[number])
             own = self._own[number] = tensor, array_of(tensor)
         tensor, array = own
         if array is None:

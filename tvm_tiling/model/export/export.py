@@ -24,6 +24,7 @@ from ...errors import TilingError, UnsupportedOperator, WorkloadError
 from ...runtime.launcher import SOURCE as LAUNCH
 from ...runtime.plan import ExecutionPlan, TensorType
 from ...runtime.plan_runner import SOURCE as PLAN
+from ...sizes import Shape
 from ..passes.constants import Constants
 from ..signature import Signature
 from ..variants import AnyVariant
@@ -75,6 +76,12 @@ def chosen_variant(variants: Sequence[AnyVariant], shapes: Mapping[str, Sequence
     if unknown := [name for name in wanted if name not in names]:
         raise WorkloadError(f"the model has no input {unknown[0]!r}; expected {', '.join(map(repr, names))}")
     found = [each for each in variants if _shapes(each.signature).items() >= wanted.items()]
+    if found and all(each.signature.is_open for each in found):
+        sizes = ", ".join(found[0].signature.open_sizes.names)
+        raise UnsupportedOperator(
+            f"the model has open sizes ({sizes}), and a C library has fixed shapes; accepted: a model compiled with a "
+            "size for each, by batch, dims or shapes"
+        )
     if len(found) == 1:
         return found[0]
     known = "; ".join(str(_shapes(each.signature)) for each in variants)
@@ -84,7 +91,7 @@ def chosen_variant(variants: Sequence[AnyVariant], shapes: Mapping[str, Sequence
     )
 
 
-def _shapes(signature: Signature) -> dict[str, tuple[int, ...]]:
+def _shapes(signature: Signature) -> dict[str, Shape]:
     return dict(zip(signature.input_names, signature.input_shapes, strict=True))
 
 
