@@ -186,6 +186,12 @@ def leading_of(shapes: Iterable[Shape]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(extent.name for extent in first if isinstance(extent, Named)))
 
 
+def fixed(shape: Shape) -> tuple[int, ...] | None:
+    """A shape whose extents are numbers; None for others."""
+    numbers = tuple(extent for extent in shape if isinstance(extent, int))
+    return numbers if len(numbers) == len(shape) else None
+
+
 def shape_text(shape: Shape) -> str:
     """A shape as a sentence shows it."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,13 @@ from ..hardware.instruction_sets import InstructionSet, host_arch, instruction_s
 from ..runtime.library import Library
 from ..runtime.plan import ExecutionPlan
 from ..schedule import this_cpu
+from ..sizes import Shape
 from ..temporary import temporary_folder
 from .extract_plan import NoPlan, extract_plan
 from .kernels import Kernels, Kind
 from .link import link, link_objects, link_plan
 from .memory_files import MemoryFiles
+from .read_open_plan import read_open_plan
 from .space import naming
 
 
@@ -35,12 +37,15 @@ class Built:
     activations: int
 
 
-def build(mod: tvm.IRModule, kernels: Kernels) -> Built:
+def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> Built:
     """The executable of `mod`, whose operators are scheduled; as relax.build makes it, of objects of `kernels`.
+    `shapes`: of its inputs where they are open.
 
     OSError where the folder for temporary files has no room, TilingError where the C compiler does not link it.
     """
     scheduled = {variable.name_hint for variable in mod.functions}
+    if shapes and (built := _with_open_plan(mod, kernels, shapes)) is not None:
+        return built
     with kernels.target:
         mod = relax.get_pipeline("default")(mod)
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
@@ -60,6 +65,21 @@ def build(mod: tvm.IRModule, kernels: Kernels) -> Built:
         linked = vm_build._vmlink(builder, kernels.target, None, params=constants)
         library = link(linked, objects, no_plan, folder, files)
     return Built(replace(library, instructions=needed), _planned(mod))
+
+
+def _with_open_plan(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape]) -> Built | None:
+    """The library of a model of open sizes that has a plan; None where it has none, or there is no C compiler."""
+    try:
+        plan = read_open_plan(mod, shapes)
+    except NoPlan:
+        return None
+    functions = {name: mod[name] for name in plan.kernels}
+    objects = kernels.objects(functions, lambda _: Kind.SCHEDULED)
+    with temporary_folder() as folder, naming(folder):
+        library = link_plan(objects, plan, folder)
+    if library is None:
+        return None
+    return Built(replace(library, instructions=_instructions(kernels.target)), 0)
 
 
 def _plan(mod: tvm.IRModule) -> tuple[ExecutionPlan | None, str]:
@@ -112,13 +132,13 @@ class Libraries:
     def __init__(self) -> None:
         self._known: dict[int, list[tuple[tvm.IRModule, Built]]] = {}
 
-    def build(self, mod: tvm.IRModule, kernels: Kernels) -> Built:
+    def build(self, mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> Built:
         """The library of an equal module that was built before, or a new one. Errors as build()."""
         known = self._known.setdefault(tvm_ffi.structural_hash(mod), [])
         for other, built in known:
             if tvm_ffi.structural_equal(other, mod):
                 return built
-        built = build(mod, kernels)
+        built = build(mod, kernels, shapes)
         known.append((mod, built))
         return built
 

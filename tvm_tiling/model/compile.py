@@ -226,7 +226,7 @@ def _built(
             sizes = {variable.name: usual[name] for variable, name in imported.symbols.items()}
             del imported  # so that constants go away as they are packed
             with samples(sizes):
-                parts.append((signature, *_part(held, hardware, options, collection, kernels, libraries)))
+                parts.append((signature, *_part(held, signature, hardware, options, collection, kernels, libraries)))
             trim()
     constants = collection.together()
     variants = [
@@ -280,6 +280,7 @@ def _taken(models: list[ImportedModel]) -> Iterator[ImportedModel]:
 
 def _part(
     held: list[tvm.IRModule],
+    signature: Signature,
     hardware: Hardware,
     options: Options,
     collection: Collection,
@@ -293,7 +294,7 @@ def _part(
         scheduled, operators = schedule_operators(fused_for_cpu(held.pop()), hardware, options, kernels, ahead=True)
         lifted, constants = lift_constants(scheduled)
         trim()
-        built = make(lifted, kernels)
+        built = make(lifted, kernels, signature.input_shapes if signature.is_open else ())
     numbers = [collection.add(constant.value) for constant in constants]
     multiplying = {operator.name for operator in operators if operator.kind in MULTIPLYING}
     weights = {

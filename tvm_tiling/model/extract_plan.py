@@ -145,7 +145,7 @@ class _Reading:
         if not isinstance(func, tirx.PrimFunc):
             raise NoPlan(f"operator {name!r} is not a kernel")
         if name not in self._written:
-            self._written[name] = _written(name, func)
+            self._written[name] = written_by(name, func)
         tensors = [self._tensor(argument, name) for argument in call.args]
         if any(tensors[number].memory.place in (INPUT, CONSTANT) for number in self._written[name]):
             raise NoPlan(f"operator {name!r} writes to an input or constant")
@@ -208,7 +208,7 @@ def _extents(shape: Any, name: str) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
-def _written(name: str, func: tirx.PrimFunc) -> set[int]:
+def written_by(name: str, func: tirx.PrimFunc) -> set[int]:
     """Which parameters of the kernel it stores to. NoPlan where it calls a function of TVM or of Python; plan.c has
     those that refuse values."""
     called: list[str] = []

@@ -18,7 +18,7 @@ from tvm.target.codegen import llvm_get_system_triple
 
 from ..errors import TilingError
 from ..runtime.library import OBJECTS, Library, load, mapped
-from ..runtime.plan import ExecutionPlan
+from ..runtime.open_plan import AnyPlan
 from .memory_files import MemoryFiles
 from .native_objects import launch_object, plan_objects
 
@@ -26,7 +26,7 @@ BYTECODE = "devc.o"  # export_library's name for the file that LLVM writes there
 LEVEL = 1  # of compression: a third of the size, in a tenth of the time that the best takes
 
 
-def link_plan(kernels: Sequence[bytes], plan: ExecutionPlan, folder: Path) -> Library | None:
+def link_plan(kernels: Sequence[bytes], plan: AnyPlan, folder: Path) -> Library | None:
     """The library of `kernels`, objects of machine code that a plan calls, made in `folder`; None where no C compiler
     links it. Errors as link()."""
     native = plan_objects(folder) if cc.get_cc() is not None else []

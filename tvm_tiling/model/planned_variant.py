@@ -1,4 +1,4 @@
-"""A model compiled for one set of shapes that has an execution plan: run by plan.c, without TVM."""
+"""A variant of a model that has an execution plan, of fixed or open shapes: run by plan.c, without TVM."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 from ..errors import WorkloadError
 from ..runtime.arrays import overlaps, span_of
 from ..runtime.gate import entrance
+from ..runtime.plan import ExecutionPlan, TensorType
 from ..runtime.plan_runner import Buffers, PlanInstance, PlanRunner, RunFailed
+from ..runtime.plan_tables import PlanTables
 from ..runtime.threads import own_core
-from .outputs import Outputs, outputs_of
+from ..sizes import fixed
+from .outputs import Output, Outputs, outputs_of
 from .report import Benchmark
 from .variant_base import VariantBase, VariantParts
 
@@ -35,18 +38,19 @@ class PlannedVariant(VariantBase):
         self._instances: list[PlanInstance] = []
         outputs = outputs_of(
             signature.names_of(len(plan.outputs)),
-            [kind.shape for kind in plan.outputs],
+            [kind.shape if isinstance(kind, TensorType) else fixed(kind.shape) for kind in plan.outputs],
             [kind.dtype for kind in plan.outputs],
         )
         super().__init__(parts, outputs)
-        self.memory = replace(parts.memory, activations=plan.arena)  # TVM's plan, of older files, is larger
+        if isinstance(plan, ExecutionPlan):  # TVM's plan, of older files, is larger
+            self.memory = replace(parts.memory, activations=plan.arena)
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """Outputs for inputs that the signature says; several come as a tuple. WorkloadError where a kernel refuses
         an index that an input holds."""
         buffers = self.lend(arrays)
         try:
-            self._instance().run(buffers)
+            self._instance(buffers).run(buffers)
         except RunFailed as failed:
             raise _refused(failed) from None
         return _outputs(buffers)
@@ -55,36 +59,44 @@ class PlannedVariant(VariantBase):
         """Write outputs for these inputs to the caller's memory, without a copy where that begins at a multiple
         of 64 bytes. Errors as :meth:`run`; the memory then holds anything."""
         apart = [a.copy() if overlaps(span_of(a), outputs.spans) else a for a in map(np.ascontiguousarray, arrays)]
+        tables = self._tables(arrays)
+        for array, kind, output in zip(outputs.arrays, tables.outputs, self.outputs, strict=True):
+            Output(output.name, kind.shape, kind.dtype).check(array)
+        buffers = Buffers(tables, apart, outputs.arrays)
         try:
-            self._instance().run(Buffers(self._runner.plan, apart, outputs.arrays))
+            self._instance(buffers).run(buffers)
         except RunFailed as failed:
             raise _refused(failed) from None
 
-    def _instance(self) -> PlanInstance:
+    def _tables(self, arrays: Sequence[np.ndarray]) -> PlanTables:
+        """Those for inputs of these shapes."""
+        return self._runner.tables(tuple(array.shape for array in arrays), lambda: self.signature.sizes(arrays))
+
+    def _instance(self, buffers: Buffers) -> PlanInstance:
         """This thread's."""
         found: PlanInstance | None = getattr(self._state, "instance", None)
         if found is None:
-            found = self._state.instance = PlanInstance(self._runner)
+            found = self._state.instance = PlanInstance(self._runner, buffers.tables)
         return found
 
     # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
 
-    def functions(self, threads: int) -> Sequence[int]:
-        """An instance for each thread, by its address."""
+    def functions(self, threads: int, arrays: Sequence[np.ndarray]) -> Sequence[int]:
+        """An instance for each thread, by its address; `arrays`: inputs that one of them will take."""
         while len(self._instances) < threads:
-            self._instances.append(PlanInstance(self._runner))
+            self._instances.append(PlanInstance(self._runner, self._tables(arrays)))
         return [instance.address for instance in self._instances[:threads]]
 
     def lend(self, arrays: Sequence[np.ndarray]) -> Buffers:
         """What a run on these inputs reads and writes."""
-        return Buffers(self._runner.plan, arrays)
+        return Buffers(self._tables(arrays), arrays)
 
     def give_back(self, buffers: Buffers) -> None:
         """Nothing is kept: the outputs are the caller's."""
 
     def arguments(self, buffers: Buffers) -> tuple[int, ...]:
-        """What an instance takes."""
-        return buffers.addresses
+        """What an instance takes: also the plan where it is one for these shapes."""
+        return (*buffers.addresses, buffers.tables.address) if self.signature.is_open else buffers.addresses
 
     def received(self, result: Any, buffers: Buffers) -> Any:
         """Outputs of a run that is over, as :meth:`run` gives them."""
@@ -96,7 +108,8 @@ class PlannedVariant(VariantBase):
         """Time runs on these inputs for about so many seconds, then each operator."""
         from .timing import benchmark_of, operator_runs, timed
 
-        instance, buffers = self._instance(), self.lend(arrays)
+        buffers = self.lend(arrays)
+        instance = self._instance(buffers)
         try:
             with own_core():
                 instance.run(buffers)

@@ -83,11 +83,12 @@ def _beside(runs: Sequence[tuple[Executable, Any]], policies: Mapping[ExecutionP
     """The results; None where there are no threads for it."""
     start = time.perf_counter()
     calls = [executable.chosen(_arrays(inputs), _named(inputs)) for executable, inputs in runs]
+    first = dict(reversed(calls))  # inputs of the first run of each
     variants = list(dict.fromkeys(variant for variant, _ in calls))
     numbers = {variant: number for number, variant in enumerate(variants)}
     threads = min(max(executable.cores for executable, _ in runs), len(runs))
     try:
-        beside = Beside([variant.functions(threads) for variant in variants], len(calls))
+        beside = Beside([variant.functions(threads, first[variant]) for variant in variants], len(calls))
     except RuntimeError:
         return None
     taken = []

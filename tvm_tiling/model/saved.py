@@ -31,13 +31,14 @@ from ..plain_text import plain_json
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.library import OBJECTS, SHARED, Library, load
 from ..runtime.native_file import open_native
+from ..runtime.open_plan import AnyPlan, plan_of
 from ..runtime.pages import mapped, may_be_mapped, zeros
-from ..runtime.plan import ExecutionPlan
 
 FORMAT = "tvm-tiling-executable"
-# 4 had no nodes of operators; 3 had no plans; 2 kept the compilation's time, by which two files of one model differed
-VERSION = 5
-READABLE = (2, 3, 4, 5)
+# 5 had no open sizes; 4 had no nodes of operators; 3 had no plans; 2 kept the compilation's time, by which two files of
+# one model differed
+VERSION = 6
+READABLE = (2, 3, 4, 5, 6)
 DESCRIPTION, CONSTANTS = "model.json", "constants.bin"
 LARGEST_DESCRIPTION = 64 << 20  # bytes
 MOST_MEMBERS = 100_000
@@ -298,13 +299,13 @@ def _library_member(members: Mapping[str, object], number: int) -> str:
     return objects if objects in members else _library_name(number, SHARED)
 
 
-def _plans(known: dict[str, Any], where: str) -> list[ExecutionPlan | str]:
+def _plans(known: dict[str, Any], where: str) -> list[AnyPlan | str]:
     """For each library its plan, or why it has none."""
     try:
         found = known.get("plans", [NO_PLAN] * len(known["libraries"]))
         if len(found) != len(known["libraries"]):
             raise ValueError(f"{len(found)} plans")
-        return [plan if isinstance(plan, str) else ExecutionPlan.from_dict(plan) for plan in found]
+        return [plan if isinstance(plan, str) else plan_of(plan) for plan in found]
     except (ValueError, KeyError, TypeError) as error:
         raise corrupted(where, error) from None
 
@@ -328,7 +329,7 @@ def _instructions(known: dict[str, Any], where: str) -> list[InstructionSet | No
     return needed
 
 
-def _loaded(content: bytes, kind: str, plan: ExecutionPlan | str, objects: bytes, where: str) -> Library:
+def _loaded(content: bytes, kind: str, plan: AnyPlan | str, objects: bytes, where: str) -> Library:
     try:
         if isinstance(plan, str):
             return load(content, kind, no_plan=plan)

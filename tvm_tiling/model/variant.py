@@ -78,7 +78,7 @@ class Variant(VariantBase):
 
     # ---- runs beside others: by one caller at a time ----------------------------------------------------------------
 
-    def functions(self, threads: int) -> Sequence[Any]:
+    def functions(self, threads: int, _: Sequence[np.ndarray]) -> Sequence[Any]:
         """The model's function, for each thread in a machine of its own."""
         while len(self._functions) < threads:
             self._functions.append(self._machine()[ENTRY])

@@ -19,7 +19,7 @@ from typing import Any
 from ..hardware.instruction_sets import InstructionSet
 from ..temporary import temporary_folder
 from .native_library import NativeLibrary
-from .plan import ExecutionPlan
+from .open_plan import AnyPlan
 
 SHARED, OBJECTS = ".so", ".objects"  # what a file of machine code is, as the end of its name
 
@@ -36,15 +36,13 @@ class Library:
     kind: str
     native: NativeLibrary | None
     module: Any = None
-    plan: ExecutionPlan | None = None
+    plan: AnyPlan | None = None
     no_plan: str = ""
     objects: bytes = b""
     instructions: InstructionSet | None = None
 
 
-def load(
-    content: bytes, kind: str, plan: ExecutionPlan | None = None, no_plan: str = "", objects: bytes = b""
-) -> Library:
+def load(content: bytes, kind: str, plan: AnyPlan | None = None, no_plan: str = "", objects: bytes = b"") -> Library:
     """A library of bytes that link.py made. OSError where the folder for temporary files has no room, another error of
     the loaders where the bytes are no such thing."""
     if kind == OBJECTS:
@@ -55,7 +53,7 @@ def load(
         return mapped(path, content, plan, no_plan, objects)  # the system keeps the mapping when the file is gone
 
 
-def mapped(path: Path, content: bytes, plan: ExecutionPlan | None, no_plan: str, objects: bytes = b"") -> Library:
+def mapped(path: Path, content: bytes, plan: AnyPlan | None, no_plan: str, objects: bytes = b"") -> Library:
     """A shared library at `path`, where it need not stay. It is unmapped with the last that is made of it; TVM's own
     load_module keeps every library for good, so that a process that compiles model after model would grow."""
     module = None

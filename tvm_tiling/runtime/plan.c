@@ -27,7 +27,7 @@ typedef struct {
     const char* text;
   } as;
 } Value;
-enum { NOTHING = 0, TRUTH = 2, TENSOR = 7, TEXT = 8, FUNCTION = 68 };
+enum { NOTHING = 0, INTEGER = 1, TRUTH = 2, TENSOR = 7, TEXT = 8, FUNCTION = 68 };
 
 typedef int (*Call)(void* self, const Value* arguments, int32_t count, Value* result);
 
@@ -55,10 +55,13 @@ typedef struct {
 struct tvm_tiling_instance {
   Function function; /* the first, as launch.c takes the address of the instance for that of its function */
   const tvm_tiling_plan* plan;
+  const void* constants;
   char* arena;
+  int64_t room; /* bytes of the arena */
   Tensor* tensors;
   Value* arguments;
   void** staged; /* memory for inputs, then outputs, that are not aligned; taken when the first such comes */
+  int64_t slots; /* how many of these */
   int running;
 };
 
@@ -219,6 +222,10 @@ static int call_instance(void* self, const Value* arguments, int32_t count, Valu
   tvm_tiling_instance* instance = self;
   const tvm_tiling_plan* plan = instance->plan;
   result->type = NOTHING;
+  if (count == plan->inputs + plan->outputs + 1) { /* the last one is the plan for these inputs */
+    plan = arguments[--count].as.pointer; /* perhaps at the address of one that is gone */
+    if (tvm_tiling_plan_resize(instance, plan)) return -1;
+  }
   if (count != plan->inputs + plan->outputs) return -1;
   void** pointers = malloc((count + 1) * sizeof *pointers);
   if (!pointers) return -1;
@@ -232,19 +239,9 @@ static int call_instance(void* self, const Value* arguments, int32_t count, Valu
   return 0;
 }
 
-tvm_tiling_instance* tvm_tiling_plan_create(const tvm_tiling_plan* plan, const void* constants) {
-  install();
-  tvm_tiling_instance* made = calloc(1, sizeof *made);
-  if (!made) goto full;
-  made->function.references = ((uint64_t)1 << 32) | 1;
-  made->function.type = FUNCTION;
-  made->function.call = call_instance;
-  made->plan = plan;
-  made->arena = allocate(plan->arena);
-  made->tensors = calloc(plan->tensors + 1, sizeof *made->tensors);
-  made->arguments = calloc(plan->arguments + 1, sizeof *made->arguments);
-  made->staged = calloc(plan->inputs + plan->outputs + 1, sizeof *made->staged);
-  if (!made->arena || !made->tensors || !made->arguments || !made->staged) goto full;
+/* Tensors and arguments as the plan has them. */
+static void place(tvm_tiling_instance* made) {
+  const tvm_tiling_plan* plan = made->plan;
   for (int64_t i = 0; i < plan->tensors; ++i) {
     const tvm_tiling_tensor* known = &plan->tensor[i];
     Tensor* tensor = &made->tensors[i];
@@ -255,12 +252,36 @@ tvm_tiling_instance* tvm_tiling_plan_create(const tvm_tiling_plan* plan, const v
     tensor->lanes = 1;
     tensor->shape = (int64_t*)plan->shape + known->shape;
     if (known->place == TVM_TILING_ARENA) tensor->data = made->arena + known->offset;
-    if (known->place == TVM_TILING_CONSTANT) tensor->data = (char*)constants + known->offset;
+    if (known->place == TVM_TILING_CONSTANT) tensor->data = (char*)made->constants + known->offset;
   }
   for (int64_t i = 0; i < plan->arguments; ++i) {
-    made->arguments[i].type = TENSOR;
-    made->arguments[i].as.pointer = &made->tensors[plan->argument[i]];
+    int64_t number = plan->argument[i];
+    Value* argument = &made->arguments[i];
+    argument->type = number < 0 ? INTEGER : TENSOR;
+    if (number < 0)
+      argument->as.integer = plan->scalar[-1 - number];
+    else
+      argument->as.pointer = &made->tensors[number];
   }
+}
+
+tvm_tiling_instance* tvm_tiling_plan_create(const tvm_tiling_plan* plan, const void* constants) {
+  install();
+  tvm_tiling_instance* made = calloc(1, sizeof *made);
+  if (!made) goto full;
+  made->function.references = ((uint64_t)1 << 32) | 1;
+  made->function.type = FUNCTION;
+  made->function.call = call_instance;
+  made->plan = plan;
+  made->constants = constants;
+  made->room = plan->arena;
+  made->slots = plan->inputs + plan->outputs;
+  made->arena = allocate(plan->arena);
+  made->tensors = calloc(plan->tensors + 1, sizeof *made->tensors);
+  made->arguments = calloc(plan->arguments + 1, sizeof *made->arguments);
+  made->staged = calloc(plan->inputs + plan->outputs + 1, sizeof *made->staged);
+  if (!made->arena || !made->tensors || !made->arguments || !made->staged) goto full;
+  place(made);
   return made;
 full:
   tvm_tiling_plan_destroy(made);
@@ -268,10 +289,30 @@ full:
   return 0;
 }
 
+int tvm_tiling_plan_resize(tvm_tiling_instance* instance, const tvm_tiling_plan* plan) {
+  if (plan->arena > instance->room) {
+    char* larger = allocate(plan->arena);
+    if (!larger) {
+      say("no memory for the model's activations");
+      return -1;
+    }
+    free(instance->arena);
+    instance->arena = larger;
+    instance->room = plan->arena;
+  }
+  for (int64_t i = 0; i < instance->slots; ++i) {
+    free(instance->staged[i]);
+    instance->staged[i] = 0;
+  }
+  instance->plan = plan;
+  place(instance);
+  return 0;
+}
+
 void tvm_tiling_plan_destroy(tvm_tiling_instance* instance) {
   if (!instance) return;
   if (instance->staged)
-    for (int64_t i = 0; i < instance->plan->inputs + instance->plan->outputs; ++i) free(instance->staged[i]);
+    for (int64_t i = 0; i < instance->slots; ++i) free(instance->staged[i]);
   free(instance->staged);
   free(instance->arena);
   free(instance->tensors);

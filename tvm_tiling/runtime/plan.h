@@ -20,10 +20,11 @@ typedef struct {
   const tvm_tiling_tensor* tensor;
   const int64_t* shape;
   const int64_t* step;        /* where each step's arguments begin, and behind the last one's end */
-  const int64_t* argument;    /* numbers of tensors */
+  const int64_t* argument;    /* numbers of tensors; -1 and below are scalars, the first one -1 */
   const int64_t* output;      /* for each output the tensor that has it; one in another place is copied */
   const int64_t* bytes;       /* of each input, then of each output */
   void (*const* kernel)(void); /* of each step, by TVM's calling convention */
+  const int64_t* scalar;      /* whole numbers that kernels take; 0 in plans of fixed shapes */
 } tvm_tiling_plan;
 
 typedef struct tvm_tiling_instance tvm_tiling_instance;
@@ -33,6 +34,10 @@ tvm_tiling_instance* tvm_tiling_plan_create(const tvm_tiling_plan* plan, const v
 
 /* Run the model; `seconds` takes each step's time unless it is 0. Not 0 where a kernel fails. */
 int tvm_tiling_plan_run(tvm_tiling_instance* instance, const void* const* inputs, void* const* outputs, double* seconds);
+
+/* Make an instance one of another plan of the same tensors and steps, for other sizes, on the same constants. The plan
+   stands until the next call or the instance's end. Not 0 where there is no memory, and then the instance is as it was. */
+int tvm_tiling_plan_resize(tvm_tiling_instance* instance, const tvm_tiling_plan* plan);
 
 void tvm_tiling_plan_destroy(tvm_tiling_instance* instance);
 

@@ -61,7 +61,7 @@ class PlannedTensor(TensorType):
 
 @dataclass(frozen=True)
 class Step:
-    """A call of the kernel `kernel` with tensors by their numbers."""
+    """A call of the kernel `kernel` with tensors by their numbers; -1 and below are scalars, the first one -1."""
 
     kernel: str
     arguments: tuple[int, ...]
@@ -70,7 +70,8 @@ class Step:
 @dataclass(frozen=True)
 class ExecutionPlan:
     """`arena`: bytes of memory for what a run computes on its way. `inputs`, `outputs`: what is given and taken.
-    `results`: for each output the tensor that has its value; one that does not lie in that output is copied."""
+    `results`: for each output the tensor that has its value; one that does not lie in that output is copied.
+    `scalars`: whole numbers that kernels take, in plans of models whose sizes a run brings (open_plan.py)."""
 
     arena: int
     inputs: tuple[TensorType, ...]
@@ -78,6 +79,7 @@ class ExecutionPlan:
     tensors: tuple[PlannedTensor, ...]
     steps: tuple[Step, ...]
     results: tuple[int, ...]
+    scalars: tuple[int, ...] = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -137,7 +139,10 @@ class ExecutionPlan:
         if len(self.results) != len(self.outputs):
             raise ValueError(f"the plan has {len(self.results)} results for {len(self.outputs)} outputs")
         used = [number for step in self.steps for number in step.arguments]
-        if not all(0 <= number < len(self.tensors) for number in (*used, *self.results)):
+        least = -len(self.scalars)
+        if not all(least <= n < len(self.tensors) for n in used) or not all(
+            0 <= n < len(self.tensors) for n in self.results
+        ):
             raise ValueError("the plan names a tensor that it does not have")
         for number, output in zip(self.results, self.outputs, strict=True):
             if self.tensors[number].bytes != output.bytes:

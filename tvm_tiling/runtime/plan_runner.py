@@ -1,29 +1,29 @@
-"""Plans run by plan.c, which is linked into the library of a model's kernels: memory, addresses and errors."""
+"""Plans run by plan.c, which is linked into the library of a model's kernels: memory, addresses and errors.
+
+A plan of open sizes has tables for each set of shapes that inputs have had; an instance goes from one to another with
+its memory, which grows to what the largest needs.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..errors import WorkloadError
 from .arrays import aligned_empty
+from .locks import ForkSafeLock
 from .native_library import PREFIX, NativeLibrary
-from .plan import CONSTANT, ExecutionPlan, type_code
+from .open_plan import AnyPlan
+from .plan import ExecutionPlan
+from .plan_tables import OpenTables, PlanTables, fixed_tables
 
+MOST_SHAPES = 1024  # of inputs, for which tables are kept
 SOURCE = Path(__file__).with_name("plan.c")
-
-
-class _Tables(ctypes.Structure):
-    """tvm_tiling_plan of plan.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("arena", "inputs", "outputs", "tensors", "steps", "arguments")),
-        *((name, ctypes.c_void_p) for name in ("tensor", "shape", "step", "argument", "output", "bytes", "kernel")),
-    )
 
 
 class RunFailed(Exception):
@@ -38,11 +38,14 @@ class PlanRunner:
     """A plan with its kernels and constants. May be used from several threads."""
 
     def __init__(
-        self, library: NativeLibrary, plan: ExecutionPlan, block: np.ndarray, constants: Sequence[tuple[int, int]]
+        self,
+        library: NativeLibrary,
+        plan: AnyPlan,
+        block: np.ndarray,
+        constants: Sequence[tuple[int, int]],
     ) -> None:
         """`block`: bytes, aligned, in which the plan's constants lie: offset and bytes of each. ValueError where the
         plan is not one of this library and these constants."""
-        plan.check([size for _, size in constants])
         if any(offset < 0 or offset + size > block.nbytes for offset, size in constants):
             raise ValueError("a constant of the plan is outside of the constants")
         self.plan, self._block, self._library = plan, block, library
@@ -54,7 +57,17 @@ class PlanRunner:
         self.call = self._function(library, "run", ctypes.c_int, ctypes.c_void_p, *(ctypes.c_void_p,) * 3)
         self._error = self._function(library, "error", ctypes.c_char_p)
         self._refused = self._function(library, "refused", ctypes.c_int)
-        self._tables, self._kept = _tables(plan, constants, addresses)
+        self._fixed: PlanTables | None = None
+        self._open: OpenTables | None = None
+        self.resize = None
+        if isinstance(plan, ExecutionPlan):
+            plan.check([size for _, size in constants])
+            self._fixed = fixed_tables(plan, constants, addresses)
+        else:
+            self._open = OpenTables(plan, constants, addresses)
+            self.resize = self._function(library, "resize", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self._known: dict[tuple[tuple[int, ...], ...], PlanTables] = {}  # by the shapes of the inputs
+        self._lock = ForkSafeLock()
 
     @staticmethod
     def _function(library: NativeLibrary, name: str, result: Any, *arguments: Any) -> Any:
@@ -62,6 +75,24 @@ class PlanRunner:
         if not address:
             raise ValueError("the library cannot run a plan")
         return ctypes.CFUNCTYPE(result, *arguments)(address)
+
+    def tables(self, shapes: tuple[tuple[int, ...], ...], sizes: Callable[[], dict[str, int]]) -> PlanTables:
+        """Those for inputs of these shapes; `sizes` gives the open sizes that they have. WorkloadError where a tensor
+        would be too large for the kernels, and what `sizes` raises."""
+        if self._fixed is not None:
+            return self._fixed
+        found = self._known.get(shapes)
+        if found is None:
+            assert self._open is not None
+            with self._lock:
+                try:
+                    found = self._open.at(sizes())
+                except ValueError as error:
+                    raise WorkloadError(f"the model cannot be run on inputs of these shapes: {error}") from None
+                while len(self._known) >= MOST_SHAPES:
+                    self._known.pop(next(iter(self._known)))
+                self._known[shapes] = found
+        return found
 
     def failure(self) -> RunFailed:
         """What the latest call in this thread failed for."""
@@ -71,10 +102,10 @@ class PlanRunner:
 class PlanInstance:
     """Memory for one run at a time. `address`: what launch.c takes for the function of a model."""
 
-    def __init__(self, runner: PlanRunner) -> None:
+    def __init__(self, runner: PlanRunner, tables: PlanTables) -> None:
         """RunFailed where there is no memory."""
-        self._runner = runner
-        self.address: int = runner._create(ctypes.addressof(runner._tables), runner._block.ctypes.data)
+        self._runner, self._tables = runner, tables
+        self.address: int = runner._create(tables.address, runner._block.ctypes.data)
         if not self.address:
             raise runner.failure()
         weakref.finalize(self, _released, runner, self.address).atexit = False
@@ -82,6 +113,11 @@ class PlanInstance:
     def run(self, buffers: Buffers, seconds: np.ndarray | None = None) -> None:
         """Run on these inputs into these outputs; `seconds` takes the time of each step. RunFailed says what a kernel
         refused."""
+        if buffers.tables is not self._tables:
+            assert self._runner.resize is not None
+            if self._runner.resize(self.address, buffers.tables.address):
+                raise self._runner.failure()
+            self._tables = buffers.tables
         times = None if seconds is None else seconds.ctypes.data
         if self._runner.call(self.address, buffers.inputs, buffers.outputs, times):
             raise self._runner.failure()
@@ -95,12 +131,13 @@ class Buffers:
     """Inputs and outputs of a run by their addresses. `arrays`: the outputs."""
 
     def __init__(
-        self, plan: ExecutionPlan, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+        self, tables: PlanTables, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
     ) -> None:
         """`given`: arrays of the plan's shapes and types, which are read during the run. `outputs`: likewise, without
         gaps, which are written; left out, new ones."""
+        self.tables = tables
         self._given = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in given]
-        self.arrays = [aligned_empty(kind.shape, kind.dtype) for kind in plan.outputs] if outputs is None else outputs
+        self.arrays = [aligned_empty(kind.shape, kind.dtype) for kind in tables.outputs] if outputs is None else outputs
         self.inputs = (ctypes.c_void_p * max(1, len(self._given)))(*(a.ctypes.data for a in self._given))
         self.outputs = (ctypes.c_void_p * max(1, len(self.arrays)))(*(a.ctypes.data for a in self.arrays))
 
@@ -108,40 +145,3 @@ class Buffers:
     def addresses(self) -> tuple[int, ...]:
         """Of all inputs, then of all outputs."""
         return tuple(array.ctypes.data for array in (*self._given, *self.arrays))
-
-
-def _tables(
-    plan: ExecutionPlan, constants: Sequence[tuple[int, int]], kernels: dict[str, int | None]
-) -> tuple[_Tables, list[Any]]:
-    """The plan as plan.c reads it, and what holds its memory."""
-    shapes: list[int] = []
-    tensors: list[int] = []
-    for tensor in plan.tensors:
-        offset = constants[tensor.offset][0] if tensor.place == CONSTANT else tensor.offset
-        tensors += (tensor.place, offset, type_code(tensor.dtype), len(tensor.shape), len(shapes))
-        shapes += tensor.shape
-    arguments = [number for step in plan.steps for number in step.arguments]
-    starts = [0]
-    for step in plan.steps:
-        starts.append(starts[-1] + len(step.arguments))
-    sizes = [kind.bytes for kind in (*plan.inputs, *plan.outputs)]
-    columns = {
-        "tensor": tensors,
-        "shape": shapes,
-        "step": starts,
-        "argument": arguments,
-        "output": list(plan.results),
-        "bytes": sizes,
-        "kernel": [kernels[step.kernel] for step in plan.steps],
-    }
-    kept = {name: np.array(column or [0], np.int64) for name, column in columns.items()}
-    made = _Tables(
-        plan.arena,
-        len(plan.inputs),
-        len(plan.outputs),
-        len(plan.tensors),
-        len(plan.steps),
-        len(arguments),
-        **{name: array.ctypes.data for name, array in kept.items()},
-    )
-    return made, list(kept.values())
