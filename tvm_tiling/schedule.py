@@ -21,6 +21,7 @@ from .decide.tiling import Decision
 from .errors import HardwareError, UnsupportedOperator, attempted
 from .hardware.description import Hardware
 from .hardware.dot_instructions import multiplied
+from .lowering.leading_axis import LeadingAxis, leading_axis
 from .lowering.named_blocks import without_blocks
 from .lowering.prim_func import DECISION, ScheduledOperator, packed_memory
 from .lowering.samples import is_open
@@ -177,6 +178,9 @@ def schedule_for_weights(
     func: tirx.PrimFunc, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
 ) -> tuple[ScheduledOperator, GemmProgram | ConvProgram]:
     """The same without blocks, prepacked where `known` says of the weights, a parameter of `func`, that they can be."""
+    leading = leading_axis(func) if is_open_func(func) else None
+    if leading is not None and (found := _for_each_place(leading, name, hardware, options, known)) is not None:
+        return found
     program = _matched(func, name, True)
     weights = weights_of(program)
     if weights is None or not known(weights) or program.reads(weights) > 1:
@@ -185,6 +189,22 @@ def schedule_for_weights(
         options = replace(options, prepacked=True)
     with without_blocks():
         return _schedule(program, hardware, options), program
+
+
+def _for_each_place(
+    leading: LeadingAxis, name: str, hardware: Hardware, options: Options, known: Callable[[tirx.Var], bool]
+) -> tuple[ScheduledOperator, GemmProgram | ConvProgram] | None:
+    """A convolution of an open number of images, each by the kernel of one; None where it is no convolution."""
+    one, numbers = leading.one, {parameter: n for n, parameter in enumerate(leading.one.params)}
+    if not isinstance(attempted(match, one, name, may_swap=False, keep_taps=True), ConvProgram):
+        return None
+    scheduled, program = schedule_for_weights(
+        one, name, hardware, options, lambda weights: known(leading.func.params[numbers[weights]])
+    )
+    weights = weights_of(program)
+    packed = numbers[weights] if scheduled.pack is not None and weights is not None else None
+    main = leading.over_all(scheduled.main, packed)
+    return None if main is None else (replace(scheduled, main=main), program)
 
 
 def is_open_func(func: tirx.PrimFunc) -> bool:

@@ -255,7 +255,7 @@ def test_an_operator_of_tvm_is_named(tmp_path):
 def test_of_several_variants_shapes_choose_one(tmp_path):
     from test_variants import open_product
 
-    executable = tt.compile(open_product(), batch=(1, 2), cache=False)
+    executable = tt.compile(open_product(), batch=[1, 2], cache=False)
     with pytest.raises(WorkloadError, match=r"2 of the model's 2 variants have the shapes .*, and one is exported"):
         executable.export(tmp_path / "model")
     name, shape = executable.signature.input_names[0], executable.variants[1].signature.input_shapes[0]

@@ -212,7 +212,7 @@ def test_each_variant_has_its_shapes():
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])],
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    exe = tt.compile(proto, batch=(2, 7), cache=False)
+    exe = tt.compile(proto, batch=[2, 7], cache=False)
     for rows in (2, 7):
         x, out = values((rows, 5), "float32") - 4, tt.aligned_empty((rows, 5))
         np.testing.assert_array_equal(exe.run(x, out=out), np.maximum(x, 0))

@@ -214,12 +214,12 @@ def test_several_sizes_are_quantised_by_the_inputs_that_fit_each(tmp_path):
     graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
     inputs = [rng.standard_normal((n, 16)).astype(np.float32) for n in (2, 5)]
-    made = tt.compile(model, batch=(2, 5), precision="int8", calibration=inputs, cache=False)
+    made = tt.compile(model, batch=[2, 5], precision="int8", calibration=inputs, cache=False)
     assert made.precision.inputs == 2
     for x in inputs:
         assert distance(made.run(x), x @ onnx.numpy_helper.to_array(w)) < FAR["int8"]
     with pytest.raises(tt.WorkloadError, match="'x' has shape"):
-        tt.compile(model, batch=(2, 3), precision="int8", calibration=inputs, cache=False)
+        tt.compile(model, batch=[2, 3], precision="int8", calibration=inputs, cache=False)
 
 
 def test_the_record_is_saved_and_cached_by_precision_and_inputs(tmp_path, monkeypatch):

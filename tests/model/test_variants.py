@@ -81,7 +81,7 @@ def test_one_size_is_one_variant():
 
 
 def test_combinations_in_order():
-    settings = settings_of((1, 4, 1), {"seq": 128, "heads": (2, 8)})
+    settings = settings_of((1, 4, 1), {"seq": 128, "heads": [2, 8]})
     assert [(s.batch, s.dims) for s in settings] == [
         (1, {"seq": 128, "heads": 2}),
         (1, {"seq": 128, "heads": 8}),

@@ -51,6 +51,12 @@ def export_variant(variant: AnyVariant, constants: Constants, folder: str | os.P
         raise UnsupportedOperator(
             f"the model cannot be exported: {variant.library.no_plan}; expected kernels of fixed shapes alone"
         )
+    if not isinstance(plan, ExecutionPlan):
+        sizes = ", ".join(variant.signature.open_sizes.names)
+        raise UnsupportedOperator(
+            f"the model has open sizes ({sizes}), and a C library has fixed shapes; accepted: a model compiled with a "
+            "size for each, by batch, dims or shapes"
+        )
     name = _named(target.name if name is None else name, given=name is not None)
     _refuse_other(target)
     offsets = [constants.places[number].offset for number in variant.constants]
@@ -76,12 +82,6 @@ def chosen_variant(variants: Sequence[AnyVariant], shapes: Mapping[str, Sequence
     if unknown := [name for name in wanted if name not in names]:
         raise WorkloadError(f"the model has no input {unknown[0]!r}; expected {', '.join(map(repr, names))}")
     found = [each for each in variants if _shapes(each.signature).items() >= wanted.items()]
-    if found and all(each.signature.is_open for each in found):
-        sizes = ", ".join(found[0].signature.open_sizes.names)
-        raise UnsupportedOperator(
-            f"the model has open sizes ({sizes}), and a C library has fixed shapes; accepted: a model compiled with a "
-            "size for each, by batch, dims or shapes"
-        )
     if len(found) == 1:
         return found[0]
     known = "; ".join(str(_shapes(each.signature)) for each in variants)
