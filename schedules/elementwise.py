@@ -16,19 +16,31 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.vector.elementwise import ElementwiseTiling, decide_elementwise, shared_axis
 from ..hardware.description import Cpu
+from ..lowering.extents import as_index, parted, parts_of, times
 from ..lowering.loops import share
 from ..lowering.registers import register
+from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.staged_func import work_of, write_stages
 from ..lowering.transpose import transpose
-from ..lowering.vector_statement import Resolve, compute, constant, holds_choice, loop, on_last_task, resolved
+from ..lowering.vector_statement import (
+    Resolve,
+    compute,
+    constant,
+    holds_choice,
+    last_vectors,
+    loop,
+    on_last_task,
+    resolved,
+)
 from ..match.access import loads
-from ..match.loop_axes import fused, pieces, stride
+from ..match.loop_axes import fused, stride
+from ..match.open_pieces import pieces_of
 from ..match.stages import Axis, Stage, StagedProgram, Write
 
 Expr: TypeAlias = tirx.Expr
@@ -59,7 +71,7 @@ class ElementwiseEmitter:
     """Writes stages without reductions, which do not read each other."""
 
     def __init__(self, stages: Sequence[Stage], tiling: ElementwiseTiling, resolve: Resolve) -> None:
-        self.pieces = [fused([part])[0] for stage in stages for part in pieces(stage)]
+        self.pieces = [fused([part])[0] for stage in stages for part in pieces_of(stage)]
         self.tiling, self.resolve = tiling, resolve
 
     def emit(self) -> None:
@@ -80,7 +92,7 @@ class ElementwiseEmitter:
                 self.write(piece, {}, None, 1)
             return
         width = self.tiling.lanes if lane_axis is not None else 1
-        units = [extent if v is not lane_axis else -(-extent // width) for v, extent in axes]
+        units = [sampled(extent if v is not lane_axis else parts_of(extent, width)) for v, extent in axes]
         self.loops(piece, axes, lane_axis, shared_axis(units, self.tiling.tasks), task)
 
     def loops(self, piece: Stage, axes: list[Axis], lane_axis: tirx.Var | None, shared: int, task: Expr) -> None:
@@ -98,17 +110,21 @@ class ElementwiseEmitter:
                 count = self.tiling.tasks if axes[shared][0] is lane_axis else 1
                 self.along(piece, place, lane_axis, dict(axes)[lane_axis], task, count)
 
-    def along(self, piece: Stage, place: Place, axis: tirx.Var, extent: int, task: Expr, tasks: int) -> None:
+    def along(self, piece: Stage, place: Place, axis: tirx.Var, extent: Extent, task: Expr, tasks: int) -> None:
         """Whole vectors along an axis, or this task's share of them, then the elements that are left."""
         lanes = self.tiling.lanes
-        whole, rest = divmod(extent, lanes)
-        if whole:
+        whole, rest = parted(extent, lanes)
+        if not _is_none(whole):
             first, end = share(whole, task, tasks)
             with loop(axis, first, end) as block:
                 self.write(piece, {**place, axis: block * constant(lanes, axis)}, axis, lanes)
-        if rest:
+        if not _is_none(rest):
+
+            def last(start: Expr, width: int, _: Expr | None) -> None:
+                self.write(piece, {**place, axis: start}, axis, width)
+
             with on_last_task(task, tasks):
-                self.write(piece, {**place, axis: constant(whole * lanes, axis)}, axis, rest)
+                last_vectors(whole, rest, lanes, axis, last)
 
     def write(self, piece: Stage, place: Place, lane_axis: tirx.Var | None, width: int) -> None:
         for write in piece.writes:
@@ -132,10 +148,10 @@ class ElementwiseEmitter:
         tasks = self.tiling.tasks
         extents = dict(piece.axes)
         outer = [a for a in piece.axes if a[0] is not lane_axis and a[0] is not turned.along]
-        across, across_rest = divmod(extents[lane_axis], size)
-        along, along_rest = divmod(extents[turned.along], size)
+        across, across_rest = parted(extents[lane_axis], size)
+        along, along_rest = parted(extents[turned.along], size)
         axes = [*outer, (turned.along, along), (lane_axis, across)]
-        shared = shared_axis([extent for _, extent in axes], tasks)
+        shared = shared_axis([sampled(extent) for _, extent in axes], tasks)
         place: Place = {}
         with ExitStack() as stack:
             for number, (variable, extent) in enumerate(axes):
@@ -144,7 +160,7 @@ class ElementwiseEmitter:
             for variable in (turned.along, lane_axis):
                 place[variable] = place[variable] * constant(size, variable)
             self.block(piece.writes[0], place, lane_axis, turned, size)
-        if along_rest or across_rest:
+        if not (_is_none(along_rest) and _is_none(across_rest)):
             self.edges(piece, outer, lane_axis, turned, size, task)
 
     def block(self, write: Write, place: Place, lane_axis: tirx.Var, turned: Turned, size: int) -> None:
@@ -179,30 +195,34 @@ class ElementwiseEmitter:
     ) -> None:
         """What lies behind the last whole block of either axis."""
         extents = dict(piece.axes)
-        across, along = extents[lane_axis] // size * size, extents[turned.along] // size * size
-        regions = (
-            ((0, extents[turned.along]), (across, extents[lane_axis])),
-            ((along, extents[turned.along]), (0, across)),
-        )
-        for (row, row_end), (column, column_end) in regions:
-            if row == row_end or column == column_end:
+        (across, columns), (along, rows) = (parted(extents[v], size) for v in (lane_axis, turned.along))
+        # The first row and their number, whole blocks of columns or the columns behind them.
+        regions = ((0, extents[turned.along], 0, columns), (times(along, size), rows, across, 0))
+        for row, count, whole, rest in regions:
+            if _is_none(count) or (_is_none(whole) and _is_none(rest)):
                 continue
-            axes = [*outer, (turned.along, row_end - row)]
-            shared = shared_axis([extent for _, extent in axes], self.tiling.tasks)
+            axes = [*outer, (turned.along, count)]
+            shared = shared_axis([sampled(extent) for _, extent in axes], self.tiling.tasks)
             place: Place = {}
             with ExitStack() as stack:
                 for number, (variable, extent) in enumerate(axes):
                     first, end = share(extent, task, self.tiling.tasks) if number == shared else (0, extent)
                     place[variable] = stack.enter_context(loop(variable, first, end))
-                place[turned.along] = place[turned.along] + constant(row, turned.along)
-                whole, rest = divmod(column_end - column, size)
-                if whole:
+                place[turned.along] = place[turned.along] + as_index(row, turned.along)
+                if not _is_none(whole):
                     with loop(lane_axis, 0, whole) as block:
-                        start = block * constant(size, lane_axis) + constant(column, lane_axis)
-                        self.write(piece, {**place, lane_axis: start}, lane_axis, size)
-                if rest:
-                    start = constant(column + whole * size, lane_axis)
-                    self.write(piece, {**place, lane_axis: start}, lane_axis, rest)
+                        self.write(piece, {**place, lane_axis: block * constant(size, lane_axis)}, lane_axis, size)
+                    continue
+
+                def last(start: Expr, width: int, _: Expr | None, place: Place = place) -> None:
+                    self.write(piece, {**place, lane_axis: start}, lane_axis, width)
+
+                last_vectors(across, rest, size, lane_axis, last)
+
+
+def _is_none(count: Extent) -> bool:
+    """Whether there is nothing, which is known before a run."""
+    return not is_open(count) and count == 0
 
 
 def _whole(size: int) -> Expr:
@@ -217,16 +237,22 @@ def _lane_axis(piece: Stage) -> tirx.Var | None:
     return None
 
 
+def _moves(address: Expr, variable: tirx.Var) -> bool:
+    """Whether a step of `variable` leads equally far everywhere, and not to the next element."""
+    parts = sym.detect_linear_equation(address, [variable])
+    return len(parts) == 2 and not (isinstance(parts[0], tirx.IntImm) and int(parts[0]) in (0, 1))
+
+
 def _turned(piece: Stage, lane_axis: tirx.Var, size: int) -> Turned | None:
     """The one load that is contiguous along another axis, where both axes have room for a block."""
     extents = dict(piece.axes)
-    if len(piece.writes) != 1 or extents[lane_axis] < size or holds_choice(piece.writes[0].value) or size < 2:
+    if len(piece.writes) != 1 or sampled(extents[lane_axis]) < size or holds_choice(piece.writes[0].value) or size < 2:
         return None
     for load in loads(piece.writes[0].value):
         address = load.indices[0]
-        if loads(address) or stride(address, lane_axis) in (0, 1, None) or str(load.ty) == "bool":
+        if loads(address) or not _moves(address, lane_axis) or str(load.ty) == "bool":
             continue
         for variable, extent in piece.axes:
-            if variable is not lane_axis and extent >= size and stride(address, variable) == 1:
+            if variable is not lane_axis and sampled(extent) >= size and stride(address, variable) == 1:
                 return Turned(load, variable)
     return None

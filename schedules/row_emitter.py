@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -15,12 +15,14 @@ from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.vector.elementwise import ElementwiseTiling, shared_axis
-from ..decide.vector.reduction import ALONG_VECTORS, strip_vectors
-from ..lowering.lane_total import lane_total
+from ..decide.vector.reduction import ALONG_VECTORS, OPEN_VECTORS, strip_vectors
+from ..lowering.extents import as_index, parted, parts_of, times
+from ..lowering.lane_total import lane_total, vectors_total
 from ..lowering.loops import share
 from ..lowering.registers import register, small_buffer
+from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.vector_math import kept_as
-from ..lowering.vector_statement import Resolve, compute, constant, loop, on_last_task, resolved
+from ..lowering.vector_statement import Resolve, compute, constant, last_vectors, loop, on_last_task, resolved
 from ..match.access import variables
 from ..match.loop_axes import fused, stride
 from ..match.row_buffer import StripRows, shrunk
@@ -56,7 +58,7 @@ class RowEmitter:
         stages = fused([_by_stride(stage) for stage in group.stages])
         self.rows = stages[0].axes
         self.lane_axis = lane_axis(stages[0], self.rows)
-        extent = dict(self.rows).get(self.lane_axis, 1)
+        extent = sampled(dict(self.rows).get(self.lane_axis, 1))
         self.vectors = strip_vectors(extent, self.lanes, self.other_rows(), tiling.tasks)
         self.row_local = [b for b in local if not _whole_rows(group, b)]
         self.kept_rows: list[tirx.Buffer] = []
@@ -71,13 +73,13 @@ class RowEmitter:
         self.small: list[tuple[tirx.Buffer, tirx.Var]] = []
 
     def other_rows(self) -> int:
-        return prod(extent for v, extent in self.rows if v is not self.lane_axis)
+        return prod(sampled(extent) for v, extent in self.rows if v is not self.lane_axis)
 
     def emit(self) -> None:
         tasks = self.tiling.tasks
         axis = self.lane_axis
         strip = self.vectors * self.lanes
-        units = [extent if v is not axis else -(-extent // strip) for v, extent in self.rows]
+        units = [sampled(extent if v is not axis else parts_of(extent, strip)) for v, extent in self.rows]
         shared = shared_axis(units, tasks) if units else -1
         with T.parallel(0, tasks) if tasks > 1 else T.serial(0, 1) as task:
             self.small = [(flat, small_buffer(tuple(flat.shape), str(flat.dtype))) for flat in self.kept_rows]
@@ -98,12 +100,15 @@ class RowEmitter:
     def strips(self, place: Place, axis: tirx.Var, task: Expr, tasks: int) -> None:
         """All rows along the lanes' axis: those at a border one by one, the others in strips."""
         extent = dict(self.rows)[axis]
-        start, end = 0, extent
+        if is_open(extent):
+            self.open_strips(place, axis, extent, task, tasks)
+            return
+        start, end = 0, int(extent)
         for window in self.windows:
-            first, last = window.inside(axis, extent)
+            first, last = window.inside(axis, int(extent))
             start, end = max(start, first), min(end, last)
         if end <= start:
-            start, end = extent, extent
+            start, end = int(extent), int(extent)
         strip = self.vectors * self.lanes
         whole, rest = divmod(end - start, strip)
         if whole:
@@ -120,6 +125,30 @@ class RowEmitter:
                 if low < high:
                     with loop(axis, low, high) as at:
                         self.strip({**place, axis: at}, Strip(axis, ((0, 1),), inside=False))
+
+    def open_strips(self, place: Place, axis: tirx.Var, extent: Expr, task: Expr, tasks: int) -> None:
+        """The same of rows whose number a run brings: strips, then single vectors, then narrower ones."""
+        strip, lanes = self.vectors * self.lanes, self.lanes
+        if any(window.depends_on(axis) for window in self.windows):
+            first, end = share(extent, task, tasks)
+            with loop(axis, first, end) as at:
+                self.strip({**place, axis: at}, Strip(axis, ((0, 1),), inside=False))
+            return
+        whole, _ = parted(extent, strip)
+        first, end = share(whole, task, tasks)
+        with loop(axis, first, end) as number:
+            vectors = tuple((i * lanes, lanes) for i in range(self.vectors))
+            self.strip({**place, axis: number * constant(strip, axis)}, Strip(axis, vectors))
+        with on_last_task(task, tasks):
+            every, rest = parted(extent, lanes)
+            if self.vectors > 1:
+                with loop(axis, as_index(times(whole, self.vectors), axis), as_index(every, axis)) as number:
+                    self.strip({**place, axis: number * constant(lanes, axis)}, Strip(axis, ((0, lanes),)))
+
+            def last(start: Expr, width: int, _: Expr | None) -> None:
+                self.strip({**place, axis: start}, Strip(axis, ((0, width),)))
+
+            last_vectors(every, rest, lanes, axis, last)
 
     # ---- one strip ------------------------------------------------------------------------------------------------
 
@@ -267,14 +296,17 @@ class RowEmitter:
                 for write in stage.writes:
                     self.column_vector(write, at, None, 1)
                 return
-            whole, rest = divmod(dict(columns)[last], self.lanes)
-            if whole:
+            whole, rest = parted(dict(columns)[last], self.lanes)
+            if is_open(whole) or whole:
                 with loop(last, 0, whole) as block:
                     for write in stage.writes:
                         self.column_vector(write, {**at, last: block * constant(self.lanes, last)}, last, self.lanes)
-            if rest:
+
+            def at_end(start: Expr, width: int, _: Expr | None) -> None:
                 for write in stage.writes:
-                    self.column_vector(write, {**at, last: constant(whole * self.lanes, last)}, last, rest)
+                    self.column_vector(write, {**at, last: start}, last, width)
+
+            last_vectors(whole, rest, self.lanes, last, at_end)
 
     def column_vector(self, write: Write, at: Place, axis: tirx.Var | None, width: int) -> None:
         def put(value: Expr, lane: Expr) -> None:
@@ -321,8 +353,8 @@ class RowEmitter:
                 whole = T.ramp(0, 1, width) if width > 1 else tirx.const(0, "int32")
                 T.buffer_store(kept[number], tirx.BufferLoad(source, [whole]), [whole])
 
-    def bounds(self, window: Window, variable: tirx.Var, extent: int, at: Place, strip: Strip) -> tuple[Expr, Expr]:
-        first, end = constant(0, variable), constant(extent, variable)
+    def bounds(self, window: Window, variable: tirx.Var, extent: Extent, at: Place, strip: Strip) -> tuple[Expr, Expr]:
+        first, end = constant(0, variable), as_index(extent, variable)
         for bound in window.bounds:
             if not bound.variable.same_as(variable):
                 continue
@@ -344,39 +376,52 @@ class RowEmitter:
         write, lanes = stage.writes[number], self.lanes
         found = accumulated(stage, number)
         assert found is not None and write.init is not None
-        operation, _ = found
         dtype = str(write.buffer.dtype)
         *outer, (axis, extent) = stage.reduced
-        whole, rest = divmod(extent, lanes)
-        if not whole:
-            lanes, whole, rest = extent, 1, 0
-        many = min(ALONG_VECTORS, whole)
+        whole, rest = parted(extent, lanes)
+        if not is_open(whole) and whole == 0:
+            lanes, whole, rest = sampled(extent), 1, 0
+        many = min(OPEN_VECTORS, sampled(whole)) if is_open(whole) else min(ALONG_VECTORS, whole)
         sums = [register(lanes, dtype) for _ in range(many)]
-        for kept in sums:
+        for kept in sums[:1] if is_open(whole) else sums:
             T.buffer_store(kept, _broadcast(write.init, lanes), [_whole(lanes)])
         own = tirx.BufferLoad(write.buffer, [write.at])
+        operation, term = found
 
-        def step(at: Place, start: Expr, kept: tirx.Var, width: int) -> None:
+        def step(at: Place, start: Expr, kept: tirx.Var, width: int, done: Expr | None = None) -> None:
             def resolve(load: TensorLoad) -> Expr:
                 if load.source.same_as(write.buffer):
                     return tirx.BufferLoad(kept, [tirx.const(0, "int32")])
                 return load if load.source.same_as(kept) else self.resolve(load, 0)
 
             moved = {**at, axis: start}
-            compute(write.value, moved, axis, width, resolve, partial(_put, kept), [(own, kept)])
+            value = write.value
+            if done is not None and not _repeats(operation):
+                value = operation(own, tirx.Select(axis >= done, term, write.init))
+            compute(value, moved, axis, width, resolve, partial(_put, kept), [(own, kept)])
 
         with ExitStack() as stack:
             at = dict(place)
             for variable, size in outer:
                 at[variable] = stack.enter_context(loop(variable, 0, size))
-            blocks, single = divmod(whole, many)
-            with loop(axis, 0, blocks) as block:
-                for i, kept in enumerate(sums):
-                    step(at, block * constant(many * lanes, axis) + constant(i * lanes, axis), kept, lanes)
-            for i in range(single):
-                step(at, constant((blocks * many + i) * lanes, axis), sums[i], lanes)
-            if rest:
-                step(at, constant(whole * lanes, axis), sums[-1], rest)
+            blocks, single = parted(whole, many)
+            # Of a row that may be short, sums beside the first are made where there are vectors for all of them.
+            some = tirx.min(as_index(blocks, axis), constant(1, axis)) if is_open(blocks) else 1
+            with T.serial(constant(0, axis), some) if is_open(blocks) else nullcontext():
+                for kept in sums[1:] if is_open(blocks) else ():
+                    T.buffer_store(kept, _broadcast(write.init, lanes), [_whole(lanes)])
+                with loop(axis, 0, blocks) as block:
+                    for i, kept in enumerate(sums):
+                        step(at, block * constant(many * lanes, axis) + constant(i * lanes, axis), kept, lanes)
+                if is_open(blocks):
+                    sums = [vectors_total(operation, sums, lanes)]
+            if is_open(single):
+                with loop(axis, as_index(times(blocks, many), axis), as_index(whole, axis)) as one:
+                    step(at, one * constant(lanes, axis), sums[0], lanes)
+            else:
+                for i in range(single):
+                    step(at, as_index(times(blocks, many, lanes), axis) + constant(i * lanes, axis), sums[i], lanes)
+            last_vectors(whole, rest, lanes, axis, lambda start, width, done: step(at, start, sums[-1], width, done))
         self.held.append((write.buffer, (lane_total(operation, sums, lanes, dtype),)))
 
     def store_kept(self, write: Write, place: Place) -> None:
@@ -416,6 +461,12 @@ def _whole_rows(group: RowGroup, buffer: tirx.Buffer) -> bool:
 def _kind(group: RowGroup) -> str:
     axes = [a for stage in group.stages for a in (*stage.axes, *stage.reduced)]
     return str(axes[0][0].ty) if axes else "int64"
+
+
+def _repeats(operation: object) -> bool:
+    """Whether it makes no difference that an element is taken twice."""
+    kind = operation.args[0] if isinstance(operation, partial) else operation
+    return kind in (tirx.Max, tirx.Min)
 
 
 def _put(target: tirx.Var, value: Expr, lane: Expr) -> None:

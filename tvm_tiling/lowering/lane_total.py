@@ -18,12 +18,7 @@ def lane_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var],
 
     Halves are taken together until one lane is left; of an odd number the middle one joins the first.
     """
-    while len(vectors) > 1:
-        half = (len(vectors) + 1) // 2
-        for a, b in zip(vectors[:half], vectors[half:], strict=False):
-            T.buffer_store(a, operation(_all(a, lanes), _all(b, lanes)), [_lanes(lanes)])
-        vectors = vectors[:half]
-    vector = vectors[0]
+    vector = vectors_total(operation, vectors, lanes)
     while lanes > 1:
         half = lanes // 2
         kept = register(half, dtype)
@@ -33,6 +28,16 @@ def lane_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var],
             T.buffer_store(kept, operation(kept[0], _part(vector, lanes, half, 1)), [0])
         vector, lanes = kept, half
     return vector
+
+
+def vectors_total(operation: Callable[[Expr, Expr], Expr], vectors: list[tirx.Var], lanes: int) -> tirx.Var:
+    """The first of `vectors`, with `operation` over those of a lane in each; others are changed too."""
+    while len(vectors) > 1:
+        half = (len(vectors) + 1) // 2
+        for a, b in zip(vectors[:half], vectors[half:], strict=False):
+            T.buffer_store(a, operation(_all(a, lanes), _all(b, lanes)), [_lanes(lanes)])
+        vectors = vectors[:half]
+    return vectors[0]
 
 
 def _part(vector: tirx.Var, lanes: int, start: int, count: int) -> Expr:

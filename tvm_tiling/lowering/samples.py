@@ -17,13 +17,13 @@ from tvm import sym, tirx
 from ..sizes import USUAL
 
 Extent: TypeAlias = tirx.Expr | int
-_SAMPLES: ContextVar[Mapping[str, int]] = ContextVar("samples")
+_SAMPLES: ContextVar[Mapping[tirx.Var | str, int]] = ContextVar("samples")
 
 
 @contextmanager
-def samples(sizes: Mapping[str, int]) -> Iterator[None]:
-    """Within, sampled() takes these sizes for variables of these names, which passes over a graph keep where they give
-    functions variables of their own."""
+def samples(sizes: Mapping[tirx.Var | str, int]) -> Iterator[None]:
+    """Within, sampled() takes these sizes for variables, or for those of a name, which passes over a graph keep where
+    they give functions variables of their own."""
     token = _SAMPLES.set(sizes)
     try:
         yield
@@ -43,7 +43,7 @@ def sampled(extent: Extent) -> int:
     known = _SAMPLES.get({})
 
     def at(variable: tirx.Var) -> tirx.Expr:
-        return tirx.const(known.get(variable.name, USUAL), str(variable.ty))
+        return tirx.const(known.get(variable, known.get(variable.name, USUAL)), str(variable.ty))
 
     value = sym.Analyzer().simplify(tvm_ffi.structural_map(extent, (tirx.Var, at)))
     return max(1, int(value))

@@ -16,6 +16,7 @@ from ..decide.tiling import Decision
 from ..decide.vector.elementwise import Work
 from ..match.stages import Stage, StagedProgram
 from .prim_func import DECISION
+from .samples import sampled
 from .vector_statement import Resolve
 
 
@@ -29,7 +30,7 @@ def work_of(stages: tuple[Stage, ...]) -> Work:
             word = max(word, size)
             if not any(buffer.same_as(other) for other in seen):
                 seen.append(buffer)
-                moved += min(int(buffer.shape[0]), stage.points) * size
+                moved += min(sampled(buffer.shape[0]), stage.points) * size
     main = max(stages, key=lambda stage: stage.points)
     counts = {"plain": 1, "divisions": 0, "functions": 0}
 

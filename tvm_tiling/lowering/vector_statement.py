@@ -18,7 +18,9 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..match.access import loads, substitute, variables
 from ..match.evaluate import conditional
 from ..match.loop_axes import stride
+from .extents import as_index, times
 from .registers import register
+from .samples import Extent, is_open
 from .vector_math import holds_bfloat16, holds_function, nested_functions, reads_bfloat16, with_vector_math
 
 Expr: TypeAlias = tirx.Expr
@@ -155,6 +157,36 @@ def _typed(value: Expr | int, like: tirx.Var) -> Expr:
     if isinstance(value, int):
         return constant(value, like)
     return value if str(value.ty) == str(like.ty) else tirx.Cast(str(like.ty), value)
+
+
+def last_vectors(
+    whole: Extent, rest: Extent, lanes: int, like: tirx.Var, emit: Callable[[Expr, int, Expr | None], None]
+) -> None:
+    """emit(start, width, done) for what is left behind `whole` vectors of an axis, `rest` elements.
+
+    One vector where their number is known. Else a whole vector that ends with the axis, and repeats elements: those
+    below `done`. An axis of less than a vector is one of two vectors of a half, a quarter ... of the lanes, as wide as
+    fit, the second of which does the same.
+    """
+    behind = as_index(times(whole, lanes), like)
+    if not is_open(rest):
+        if int(rest):
+            emit(behind, int(rest), None)
+        return
+    one, extent = constant(1, like), behind + rest
+    if is_open(whole) or whole:
+        # A loop of one turn or none: see by_edge().
+        with T.serial(constant(0, like), tirx.min(tirx.min(rest, as_index(whole, like)), one)):
+            emit(extent - constant(lanes, like), lanes, behind)
+    width = 1 << (lanes - 1).bit_length()
+    while width > 1:
+        width //= 2
+        size = constant(width, like)
+        # Two vectors where width < extent < 2 * width, one where extent = width.
+        fits = tirx.Cast(str(like.ty), tirx.all(extent >= size, extent < constant(2 * width, like)))
+        twice = tirx.Cast(str(like.ty), extent > size) if width > 1 else constant(0, like)
+        with T.serial(constant(0, like), fits * (one + twice)) as turn:
+            emit(turn * (extent - size), width, turn * size)
 
 
 def on_last_task(task: Expr, tasks: int) -> T.frame.ForFrame:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
 from typing import TypeAlias
 
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import PrimType, TensorLoad
 
+from ..lowering.extents import number_of, product_of
 from ..lowering.samples import Extent, is_open
 from ..lowering.wrapping import limits
 
@@ -203,18 +203,13 @@ def _holds_products(left: str, right: str, wide: str) -> bool:
 
 def address(load: TensorLoad) -> tirx.Expr:
     """Elements between the start of the buffer and what `load` reads."""
-    strides = [_plain(s) for s in load.source.strides]
+    strides = [number_of(s) for s in load.source.strides]
     if not strides:
-        shape = [_plain(s) for s in load.source.shape]
-        strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
+        strides = [product_of(load.source.shape[d + 1 :]) for d in range(len(load.source.shape))]
     total: tirx.Expr = tirx.IntImm("int32", 0)
     for stride, index in zip(strides, load.indices, strict=True):
         total = total + stride * index
     return total
-
-
-def _plain(extent: Extent) -> Extent:
-    return extent if is_open(extent) else int(extent)
 
 
 def linear_strides(

@@ -10,12 +10,14 @@ import numpy as np
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..lowering.extents import as_index, quotient, times
+from ..lowering.samples import Extent, sampled
 from .access import loads, variables
 from .evaluate import conditional, evaluate
 from .stages import Axis, Stage, Write, mapped, simplify, without_unit_axes
 
-_MOST_PIECES = 32
-_MOST_CHANGES = 8
+MOST_PIECES = 32
+MOST_CHANGES = 8
 _MOST_EVALUATED = 1 << 16
 
 
@@ -56,7 +58,7 @@ def _with_pair(stage: Stage, outer: Axis, inner: Axis, one: tirx.Var) -> Stage |
     names = [v for v, _ in every]
     if outer[0] not in names and inner[0] not in names:
         return stage
-    whole = (one, outer[1] * inner[1])
+    whole = (one, times(outer[1], inner[1]))
     places = []
     for axes in (stage.axes, stage.reduced):
         at = [i for i, (a, b) in enumerate(pairwise(axes)) if a[0].same_as(outer[0]) and b[0].same_as(inner[0])]
@@ -64,7 +66,7 @@ def _with_pair(stage: Stage, outer: Axis, inner: Axis, one: tirx.Var) -> Stage |
     if not any(at for _, at in places):
         return None
     changed = tuple(axes if not at else (*axes[: at[0]], whole, *axes[at[0] + 2 :]) for axes, at in places)
-    size = tirx.const(inner[1], str(inner[0].ty))
+    size = as_index(inner[1], inner[0])
     change = {outer[0]: tirx.floordiv(one, size), inner[0]: tirx.floormod(one, size)}
     result = simplify(replace(stage, axes=changed[0], reduced=changed[1], writes=mapped(stage, change)))
     before, after = _divisions(stage), _divisions(result)
@@ -80,21 +82,25 @@ def _divisions(stage: Stage) -> int:
 
 def pieces(stage: Stage) -> list[Stage]:
     """The stage cut wherever a condition on one axis changes, so that none is left; itself where that is much."""
-    conditions = _conditions(stage)
+    found = conditions(stage)
     splits: list[list[int]] = []
-    for variable, extent in stage.axes:
+    for variable, extent in _numbers(stage.axes):
         changes: set[int] = set()
-        for condition in conditions:
-            for part in _comparisons(condition):
+        for condition in found:
+            for part in comparisons(condition):
                 if variables(part) == {variable} and not loads(part):
                     changes |= _changes(part, variable, extent)
-        splits.append([0, *sorted(changes), extent] if len(changes) <= _MOST_CHANGES else [0, extent])
+        splits.append([0, *sorted(changes), extent] if len(changes) <= MOST_CHANGES else [0, extent])
     count = 1
     for bounds in splits:
         count *= len(bounds) - 1
-    if count == 1 or count > _MOST_PIECES:
+    if count == 1 or count > MOST_PIECES:
         return [stage]
     return [_piece(stage, ranges) for ranges in product(*(list(pairwise(bounds)) for bounds in splits))]
+
+
+def _numbers(axes: Sequence[Axis]) -> list[tuple[tirx.Var, int]]:
+    return [(v, sampled(extent)) for v, extent in axes]
 
 
 def _changes(condition: tirx.Expr, variable: tirx.Var, extent: int) -> set[int]:
@@ -118,28 +124,28 @@ def _piece(stage: Stage, ranges: Sequence[tuple[int, int]]) -> Stage:
 
 
 def _decided(stage: Stage, write: Write) -> Write:
-    extents = dict(stage.axes)
+    extents = dict(_numbers(stage.axes))
 
     def choose(node: tirx.Expr) -> tirx.Expr:
         branches = conditional(node)
         if branches is None:
             return node
-        truth = _truth(branches[0], extents)
-        return node if truth is None else branches[1 if truth else 2]
+        holds = truth(branches[0], extents)
+        return node if holds is None else branches[1 if holds else 2]
 
     return replace(write, value=tvm_ffi.structural_map(write.value, (tirx.Expr, choose)))
 
 
-def _truth(condition: tirx.Expr, extents: dict[tirx.Var, int]) -> bool | None:
+def truth(condition: tirx.Expr, extents: dict[tirx.Var, int]) -> bool | None:
     """Whether a condition holds everywhere or nowhere; None where it is neither, or not known."""
     if isinstance(condition, tirx.IntImm):
         return bool(int(condition))
     if isinstance(condition, tirx.Not):
-        inner = _truth(condition.a, extents)
+        inner = truth(condition.a, extents)
         return None if inner is None else not inner
     if isinstance(condition, (tirx.And, tirx.Or)):
         settles = isinstance(condition, tirx.Or)
-        both = [_truth(condition.a, extents), _truth(condition.b, extents)]
+        both = [truth(condition.a, extents), truth(condition.b, extents)]
         if settles in both:
             return settles
         return None if None in both else not settles
@@ -155,7 +161,8 @@ def _truth(condition: tirx.Expr, extents: dict[tirx.Var, int]) -> bool | None:
     return bool(holds.min())
 
 
-def _conditions(stage: Stage) -> list[tirx.Expr]:
+def conditions(stage: Stage) -> list[tirx.Expr]:
+    """Those by which the values of a stage choose."""
     found: list[tirx.Expr] = []
 
     def note(node: tirx.Expr) -> None:
@@ -168,17 +175,18 @@ def _conditions(stage: Stage) -> list[tirx.Expr]:
     return found
 
 
-def _comparisons(condition: tirx.Expr) -> Iterator[tirx.Expr]:
+def comparisons(condition: tirx.Expr) -> Iterator[tirx.Expr]:
+    """What a condition is made of."""
     if isinstance(condition, tirx.Not):
-        yield from _comparisons(condition.a)
+        yield from comparisons(condition.a)
     elif isinstance(condition, (tirx.And, tirx.Or)):
-        yield from _comparisons(condition.a)
-        yield from _comparisons(condition.b)
+        yield from comparisons(condition.a)
+        yield from comparisons(condition.b)
     else:
         yield condition
 
 
-def split(stage: Stage, variable: tirx.Var, inner: int) -> Stage:
+def split(stage: Stage, variable: tirx.Var, inner: Extent) -> Stage:
     """The stage with one of its axes as two, the inner of `inner` elements, which divide it."""
     kind = str(variable.ty)
     first, second = tirx.Var(f"{variable.name}_o", kind), tirx.Var(f"{variable.name}_i", kind)
@@ -186,10 +194,11 @@ def split(stage: Stage, variable: tirx.Var, inner: int) -> Stage:
     def of(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         parts: list[Axis] = []
         for v, extent in axes:
-            parts += [(first, extent // inner), (second, inner)] if v.same_as(variable) else [(v, extent)]
+            outer = quotient(extent, inner)
+            parts += [(first, outer), (second, inner)] if v.same_as(variable) and outer is not None else [(v, extent)]
         return tuple(parts)
 
-    writes = mapped(stage, {variable: first * tirx.const(inner, kind) + second})
+    writes = mapped(stage, {variable: first * as_index(inner, variable) + second})
     return simplify(replace(stage, axes=of(stage.axes), reduced=of(stage.reduced), writes=writes))
 
 

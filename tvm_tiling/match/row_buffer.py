@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from .row_group import strides
+from ..lowering.extents import as_index, product_of, quotient, same, times
+from .row_group import Columns, strides
 from .stages import Stage
 
 
@@ -28,21 +28,21 @@ class StripRows:
     pitch: int
 
 
-def fits_a_strip(columns: tuple[tuple[int, int], ...]) -> bool:
+def fits_a_strip(columns: Columns) -> bool:
     """Whether columns of these (stride, extent), outermost first, can be counted by their address alone."""
     expected = columns[-1][0]
     for step, extent in reversed(columns):
-        if step != expected:
+        if not same(step, expected):
             return False
-        expected = step * extent
+        expected = times(step, extent)
     return True
 
 
 def shrunk(
-    stages: Sequence[Stage], buffer: tirx.Buffer, columns: tuple[tuple[int, int], ...], strip: StripRows
+    stages: Sequence[Stage], buffer: tirx.Buffer, columns: Columns, strip: StripRows
 ) -> tuple[list[Stage], tirx.Buffer]:
     """The stages with `buffer`, counted by these `columns`, as the rows of one strip; and the buffer for those."""
-    size = prod(extent for _, extent in columns) * strip.pitch
+    size = product_of((*(extent for _, extent in columns), strip.pitch))
     small = tirx.decl_buffer((size,), str(buffer.dtype), buffer.name)
     unit = columns[-1][0]
 
@@ -52,7 +52,9 @@ def shrunk(
         total: tirx.Expr = tirx.const(0, str(strip.base.ty))
         for variable, step, _ in found:
             if variable not in strip.rows:
-                total = total + variable * tirx.const(step // unit * strip.pitch, str(variable.ty))
+                whole = quotient(step, unit)
+                assert whole is not None, "columns that fit a strip are counted by whole steps of the last"
+                total = total + variable * as_index(times(whole, strip.pitch), variable)
         return total if strip.axis is None else total + (strip.axis - strip.base)
 
     def of(stage: Stage) -> Stage:

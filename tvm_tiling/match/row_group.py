@@ -12,12 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import tvm_ffi
 from tvm import sym, tirx
 
+from ..lowering.extents import number_of, quotient, same
+from ..lowering.open_index import OpenIndices
+from ..lowering.samples import Extent, is_open, sampled
 from .loop_axes import renamed, split
 from .stages import Axis, Stage
+
+Columns = tuple[tuple[Extent, Extent], ...]  # (stride, extent) of each, outermost first
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class RowGroup:
 
     rows: tuple[Axis, ...]
     stages: tuple[Stage, ...]
-    columns: tuple[tuple[tirx.Buffer, tuple[tuple[int, int], ...]], ...] = ()
+    columns: tuple[tuple[tirx.Buffer, Columns], ...] = ()
 
     def columns_of(self, stage: Stage) -> tuple[Axis, ...]:
         """The axes of a stage that are neither rows nor reduced."""
@@ -64,27 +70,24 @@ def joined(group: RowGroup, stage: Stage) -> RowGroup | None:
         return None
     stage = _with_split_rows(group, stage)
     names: dict[tirx.Var, tirx.Var] = {}
-    columns: dict[tirx.Buffer, tuple[tuple[int, int], ...]] = dict(group.columns)
+    columns: dict[tirx.Buffer, Columns] = dict(group.columns)
     met = False
     for address, writer, at in _links(group, stage):
         met = True
         written, read = strides(at, _axes(writer)), strides(address, _axes(stage))
-        if written is None or read is None or len({s for _, s, _ in written}) != len(written):
-            return None
-        here = {s: (v, extent) for v, s, extent in read}
-        if len(here) != len(read) or set(here) != {s for _, s, _ in written}:
+        if written is None or read is None or not _differ(written) or not _differ(read) or len(read) != len(written):
             return None
         rows = {v for v, _ in group.rows}
         buffer = next(w.buffer for w in writer.writes if w.at.same_as(at))
         for variable, step, extent in written:
-            mine, size = here[step]
-            if size != extent:
+            mine, size = next(((v, e) for v, s, e in read if same(s, step)), (None, 0))
+            if mine is None or not same(size, extent):
                 return None
             if variable in rows and names.setdefault(mine, variable) is not variable:
                 return None
         if any(v not in rows for v, _, _ in written):
             order = [(s, e) for v, s, e in written if v not in rows]
-            columns[buffer] = tuple(sorted(order, reverse=True))
+            columns[buffer] = tuple(sorted(order, key=lambda column: -sampled(column[0])))
     moving = {v for v, _ in group.rows}
     if not met or set(names.values()) != moving or len(names) != len(moving):
         return None
@@ -109,8 +112,23 @@ def _links(group: RowGroup, stage: Stage) -> Iterator[tuple[tirx.Expr, Stage, ti
                     yield load.indices[0], writer, write.at
 
 
-def strides(address: tirx.Expr, axes: Sequence[Axis]) -> list[tuple[tirx.Var, int, int]] | None:
+Stride = tuple[tirx.Var, Extent, Extent]
+
+
+def _differ(found: Sequence[Stride]) -> bool:
+    """Whether no two axes have one stride, whatever the sizes."""
+    return not any(same(a, b) for (_, a, _), (_, b, _) in combinations(found, 2))
+
+
+def strides(address: tirx.Expr, axes: Sequence[Axis]) -> list[Stride] | None:
     """(variable, stride, extent) of each axis that moves a linear address which starts at 0; None for others."""
+    if any(is_open(extent) for _, extent in axes):
+        places = OpenIndices(axes)
+        steps = places.steps(address, [v for v, _ in axes])
+        if steps is None or steps[1]:
+            return None
+        found = [(v, number_of(places.expression(s)), e) for (v, e), s in zip(axes, steps[0], strict=True) if s]
+        return found if all(is_open(step) or step > 0 for _, step, _ in found) else None
     parts = sym.detect_linear_equation(address, [v for v, _ in axes])
     if not all(isinstance(p, tirx.IntImm) for p in parts):
         return None
@@ -128,8 +146,8 @@ def _with_split_rows(group: RowGroup, stage: Stage) -> Stage:
         tvm_ffi.structural_walk(address, (tirx.FloorDiv, found.append))
         for division in found:
             extents = dict(stage.axes)
-            if division.a in extents and isinstance(division.b, tirx.IntImm):
-                inner = int(division.b)
-                if extents[division.a] % inner == 0:
+            if division.a in extents:
+                inner = number_of(division.b)
+                if quotient(extents[division.a], inner) is not None:
                     return split(stage, division.a, inner)
     return stage

@@ -13,17 +13,20 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, sym, tirx
+from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 
 from ..errors import UnsupportedOperator
+from ..lowering.extents import analyzer_of, number_of, product_of, sizes_in
+from ..lowering.open_index import OpenIndices
+from ..lowering.samples import Extent, is_open, sampled
 from ..lowering.wrapping import wrapping
 from .access import address, loads, substitute
 from .blocks import why_in_place
 from .evaluate import shortest
 from .floats import simplified_around
 
-Axis = tuple[tirx.Var, int]  # its variable and extent; it starts at 0
+Axis = tuple[tirx.Var, Extent]  # its variable and extent; it starts at 0
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,18 @@ class Stage:
 
     @property
     def elements(self) -> int:
-        """How many elements it writes."""
-        return prod(extent for _, extent in self.axes)
+        """How many elements it writes, at the sample of open sizes."""
+        return prod(sampled(extent) for _, extent in self.axes)
 
     @property
     def points(self) -> int:
         """How many values it computes, those of a sum one by one."""
-        return self.elements * prod(extent for _, extent in self.reduced)
+        return self.elements * prod(sampled(extent) for _, extent in self.reduced)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether only a run brings one of its extents."""
+        return any(is_open(extent) for _, extent in (*self.axes, *self.reduced))
 
     @property
     def expressions(self) -> list[tirx.Expr]:
@@ -93,18 +101,21 @@ def stages_of(func: tirx.PrimFunc, name: str) -> StagedProgram:
         ) from error
     func = sch.mod[name]
     flat: dict[tirx.Buffer, tirx.Buffer] = {}
+    sizes = _sizes(func)
     for parameter in func.params:
+        if parameter in sizes:
+            continue
         if not hasattr(parameter, "strides") or parameter.strides:
             raise UnsupportedOperator(
                 f"{name}: parameter {parameter.name} is not a compact buffer; accepted: compact ones"
             )
-        flat[parameter] = _flat(name, parameter)
+        flat[parameter] = _flat(name, parameter, sizes)
     given = len(flat)
     for buffer in sch.get(root).alloc_buffers:
-        flat[buffer] = _flat(name, buffer)
+        flat[buffer] = _flat(name, buffer, sizes)
     items = list(flat.items())
     kept = tuple(b for _, b in items[given:])
-    stages = _needed([_stage(name, block, flat) for block in blocks], kept)
+    stages = _needed([_stage(name, block, flat, sizes) for block in blocks], kept)
     if not stages:
         raise UnsupportedOperator(f"{name}: it holds no blocks; accepted: plain blocks under one root")
     return StagedProgram(func, name, stages, tuple(items[:given]), kept)
@@ -130,10 +141,24 @@ def _needed(stages: list[Stage], kept: Sequence[tirx.Buffer]) -> tuple[Stage, ..
     return tuple(needed)
 
 
-def _flat(name: str, buffer: tirx.Buffer) -> tirx.Buffer:
-    if not all(isinstance(s, tirx.IntImm) for s in buffer.shape):
-        raise UnsupportedOperator(f"{name}: the shape of {buffer.name} is not fixed; accepted: fixed shapes")
-    return tirx.decl_buffer((max(1, prod(int(s) for s in buffer.shape)),), str(buffer.dtype), buffer.name)
+def _sizes(func: tirx.PrimFunc) -> set[tirx.Var]:
+    """The variables that a run brings: those in the shapes of parameters. Others are no sizes, and may be negative."""
+    return {v for p in func.params if hasattr(p, "shape") for extent in p.shape for v in sizes_in(extent)}
+
+
+def _flat(name: str, buffer: tirx.Buffer, sizes: set[tirx.Var]) -> tirx.Buffer:
+    if not all(_is_known(s, sizes) for s in buffer.shape):
+        raise UnsupportedOperator(
+            f"{name}: {buffer.name} has a size of 32 bits, or one that no parameter has; accepted: numbers, and open "
+            "sizes of 64 bits that parameters have"
+        )
+    elements = product_of(buffer.shape)
+    return tirx.decl_buffer((elements if is_open(elements) else max(1, elements),), str(buffer.dtype), buffer.name)
+
+
+def _is_known(extent: tirx.Expr, sizes: set[tirx.Var]) -> bool:
+    """Whether an extent is a number, or made of sizes; in 64 bits, since an address is a product of several."""
+    return not is_open(extent) or (str(extent.ty) == "int64" and not loads(extent) and sizes_in(extent) <= sizes)
 
 
 # ---- folding ---------------------------------------------------------------------------------------------------------
@@ -204,27 +229,31 @@ def _read_once(block: s_tir.SBlock, readers: Sequence[s_tir.SBlock]) -> bool:
             places.append(load)
 
     tvm_ffi.structural_walk(reader.body, (TensorLoad, note))
-    points = prod(_extent(v) for v in reader.iter_vars)
-    return len(places) == 1 and points <= prod(_extent(v) for v in block.iter_vars)
+    points = prod(sampled(_extent(v)) for v in reader.iter_vars)
+    return len(places) == 1 and points <= prod(sampled(_extent(v)) for v in block.iter_vars)
 
 
-def _extent(axis: tirx.IterVar) -> int:
-    extent = axis.dom.extent
-    if not isinstance(extent, tirx.IntImm) or int(axis.dom.min) != 0:
-        raise UnsupportedOperator(f"axis {axis.var.name} has no fixed extent; accepted: fixed ones that start at 0")
-    return int(extent)
+def _extent(axis: tirx.IterVar) -> Extent:
+    if not isinstance(axis.dom.min, tirx.IntImm) or int(axis.dom.min) != 0:
+        raise UnsupportedOperator(f"axis {axis.var.name} does not start at 0; accepted: axes that do")
+    return number_of(axis.dom.extent)
 
 
 # ---- one block -------------------------------------------------------------------------------------------------------
 
 
-def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffer]) -> Stage:
+def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffer], sizes: set[tirx.Var]) -> Stage:
     kinds = {int(v.iter_type) for v in block.iter_vars}
     if not kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
         raise UnsupportedOperator(f"{name}: block {block.name_hint!r} is neither element-wise nor a reduction")
     every = [(v.var, _extent(v), int(v.iter_type) == tirx.IterVar.CommReduce) for v in block.iter_vars]
-    if any(extent < 1 for _, extent, _ in every):
+    if any(not is_open(extent) and extent < 1 for _, extent, _ in every):
         raise UnsupportedOperator(f"{name}: block {block.name_hint!r} has no elements")
+    if not all(_is_known(e, sizes) for _, e, _ in every):
+        raise UnsupportedOperator(f"{name}: block {block.name_hint!r} has an extent that no parameter has")
+    narrow: dict[tirx.Var, tirx.Expr] = {}
+    if sizes:
+        every = [(_in_64_bits(v, narrow), extent, reduces) for v, extent, reduces in every]
     stores = _stores(name, block, block.body)
     starts = _stores(name, block, block.init) if block.init is not None else []
     inits = {store.buffer: store.value for store in starts}
@@ -233,7 +262,7 @@ def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffe
         # A store addresses its buffer as a load would.
         at = address(tirx.BufferLoad(store.buffer, list(store.indices)))
         init = inits.get(store.buffer)
-        parts = [None if e is None else _flattened(e, flat) for e in (at, store.value, init)]
+        parts = [None if e is None else _flattened(substitute(e, narrow), flat) for e in (at, store.value, init)]
         writes.append(Write(flat[store.buffer], *parts))
     stage = Stage(
         block.name_hint,
@@ -242,6 +271,15 @@ def _stage(name: str, block: s_tir.SBlock, flat: Mapping[tirx.Buffer, tirx.Buffe
         tuple(writes),
     )
     return simplify(without_unit_axes(stage))
+
+
+def _in_64_bits(variable: tirx.Var, narrow: dict[tirx.Var, tirx.Expr]) -> tirx.Var:
+    """An axis whose index has 64 bits, as open sizes do; `narrow` gets what stands for one of 32 bits."""
+    if str(variable.ty) == "int64":
+        return variable
+    wide = tirx.Var(variable.name, "int64")
+    narrow[variable] = tirx.Cast(str(variable.ty), wide)
+    return wide
 
 
 def _stores(name: str, block: s_tir.SBlock, body: tirx.Stmt) -> list[tirx.BufferStore]:
@@ -277,11 +315,15 @@ def mapped(stage: Stage, change: Mapping[tirx.Var, tirx.Expr]) -> tuple[Write, .
 
 def without_unit_axes(stage: Stage) -> Stage:
     """Axes of one element stand at 0; a reduction over none but those is what it computes of its first value."""
-    gone = {v: tirx.const(0, str(v.ty)) for v, extent in (*stage.axes, *stage.reduced) if extent == 1}
-    writes, reduced = mapped(stage, gone), tuple(a for a in stage.reduced if a[1] > 1)
+    gone = {v: tirx.const(0, str(v.ty)) for v, extent in (*stage.axes, *stage.reduced) if _is_unit(extent)}
+    writes, reduced = mapped(stage, gone), tuple(a for a in stage.reduced if not _is_unit(a[1]))
     if not reduced:
         writes = tuple(replace(w, value=_from_start(w.value, writes), init=None) for w in writes)
-    return replace(stage, axes=tuple(a for a in stage.axes if a[1] > 1), reduced=reduced, writes=writes)
+    return replace(stage, axes=tuple(a for a in stage.axes if not _is_unit(a[1])), reduced=reduced, writes=writes)
+
+
+def _is_unit(extent: Extent) -> bool:
+    return not is_open(extent) and extent == 1
 
 
 def _from_start(value: tirx.Expr, writes: Sequence[Write]) -> tirx.Expr:
@@ -296,19 +338,52 @@ def _from_start(value: tirx.Expr, writes: Sequence[Write]) -> tirx.Expr:
 
 def simplify(stage: Stage) -> Stage:
     """The stage with addresses and conditions in their shortest form; arithmetic of floats stays as it is."""
-    analyzer = sym.Analyzer()
-    for variable, extent in (*stage.axes, *stage.reduced):
-        zero, size = (tirx.const(value, str(variable.ty)) for value in (0, extent))
-        analyzer.bind(variable, tvm.ir.Range.from_min_extent(zero, size))
+    axes = (*stage.axes, *stage.reduced)
+    analyzer = analyzer_of(*(extent for _, extent in axes))
+    for variable, extent in axes:
+        zero, size = tirx.const(0, str(variable.ty)), extent
+        analyzer.bind(variable, tvm.ir.Range.from_min_extent(zero, size if is_open(size) else _like(size, variable)))
+    places = OpenIndices(axes) if stage.is_open else None
+
+    def address_of(index: tirx.Expr) -> tirx.Expr:
+        return analyzer.simplify(index) if places is None else places.shortest(index)
 
     def shorter(load: TensorLoad) -> TensorLoad:
-        return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
+        return tirx.BufferLoad(load.source, [address_of(i) for i in load.indices])
+
+    own = {w.buffer: tirx.BufferLoad(w.buffer, [address_of(w.at)]) for w in stage.writes}
 
     def of(expr: tirx.Expr | None) -> tirx.Expr | None:
         if expr is None:
             return None
         loaded = tvm_ffi.structural_map(expr, (TensorLoad, shorter))
-        return simplified_around(loaded, lambda hidden: shortest(hidden, analyzer))
+        if places is None:
+            return simplified_around(loaded, lambda hidden: shortest(hidden, analyzer))
+        # TVM's own form of an address is another one, and need not be that of equal addresses.
+        veiled, held = _veiled(loaded)
+        value = simplified_around(veiled, lambda hidden: shortest(hidden, analyzer))
+        for variable, load in reversed(held):
+            value = substitute(value, {variable: own.get(load.source, load)})
+        return value
 
-    writes = tuple(Write(w.buffer, analyzer.simplify(w.at), of(w.value), of(w.init)) for w in stage.writes)
+    writes = tuple(Write(w.buffer, own[w.buffer].indices[0], of(w.value), of(w.init)) for w in stage.writes)
     return replace(stage, writes=writes)
+
+
+def _veiled(expr: tirx.Expr) -> tuple[tirx.Expr, list[tuple[tirx.Var, TensorLoad]]]:
+    """An expression with a variable in the place of each of its loads, and what these stand for; loads within the
+    address of another one come first."""
+    held: list[tuple[tirx.Var, TensorLoad]] = []
+
+    def veil(load: TensorLoad) -> tirx.Var:
+        found = next((v for v, other in held if tvm_ffi.structural_equal(load, other)), None)
+        if found is None:
+            found = tirx.Var("loaded", str(load.ty))
+            held.append((found, load))
+        return found
+
+    return tvm_ffi.structural_map(expr, (TensorLoad, veil)), held
+
+
+def _like(value: int, variable: tirx.Var) -> tirx.Expr:
+    return tirx.const(value, str(variable.ty))

@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
+from ..lowering.samples import sampled
 from .access import loads, variables
 from .evaluate import assuming, conditional, evaluate, shortest
 from .extreme import extreme, plain
@@ -42,10 +43,16 @@ class Window:
     stage: Stage
     bounds: tuple[Bound, ...] = ()
 
+    def depends_on(self, axis: tirx.Var) -> bool:
+        """Whether a bound does."""
+        return any(axis in variables(bound.condition) for bound in self.bounds)
+
     def inside(self, axis: tirx.Var, extent: int) -> tuple[int, int]:
         """[start, end) of an axis where every bound that depends on it holds for the whole window; may be empty."""
+        if self.stage.is_open and self.depends_on(axis):
+            return 0, 0
         whole = np.ones(extent, bool)
-        extents = dict(self.stage.reduced)
+        extents = {v: sampled(size) for v, size in self.stage.reduced}
         for bound in self.bounds:
             if axis not in variables(bound.condition):
                 continue

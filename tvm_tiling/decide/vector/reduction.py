@@ -6,6 +6,8 @@ from .elementwise import SHARES_PER_CORE
 
 # Vectors of partial sums of one row: enough to hide the latency of an addition on two units.
 ALONG_VECTORS = 8
+# The same of a row whose length a run brings, and may be short.
+OPEN_VECTORS = 4
 # Vectors of rows side by side: each step of the reduced loops serves so many, and addresses are computed once.
 ACROSS_VECTORS = 4
 

@@ -1,0 +1,148 @@
+"""Stages of open extents cut wherever a condition on one axis changes, as those of a concatenation or a padding do.
+
+Where the condition changes is an expression of sizes. Several changes along an axis are taken where their order is
+proved; they are kept within the axis, and a piece may turn out to have no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from math import prod
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from ..lowering.open_index import OpenIndices, Polynomial
+from ..lowering.samples import is_open
+from .access import loads, variables
+from .evaluate import conditional
+from .loop_axes import MOST_CHANGES, MOST_PIECES, comparisons, conditions, pieces, truth
+from .stages import Axis, Stage, mapped, simplify, without_unit_axes
+
+_ORDERS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A comparison that holds from `place` on, or below it."""
+
+    comparison: tirx.Expr
+    place: Polynomial
+    from_there: bool
+
+
+def pieces_of(stage: Stage) -> list[Stage]:
+    """The stage without conditions on one axis alone, in pieces; itself where that is not possible."""
+    if not stage.is_open:
+        return pieces(stage)
+    places = OpenIndices((*stage.axes, *stage.reduced))
+    found = [part for condition in conditions(stage) for part in comparisons(condition)]
+    along = [_ordered(places, _changes(places, stage, axis, found)) for axis in stage.axes]
+    count = prod(len({_key(c.place) for c in changes}) + 1 for changes in along)
+    if count == 1 or count > MOST_PIECES:
+        return [stage]
+    parts = [_ranges(places, axis, changes) for axis, changes in zip(stage.axes, along, strict=True)]
+    return [_piece(stage, ranges) for ranges in product(*parts)]
+
+
+@dataclass(frozen=True)
+class _Range:
+    """[start, end) of an axis, and what is known to hold there."""
+
+    start: tirx.Expr
+    end: tirx.Expr
+    holds: tuple[tuple[tirx.Expr, bool], ...]
+
+
+def _changes(places: OpenIndices, stage: Stage, axis: Axis, found: Sequence[Any]) -> list[_Change]:
+    among = {v for v, _ in (*stage.axes, *stage.reduced)}
+    changes = []
+    for part in found:
+        if not isinstance(part, _ORDERS) or loads(part) or variables(part, among) != {axis[0]}:
+            continue
+        low, high = (part.a, part.b) if isinstance(part, (tirx.LT, tirx.LE)) else (part.b, part.a)
+        if str(low.ty) != "int64" or str(high.ty) != "int64":
+            continue
+        least = 1 if isinstance(part, (tirx.LT, tirx.GT)) else 0
+        steps = places.steps(high - low - tirx.const(least, "int64"), [axis[0]])
+        if steps is None or steps[0][0] not in ({(): 1}, {(): -1}):
+            continue
+        # Holds where step * v + rest is at least 0.
+        rest, rising = steps[1], steps[0][0] == {(): 1}
+        place = {m: -f for m, f in rest.items()} if rising else places.sum(rest, {(): 1})
+        changes.append(_Change(part, place, rising))
+    return changes
+
+
+def _key(place: Polynomial) -> tuple[Any, ...]:
+    return tuple(sorted(place.items()))
+
+
+def _ordered(places: OpenIndices, changes: list[_Change]) -> list[_Change]:
+    """Changes in the order of their places; none where that is not known or they are many."""
+    ordered: list[_Change] = []
+    for change in changes:
+        below = [other for other in ordered if places.is_ordered(other.place, change.place)]
+        above = ordered[len(below) :]
+        if ordered[: len(below)] != below or not all(places.is_ordered(change.place, o.place) for o in above):
+            return []
+        ordered.insert(len(below), change)
+    return ordered if len({_key(c.place) for c in ordered}) <= MOST_CHANGES else []
+
+
+def _ranges(places: OpenIndices, axis: Axis, changes: list[_Change]) -> list[_Range]:
+    extent = places.polynomial(axis[1] if isinstance(axis[1], tirx.Expr) else tirx.const(axis[1], "int64"))
+    cuts = list({_key(c.place): c.place for c in changes}.values())
+    bounds = [places.expression({}), *(_within(places, cut, extent) for cut in cuts), places.expression(extent)]
+    parts = []
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        passed = [_key(cut) for cut in cuts[:number]]
+        holds = tuple((c.comparison, (_key(c.place) in passed) == c.from_there) for c in changes)
+        parts.append(_Range(start, end, holds))
+    return parts
+
+
+def _within(places: OpenIndices, place: Polynomial, extent: Polynomial) -> tirx.Expr:
+    """A place along an axis, at one of its ends where it is outside."""
+    expr = places.expression(place)
+    if not places.is_ordered({}, place):
+        expr = tirx.max(expr, tirx.const(0, "int64"))
+    return expr if places.is_ordered(place, extent) else tirx.min(expr, places.expression(extent))
+
+
+def _piece(stage: Stage, ranges: Sequence[_Range]) -> Stage:
+    known = [pair for part in ranges for pair in part.holds]
+
+    def decided(comparison: tirx.Expr) -> tirx.Expr:
+        for other, holds in known:
+            if tvm_ffi.structural_equal(comparison, other):
+                return tirx.const(holds, "bool")
+        return comparison
+
+    def chosen(node: tirx.Expr) -> tirx.Expr:
+        branches = conditional(node)
+        holds = truth(branches[0], {}) if branches is not None else None
+        return node if branches is None or holds is None else branches[1 if holds else 2]
+
+    def settled(value: tirx.Expr) -> tirx.Expr:
+        return tvm_ffi.structural_map(tvm_ffi.structural_map(value, (_ORDERS, decided)), (tirx.Expr, chosen))
+
+    change: dict[tirx.Var, tirx.Expr] = {}
+    axes: list[Axis] = []
+    places = OpenIndices(())
+    for (variable, extent), part in zip(stage.axes, ranges, strict=True):
+        moved = tirx.Var(variable.name, str(variable.ty))
+        if not part.holds:
+            axes.append((moved, extent))
+            change[variable] = moved
+            continue
+        size = places.shortest(part.end - part.start)
+        axes.append((moved, int(size) if isinstance(size, tirx.IntImm) else size))
+        change[variable] = moved + part.start
+    writes = tuple(replace(w, value=settled(w.value)) for w in stage.writes)
+    settled_stage = replace(stage, writes=writes)
+    piece = replace(settled_stage, axes=tuple(axes), writes=mapped(settled_stage, change))
+    return without_unit_axes(simplify(piece)) if all(is_open(extent) or extent != 0 for _, extent in axes) else piece
