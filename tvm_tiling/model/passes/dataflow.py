@@ -15,6 +15,8 @@ from tvm import relax, tirx
 
 from ...errors import UnsupportedOperator
 from ...frontend.node_names import joined
+from ...lowering.extents import number_of
+from ...lowering.samples import Extent
 from ...refusal import blocks_closed
 from ...runtime.tensors import array_of, tensor_of
 
@@ -150,6 +152,12 @@ def shape_of(expr: Expr) -> tuple[int, ...] | None:
     if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values):
         return None
     return tuple(int(s) for s in shape.values)
+
+
+def extents_of(expr: Expr) -> tuple[Extent, ...] | None:
+    """The shape of a tensor, whose sizes a run may bring; None where only data decides it."""
+    shape: Any = getattr(expr.ty, "shape", None)
+    return tuple(map(number_of, shape.values)) if isinstance(shape, relax.ShapeExpr) else None
 
 
 def ints(values: Sequence[Any]) -> tuple[int, ...]:

@@ -15,8 +15,9 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from ...lowering.extents import alike
 from ...runtime.arrays import numpy_type
-from .dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
+from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite, shape_of
 
 # Constants that would become larger than this, in bytes, stay calls unless their operands are as large.
 LARGEST_GROWTH = 256 << 20
@@ -45,8 +46,8 @@ def _call(rewriter: Rewriter, _: relax.Var, value: Expr) -> Expr | None:
 
 def _plainer(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """The same by fewer operators: a broadcast that changes nothing, a sum of stacked tensors, nothing put beside."""
-    if is_op(call, "broadcast_to", "reshape") and shape_of(call.args[0]) == shape_of(call):
-        return call.args[0] if shape_of(call) is not None else None
+    if is_op(call, "broadcast_to", "reshape") and alike(extents_of(call.args[0]), extents_of(call)):
+        return call.args[0]
     if is_op(call, "concat"):
         return _without_empty(rewriter, call)
     if not is_op(call, "sum") or call.attrs.axis is None or ints(call.attrs.axis) != (0,) or call.attrs.keepdims:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import tvm
 from tvm import relax, tirx
 
-from .dataflow import Expr, Rewriter, array, ints, is_op, rewrite, shape_of
+from ...lowering.extents import alike, from_outer, is_one, product_of, quotient, same, times
+from ...lowering.samples import Extent, is_open, sampled
+from .dataflow import Expr, Rewriter, array, extents_of, ints, is_op, rewrite, shape_of
 from .layout import BROADCASTING, CONVOLUTIONS
 
-Atom = tuple[int, int]  # extent and stride, in elements of the root
+Atom = tuple[Extent, Extent]  # extent and stride, in elements of the root
 _VIEWS = ("reshape", "squeeze", "expand_dims", "flatten", "permute_dims")
 _ALONG_LAST = ("nn.softmax", "nn.log_softmax", "nn.layer_norm", "nn.rms_norm")
 
@@ -36,16 +37,16 @@ class View:
     axes: tuple[tuple[Atom, ...], ...]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(prod(extent for extent, _ in axis) for axis in self.axes)
+    def shape(self) -> tuple[Extent, ...]:
+        return tuple(product_of(extent for extent, _ in axis) for axis in self.axes)
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
         """All atoms of more than one element, those that follow each other in memory as one."""
         joined: list[Atom] = []
-        for extent, stride in (atom for axis in self.axes for atom in axis if atom[0] > 1):
-            if joined and joined[-1][1] == extent * stride:
-                joined[-1] = (joined[-1][0] * extent, stride)
+        for extent, stride in (atom for axis in self.axes for atom in axis if not is_one(atom[0])):
+            if joined and same(joined[-1][1], times(extent, stride)):
+                joined[-1] = (times(joined[-1][0], extent), stride)
             else:
                 joined.append((extent, stride))
         return tuple(joined)
@@ -53,36 +54,38 @@ class View:
     def permuted(self, order: Sequence[int]) -> View:
         return View(self.root, tuple(self.axes[axis] for axis in order))
 
-    def reshaped(self, shape: Sequence[int]) -> View | None:
+    def reshaped(self, shape: Sequence[Extent]) -> View | None:
         """The same elements in order over other axes; None where an axis would be no whole number of atoms."""
         left = list(self.atoms)
         axes = []
         for size in shape:
             axis: list[Atom] = []
-            while size > 1:
+            while not is_one(size):
+                if not left:
+                    return None
                 extent, stride = left.pop(0)
-                if size % extent == 0:
+                if (parts := quotient(size, extent)) is not None:
                     axis.append((extent, stride))
-                    size //= extent
-                elif extent % size == 0:
-                    axis.append((size, stride * (extent // size)))
-                    left.insert(0, (extent // size, stride))
+                    size = parts
+                elif (parts := quotient(extent, size)) is not None:
+                    axis.append((size, times(stride, parts)))
+                    left.insert(0, (parts, stride))
                     size = 1
                 else:
                     return None
             axes.append(tuple(axis))
-        return View(self.root, tuple(axes))
+        return None if left else View(self.root, tuple(axes))
 
 
-def whole(root: Expr, shape: Sequence[int]) -> View:
+def whole(root: Expr, shape: Sequence[Extent]) -> View:
     """A tensor as a view of itself."""
-    return View(root, tuple(((extent, prod(shape[axis + 1 :])),) for axis, extent in enumerate(shape)))
+    return View(root, tuple(((extent, product_of(shape[axis + 1 :])),) for axis, extent in enumerate(shape)))
 
 
 def view_of(rewriter: Rewriter, expr: Expr) -> View | None:
-    """The view that a chain of reshapes and transpositions makes; None where a shape is not fixed."""
-    call, shape = rewriter.value(expr), shape_of(expr)
-    if shape is None or 0 in shape:
+    """The view that a chain of reshapes and transpositions makes; None where data decides a shape."""
+    call, shape = rewriter.value(expr), extents_of(expr)
+    if shape is None or any(not is_open(extent) and extent == 0 for extent in shape):
         return None
     if not is_op(call, *_VIEWS):
         return whole(expr, shape)
@@ -111,7 +114,7 @@ def _call(rewriter: Rewriter, variable: relax.Var, value: Expr) -> Expr | None:
 
 def _follow(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr | None:
     """A reshape or transposition as the shortest way from its root."""
-    shape = shape_of(variable)
+    shape = extents_of(variable)
     source = view_of(rewriter, call.args[0])
     if shape is None or source is None:
         return None
@@ -123,9 +126,12 @@ def _follow(rewriter: Rewriter, variable: relax.Var, call: relax.Call) -> Expr |
     return None if view is None else _shortest(rewriter, view)
 
 
-def _shortest(rewriter: Rewriter, view: View) -> Expr:
+def _shortest(rewriter: Rewriter, view: View) -> Expr | None:
+    """The tensor that a view is; None where its axes have no order."""
     atoms = view.atoms
-    order = sorted(range(len(atoms)), key=lambda place: -atoms[place][1])
+    order = from_outer([stride for _, stride in atoms])
+    if order is None:
+        return None
     inner = view.root
     if order != list(range(len(atoms))):
         inner = _reshape(rewriter, inner, [atoms[place][0] for place in order])
@@ -133,8 +139,8 @@ def _shortest(rewriter: Rewriter, view: View) -> Expr:
     return _reshape(rewriter, inner, view.shape)
 
 
-def _reshape(rewriter: Rewriter, expr: Expr, shape: Sequence[int]) -> Expr:
-    return expr if shape_of(expr) == tuple(shape) else rewriter.emit(relax.op.reshape(expr, tuple(shape)))
+def _reshape(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
+    return expr if alike(extents_of(expr), shape) else rewriter.emit(relax.op.reshape(expr, tuple(shape)))
 
 
 # ---- slices ----------------------------------------------------------------------------------------------------------
@@ -155,24 +161,30 @@ def _slice_of_take(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     return _joined(rewriter, piece if moved is None else rewriter.emit(moved), result)
 
 
-def _joined(rewriter: Rewriter, expr: Expr, shape: Sequence[int]) -> Expr:
+def _joined(rewriter: Rewriter, expr: Expr, shape: Sequence[Extent]) -> Expr:
     """`expr` in another shape, in the shortest way."""
     source = view_of(rewriter, expr)
     view = None if source is None else source.reshaped(shape)
-    return _reshape(rewriter, expr, shape) if view is None else _shortest(rewriter, view)
+    shortest = None if view is None else _shortest(rewriter, view)
+    return _reshape(rewriter, expr, shape) if shortest is None else shortest
 
 
 def _slice_before_transposition(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """A slice of a transposed tensor: the transposed slice, which moves less."""
     view, parts = view_of(rewriter, call.args[0]), [_numbers(argument) for argument in call.args[1:]]
-    if view is None or view.root.same_as(call.args[0]) or any(part is None for part in parts):
+    if (
+        shape_of(call.args[0]) is None
+        or view is None
+        or view.root.same_as(call.args[0])
+        or any(part is None for part in parts)
+    ):
         return None
     split_axes = [axis % len(view.axes) for axis in parts[0] or ()]
-    atoms = [atom for axis in view.axes for atom in axis if atom[0] > 1]
-    order = sorted(atoms, key=lambda atom: -atom[1])
-    if order == atoms or any(len([a for a in view.axes[axis] if a[0] > 1]) != 1 for axis in split_axes):
+    atoms = [atom for axis in view.axes for atom in axis if not is_one(atom[0])]
+    order = sorted(atoms, key=lambda atom: -sampled(atom[1]))
+    if order == atoms or any(len([a for a in view.axes[axis] if not is_one(a[0])]) != 1 for axis in split_axes):
         return None
-    places = [order.index(next(a for a in view.axes[axis] if a[0] > 1)) for axis in split_axes]
+    places = [order.index(next(a for a in view.axes[axis] if not is_one(a[0]))) for axis in split_axes]
     source = _reshape(rewriter, view.root, [extent for extent, _ in order])
     piece = rewriter.emit(relax.op.strided_slice(source, places, *(part or [] for part in parts[1:])))
     shape, result = shape_of(piece), shape_of(call)
@@ -196,12 +208,12 @@ def _numbers(expr: Expr) -> list[int] | None:
 def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """A norm or softmax along the last axis, of the tensor as it was before its other axes were reshaped."""
     reshape = rewriter.value(call.args[0])
-    shape = shape_of(call.args[0])
+    shape = extents_of(call.args[0])
     if not is_op(reshape, "reshape") or shape is None:
         return None
-    before = shape_of(reshape.args[0])
+    before = extents_of(reshape.args[0])
     axes = call.attrs.axes if hasattr(call.attrs, "axes") else [call.attrs.axis]
-    if before is None or not before or before[-1] != shape[-1] or len(axes) != 1:
+    if before is None or not before or not same(before[-1], shape[-1]) or len(axes) != 1:
         return None
     if int(axes[0]) not in (-1, len(shape) - 1):
         return None
@@ -218,12 +230,14 @@ def _along_last(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 def _elementwise(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """Element-wise work on a reshaped tensor, of that tensor before."""
-    shape = shape_of(call)
+    shape = extents_of(call)
     if call.op.name[6:] not in BROADCASTING or shape is None:
         return None
-    reshapes = [rewriter.value(a) for a in call.args if is_op(rewriter.value(a), "reshape") and shape_of(a) == shape]
+    reshapes = [
+        rewriter.value(a) for a in call.args if is_op(rewriter.value(a), "reshape") and alike(extents_of(a), shape)
+    ]
     chosen = next((reshape for reshape in reshapes if _worth_moving(rewriter, call, reshape)), None)
-    before = shape_of(chosen.args[0]) if chosen is not None else None
+    before = extents_of(chosen.args[0]) if chosen is not None else None
     if before is None:
         return None
     operands = [_before(rewriter, argument, shape, before) for argument in call.args]
@@ -235,10 +249,10 @@ def _elementwise(rewriter: Rewriter, call: relax.Call) -> Expr | None:
 
 def _worth_moving(rewriter: Rewriter, call: relax.Call, reshape: relax.Call) -> bool:
     """Whether the work joins what computed the operand; of two tensors, the one of fewer axes gives the shape."""
-    shape, before = shape_of(call), shape_of(reshape.args[0])
+    shape, before = extents_of(call), extents_of(reshape.args[0])
     if shape is None or before is None:
         return False
-    tensors = [argument for argument in call.args if shape_of(argument) == shape and array(argument) is None]
+    tensors = [argument for argument in call.args if alike(extents_of(argument), shape) and array(argument) is None]
     if len(tensors) > 1 and len(before) >= len(shape):
         return False
     return _computed(rewriter, reshape.args[0])
@@ -255,21 +269,21 @@ def _computed(rewriter: Rewriter, expr: Expr) -> bool:
     return name in BROADCASTING and any(_computed(rewriter, argument) for argument in value.args)
 
 
-def _before(rewriter: Rewriter, operand: Expr, shape: tuple[int, ...], before: tuple[int, ...]) -> Expr | None:
+def _before(rewriter: Rewriter, operand: Expr, shape: tuple[Extent, ...], before: tuple[Extent, ...]) -> Expr | None:
     """An operand that goes with tensors of shape `before` as it went with those of `shape`; None where it does not."""
-    own = shape_of(operand) if isinstance(operand.ty, relax.TensorType) else ()
+    own = extents_of(operand) if isinstance(operand.ty, relax.TensorType) else ()
     if own is None:
         return None
-    if prod(own) == 1:
+    if is_one(product_of(own)):
         return operand if not own else _constant_or_joined(rewriter, operand, ())
-    if own == shape:
+    if alike(own, shape):
         return _joined(rewriter, operand, before)
-    if before and own[-1] == shape[-1] == before[-1] == prod(own):
+    if before and alike((own[-1],) * 3, (shape[-1], before[-1], product_of(own))):
         return _constant_or_joined(rewriter, operand, (own[-1],))
     return None
 
 
-def _constant_or_joined(rewriter: Rewriter, operand: Expr, shape: tuple[int, ...]) -> Expr:
+def _constant_or_joined(rewriter: Rewriter, operand: Expr, shape: tuple[Extent, ...]) -> Expr:
     if isinstance(operand, tvm.ir.GenericConst):
         return operand if shape_of(operand) == shape else relax.const(operand.value.numpy().reshape(shape))
     return _joined(rewriter, operand, shape)
