@@ -9,14 +9,15 @@ operators, each of which reads the one before twice, is written out where all ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
 
 import tvm
 from tvm import relax, tirx
 
+from ...lowering.extents import product_of, same
+from ...lowering.samples import Extent
 from ...match.access import loads
 from ...match.stages import MOST_LOADS
-from .dataflow import shape_of
+from .dataflow import extents_of
 from .node_groups import with_nodes
 
 INJECTIVE, PRODUCT, OPAQUE = 2, 4, 8  # TVM's patterns: of those behind the first nothing is fused to a product
@@ -46,7 +47,7 @@ def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator
     more than MOST_LOADS elements for each."""
     if not isinstance(group, relax.Function) or not (group.attrs and group.attrs.get("Primitive")):
         return
-    sums: dict[relax.Var, int] = {}  # of what follows a product, the elements that it has
+    sums: dict[relax.Var, Extent] = {}  # of what follows a product, the elements that it has
     reads: dict[relax.Var, int] = {}  # of what the group computes, the elements that an element of it is made of
     with_product = False
     many = []
@@ -55,8 +56,8 @@ def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator
             call = binding.value
             if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
                 continue
-            name, shape = call.args[0].name_hint, shape_of(binding.var)
-            elements = None if shape is None else prod(shape)
+            name, shape = call.args[0].name_hint, extents_of(binding.var)
+            elements = None if shape is None else product_of(shape)
             followers = [sums[read] for read in call.args[1].fields if read in sums]
             pattern = int(mod[name].attrs.get("op_pattern", OPAQUE))
             with_product |= pattern == PRODUCT
@@ -65,7 +66,11 @@ def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator
                 if reads[binding.var] > MOST_LOADS:
                     many.append(name)
                     reads[binding.var] = 1
-            if followers and pattern < INJECTIVE and any(elements != count for count in followers):
+            if (
+                followers
+                and pattern < INJECTIVE
+                and (elements is None or not all(same(elements, count) for count in followers))
+            ):
                 yield name
             elif followers:
                 sums[binding.var] = followers[0]

@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from .dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
+from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite
 
 # Layout names by rank: channels first, channels last, kernels as they come and as they are read.
 FIRST = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
@@ -66,7 +66,7 @@ class _Orders:
         if made is None:
             return None
         result = rewriter.emit(made)
-        rank = len(shape_of(result) or ())
+        rank = len(extents_of(result) or ())
         # Nothing is computed for this transposition unless channels first are asked for: unused values are dropped.
         first = rewriter.emit(relax.op.permute_dims(result, to_first(rank)))
         self.last[first] = result
@@ -74,7 +74,7 @@ class _Orders:
 
     def in_last_order(self, rewriter: Rewriter, call: relax.Call) -> Expr | None:
         """The call in channels-last order, or None."""
-        name, rank = call.op.name[6:], len(shape_of(call) or ())
+        name, rank = call.op.name[6:], len(extents_of(call) or ())
         if rank not in FIRST:
             return None
         if name in CONVOLUTIONS:
@@ -187,7 +187,7 @@ class _Orders:
 
     def aligned(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr | None:
         """An operand of an element-wise operator, of any rank up to `rank`, so that it broadcasts as it did."""
-        shape = shape_of(expr) if hasattr(expr.ty, "shape") else ()
+        shape = extents_of(expr) if hasattr(expr.ty, "shape") else ()
         if not shape:
             return expr if shape == () else None
         if len(shape) == rank:

@@ -214,7 +214,7 @@ _SAME_NUMBERS = (
 def _batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     """scale * x + shift of a batch norm at inference, its four vectors being constants."""
     vectors = [array(argument) for argument in call.args[1:]]
-    shape = shape_of(call.args[0])
+    shape = extents_of(call.args[0])
     if shape is None or any(v is None for v in vectors):
         return None
     gamma, beta, mean, variance = (v.astype(np.float64) for v in vectors if v is not None)
@@ -222,7 +222,7 @@ def _batch_norm(rewriter: Rewriter, call: relax.Call) -> Expr | None:
     scale = scale * gamma if call.attrs.scale else scale
     shift = (beta if call.attrs.center else 0.0) - mean * scale
     axis = int(call.attrs.axis) % len(shape)
-    along = [shape[axis] if d == axis else 1 for d in range(len(shape))]
+    along = [len(mean) if d == axis else 1 for d in range(len(shape))]
     dtype = str(call.args[0].ty.dtype)
     scaled = rewriter.emit(relax.op.multiply(call.args[0], constant(scale.reshape(along).astype(dtype))))
     return relax.op.add(scaled, constant(shift.reshape(along).astype(dtype)))
@@ -291,16 +291,17 @@ def _scaled_convolution(call: Expr, factor: np.ndarray) -> relax.Call | None:
     """A convolution whose constant kernels are multiplied by a factor along its output channels."""
     if not is_op(call, "nn.conv1d", "nn.conv2d", "nn.conv3d"):
         return None
-    kernels, shape = array(call.args[1]), shape_of(call)
+    kernels, shape = array(call.args[1]), extents_of(call)
     out, stored = str(call.attrs.out_layout or call.attrs.data_layout), str(call.attrs.kernel_layout)
     if kernels is None or shape is None or not (out.isalpha() and stored.isalpha()):
         return None
     channel = out.index("C")
+    channels = kernels.shape[stored.index("O")]
     aligned = (1,) * (len(shape) - factor.ndim) + factor.shape
-    if any(size not in (1, shape[channel] if d == channel else 1) for d, size in enumerate(aligned)):
+    if any(size not in (1, channels if d == channel else 1) for d, size in enumerate(aligned)):
         return None
     along = [-1 if letter == "O" else 1 for letter in stored]
-    vector = np.broadcast_to(factor.reshape(-1), (shape[channel],)).reshape(along)
+    vector = np.broadcast_to(factor.reshape(-1), (channels,)).reshape(along)
     return relax.Call(
         call.op, [call.args[0], constant((kernels * vector).astype(kernels.dtype))], call.attrs, call.ty_args
     )
