@@ -46,12 +46,12 @@ class OpenGemmEmitter(GemmEmitter):
         self.tasks = (*(_in_register(self.by_rows(part)) for part in range(3)), 1)
         tb, tm, tn, _ = self.tasks
         with T.parallel(0, tb * tm * tn) as task:
-            nt = tirx.floormod(task, tn)
-            mt = tirx.floormod(tirx.floordiv(task, tn), tm)
+            nt = _in_register(tirx.floormod(task, tn))
+            mt = _in_register(tirx.floormod(tirx.floordiv(task, tn), tm))
             first, end = share(self.batch, tirx.floordiv(task, tn * tm), tb)
             self.cut_rows()
             with T.serial(0, end - first) as turn:
-                self.task(first + turn, mt, nt, 0, packed)
+                self.task(_in_register(first + turn), mt, nt, 0, packed)
 
     def by_rows(self, part: int) -> Extent:
         """Shares of the batch, the rows or the columns, for as many rows as the run has."""
@@ -79,6 +79,7 @@ class OpenGemmEmitter(GemmEmitter):
         self, where: _Block, tile0: Index, tile1: Index, panel: Index, full: Index, count: Index, kt: Index
     ) -> None:
         sums = T.alloc_buffer((self.mr * self.at_once(1) * self.nr,), self.engine.acc)
+        tile0, tile1, panel, count = map(_in_register, (tile0, tile1, panel, count))
         with T.serial(0, tile1 - tile0) as turn:
             tile = tile0 + turn
             rows = held(self.height - tirx.Cast("int32", tile >= self.taller))
