@@ -24,12 +24,12 @@ from ..decide.vector.elementwise import ElementwiseTiling
 from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.dot import as_held, first_of, linked
+from ..lowering.half_bits import BITS
 from ..lowering.loops import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
 from ..lowering.registers import small_buffer
 from ..lowering.staged_func import write_stages
-from ..lowering.vector_math import BITS
 from ..lowering.vector_statement import Resolve, resolved
 from ..match.attention import AttentionProgram, Operand, attention_of
 from ..match.stages import StagedProgram

@@ -17,11 +17,11 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.vector.elementwise import ElementwiseTiling, shared_axis
 from ..decide.vector.reduction import ALONG_VECTORS, OPEN_VECTORS, strip_vectors
 from ..lowering.extents import as_index, parted, parts_of, times
+from ..lowering.half_bits import kept_as
 from ..lowering.lane_total import lane_total, vectors_total
 from ..lowering.loops import share
 from ..lowering.registers import register, small_buffer
 from ..lowering.samples import Extent, is_open, sampled
-from ..lowering.vector_math import kept_as
 from ..lowering.vector_statement import Resolve, compute, constant, last_vectors, loop, on_last_task, resolved
 from ..match.access import variables
 from ..match.loop_axes import fused, stride

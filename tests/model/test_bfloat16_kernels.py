@@ -7,11 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 from tvm.relax import op
 
 import tvm_tiling as tt
 from tvm_tiling.decide.options import Options
+from tvm_tiling.errors import UnsupportedOperator
 from tvm_tiling.schedule import schedule_operator
 
 SPECIAL = (
@@ -153,3 +154,62 @@ def test_operands_that_are_rounded_on_their_way_into_a_product(dtypes):
     kernel(*(tvm.runtime.tensor(array) for array in arrays), out)
     left, right = (array.astype(ml_dtypes.bfloat16).astype("float64") for array in arrays)
     np.testing.assert_allclose(out.numpy().astype("float64"), left @ right, rtol=2.0**-8, atol=1e-6)
+
+
+def _bfloat16(value):
+    return tirx.const(value, "bfloat16")
+
+
+COMPUTED = {
+    "as it is": lambda x: x,
+    "scaled": lambda x: (x.astype("float32") * tirx.const(0.5, "float32")).astype("bfloat16"),
+    "squared": lambda x: x * x,
+    "positive": lambda x: tirx.Select(x > _bfloat16(0.0), x, _bfloat16(0.0)),
+    "negative": lambda x: te.min(_bfloat16(0.0), x),
+}
+BY_NUMPY = {
+    "as it is": lambda x: x,
+    "scaled": lambda x: x * 0.5,
+    "squared": lambda x: (x * x).astype(ml_dtypes.bfloat16).astype("float64"),
+    "positive": lambda x: np.maximum(x, 0),
+    "negative": lambda x: np.minimum(x, 0),
+}
+
+
+def padded_product(computed):
+    a, b = te.placeholder((10, 16), "bfloat16", "a"), te.placeholder((16, 9), "bfloat16", "b")
+    r = te.reduce_axis((0, 16), "r")
+
+    def left(i, r):
+        return tirx.if_then_else(tirx.all(i >= 1, i < 11), computed(a[i - 1, r]), _bfloat16(1.0))
+
+    def right(r, j):
+        element = b[r, te.max(te.min(j - 1, 8), 0)]
+        return tirx.Select(tirx.all(j >= 1, j < 10), computed(element), _bfloat16(2.0))
+
+    product = te.compute((12, 11), lambda i, j: te.sum(left(i, r) * right(r, j), axis=r), "product")
+    return te.create_prim_func([a, b, product])
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_operands_that_are_chosen_and_computed_on_their_way_into_a_product(name):
+    kernel = tvm.compile(tt.tiling_schedule(padded_product(COMPUTED[name])).mod, target=tt.llvm_target())["main"]
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((10, 16), (16, 9)))
+    out = tvm.runtime.empty((12, 11), "bfloat16")
+    kernel(tvm.runtime.tensor(a), tvm.runtime.tensor(b), out)
+    left = np.pad(BY_NUMPY[name](a.astype("float64")), ((1, 1), (0, 0)), constant_values=1)
+    right = np.pad(BY_NUMPY[name](b.astype("float64")), ((0, 0), (1, 1)), constant_values=2)
+    np.testing.assert_allclose(
+        out.numpy().astype("float64"), left @ right, rtol=2.0**-8, atol=1e-5 * np.abs(left).sum(1).max()
+    )
+
+
+def test_what_cannot_be_computed_on_its_way_into_a_product_is_refused():
+    hardware = tt.Hardware.load("zen4-server-8c")  # which multiplies pairs of bfloat16
+    functions = tvm.IRModule({"main": padded_product(te.sqrt), "other": padded_product(COMPUTED["as it is"])})
+    with pytest.raises(UnsupportedOperator, match=r"type bfloat16 is computed by [a-z.]*sqrt; expected"):
+        tt.tiling_schedule(functions["main"], hardware)
+    scheduled = tt.ApplyTiling(hardware)(functions)
+    assert scheduled["main"].script() == functions["main"].script()
+    assert scheduled["other"].script() != functions["other"].script()

@@ -8,6 +8,7 @@ import tvm
 from tvm import te, tirx
 from tvm_tiling.schedules.fallback import schedule_fallback
 
+from tvm_tiling.lowering.named_values import without_names
 from tvm_tiling.lowering.vector_math import nested_functions, with_vector_math
 from tvm_tiling.schedule import llvm_target, this_cpu
 
@@ -62,3 +63,18 @@ def test_without_registers_a_function_of_a_function_stays_a_call():
     assert "T.tanh" in str(with_vector_math(tirx.tanh(tirx.exp(x))))
     softplus = str(with_vector_math(tirx.log(tirx.exp(x) + tirx.const(1.0, "float32"))))
     assert "T.log" not in softplus and "T.exp" not in softplus
+
+
+def test_named_values_of_what_is_not_always_evaluated_stay_there():
+    a, b = (te.placeholder((8,), "int32", name) for name in "ab")
+    name = tirx.Var("x", "int32")
+
+    def quotient(i):
+        return tirx.Let(name, tirx.truncdiv(a[i], b[i]), name * name)
+
+    always = te.create_prim_func([a, b, te.compute((8,), quotient)])
+    guarded = te.create_prim_func(
+        [a, b, te.compute((8,), lambda i: tirx.if_then_else(b[i] != 0, quotient(i), tirx.const(0, "int32")))]
+    )
+    assert without_names(guarded).script() == guarded.script()
+    assert without_names(always).script() != always.script()

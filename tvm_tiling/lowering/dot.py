@@ -17,7 +17,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..hardware.dot_instructions import DotInstruction
 from ..operand_types import element_bytes, held_as
-from .vector_math import as_bfloat16
+from .half_bits import bits_of, float32_of
 
 Expr: TypeAlias = tirx.Expr
 # An element of an operand, cast to a type.
@@ -52,7 +52,7 @@ def first_of(engine: DotInstruction, elements: Expr, count: int) -> Expr:
 def as_held(value: Expr) -> Expr:
     """A number of float32 or fewer bits as packed buffers hold it; see operand_types.held_as."""
     dtype = str(value.ty)
-    return value if held_as(dtype) == dtype else T.reinterpret(held_as(dtype), value)
+    return value if held_as(dtype) == dtype else bits_of(value, held_as(dtype))
 
 
 def from_held(element: Expr, dtype: str) -> Expr:
@@ -61,16 +61,13 @@ def from_held(element: Expr, dtype: str) -> Expr:
         return element
     if held_as(dtype) == dtype:
         return T.Cast("float32", element)
-    return T.reinterpret("float32", tirx.shift_left(T.Cast("int32", element), tirx.const(16, "int32")))
+    return float32_of(element)
 
 
 def _as_bits(engine: DotInstruction, read: Read) -> Expr:
     if not _by_words(engine):
         return read(engine.operand)
-    value = read(engine.b)
-    if isinstance(value, tirx.Cast) and str(value.ty) == "bfloat16":  # TVM makes no vectors of its own rounding's bits
-        value = as_bfloat16(tirx.Cast("float32", value.value))
-    return T.reinterpret(engine.operand, value)
+    return bits_of(read(engine.b), engine.operand)
 
 
 def dot(engine: DotInstruction, acc: Expr, left: Expr, right: Expr, lanes: int) -> Expr:

@@ -62,7 +62,7 @@ def _holds_conditional_names(expr: Expr) -> bool:
     found: list[tirx.Let] = []
 
     def note(call: Call) -> None:
-        if getattr(call.op, "name", "") == "tirx.if_then_else":
+        if getattr(call.op, "name", "") == "prim.if_then_else":
             tvm_ffi.structural_walk(call, (tirx.Let, found.append))
 
     tvm_ffi.structural_walk(expr, (Call, note))

@@ -20,8 +20,6 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
-from ..operand_types import HALVES
-
 Expr: TypeAlias = tirx.Expr
 
 ROUNDING = 1.5 * 2.0**23
@@ -107,6 +105,11 @@ def as_bfloat16(value: Expr) -> Expr:
     """
     if holds_bfloat16(value):
         return tirx.Cast("bfloat16", value)
+    return tirx.reinterpret("bfloat16", rounded_bits(value))
+
+
+def rounded_bits(value: Expr) -> Expr:
+    """The bits of a float32 `value` in bfloat16, as uint16."""
 
     def rounded(bits: Expr) -> Expr:
         odd = tirx.bitwise_and(tirx.shift_right(bits, _whole(16)), _whole(1))
@@ -114,27 +117,7 @@ def as_bfloat16(value: Expr) -> Expr:
         is_nan = tirx.bitwise_and(bits, _whole(0x7FFFFFFF)) > _whole(0x7F800000)
         return tirx.Cast("uint16", tirx.Select(is_nan, _whole(0x7FC0), nearest))
 
-    written = _apart(_with(tirx.reinterpret("int32", with_vector_math(value)), rounded))
-    return tirx.reinterpret("bfloat16", written)
-
-
-BITS = "uint16"
-"""The type of a kernel's own buffers of bfloat16 that are read as words: TVM makes floats of those of bfloat16."""
-
-
-def kept_as(value: Expr, dtype: str) -> Expr:
-    """A number of 16 bits as a kernel's own buffer of `dtype` keeps it, BITS of a bfloat16 or the same in float32;
-    other values as they are."""
-    kind = str(value.ty)
-    if kind == dtype or kind not in HALVES:
-        return value
-    if kind == "float16":
-        return tirx.Cast(dtype, value)
-    rounded = isinstance(value, Call) and value.op.name == "tirx.reinterpret" and str(value.args[0].ty) == BITS
-    bits = value.args[0] if rounded else tirx.reinterpret(BITS, value)
-    if dtype == BITS:
-        return bits
-    return tirx.reinterpret("float32", tirx.shift_left(tirx.Cast("int32", bits), _whole(16)))
+    return _apart(_with(tirx.reinterpret("int32", with_vector_math(value)), rounded))
 
 
 def holds_bfloat16(expr: Expr) -> bool:
