@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_judge import check, model_of
+from onnx_judge import by_onnxruntime, check, model_of
 
 from tvm_tiling.errors import TilingError
 from tvm_tiling.model.compile import compile_model
@@ -58,6 +58,38 @@ def test_parts_sizes_and_largest_elements_along_fixed_axes():
     check(model_of([compress, *split], GIVEN, kinds), GIVEN)
     check(model_of([compress, *top], GIVEN, {"y": "float32", "z": "int64"}, {"k": np.array([2])}), GIVEN)
     check(behind(("Size", "n", {}), kind="int64"), GIVEN)
+
+
+# Start, end and step of a slice of 0 to 9 elements.
+SLICES = [
+    (2, 5, 1),
+    (2, -1, 1),
+    (-3, 3, 2),
+    (5, 1, 2),
+    (0, 2**31 - 1, 3),
+    (2**40, 2**62, 1),
+    (5, 1, -2),
+    (1, -1, -1),
+    (-1, -(2**40), -2),
+    (-20, -(2**63), -1),
+]
+
+
+@pytest.mark.parametrize("bounds", SLICES)
+def test_slices_of_what_the_run_leaves_may_be_empty(bounds):
+    constants = {name: np.array([number]) for name, number in zip("set", bounds, strict=True)} | {"a": np.array([0])}
+    nodes = [
+        helper.make_node("Compress", ["x", "c"], ["n"], axis=0),
+        helper.make_node("Slice", ["n", "s", "e", "a", "t"], ["y"]),
+        helper.make_node("ReduceSum", ["y", "a"], ["z"], keepdims=0),
+    ]
+    given = {"x": floats(9, 2), "c": np.ones(9, bool)}
+    model = model_of(nodes, given, {"y": "float32", "z": "float32"}, constants, 18)
+    executable = compile_model(model, cache=False)
+    for count in (0, 1, 2, 5, 9):
+        given["c"] = np.arange(9) < count
+        for result, want in zip(executable.run(*given.values()), by_onnxruntime(model, given), strict=True):
+            np.testing.assert_allclose(result, want, rtol=1e-6)
 
 
 REFUSED = {

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, sym, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ...limits import MAX_EXTENT
 from .tensors import as_inputs, constant
 
 
@@ -28,6 +29,32 @@ def _clamped(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
         return max(first, 0), max(first, 0)
     # In front of the first element: -1 would count from the end.
     return first, last if last >= 0 else -extent - 1
+
+
+def _open_slice(bb: relax.BlockBuilder, data: relax.Expr, axis: int, given: tuple[int, int, int]) -> relax.Expr:
+    """[start, end) by a step of an axis whose extent the run decides; a slice backwards is one of the axis turned
+    around."""
+    start, end, step = given
+    extent = data.ty.shape[axis]
+    zero, most = tirx.const(0, "int64"), extent
+    if step > 0:
+        first, last = (tirx.const(place, "int64") if place >= 0 else extent + place for place in (start, end))
+    else:
+        data = bb.emit(op.flip(data, axis))
+        first, last = (tirx.const(-1 - place, "int64") if place < 0 else extent - 1 - place for place in (start, end))
+        most = tirx.max(extent - 1, zero)
+    first = tirx.min(tirx.max(first, zero), most)
+    last = tirx.max(_within(tirx.max(last, zero), extent), first)
+    analyzer = sym.Analyzer()
+    bounds = [analyzer.simplify(first)], [analyzer.simplify(last)]
+    return op.strided_slice(data, [axis], *bounds, [abs(step)], assume_inbound=True)
+
+
+def _within(end: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
+    """The lesser of both. TVM plans the memory that the number in a minimum asks for, so that one which says "to the
+    end" is none."""
+    reached = not isinstance(end, tirx.IntImm) or int(end) < MAX_EXTENT
+    return tirx.min(end, extent) if reached else extent
 
 
 class Slice(tvm_onnx.Slice):
@@ -62,11 +89,11 @@ class Slice(tvm_onnx.Slice):
         ranges = []
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             extent = data.ty.shape[axis]
-            if not isinstance(extent, tvm.tirx.IntImm):
-                return super()._impl_v13(bb, inputs, attr, params)
-            first, last = _clamped(start, end, step, int(extent))
-            ranges.append((axis, first, last, step))
-        return op.strided_slice(data, *([part[place] for part in ranges] for place in range(4)))
+            if isinstance(extent, tirx.IntImm):
+                ranges.append((axis, *_clamped(start, end, step, int(extent)), step))
+            else:
+                data = bb.emit(_open_slice(bb, data, axis, (start, end, step)))
+        return op.strided_slice(data, *([part[place] for part in ranges] for place in range(4))) if ranges else data
 
 
 class Split(tvm_onnx.OnnxOpConverter):
