@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from onnx_judge import by_package, check, model_of
 
 from tvm_tiling.errors import ModelFormatError, TilingError
-from tvm_tiling.frontend.onnx import folding
+from tvm_tiling.frontend.onnx import corrected, folding
 from tvm_tiling.model.compile import compile_model
 
 GIVEN = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 3)).astype("float32")}
@@ -96,16 +96,34 @@ def test_what_is_inferred_wrongly_within_a_chain_of_shapes():
     check(model_of(nodes, GIVEN, {"y": "int64"}, opset=19), GIVEN)
 
 
-def test_a_shape_that_a_file_declares_wrongly_is_refused():
+WRONG = helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 2, 4, 30])
+
+
+def test_a_shape_that_a_file_declares_wrongly_is_not_believed():
     nodes = [helper.make_node("Mul", ["x", "x"], ["a"]), helper.make_node("Shape", ["a"], ["y"])]
     model = model_of(nodes, GIVEN, {"y": "int64"})
-    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 2, 4, 30]))
-    with pytest.raises(
-        ModelFormatError, match=r"'a' is of shape \(1, 2, 4, 3\); expected \(1, 2, 4, 30\), as is declared"
-    ):
+    model.graph.value_info.append(WRONG)
+    check(model, GIVEN)
+    model.graph.output.append(model.graph.value_info.pop())
+    check(model, GIVEN)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_shape_that_is_inferred_wrongly_without_a_declaration_is_refused(declared, monkeypatch):
+    monkeypatch.setattr(corrected, "standard_shape", lambda node, shapes: None)
+    operator, attributes = MISJUDGED["pool"]
+    nodes = [helper.make_node(operator, ["x"], ["a"], **attributes), helper.make_node("Shape", ["a"], ["y"])]
+    model = model_of(nodes, GIVEN, {"y": "int64"}, opset=19)
+    if declared:
+        model.graph.value_info.append(WRONG)
+    with pytest.raises(ModelFormatError, match=r"'a' is of shape \(.*\); expected \(.*\), as is declared or inferred"):
         compile_model(model, cache=False)
-    model.graph.value_info[0].type.tensor_type.shape.dim[3].dim_value = 3
-    np.testing.assert_array_equal(by_package(model, GIVEN)[0], [1, 2, 4, 3])
+
+
+@pytest.mark.parametrize("axes", [[-2], [4, -5, -6], [-1, 0]])
+def test_sizes_behind_negative_axes_of_old_versions(axes):
+    nodes = [helper.make_node("Unsqueeze", ["x"], ["a"], axes=axes), helper.make_node("Shape", ["a"], ["y"])]
+    check(model_of(nodes, GIVEN, {"y": "int64"}, opset=9), GIVEN)
 
 
 def reversed_rows(lengths, *, kept):

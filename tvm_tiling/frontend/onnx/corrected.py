@@ -1,8 +1,8 @@
 """Shapes that the onnx package infers otherwise than the standard has them.
 
 It counts windows of a pool that start in the padding behind the image, takes ConvTranspose with an output_shape smaller
-than its image for a tensor of fewer axes, and adds output_padding to what SAME asks for. What is declared for a tensor
-it takes as it is.
+than its image for a tensor of fewer axes, adds output_padding to what SAME asks for, and puts no axes where negative
+ones of an Unsqueeze before version 13 have them. What is declared for a tensor it takes as it is.
 """
 
 from __future__ import annotations
@@ -12,10 +12,20 @@ from typing import Any
 
 import onnx
 
-from .graph import OnnxGraph, attributes, static_shape
+from .graph import OnnxGraph, all_graphs, attributes, static_shape
 from .pools import windows_of
 
 _POOLS = frozenset(["AveragePool", "LpPool", "MaxPool"])
+
+
+def forget_shapes(graph: OnnxGraph) -> bool:
+    """Take away the shapes that a file declares of what its nodes make; whether there were any."""
+    declared = [value for held in all_graphs(graph.proto) for value in held.value_info] + list(graph.graph.output)
+    kinds = [value.type.tensor_type for value in declared if value.type.HasField("tensor_type")]
+    shaped = [kind for kind in kinds if kind.HasField("shape")]
+    for kind in shaped:
+        kind.ClearField("shape")
+    return bool(shaped)
 
 
 def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -> bool:
@@ -38,6 +48,10 @@ def correct_shapes(graph: OnnxGraph, types: Mapping[str, onnx.ValueInfoProto]) -
 
 def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | None]) -> tuple[int, ...] | None:
     """The shape of a node's result, where it is one of these operators on a tensor of known shape."""
+    if node.domain:
+        return None
+    if node.op_type == "Unsqueeze":
+        return _unsqueezed(attributes(node), shapes.get(node.input[0]))
     if node.op_type not in _POOLS and node.op_type != "ConvTranspose":
         return None
     known = [shapes.get(name) for name in node.input[:2]]
@@ -55,6 +69,18 @@ def standard_shape(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...] | 
     assert weights is not None
     spatial = _transposed(given, data[2:])
     return None if spatial is None else (data[0], weights[1] * given.get("group", 1), *spatial)
+
+
+def _unsqueezed(given: Mapping[str, Any], data: Sequence[int] | None) -> tuple[int, ...] | None:
+    """A shape with an extent of 1 at each of the axes that are an attribute."""
+    if data is None or "axes" not in given:
+        return None
+    rank = len(data) + len(given["axes"])
+    if not all(-rank <= axis < rank for axis in given["axes"]):
+        return None
+    added = {axis % rank for axis in given["axes"]}
+    left = iter(data)
+    return tuple(1 if axis in added else next(left) for axis in range(rank)) if len(added) == rank - len(data) else None
 
 
 def _transposed(given: Mapping[str, Any], spatial: Sequence[int]) -> list[int] | None:

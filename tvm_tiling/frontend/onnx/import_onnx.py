@@ -15,11 +15,12 @@ from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import Limits
 from ...runtime.pages import Contents
 from ..imported import ImportedModel, first_line
+from .corrected import forget_shapes
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
 from .folding import CHEAP, Budget, fold_constants
 from .functions import write_out_functions
 from .graph import OnnxGraph, keep_names, node_name, operator_name, static_shape
-from .importer import OnnxImporter, converters, importing
+from .importer import ContradictedShape, OnnxImporter, converters, importing
 from .shapes import bind_shapes
 from .tensors import dtype_of
 from .values import settle_values
@@ -71,7 +72,29 @@ def import_onnx(
     names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, LimitError,
     UnsupportedOperator.
     """
-    graph = parse_onnx(model, where, folder) if isinstance(model, Contents) else _copied(model, where, folder)
+    given = shapes, batch, dims, params, limits
+    try:
+        return _imported(_read(model, where, folder), *given)
+    except ContradictedShape:
+        graph = _read(model, where, folder)
+        if not forget_shapes(graph):
+            raise
+        return _imported(graph, *given)
+
+
+def _read(model: Contents | onnx.ModelProto, where: str, folder: Path | None) -> OnnxGraph:
+    return parse_onnx(model, where, folder) if isinstance(model, Contents) else _copied(model, where, folder)
+
+
+def _imported(
+    graph: OnnxGraph,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    dims: Mapping[str, int],
+    params: Mapping[str, Any],
+    limits: Limits,
+) -> ImportedModel:
+    where = graph.where
     keep_names(graph.proto)
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= graph.opset <= newest:

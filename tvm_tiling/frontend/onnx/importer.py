@@ -63,6 +63,10 @@ def converters() -> dict[str, Any]:
     return {**onnx_frontend._get_convert_map(), **CONVERTERS}
 
 
+class ContradictedShape(ModelFormatError):
+    """A tensor has another shape than the one that is declared or inferred for it."""
+
+
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     """Builds the Relax function of a prepared graph."""
 
@@ -116,13 +120,13 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             self._nodes[value.name] = self._tensor(self._nodes[value.name])
 
     def _require_relied(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
-        """ModelFormatError where a tensor has another shape than the one that constants were computed from."""
+        """ContradictedShape where a tensor has another shape than the one that constants were computed from."""
         expected = self._prepared.relied.get(name)
         if expected is None or not isinstance(value.ty, relax.TensorType) or _is_open(value):
             return
         shape = tuple(shape_of(value))
         if shape != expected:
-            raise ModelFormatError(
+            raise ContradictedShape(
                 f"{self._prepared.where}: node {node_name(node)} ({node.op_type}): {name!r} is of shape {shape}; "
                 f"expected {expected}, as is declared or inferred for it"
             )
