@@ -54,6 +54,12 @@ def test_slices_with_an_empty_result_and_around_it(start, end, step):
     given = {"x": floats(4, 3)}
     bounds = {"s": [start], "e": [end], "a": [0], "t": [step]}
     check(model_of([node("Slice", "x,s,e,a,t", "a1"), node("Neg", "a1")], given, FLOAT, bounds), given)
+    # Of a constant, which is sliced before the run.
+    nodes = [node("Slice", "c,s,e,a,t", "a1"), node("Add", "a1,x")]
+    check(model_of(nodes, {"x": floats(1, 3)}, FLOAT, {**bounds, "c": floats(4, 3)}), {"x": floats(1, 3)})
+    if step == 1:
+        nodes[0] = node("Slice", "c", "a1", starts=[start], ends=[end], axes=[0])
+        check(model_of(nodes, {"x": floats(1, 3)}, FLOAT, {"c": floats(4, 3)}, 9), {"x": floats(1, 3)})
 
 
 @pytest.mark.parametrize(("sizes", "count"), [([3, 4], None), ([0, 7], None), ([7], None), (None, 3), (None, 4)])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+
+from .slices import clamped
 
 
 class OneHot(OpRun):
@@ -25,6 +28,28 @@ class OneHot(OpRun):
         return (np.where(whole == places, values[1], values[0]),)
 
 
+class Slice(OpRun):
+    """Backwards from in front of the first element is from that; the onnx package's has nothing there, as NumPy."""
+
+    op_domain = ""
+
+    def _run(
+        self,
+        data: np.ndarray,
+        starts: Any = None,
+        ends: Any = None,
+        axes: Any = None,
+        steps: Any = None,
+    ) -> tuple[np.ndarray, ...]:
+        starts, ends = (np.asarray(places).reshape(-1).tolist() for places in (starts, ends))
+        axes = range(len(starts)) if axes is None else np.asarray(axes).reshape(-1).tolist()
+        steps = [1] * len(starts) if steps is None else np.asarray(steps).reshape(-1).tolist()
+        parts = [slice(None)] * data.ndim
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            parts[axis] = slice(*clamped(start, end, step, data.shape[axis]), step)
+        return (data[tuple(parts)],)
+
+
 def evaluated(
     node: onnx.NodeProto, opsets: Mapping[str, int], constants: Mapping[str, np.ndarray]
 ) -> list[np.ndarray] | None:
@@ -35,7 +60,7 @@ def evaluated(
     single = onnx.helper.make_graph([node], "constant", values, made)
     try:
         with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(single, opsets=dict(opsets), new_ops=[OneHot])
+            evaluator = ReferenceEvaluator(single, opsets=dict(opsets), new_ops=[OneHot, Slice])
             results = iter(evaluator.run(None, {name: constants[name] for name in names}))
     except Exception:  # NumPy code that checks no attribute fails in any way; the node is converted like others
         return None

@@ -18,7 +18,7 @@ def _known(value: relax.Expr | None) -> list[int] | None:
     return None if value is None else [int(number) for number in value.value.numpy().reshape(-1)]
 
 
-def _clamped(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
+def clamped(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     """Start and end of a slice within an axis, as the standard clamps them; equal where the slice is empty."""
     start, end = (place + extent if place < 0 else place for place in (start, end))
     if step > 0:
@@ -90,7 +90,7 @@ class Slice(tvm_onnx.Slice):
         for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
             extent = data.ty.shape[axis]
             if isinstance(extent, tirx.IntImm):
-                ranges.append((axis, *_clamped(start, end, step, int(extent)), step))
+                ranges.append((axis, *clamped(start, end, step, int(extent)), step))
             else:
                 data = bb.emit(_open_slice(bb, data, axis, (start, end, step)))
         return op.strided_slice(data, *([part[place] for part in ranges] for place in range(4))) if ranges else data
