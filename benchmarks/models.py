@@ -44,7 +44,7 @@ NETWORKS = (
     "vgg19",
     "zfnet512",
 )
-TORCH_NETWORKS = ("bert_128", "bert_384", "vit_small", "unet", "unet_bilinear", "detector")
+TORCH_NETWORKS = ("bert_128", "bert_384", "vit_small", "unet", "unet_bilinear", "mobilenet_v2", "detector")
 EVERY = (*NETWORKS, *TORCH_NETWORKS)
 # Largest difference accepted, beside the largest output: room for Winograd's rounding through many layers.
 TOLERANCE = 1e-3

@@ -29,7 +29,7 @@ from .result import write_whole
 from .run import SETTLE
 from .summary import geometric_mean
 
-USUAL = ("resnet50", "squeezenet", "shufflenet", "densenet121")
+USUAL = ("resnet50", "squeezenet", "shufflenet", "mobilenet_v2", "densenet121")
 VERSION_13 = 13  # of the standard operators, the first with a scale for each channel
 CALIBRATION = 3  # random inputs
 SIDES = ("float32", "onnxruntime", "openvino")

@@ -5,7 +5,7 @@ Each is written for any size: the benchmarks take real ones, tests small and awk
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -153,6 +153,45 @@ class Detector(nn.Module):
         return torch.cat(corners, dim=1), torch.cat(scores, dim=1)
 
 
+class _Inverted(nn.Module):
+    """A residual whose middle is wide: channels up by `expand`, a depthwise 3x3 kernel, and down without a bound."""
+
+    def __init__(self, before: int, after: int, stride: int, expand: int) -> None:
+        super().__init__()
+        middle = before * expand
+        steps = [] if expand == 1 else [MobileNetV2.conv(before, middle, 1)]
+        steps.append(MobileNetV2.conv(middle, middle, 3, stride, middle))
+        self.steps = nn.Sequential(*steps, nn.Conv2d(middle, after, 1, bias=False), nn.BatchNorm2d(after))
+        self.adds = stride == 1 and before == after
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.steps(x) if self.adds else self.steps(x)
+
+
+class MobileNetV2(nn.Module):
+    """The network of that name as torchvision has it: stages of (expansion, channels, repeats, stride)."""
+
+    STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+    def __init__(self, classes: int, stages: Sequence[tuple[int, int, int, int]] = STAGES) -> None:
+        super().__init__()
+        steps, before = [self.conv(3, 32, 3, 2)], 32
+        for expand, channels, repeats, stride in stages:
+            for number in range(repeats):
+                steps.append(_Inverted(before, channels, 1 if number else stride, expand))
+                before = channels
+        self.features = nn.Sequential(*steps, self.conv(before, 4 * before, 1))
+        self.head = nn.Linear(4 * before, classes)
+
+    @staticmethod
+    def conv(before: int, after: int, size: int, stride: int = 1, groups: int = 1) -> nn.Module:
+        conv = nn.Conv2d(before, after, size, stride=stride, padding=size // 2, groups=groups, bias=False)
+        return nn.Sequential(conv, nn.BatchNorm2d(after), nn.ReLU6())
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.head(functional.adaptive_avg_pool2d(self.features(image), 1).flatten(1))
+
+
 @dataclass(frozen=True)
 class TorchNetwork:
     """A network and the inputs it is measured with, in the order of its arguments."""
@@ -179,6 +218,7 @@ NETWORKS: dict[str, Callable[[], TorchNetwork]] = {
     "vit_small": lambda: on_image(lambda: VisionTransformer(224, 16, 384, 6, 6, 1000), 224, 224),
     "unet": lambda: on_image(lambda: UNet(24, 4, False), 256, 256),
     "unet_bilinear": lambda: on_image(lambda: UNet(24, 4, True), 256, 256),
+    "mobilenet_v2": lambda: on_image(lambda: MobileNetV2(1000), 224, 224),
     "detector": lambda: on_image(lambda: Detector(16, 80), 320, 320),
 }
 

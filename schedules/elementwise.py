@@ -6,7 +6,8 @@
           vectors along the innermost axis, then what is left of it
 
 Where the innermost axis of the output is another than that of an input (a transpose), blocks of lanes x lanes pass
-through registers: rows are loaded along the input's axis and stored along the output's.
+through registers: rows are loaded along the input's axis and stored along the output's. Where that innermost axis is
+short, as groups are whose channels are exchanged, vectors along the input's axis are woven into one of the output's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
@@ -39,13 +41,14 @@ from ..lowering.vector_statement import (
     resolved,
 )
 from ..match.access import loads
-from ..match.loop_axes import fused, stride
+from ..match.loop_axes import fused, split, stride
 from ..match.open_pieces import pieces_of
 from ..match.stages import Axis, Stage, StagedProgram, Write
 
 Expr: TypeAlias = tirx.Expr
 Place: TypeAlias = dict[tirx.Var, Expr]
 _BLOCK = 16  # most rows and columns of a block that is transposed in registers
+_STRANDS = 8  # most vectors that are woven into one
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,18 @@ class Turned:
 
     load: TensorLoad
     along: tirx.Var
+
+
+@dataclass(frozen=True)
+class Woven:
+    """A move whose innermost axis `short` has `strands` elements; along `along` the input is contiguous, and the output
+    is but for those."""
+
+    piece: Stage
+    load: TensorLoad
+    along: tirx.Var
+    short: tirx.Var
+    strands: int
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
@@ -85,6 +100,10 @@ class ElementwiseEmitter:
         turned = _turned(piece, lane_axis, min(_BLOCK, self.tiling.lanes)) if lane_axis is not None else None
         if turned is not None and lane_axis is not None:
             self.blocks(piece, lane_axis, turned, task)
+            return
+        woven = _woven(piece, lane_axis) if lane_axis is not None else None
+        if woven is not None:
+            self.weave(woven, task)
             return
         axes = list(piece.axes)
         if not axes:
@@ -139,6 +158,41 @@ class ElementwiseEmitter:
             T.buffer_store(target.source, value, [resolved(i, at, self.resolve) for i in target.indices])
 
         compute(write.value, place, lane_axis, width, self.resolve, put)
+
+    # ---- short axes -----------------------------------------------------------------------------------------------
+
+    def weave(self, woven: Woven, task: Expr) -> None:
+        """A vector along the input's axis for each place of the short one, woven into what is stored."""
+        width, tasks = max(2, self.tiling.lanes // woven.strands), self.tiling.tasks
+        extent = dict(woven.piece.axes)[woven.along]
+        whole, rest = divmod(extent, width)
+        outer = [axis for axis in woven.piece.axes if axis[0] is not woven.short and axis[0] is not woven.along]
+        for first, count, lanes in ((0, whole, width), (whole * width, min(rest, 1), rest)):
+            if not count:
+                continue
+            axes = [*outer, (woven.along, count)]
+            shared = shared_axis([size for _, size in axes], tasks)
+            place: Place = {}
+            with ExitStack() as stack:
+                for number, (variable, size) in enumerate(axes):
+                    start, end = share(size, task, tasks) if number == shared else (0, size)
+                    place[variable] = stack.enter_context(loop(variable, start, end))
+                block = place[woven.along] * constant(lanes, woven.along)
+                place[woven.along] = block + constant(first, woven.along)
+                self.woven_vector(woven, place, lanes)
+
+    def woven_vector(self, woven: Woven, place: Place, lanes: int) -> None:
+        write, one = woven.piece.writes[0], constant(1, woven.along)
+        strands = []
+        for number in range(woven.strands):
+            first = resolved(woven.load, {**place, woven.short: constant(number, woven.short)}, self.resolve)
+            at = T.ramp(first.indices[0], one, lanes) if lanes > 1 else first.indices[0]
+            strands.append(tirx.BufferLoad(first.source, [at]))
+        target = resolved(
+            tirx.BufferLoad(write.buffer, [write.at]), {**place, woven.short: constant(0, woven.short)}, self.resolve
+        )
+        order = [strand * lanes + lane for lane in range(lanes) for strand in range(woven.strands)]
+        T.buffer_store(target.source, T.Shuffle(strands, order), [T.ramp(target.indices[0], one, len(order))])
 
     # ---- transposes -----------------------------------------------------------------------------------------------
 
@@ -241,6 +295,37 @@ def _moves(address: Expr, variable: tirx.Var) -> bool:
     """Whether a step of `variable` leads equally far everywhere, and not to the next element."""
     parts = sym.detect_linear_equation(address, [variable])
     return len(parts) == 2 and not (isinstance(parts[0], tirx.IntImm) and int(parts[0]) in (0, 1))
+
+
+def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
+    """How a move is woven whose innermost axis is short, or counts the places of a short axis and others; None for
+    others."""
+    if len(piece.writes) != 1 or not isinstance(piece.writes[0].value, TensorLoad):
+        return None
+    counted: list[int] = []
+
+    def note(part: tirx.FloorMod) -> None:
+        if part.a.same_as(lane_axis) and isinstance(part.b, tirx.IntImm):
+            counted.append(int(part.b))
+
+    tvm_ffi.structural_walk(piece.writes[0].value.indices[0], (tirx.FloorMod, note))
+    extent = dict(piece.axes)[lane_axis]
+    if any(is_open(size) for _, size in piece.axes):
+        return None
+    if counted and 2 <= counted[0] <= _STRANDS and extent % counted[0] == 0:
+        piece = split(piece, lane_axis, counted[0])
+    write = piece.writes[0]
+    short, strands = next(axis for axis in reversed(piece.axes) if stride(write.at, axis[0]) == 1)
+    value = write.value
+    if not 2 <= strands <= _STRANDS or not isinstance(value, TensorLoad) or str(value.ty) in ("bool", "bfloat16"):
+        return None
+    address = value.indices[0]
+    if loads(address) or stride(address, short) in (0, 1, None):
+        return None
+    for variable, size in piece.axes:
+        if size > 1 and stride(address, variable) == 1 and stride(write.at, variable) == strands:
+            return Woven(piece, value, variable, short, strands)
+    return None
 
 
 def _turned(piece: Stage, lane_axis: tirx.Var, size: int) -> Turned | None:

@@ -138,6 +138,24 @@ def test_broadcast_operands_of_lower_rank_keep_their_axes():
     same(mod, last, net.arrays())
 
 
+@pytest.mark.parametrize(("parts", "order"), [((2, 3, 2, 20), (0, 2, 1, 3)), ((2, 3, 2, 4, 5), (0, 2, 1, 3, 4))])
+@pytest.mark.parametrize("pixels_turn", [False, True])
+def test_channels_are_exchanged_between_groups_in_channels_last_order(parts, order, pixels_turn):
+    net = Network((2, 5, 4, 5))
+    order = (*order[:-2], order[-1], order[-2]) if pixels_turn else order
+
+    def body(net, x):
+        y = net.emit(op.nn.conv2d(x, net.c(6, 5, 3, 3), padding=1))
+        y = net.emit(op.reshape(y, parts))
+        y = net.emit(op.reshape(net.emit(op.permute_dims(y, order)), (2, 6, 4, 5)))
+        return op.nn.conv2d(y, net.c(6, 1, 3, 3), padding=1, groups=6)
+
+    mod = net.module(body)
+    last = simplify(channels_last(mod))
+    assert calls(last)["permute_dims"] == (5 if pixels_turn else 3)  # two of them at the borders
+    same(mod, last, net.arrays())
+
+
 @pytest.mark.parametrize(("body", "shape"), [(residual_network, (1, 3, 33, 33)), (attention, (1, 17, 24))])
 def test_lowered_networks_compute_what_they_did(body, shape):
     net = Network(shape)

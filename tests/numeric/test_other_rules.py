@@ -164,6 +164,22 @@ def test_transposes_with_work_behind(hardware, axes):
     check(hardware, lambda a, b: nn.relu(op.add(op.permute_dims(a, list(axes)), b)), [x, y], want)
 
 
+@pytest.mark.parametrize(("groups", "each"), [(2, 65), (3, 34), (4, 34), (8, 3), (9, 20)])
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_channels_exchanged_between_groups(hardware, groups, each, dtype, padded):
+    x = numbers((2, 3, 5, groups * each), dtype)
+    want = x.reshape(2, 3, 5, groups, each).swapaxes(3, 4).reshape(x.shape)
+    want = np.pad(want, ((0, 0), (1, 1), (1, 1), (0, 0))) if padded else want
+
+    def exchanged(a):
+        parts = op.permute_dims(op.reshape(a, (2, 3, 5, groups, each)), [0, 1, 2, 4, 3])
+        result = op.reshape(parts, x.shape)
+        return nn.pad(result, [0, 0, 1, 1, 1, 1, 0, 0], "constant", 0) if padded else result
+
+    check(hardware, exchanged, [x], want)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_concatenations(hardware, axis):
     parts = [numbers((2, 3, 5, 7) if i != 1 else tuple(7 + (d == axis) * 4 for d in range(4)), seed=i) for i in (0, 2)]

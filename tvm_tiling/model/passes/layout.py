@@ -10,12 +10,13 @@ a reshape that say something about the order itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite
+from .dataflow import Expr, Rewriter, array, constant, extents_of, ints, is_op, rewrite, shape_of
 
 # Layout names by rank: channels first, channels last, kernels as they come and as they are read.
 FIRST = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
@@ -79,6 +80,8 @@ class _Orders:
             return None
         if name in CONVOLUTIONS:
             return self.convolution(rewriter, call, rank)
+        if name == "reshape":
+            return self.exchanged(rewriter, call, rank)
         if not any(argument in self.last for argument in _tensors(rewriter, call) if isinstance(argument, relax.Var)):
             return None
         if name in POOLS or name in ADAPTIVE_POOLS:
@@ -88,6 +91,10 @@ class _Orders:
             if any(operand is None for operand in operands):
                 return None
             return relax.Call(call.op, operands, call.attrs, call.ty_args)
+        if name in ("quantize", "dequantize") and all(shape_of(scale) == () for scale in call.args[1:]):
+            return relax.Call(
+                call.op, [self.as_last(rewriter, call.args[0], rank), *call.args[1:]], call.attrs, call.ty_args
+            )
         if name == "concat":
             return self.concatenation(rewriter, call, rank)
         if name == "image.resize2d":
@@ -173,6 +180,30 @@ class _Orders:
         fields = _tensors(rewriter, call)
         axis = int(call.attrs.axis) % rank
         return relax.op.concat([self.as_last(rewriter, f, rank) for f in fields], to_last(rank).index(axis))
+
+    def exchanged(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
+        """The end of a view that exchanges channels between groups: a reshape that splits them, a permutation of the
+        parts, and one that joins them."""
+        turned = rewriter.value(call.args[0])
+        split = rewriter.value(turned.args[0]) if is_op(turned, "permute_dims") else None
+        source = split.args[0] if is_op(split, "reshape") else None
+        shape, parts = shape_of(call), shape_of(split) if source is not None else None
+        if source not in self.last or shape is None or parts is None or shape != shape_of(source):
+            return None
+        order = [int(axis) for axis in turned.attrs.axes] if turned.attrs.axes is not None else []
+        pixels = prod(shape[2:])
+        # The first axes are the channels' parts, behind the images' unless there is one image.
+        first = 1 if parts[0] == shape[0] and order[:1] == [0] else 0
+        end = next((n for n in range(first + 1, len(parts)) if prod(parts[first:n]) == shape[1]), 0)
+        if not end or (not first and shape[0] != 1) or prod(parts[end:]) != pixels:
+            return None
+        if order[end:] != list(range(end, len(parts))):
+            return None
+        last = self.last[source]
+        before = (shape[0], *shape[2:])
+        wide = rewriter.emit(relax.op.reshape(last, (*before, *parts[first:end])))
+        axes = [*range(rank - 1), *(axis - first + rank - 1 for axis in order[first:end])]
+        return relax.op.reshape(rewriter.emit(relax.op.permute_dims(wide, axes)), (*before, shape[1]))
 
     # ---- operands ---------------------------------------------------------------------------------------------------
 
