@@ -20,10 +20,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
+from .whole_numbers import ROUNDING, ROUNDING_BITS, with_whole_numbers
+
 Expr: TypeAlias = tirx.Expr
 
-ROUNDING = 1.5 * 2.0**23
-_ROUNDING_BITS = 0x4B400000
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 # Beyond these exp is infinite and zero; within, 2^n is a product of two normal numbers.
 _EXP_LEAST, _EXP_MOST = -104.0, 89.0
@@ -94,7 +94,7 @@ def with_vector_math(expr: Expr) -> Expr:
         value = _apart(value)
         return value if kind == "float32" else tirx.Cast(kind, value)
 
-    return tvm_ffi.structural_map(expr, (Call, written))
+    return tvm_ffi.structural_map(with_whole_numbers(expr), (Call, written))
 
 
 def as_bfloat16(value: Expr) -> Expr:
@@ -264,7 +264,7 @@ def _exp(x: Expr) -> Expr:
 
     def of_rest(r: Expr, rounded: Expr) -> Expr:
         value = polynomial(r, EXP_POLYNOMIAL) * (r * r) + r + _real(1.0)
-        return _with(tirx.reinterpret("int32", rounded) - _whole(_ROUNDING_BITS), lambda n: scaled(value, n))
+        return _with(tirx.reinterpret("int32", rounded) - _whole(ROUNDING_BITS), lambda n: scaled(value, n))
 
     def of_rounded(y: Expr, rounded: Expr) -> Expr:
         return _with(

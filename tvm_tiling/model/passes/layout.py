@@ -186,7 +186,7 @@ class _Orders:
         parts, and one that joins them."""
         turned = rewriter.value(call.args[0])
         split = rewriter.value(turned.args[0]) if is_op(turned, "permute_dims") else None
-        source = split.args[0] if is_op(split, "reshape") else None
+        source = split.args[0] if split is not None and is_op(split, "reshape") else None
         shape, parts = shape_of(call), shape_of(split) if source is not None else None
         if source not in self.last or shape is None or parts is None or shape != shape_of(source):
             return None

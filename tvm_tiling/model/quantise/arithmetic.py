@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from tvm.relax import op
 
-from ..passes.dataflow import Expr, Rewriter, constant
+from ..passes.dataflow import Expr, Rewriter, constant, is_op
 from .scale import Scale, requantisation
 from .totals import Real, Total, bounded, integer, scalar_if_one
 
@@ -47,7 +47,7 @@ class WholeNumbers:
         if total.bound >= 1 << 30:
             return None
         numbers = requantisation(total.factor / out.scale, total.bound)
-        value = _shifted(rewriter, total.value, numbers.before)
+        value = _shifted(rewriter, total.number(rewriter), numbers.before)
         multipliers = numbers.multipliers.reshape(total.factor.shape)
         if multipliers.size > 1 or int(multipliers.reshape(-1)[0]) != 1:
             value = rewriter.emit(op.multiply(value, scalar_if_one(constant(multipliers), multipliers)))
@@ -85,23 +85,34 @@ class Floats:
     def numbers(self, rewriter: Rewriter, total: Total, out: Scale, low: int, high: int) -> Expr | None:
         if total.bound >= 1 << 30:
             return None
-        value = rewriter.emit(op.round(_times(rewriter, total.value, total.factor / out.scale)))
-        if out.zero:
-            value = rewriter.emit(op.add(value, _floats(np.array(out.zero, np.float32))))
-        value = rewriter.emit(op.clip(value, low, high))
-        return rewriter.emit(op.astype(value, "int32"))
+        value = rewriter.emit(op.round(_times(rewriter, total.number(rewriter), total.factor / out.scale)))
+        # In this order a kernel rounds by one addition (lowering/whole_numbers.py).
+        value = rewriter.emit(op.clip(value, low - out.zero, high - out.zero))
+        value = rewriter.emit(op.astype(value, "int32"))
+        return rewriter.emit(op.add(value, integer(out.zero))) if out.zero else value
 
     def real(self, rewriter: Rewriter, total: Total) -> Expr | None:
-        return None if total.bound >= 1 << 30 else _times(rewriter, total.value, total.factor)
+        return None if total.bound >= 1 << 30 else _times(rewriter, total.number(rewriter), total.factor)
 
     def sum(self, rewriter: Rewriter, left: Real, right: Real, factor: float, sign: int, out: Scale) -> Total:
         """Each in steps of the result."""
         terms = []
         for source, towards in ((left, 1), (right, sign)):
             steps = np.array(source.scale.scale * factor / out.scale * towards, np.float32)
-            number = rewriter.emit(op.astype(source.centred(rewriter), "float32"))
+            number = _centred(rewriter, source)
+            if number is None:
+                number = rewriter.emit(op.astype(source.centred(rewriter), "float32"))
             terms.append(rewriter.emit(op.multiply(number, _floats(steps))))
         return Total(rewriter.emit(op.add(*terms)), np.array(out.scale), 1)
+
+
+def _centred(rewriter: Rewriter, source: Real) -> Expr | None:
+    """The numbers less their zero point in float32, as Floats.numbers has made them on the way to `source.wide`."""
+    call = rewriter.value(source.wide)
+    if source.scale.zero:
+        call = rewriter.value(call.args[0]) if is_op(call, "add") else None
+    found = call.args[0] if is_op(call, "astype") else None
+    return found if found is not None and str(found.ty.dtype) == "float32" else None
 
 
 def _shifted(rewriter: Rewriter, value: Expr, bits: int) -> Expr:

@@ -139,12 +139,16 @@ class Sums:
         """A sum over constant weights less what the zero point of the other operand adds to it."""
         wide = weights.astype(np.int64)
         bound = int((np.abs(wide).sum(axis=others).max()) * -LOW)
+        offset = None
         if source.scale.zero:
             sums = wide.sum(axis=others) * source.scale.zero
-            spread = sums.reshape(along).astype(np.int32)
-            total = self.rewriter.emit(op.subtract(total, constant(spread)))
+            spread = sums.reshape(along)
             bound *= 2
-        return Total(total, scales.astype(np.float64).reshape(along) * source.scale.scale, bound)
+            if self.arithmetic.everything:
+                total = self.rewriter.emit(op.subtract(total, constant(spread.astype(np.int32))))
+            else:
+                offset = -spread.astype(np.float64)
+        return Total(total, scales.astype(np.float64).reshape(along) * source.scale.scale, bound, offset)
 
     def _product(self, call: relax.Call) -> Total | None:
         left = self.real.get(call.args[0]) if isinstance(call.args[0], relax.Var) else None

@@ -34,17 +34,29 @@ class Real:
 
 @dataclass(frozen=True)
 class Total:
-    """int32 numbers x of at most `bound` that stand for x * factor; `factor` broadcasts to their shape."""
+    """int32 numbers x of at most `bound` that stand for x * factor; `factor` broadcasts to their shape. x is `value`,
+    or that and `offset`, whole numbers that broadcast likewise."""
 
     value: Expr
     factor: np.ndarray
     bound: int
+    offset: np.ndarray | None = None
+
+    def number(self, rewriter: Rewriter) -> Expr:
+        """x."""
+        if self.offset is None:
+            return self.value
+        added = constant(self.offset.astype(np.int32))
+        return rewriter.emit(op.add(self.value, scalar_if_one(added, self.offset)))
 
     def plus(self, rewriter: Rewriter, bias: np.ndarray) -> Total:
         """With a real constant added, rounded to a whole number of factors."""
         whole = np.rint(bias / self.factor)
         bound = self.bound + int(np.abs(whole).max(initial=0))
-        added = constant(np.clip(whole, -(1 << 30), 1 << 30).astype(np.int32))
+        whole = np.clip(whole, -(1 << 30), 1 << 30)
+        if self.offset is not None:
+            return replace(self, offset=self.offset + whole, bound=bound)
+        added = constant(whole.astype(np.int32))
         return replace(self, value=rewriter.emit(op.add(self.value, scalar_if_one(added, whole))), bound=bound)
 
 
