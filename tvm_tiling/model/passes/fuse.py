@@ -34,12 +34,30 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
     while True:
         grouped = relax.transform.FuseOps()(mod)
         made = [func for variable, func in grouped.functions.items() if variable.name_hint not in given]
-        unfit = {name for func in made for name in _unfit(mod, func)}
+        unfit = {name: INJECTIVE for func in made for name in _unfit(mod, func)}
+        unfit |= {name: OPAQUE for func in made for name in _of_numbers(func)}
         if not unfit:
             grouped = with_nodes(mod, grouped)
             return relax.transform.RewriteDataflowReshape()(relax.transform.FuseTIR()(grouped))
-        for name in unfit:
-            mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", INJECTIVE))
+        for name, pattern in unfit.items():
+            mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", pattern))
+
+
+def _of_numbers(group: relax.Function | tirx.PrimFunc) -> Iterator[str]:
+    """Operators of a group that take a number, such as an open size as a tensor, where the group takes it as one: TVM
+    defines it twice in the kernel where other sizes are open."""
+    if not isinstance(group, relax.Function) or not (group.attrs and group.attrs.get("Primitive")):
+        return
+    numbers = {
+        parameter for parameter in group.params if not isinstance(parameter.ty, relax.TensorType | relax.ShapeType)
+    }
+    for block in group.body.blocks if numbers else ():
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.call_tir"):
+                continue
+            if not numbers.isdisjoint(part for part in call.args[1].fields if isinstance(part, tirx.Var)):
+                yield call.args[0].name_hint
 
 
 def _unfit(mod: tvm.IRModule, group: relax.Function | tirx.PrimFunc) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +16,7 @@ import tvm
 from tvm import relax, sym, tirx
 
 from ...errors import UnsupportedOperator
+from ...match.access import variables
 
 Shape = list[Any]
 # Operators that decide the shape of their result in the run; what follows a match_cast has it.
@@ -40,9 +42,9 @@ def refuse_unproved(mod: tvm.IRModule) -> None:
     """UnsupportedOperator where the shape of a result is not known, or the shapes of operands may not fit."""
     for func in mod.functions.values():
         if isinstance(func, relax.Function) and _is_open(func):
-            analyzer = sym.Analyzer()
+            known = Known(sym.Analyzer(), frozenset(_given(func)))
             for call in _calls(func):
-                _refuse(call, analyzer)
+                _refuse(call, known)
 
 
 def _is_open(func: relax.Function) -> bool:
@@ -67,7 +69,30 @@ def _calls(func: relax.Function) -> Iterator[relax.Call]:
                 yield value
 
 
-def _refuse(call: relax.Call, analyzer: sym.Analyzer) -> None:
+@dataclass(frozen=True)
+class Known:
+    """What extents are compared by; `given`: the variables of sizes that inputs bring, which a frontend has guarded."""
+
+    analyzer: sym.Analyzer
+    given: frozenset[tirx.Var]
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two extents are proved to agree."""
+        return bool(self.analyzer.can_prove_equal(a, b))
+
+    def is_given(self, extent: Any) -> bool:
+        """Whether an extent follows from the shapes of inputs."""
+        return set(variables(extent)) <= self.given
+
+
+def _given(func: relax.Function) -> Iterator[tirx.Var]:
+    for parameter in func.params:
+        for extent in (_extents(parameter.ty) if isinstance(parameter.ty, relax.TensorType) else None) or ():
+            if isinstance(extent, tirx.Var):
+                yield extent
+
+
+def _refuse(call: relax.Call, known_sizes: Known) -> None:
     name = call.op.name.removeprefix("relax.")
     if name in _OPEN or name.startswith("call_"):
         return
@@ -81,7 +106,7 @@ def _refuse(call: relax.Call, analyzer: sym.Analyzer) -> None:
     if name in _CHECKED or all(isinstance(extent, tirx.IntImm) for shape in known for extent in shape):
         return
     fits = _RULES.get(name, _broadcasts)
-    if not fits(call, known, result, lambda a, b: bool(analyzer.can_prove_equal(a, b))):
+    if not fits(call, known, result, known_sizes):
         listed = " and ".join(map(_text, known)) + (f" to {_text(result)}" if len(known) == 1 and result else "")
         raise UnsupportedOperator(f"{name} of shape {listed}: whether it fits is not known before the run")
 
@@ -103,33 +128,32 @@ def _extents(kind: relax.TensorType) -> Shape | None:
     return list(kind.shape.values) if isinstance(kind.shape, relax.ShapeExpr) else None
 
 
-Same = Callable[[Any, Any], bool]
-Rule = Callable[[relax.Call, list[Shape], "Shape | None", Same], bool]
+Rule = Callable[[relax.Call, list[Shape], "Shape | None", Known], bool]
 
 
-def _broadcasts(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
+def _broadcasts(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
     """Of one tensor, or of several that broadcast to the shape of the result."""
     if len(shapes) == 1:
         return True
     if result is None:
         return False
     return all(
-        extent is not None and (same(extent, 1) or same(extent, whole))
+        extent is not None and (sizes.same(extent, 1) or sizes.same(extent, whole))
         for shape in shapes
         for extent, whole in zip_longest(reversed(shape), reversed(result[len(result) - len(shape) :]))
     )
 
 
-def _reshape(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
-    return same(math.prod(shapes[0]), math.prod(result or []))
+def _reshape(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
+    return sizes.same(math.prod(shapes[0]), math.prod(result or []))
 
 
-def _matmul(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
+def _matmul(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
     left, right = shapes
-    return same(left[-1], right[-2] if len(right) > 1 else right[-1])
+    return sizes.same(left[-1], right[-2] if len(right) > 1 else right[-1])
 
 
-def _einsum(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
+def _einsum(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
     """The extents of one letter; without an ellipsis, whose axes have none."""
     equation = str(call.attrs.subscripts).replace(" ", "")
     if "." in equation:
@@ -137,25 +161,28 @@ def _einsum(call: relax.Call, shapes: list[Shape], result: Shape | None, same: S
     extents: dict[str, Any] = {}
     for letters, shape in zip(equation.split("->")[0].split(","), shapes, strict=True):
         for letter, extent in zip(letters, shape, strict=True):
-            if not same(extents.setdefault(letter, extent), extent):
+            if not sizes.same(extents.setdefault(letter, extent), extent):
                 return False
     return True
 
 
-def _channels(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
+def _channels(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
     """Weights for each channel, of which the number is fixed."""
     return isinstance(shapes[0][int(call.attrs.channel_axis)], tirx.IntImm)
 
 
-def _prelu(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
+def _prelu(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
     """A slope for all, or one for each place along an axis."""
     data, slopes = shapes
-    return same(slopes[0], 1) or same(slopes[0], data[int(call.attrs.axis)])
+    return sizes.same(slopes[0], 1) or sizes.same(slopes[0], data[int(call.attrs.axis)])
 
 
-def _images(call: relax.Call, shapes: list[Shape], result: Shape | None, same: Same) -> bool:
-    """Any number of images of fixed size."""
-    return all(isinstance(extent, tirx.IntImm) for shape in (shapes[0][1:], *shapes[1:]) for extent in shape)
+def _images(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
+    """Any number of images of fixed size, or of one that inputs bring, of a fixed number of channels."""
+    layout = str(call.attrs.data_layout)
+    open_axes = [extent for axis, extent in zip(layout, shapes[0], strict=True) if axis not in "NC"]
+    fixed = [shapes[0][layout.index("C")], *(extent for shape in shapes[1:] for extent in shape)]
+    return all(isinstance(extent, tirx.IntImm) for extent in fixed) and all(map(sizes.is_given, open_axes))
 
 
 _RULES: dict[str, Rule] = {
