@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, sym, tirx
 
 from ..errors import ModelFormatError
 from ..limits import Limits
+from ..match.access import substitute, variables
 from .node_names import names_in, nodes_named, numbers_of
 
 # Operators without tensors as operands: TVM computes those of up to 1,024 elements ahead of a run, and no others.
@@ -184,12 +185,18 @@ def _constant_bytes(function: relax.Function) -> list[int]:
 
 
 def _shape(kind: _Type) -> list[int] | None:
-    """The shape of a tensor; None where any of it is open, and of what is not a tensor."""
+    """The shape of a tensor, open sizes at their least; None where the data decides it, and of what is not a tensor."""
     shape = kind.shape if isinstance(kind, relax.TensorType) else None
     if not isinstance(shape, relax.ShapeExpr):
         return None
-    values = list(shape.values)
-    return [int(value) for value in values] if all(isinstance(value, tirx.IntImm) for value in values) else None
+    return [int(value) if isinstance(value, tirx.IntImm) else _least(value) for value in shape.values]
+
+
+def _least(extent: tirx.Expr) -> int:
+    """An extent where every open size is 1."""
+    ones = {variable: tirx.const(1, str(variable.ty)) for variable in variables(extent)}
+    found = sym.Analyzer().simplify(substitute(extent, ones))
+    return max(int(found), 0) if isinstance(found, tirx.IntImm) else 0
 
 
 def _elements(kind: _Type) -> int:

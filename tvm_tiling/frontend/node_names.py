@@ -14,6 +14,8 @@ import tvm
 from tvm import relax
 
 from ..plain_text import printable
+from .fitting import fitted
+from .open_shapes import OpenShapes
 
 NODES = "tvm_tiling.nodes"  # attribute of a module: the names, by number
 MOST_NODES = 1 << 20
@@ -40,13 +42,29 @@ class NodeNames:
 
 
 class NamingBuilder(relax.BlockBuilder):
-    """A builder that calls variables as `called` says, where the caller gives no name."""
+    """A builder that calls variables as `called` says, where the caller gives no name. `shapes`: the open sizes of the
+    model, of which operands are made to agree; None where all are fixed."""
 
     called = ""
+    shapes: OpenShapes | None = None
 
     def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
         """The variable that `expr` is bound to."""
-        return super().emit(expr, name_hint or self.called)
+        return super().emit(self._fitted(expr), name_hint or self.called)
+
+    def normalize(self, expr: relax.Expr) -> relax.Expr:
+        """`expr` with its type."""
+        return super().normalize(self._fitted(expr))
+
+    def match_cast(self, value: relax.Expr, ty: tvm.ir.Type, name_hint: str = "") -> relax.Var:
+        """A variable for `value`, of type `ty`."""
+        return super().match_cast(value, ty, name_hint or self.called)
+
+    def _fitted(self, expr: relax.Expr) -> relax.Expr:
+        if self.shapes is None or not isinstance(expr, relax.Call):
+            return expr
+        bound = with_bound_parts(self, expr)
+        return fitted(self, bound, self.shapes) if isinstance(bound, relax.Call) else bound
 
 
 def with_bound_parts(builder: relax.BlockBuilder, expr: relax.Expr, name: str = "") -> relax.Expr:

@@ -13,6 +13,7 @@ from tvm.relax import op
 
 from ..decide.rnn.recurrence import Recurrence
 from ..lowering.recurrent_loops import recurrent_function
+from .open_shapes import Size
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ def recurrence_call(
     """As recurrent_direction, from `projected`: the inputs of all steps by their weights, biases added (steps x batch x
     gates * hidden). `bias` is that of what a GRU's reset gate multiplies, None for 0."""
     r, emit = recurrence, builder.emit
-    zeros = relax.const(np.zeros((r.batch, r.hidden), "float32"))
-    h0, c0 = (zeros if start is None else start for start in (*starts, None, None)[:2])
-    if 0 in (r.steps, r.batch):
+    none = zeros(builder, (r.batch, r.hidden), "float32")
+    h0, c0 = (none if start is None else start for start in (*starts, None, None)[:2])
+    if any(isinstance(extent, int) and extent == 0 for extent in (r.steps, r.batch)):
         nothing = emit(op.zeros((r.steps, r.batch, r.hidden), "float32"))
         return [nothing, h0, c0][: len(r.outputs)]
     values = {
@@ -92,6 +93,13 @@ def recurrence_call(
     types = [relax.TensorType(shape, "float32") for shape in r.outputs.values()]
     called = emit(relax.call_tir(function, relax.Tuple([values[name] for name in r.inputs]), types))
     return [emit(relax.TupleGetItem(called, place)) for place in range(len(types))]
+
+
+def zeros(builder: relax.BlockBuilder, shape: Sequence[Size], dtype: str) -> relax.Expr:
+    """A tensor of zeros: a constant where its shape is known before the run."""
+    if all(isinstance(extent, int) for extent in shape):
+        return relax.const(np.zeros(tuple(shape), dtype), dtype)
+    return builder.emit(op.broadcast_to(relax.const(0, dtype), relax.ShapeExpr(list(shape))))
 
 
 def part_of(builder: relax.BlockBuilder, value: relax.Expr, start: int, end: int) -> relax.Expr:

@@ -10,17 +10,25 @@ import tvm
 from tvm import relax, tirx
 
 from ..errors import ModelFormatError
+from ..sizes import Shape
 from .imported import ImportedModel, check_dims, output_count
+from .open_shapes import OpenShapes
 
 
 def import_relax(
-    module: tvm.IRModule, params: Mapping[str, Any], *, batch: int | None, dims: Mapping[str, int], where: str
+    module: tvm.IRModule,
+    params: Mapping[str, Any],
+    *,
+    batch: int | None,
+    dims: Mapping[str, int],
+    where: str,
+    leave_open: bool = False,
 ) -> ImportedModel:
     """A copy of a Relax module whose function "main" is the model; `params` become constants, by name.
 
-    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name.
-    Raises ModelFormatError where there is no such function, a name is not its parameter, a value does not fit, or a
-    shape is open.
+    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name;
+    others stay open with `leave_open`. Raises ModelFormatError where there is no such function, a name is not its
+    parameter, a value does not fit, or a shape is open.
     """
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     main = functions.get("main")
@@ -37,7 +45,8 @@ def import_relax(
             raise ModelFormatError(f"{where}: parameter {variable.name!r} is {variable.ty}; accepted: tensors")
     copy = _settled(copy, batch, dims, where)
     inputs = copy["main"].params
-    open_inputs = [_described(variable) for variable in inputs if _fixed_shape(variable) is None]
+    opened = _open_shapes(copy, where) if leave_open else OpenShapes()
+    open_inputs = [_described(variable) for variable in inputs if _plain_shape(variable, opened) is None]
     if open_inputs:
         left = _open_variables(copy["main"])
         named = f"batch=... for first dimensions, or dims={{{left[0].name!r}: ...}} by name" if left else "fixed shapes"
@@ -46,10 +55,11 @@ def import_relax(
     return ImportedModel(
         module=copy,
         input_names=tuple(variable.name for variable in inputs),
-        input_shapes=tuple(_fixed_shape(variable) or () for variable in inputs),
+        input_shapes=tuple(_plain_shape(variable, opened) or () for variable in inputs),
         input_dtypes=tuple(str(variable.ty.dtype) for variable in inputs),
         output_names=("output",) if count == 1 else tuple(f"output_{place}" for place in range(count)),
         source="relax",
+        open_sizes=opened.sizes(),
     )
 
 
@@ -87,6 +97,51 @@ def _settled(module: tvm.IRModule, batch: int | None, dims: Mapping[str, int], w
                     f"{where}: the first dimension {variable.name!r} is {batch} as batch and {sizes[variable]} in dims"
                 )
     return relax.transform.BindSymbolicVars(sizes, "main")(module) if sizes else module
+
+
+def _open_shapes(module: tvm.IRModule, where: str) -> OpenShapes:
+    """The open sizes of a module's inputs, by the names of their variables."""
+    shapes, taken = OpenShapes(), set[str]()
+    for variable in _open_variables(module["main"]):
+        name = str(variable.name)
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        shapes.adopt(variable, name)
+    for parameter in module["main"].params:
+        shapes.why = f"parameter {parameter.name!r}"
+        for extent in _extents(parameter):
+            if not isinstance(extent, tirx.Var) and shapes.extent(extent) is not None:
+                shapes.require_at_least(extent, 1)
+    guard_windows(module, shapes, where)
+    return shapes
+
+
+def guard_windows(module: tvm.IRModule, shapes: OpenShapes, where: str) -> None:
+    """Guards that windows do not exceed images of open sizes. ModelFormatError where they always do."""
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            call, kind = binding.value, binding.var.ty
+            if not (isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)):
+                continue
+            name = call.op.name.removeprefix("relax.")
+            if (not name.startswith("nn.conv") and "_pool" not in name) or not isinstance(kind, relax.TensorType):
+                continue
+            shapes.why = f"{binding.var.name!r} ({name})"
+            for extent in kind.shape.values if isinstance(kind.shape, relax.ShapeExpr) else ():
+                if not isinstance(extent, tirx.IntImm) and shapes.extent(extent) is not None:
+                    try:
+                        shapes.require_at_least(extent, 1)
+                    except ValueError as error:
+                        raise ModelFormatError(f"{where}: {shapes.why}: {error}") from None
+
+
+def _plain_shape(variable: relax.Var, shapes: OpenShapes) -> Shape | None:
+    """The shape of a parameter as plain data; None where it is of more than open sizes."""
+    if not isinstance(variable.ty.shape, relax.ShapeExpr):
+        return None
+    found = [shapes.extent(extent) for extent in variable.ty.shape]
+    return None if any(extent is None for extent in found) else tuple(extent for extent in found if extent is not None)
 
 
 def _fixed_shape(variable: relax.Var) -> tuple[int, ...] | None:

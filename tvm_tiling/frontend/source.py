@@ -47,7 +47,8 @@ def load_model(
     limits: Limits | None = None,
     leave_open: bool = False,
 ) -> ImportedModel:
-    """A model of any served framework as a Relax module (page 09), of fixed shapes unless sizes may stay open.
+    """A model of any served framework as a Relax module of fixed shapes (page 09), or with `leave_open` of shapes in
+    which every size that is not given here is a variable.
 
     model: a path or the bytes of an .onnx or .tflite file or of a Relay model (text, JSON, or a tar archive of either
     with its parameters), told by content; an onnx.ModelProto; a torch.export.ExportedProgram; a torch.nn.Module with
@@ -68,6 +69,7 @@ def load_model(
         "batch": batch,
         "dims": dict(dims or {}),
         "params": read_params(params),
+        "leave_open": leave_open,
     }
     if isinstance(model, str | Path):
         where, imported = str(model), _from_file(Path(model), options, params, limits)
@@ -90,7 +92,9 @@ def _from_object(
 
         _refuse_options(options, ("shapes",), "a Relax module has the ranks of its inputs and names what is open")
         refuse_tuples(model, limits, _GIVEN)
-        return import_relax(model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN)
+        return import_relax(
+            model, options["params"], batch=batch, dims=options["dims"], where=_GIVEN, leave_open=options["leave_open"]
+        )
     if kind in ("module", "program"):
         from .torch import import_torch
 
@@ -98,7 +102,9 @@ def _from_object(
         if kind == "module":
             _refuse_options(options, ("batch", "dims"), "a torch.nn.Module is exported for its example_inputs")
             return import_torch.import_module(model, example_inputs, where=_GIVEN)
-        return import_torch.import_program(model, batch=batch, dims=options["dims"], where=_GIVEN)
+        return import_torch.import_program(
+            model, batch=batch, dims=options["dims"], where=_GIVEN, leave_open=options["leave_open"]
+        )
     raise ModelFormatError(f"the model is a {type(model).__name__}; accepted: {ACCEPTED}")
 
 

@@ -3,8 +3,9 @@ it."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -19,14 +20,16 @@ _OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
 
 
 def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx.PrimFunc:
-    """A function of the recurrence's inputs and outputs, in their order."""
+    """A function of the recurrence's inputs and outputs, in their order. Steps and batch that are no numbers are
+    variables of its own, bound by its tensors, and nothing in it tells a schedule of the layer."""
     r = recurrence
-    attributes = {
-        "global_symbol": name,
-        "tirx.noalias": True,
-        "op_pattern": _OPAQUE,
-        ATTRIBUTE: json.dumps(r.to_dict(), sort_keys=True),
-    }
+    attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
+    if isinstance(r.steps, int) and isinstance(r.batch, int):
+        attributes[ATTRIBUTE] = json.dumps(r.to_dict(), sort_keys=True)
+    else:
+        own = {part: getattr(r, part) for part in ("steps", "batch")}
+        own = {part: size if isinstance(size, int) else tirx.Var(part, "int64") for part, size in own.items()}
+        r = dataclasses.replace(r, **own)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr(attributes)

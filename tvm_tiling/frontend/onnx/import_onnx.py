@@ -14,6 +14,7 @@ from onnx import TensorProto, checker
 from ...errors import ModelFormatError, UnsupportedOperator
 from ...limits import Limits
 from ...runtime.pages import Contents
+from ...sizes import OpenSizes
 from ..imported import ImportedModel, first_line
 from .corrected import forget_shapes
 from .file import MAX_MESSAGE, parse_onnx, prepare_proto
@@ -21,6 +22,7 @@ from .folding import CHEAP, Budget, fold_constants
 from .functions import write_out_functions
 from .graph import OnnxGraph, keep_names, node_name, operator_name, static_shape
 from .importer import ContradictedShape, OnnxImporter, converters, importing
+from .open_inputs import open_inputs
 from .shapes import bind_shapes
 from .tensors import dtype_of
 from .values import settle_values
@@ -65,14 +67,15 @@ def import_onnx(
     where: str,
     limits: Limits,
     folder: Path | None = None,
+    leave_open: bool = False,
 ) -> ImportedModel:
     """An ONNX model, from the contents of its file or as a ModelProto (which is left as it is).
 
-    `shapes`, `batch` and `dims` fix what the model leaves open, `params` gives inputs by name a constant value, `where`
-    names the model in messages, `folder` is where external weights may lie. Raises ModelFormatError, LimitError,
-    UnsupportedOperator.
+    `shapes`, `batch` and `dims` fix what the model leaves open; what they do not fix stays so with `leave_open` and is
+    refused without. `params` gives inputs by name a constant value, `where` names the model in messages, `folder` is
+    where external weights may lie. Raises ModelFormatError, LimitError, UnsupportedOperator.
     """
-    given = shapes, batch, dims, params, limits
+    given = shapes, batch, dims, params, limits, leave_open
     try:
         return _imported(_read(model, where, folder), *given)
     except ContradictedShape:
@@ -93,6 +96,7 @@ def _imported(
     dims: Mapping[str, int],
     params: Mapping[str, Any],
     limits: Limits,
+    leave_open: bool,
 ) -> ImportedModel:
     where = graph.where
     keep_names(graph.proto)
@@ -103,7 +107,8 @@ def _imported(
             f"which is as far as the installed onnx {onnx.__version__} knows"
         )
     _bind_params(graph, params)
-    bind_shapes(graph, shapes, batch, dims)
+    bind_shapes(graph, shapes, batch, dims, leave_open=leave_open)
+    opened = open_inputs(graph)
     served = converters().keys() | _CONTROL
     write_out_functions(graph, served, limits)
     _refuse_unserved(graph, CHEAP | _LOOPS)
@@ -114,17 +119,20 @@ def _imported(
         types = _folded(graph, budget, served)
     _refuse_unserved(graph, frozenset())
     _refuse_types(graph, types)
-    importer = OnnxImporter(graph)
+    importer = OnnxImporter(graph, opened)
     with importing(where):
         module = importer.module()
     inputs = graph.inputs()
     return ImportedModel(
         module=module,
         input_names=tuple(value.name for value in inputs),
-        input_shapes=tuple(static_shape(value) or () for value in inputs),
+        input_shapes=tuple(
+            static_shape(value) or () if opened is None else opened.plain[value.name] for value in inputs
+        ),
         input_dtypes=tuple(dtype_of(variable) for variable in module["main"].params),
         output_names=tuple(value.name for value in graph.graph.output),
         source="onnx",
+        open_sizes=OpenSizes() if opened is None else opened.shapes.sizes(),
     )
 
 

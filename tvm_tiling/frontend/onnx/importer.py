@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -18,7 +20,12 @@ from ...runtime.tensors import tensor_of
 from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames, with_bound_parts
 from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
+from .open_inputs import OpenInputs
+from .open_operators import OPEN, OpenNode, is_open
 from .operators import CONVERTERS
+from .served_open import ANY_SHAPE
+from .size_tensors import as_tensor
+from .size_values import MOST_ELEMENTS, SizeNode, SizeValue, evaluated, of_constant, shape_value, size_value
 from .tensors import shape_of
 from .values import VALUE_INPUTS
 
@@ -70,10 +77,12 @@ class ContradictedShape(ModelFormatError):
 class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     """Builds the Relax function of a prepared graph."""
 
-    def __init__(self, prepared: OnnxGraph) -> None:
-        shapes = {value.name: static_shape(value) for value in prepared.inputs()}
-        super().__init__(shapes, None)
+    def __init__(self, prepared: OnnxGraph, opened: OpenInputs | None = None) -> None:
+        fixed = {value.name: static_shape(value) for value in prepared.inputs()}
+        super().__init__(fixed if opened is None else opened.extents, None)
         self.bb = NamingBuilder()
+        self.bb.shapes = self._open = None if opened is None else opened.shapes
+        self._values: dict[str, SizeValue] = {}  # of open models: results that are known as sizes
         self._names = NodeNames()
         self._prepared = prepared
         self._read = {name for node in nodes_in(prepared.proto) for name in node.input}
@@ -108,6 +117,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         for node in graph.node:
             self.bb.called = self._names.variable(reported_name(node))
+            if self._open is not None:
+                self._open.why = f"node {node_name(node)} ({node.op_type})"
+                if self._is_of_sizes(node):
+                    continue
             if node.op_type == "If":
                 self._branch(node)
                 continue
@@ -117,12 +130,18 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 self._require_relied(node, name, value)
         self.bb.called = ""
         for value in graph.output:
-            self._nodes[value.name] = self._tensor(self._nodes[value.name])
+            self._nodes[value.name] = self._tensor(self._operand(value.name))
 
     def _require_relied(self, node: onnx.NodeProto, name: str, value: relax.Expr) -> None:
         """ContradictedShape where a tensor has another shape than the one that constants were computed from."""
         expected = self._prepared.relied.get(name)
-        if expected is None or not isinstance(value.ty, relax.TensorType) or _is_open(value):
+        if expected is None or not isinstance(value.ty, relax.TensorType):
+            return
+        if is_open(value):
+            extents = value.ty.shape.values if isinstance(value.ty.shape, relax.ShapeExpr) else []
+            if self._open is not None and len(extents) == len(expected):
+                for extent, number in zip(extents, expected, strict=True):
+                    self._open.agreed(extent, number)
             return
         shape = tuple(shape_of(value))
         if shape != expected:
@@ -135,7 +154,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         """An If whose branches name what was computed before it."""
         given = attributes(node)
         sides = [
-            [self._tensor(self._nodes[inner.input[0]]) for inner in given[name].node]
+            [self._tensor(self._operand(inner.input[0])) for inner in given[name].node]
             for name in ("then_branch", "else_branch")
         ]
         for taken, other in zip(*sides, strict=True):
@@ -146,7 +165,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                     "expected tensors of one shape and type"
                 )
         bodies = [relax.SeqExpr([], values[0] if len(values) == 1 else relax.Tuple(values)) for values in sides]
-        result = self.bb.emit(relax.If(self._nodes[node.input[0]], *bodies))
+        result = self.bb.emit(relax.If(self._operand(node.input[0]), *bodies))
         for index, name in enumerate(node.output):
             self._nodes[name] = result if len(node.output) == 1 else self.bb.emit(relax.TupleGetItem(result, index))
 
@@ -157,25 +176,111 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             return self.bb.emit(relax.op.reshape(vector, []))
         return self.bb.emit(relax.op.shape_to_tensor(value)) if isinstance(value.ty, relax.ShapeType) else value
 
+    # ---- sizes of open models ---------------------------------------------------------------------------------------
+
+    def _is_of_sizes(self, node: onnx.NodeProto) -> bool:
+        """Whether the result of a node is a value that is known as sizes; it is noted then."""
+        assert self._open is not None
+        if node.domain or len(node.output) != 1 or not all(map(self._is_made, filter(None, node.input))):
+            return False
+        if node.op_type in ("Shape", "Size"):
+            extents = self._extents(node.input[0])
+            if extents is None:
+                return False
+            found: SizeValue | None = shape_value(
+                extents, attributes(node) if node.op_type == "Shape" else {}, self._open
+            )
+            if node.op_type == "Size":
+                found = size_value(self._open.product(extents))
+        else:
+            if self._values.keys().isdisjoint(node.input):
+                return False
+            values = tuple(self._value(name) if name else None for name in node.input)
+            if any(value is None and name for name, value in zip(node.input, values, strict=True)):
+                return False
+            found = evaluated(node.op_type, SizeNode(values, attributes(node), self._open, self.opset))
+        if found is not None:
+            self._values[node.output[0]] = found
+        return found is not None
+
+    def _is_made(self, name: str) -> bool:
+        return name in self._nodes or name in self._values
+
+    def _extents(self, name: str) -> list[Any] | None:
+        """The shape of a tensor, or of a value that is known as sizes."""
+        if name in self._values:
+            return list(self._values[name].values.shape)
+        kind = self._nodes[name].ty
+        shape = kind.shape if isinstance(kind, relax.TensorType) else None
+        return list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
+
+    def _value(self, name: str) -> SizeValue | None:
+        """A tensor as sizes, constants too; None where it is not known as such."""
+        if name not in self._values and (held := self._nodes.get(name)) is not None:
+            value = (
+                of_constant(held.value.numpy()) if isinstance(held, tvm.ir.GenericConst) and _is_small(held) else None
+            )
+            return value
+        return self._values.get(name)
+
+    def _operand(self, name: str) -> relax.Expr:
+        """A tensor, made of its value where it is known as sizes."""
+        if name not in self._nodes and name in self._values:
+            self._nodes[name] = as_tensor(self.bb, self._values[name])
+        return self._nodes[name]
+
+    def _of_open(self, node: onnx.NodeProto, given: dict[str, Any]) -> relax.Expr | None:
+        """What a node gives where its tensors, or the shape that it makes, are of open sizes; None where its converter
+        serves it. ValueError where none does."""
+        assert self._open is not None
+        places: list[relax.Expr | None] = [None] * len(node.input)
+
+        def tensor(place: int) -> relax.Expr | None:
+            if place >= len(node.input) or not node.input[place]:
+                return None
+            if places[place] is None:
+                places[place] = self._tensor(self._operand(node.input[place]))
+            return places[place]
+
+        values = tuple(self._value(name) if name else None for name in node.input)
+        by_size = any(name in self._values for name in node.input)
+        opened = [name for name in node.input if name and name not in self._values and is_open(self._nodes[name])]
+        if not by_size and not opened:
+            return None
+        name = operator_name(node)
+        if name in OPEN:
+            found = OPEN[name](
+                OpenNode(self.bb, tensor, tuple(map(bool, node.input)), values, given, self._open, self.opset)
+            )
+            if found is not None:
+                return self.bb.normalize(with_bound_parts(self.bb, found))
+        if opened and name not in ANY_SHAPE:
+            raise ValueError(f"of a tensor of open sizes, which {opened[0]!r} is")
+        return None
+
     def _results(self, node: onnx.NodeProto) -> list[relax.Expr]:
-        inputs = onnx_frontend.onnx_input(self._nodes[name] if name else None for name in node.input)
+        inputs = onnx_frontend.onnx_input()
+        found = None
+        given = self._parse_attr(node.attribute)
+        where = f"node {node_name(node)} ({node.op_type})"
+        given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
+        if self._open is not None:
+            with self._refusing(node):
+                found = self._of_open(node, given)
+        if found is None:
+            inputs.extend(self._operand(name) if name else None for name in node.input)
         if node.op_type not in _TAKE_SHAPES:
             for place, value in enumerate(inputs):
                 if isinstance(value, relax.Expr):
                     inputs[place] = self._tensor(value)
-        given = self._parse_attr(node.attribute)
-        where = f"node {node_name(node)} ({node.op_type})"
-        given["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output), "where": where}
-        try:
-            result = self._convert_operator(operator_name(node), inputs, given, self.opset)
-        except ModelFormatError as error:
-            raise ModelFormatError(f"{self._prepared.where}: {error}") from None
-        except Exception as error:
-            raise self._refusal(node, error) from error
+        with self._refusing(node):
+            result = (
+                found if found is not None else self._convert_operator(operator_name(node), inputs, given, self.opset)
+            )
         result = self._bound(node, result)
         if node.op_type in _MAKE_SEQUENCES or node.op_type == "Identity":
             return [result]
-        if node.op_type not in _OPEN_ANYWAY and _is_open(result) and (unknown := self._unknown_values(node)):
+        if node.op_type not in _OPEN_ANYWAY and is_open(result) and (unknown := self._unknown_values(node)):
             raise self._value_refusal(node, unknown)
         if isinstance(result.ty, relax.TensorType) and result.ty.shape is None:
             raise UnsupportedOperator(
@@ -191,6 +296,16 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
                 f"accepted: {len(results)}"
             )
         return results
+
+    @contextlib.contextmanager
+    def _refusing(self, node: onnx.NodeProto) -> Iterator[None]:
+        """Errors of a node as sentences that name it."""
+        try:
+            yield
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{self._prepared.where}: {error}") from None
+        except Exception as error:
+            raise self._refusal(node, error) from error
 
     def _convert_operator(self, op_name: str, inputs: list, attrs: dict, opset: int) -> relax.Expr:
         converter = self._converters[op_name].get_converter(opset)
@@ -209,7 +324,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         if unknown := self._unknown_values(node):
             return self._value_refusal(node, unknown)
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
-        open_inputs = [name for name in node.input if name in self._nodes and _is_open(self._nodes[name])]
+        open_inputs = [name for name in node.input if name in self._nodes and is_open(self._nodes[name])]
         if isinstance(error, TypeError) and open_inputs:
             # An extent that is not known is not a number.
             return UnsupportedOperator(
@@ -219,8 +334,10 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
 
     def _unknown_values(self, node: onnx.NodeProto) -> list[str]:
         """The inputs of the model that decide what has to be known of a node before the run."""
-        places = VALUE_INPUTS.get(node.op_type, ())
-        return self._prepared.inputs_behind(node.input[place] for place in places if place < len(node.input))
+        places = [place for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)]
+        if self._open is not None:
+            places = [place for place in places if node.input[place] and self._value(node.input[place]) is None]
+        return self._prepared.inputs_behind(node.input[place] for place in places)
 
     def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
         return UnsupportedOperator(
@@ -239,12 +356,8 @@ def _described(value: relax.Expr) -> str:
     return f"{value.ty.dtype} of shape ({listed})"
 
 
-def _is_open(result: relax.Expr) -> bool:
-    """Whether the shape of a tensor is known at run time only."""
-    shape = getattr(result.ty, "shape", None)
-    if not isinstance(result.ty, relax.TensorType):
-        return False
-    return not isinstance(shape, relax.ShapeExpr) or not all(isinstance(s, tirx.IntImm) for s in shape.values)
+def _is_small(constant: tvm.ir.GenericConst) -> bool:
+    return math.prod(shape_of(constant)) <= MOST_ELEMENTS
 
 
 @contextlib.contextmanager

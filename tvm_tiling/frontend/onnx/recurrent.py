@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ...decide.rnn.recurrence import Recurrence
-from ..recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked
+from ..open_shapes import text, whole
+from ..recurrent_layer import DirectionWeights, direction_of, part_of, recurrent_direction, stacked, zeros
 from .indexing import positions
 from .tensors import as_inputs, dtype_of, number, shape_of
 
@@ -100,12 +100,12 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
         if batch_first:
             x = bb.emit(op.permute_dims(x, [1, 0, 2]))
             first_h = None if first_h is None else bb.emit(op.permute_dims(first_h, [1, 0, 2]))
-        steps, batch, _ = shape_of(x)
+        steps, batch = (whole(extent) for extent in list(x.ty.shape)[:2])
         if lengths is not None:
             lengths = positions(bb, lengths, steps + 1, attr, wraps=False, called="length")
         directions, _, hidden = shape_of(r)
         dtype = dtype_of(x)
-        zero = relax.const(np.zeros((batch, hidden)), dtype)
+        zero = zeros(bb, (batch, hidden), dtype)
         functions = _Activations(bb, attr, list(cls.defaults), directions)
         starts = [first_h] + ([inputs[6]] if cls.has_cell else [])
         if batch_first and cls.has_cell and starts[1] is not None:
@@ -130,7 +130,7 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
             rows = [(half * len(cls.order) * hidden, (half + 1) * len(cls.order) * hidden) for half in range(2)]
             halves = [None if bias is None else part_of(bb, bias, *half) for half in rows]
             if known is not None:
-                whole = Recurrence(
+                layer = Recurrence(
                     cell=cls.cell,
                     steps=steps,
                     batch=batch,
@@ -142,10 +142,12 @@ class _Recurrent(tvm_onnx.OnnxOpConverter):
                     **known,
                 )
                 given = DirectionWeights(part(w, direction), part(r, direction), halves[0], halves[1], peepholes)
-                output, *final = recurrent_direction(bb, whole, x, given, state, lengths)
+                output, *final = recurrent_direction(bb, layer, x, given, state, lengths)
                 every.append(output)
                 last.append(final)
                 continue
+            if not isinstance(steps, int):
+                raise ValueError(f"steps are written out in this form, and there are {text(steps)} of them")
             weights: dict[str, relax.Expr | None] = {"r": bb.emit(op.permute_dims(part(r, direction)))}
             projected = bb.emit(op.matmul(x, op.permute_dims(part(w, direction))))
             if bias is not None:

@@ -146,8 +146,9 @@ class _Reduction(tvm_onnx.OnnxOpConverter):
 class ReduceMean(_Reduction):
     @classmethod
     def _reduced(cls, bb, data, attr, axes):
-        shape = shape_of(data)
-        empty = any(shape[axis] == 0 for axis in axes or range(len(shape)))
+        shape = list(data.ty.shape)
+        reduced = [shape[axis] for axis in axes or range(len(shape))]
+        empty = any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in reduced)
         if empty and "float" not in dtype_of(data):
             raise ValueError("the mean of no integers is no number")
         return super()._reduced(bb, data, attr, axes)

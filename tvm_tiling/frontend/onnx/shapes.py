@@ -12,6 +12,7 @@ from ...errors import ModelFormatError
 from ...limits import MAX_EXTENT
 from ..imported import check_dims, first_line
 from .graph import OnnxGraph, static_shape
+from .open_inputs import name_dimensions
 
 _LONGEST_SHAPE = 32  # elements of the vectors that an operator takes
 # Operators through which inference follows values.
@@ -19,9 +20,14 @@ _VALUED = frozenset(["Add", "Cast", "Concat", "Gather", "Mul", "Size", "Slice", 
 
 
 def bind_shapes(
-    graph: OnnxGraph, shapes: Mapping[str, Sequence[int]], batch: int | None, dims: Mapping[str, int]
+    graph: OnnxGraph,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    dims: Mapping[str, int],
+    *,
+    leave_open: bool = False,
 ) -> None:
-    """Give every input a fixed shape.
+    """Give every input a fixed shape, or, with `leave_open`, a size or a name for each dimension.
 
     `shapes` maps names of inputs to whole shapes; `batch` stands for the first dimension of every input that leaves it
     open; `dims` maps names of dimensions to sizes. A name that gets a number has it everywhere. Raises
@@ -38,6 +44,8 @@ def bind_shapes(
             f"{graph.where}: shapes names {', '.join(map(repr, unknown))}; the inputs are "
             f"{', '.join(map(repr, inputs)) or 'none'}"
         )
+    if leave_open:
+        name_dimensions(graph)
     open_names = _open_names(inputs.values())
     check_dims(dims, open_names, graph.where)
     symbols = dict(dims)
@@ -53,9 +61,12 @@ def bind_shapes(
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in symbols:
                 dim.dim_value = symbols[dim.dim_param]
-    open_inputs = [_described(value) for value in inputs.values() if static_shape(value) is None]
-    if open_inputs:
-        example = next(value.name for value in inputs.values() if static_shape(value) is None)
+    left_open = [value for value in inputs.values() if static_shape(value) is None]
+    if leave_open:
+        left_open = [value for value in left_open if not value.type.tensor_type.HasField("shape")]
+    if left_open:
+        open_inputs = [_described(value) for value in left_open]
+        example = left_open[0].name
         left = [name for name in open_names if name not in symbols]
         named = f", dims={{{left[0]!r}: ...}} for a dimension by name" if left else ""
         raise ModelFormatError(

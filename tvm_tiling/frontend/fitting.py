@@ -1,0 +1,134 @@
+"""Operands whose open sizes have to agree, given the one shape that they agree on.
+
+Relax infers no shape for an operator of two tensors whose extents it cannot prove to be equal, and nothing behind it
+has one. Here the extents are compared by all that is known of the open sizes, a guard says what is not known, and an
+operand whose shape is written otherwise than the agreed one is bound to that by match_cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, te, tirx
+
+from ..match.access import variables
+from .open_shapes import OpenShapes, Size, whole
+
+_BINARY = """add atan2 bitwise_and bitwise_or bitwise_xor divide equal floor_divide floor_mod greater greater_equal
+left_shift less less_equal log_add_exp logical_and logical_or logical_xor maximum minimum mod multiply not_equal power
+right_shift subtract where"""
+
+
+def fitted(builder: relax.BlockBuilder, call: relax.Call, shapes: OpenShapes) -> relax.Call:
+    """`call` of an operator, whose operands have types, with operands that fit each other."""
+    rule = _RULES.get(call.op.name.removeprefix("relax.")) if isinstance(call.op, tvm.ir.Op) else None
+    if rule is None:
+        return call
+    tensors = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else list(call.args)
+    before = [shape for tensor in tensors if (shape := _extents(tensor)) is not None]
+    if len(before) < len(tensors) or not any(map(_is_open, before)):
+        return call
+    after = rule(call, before, shapes)
+    changed = [cast(builder, *pair) for pair in zip(tensors, after, strict=True)]
+    if all(new is old for new, old in zip(changed, tensors, strict=True)):
+        return call
+    arguments = [relax.Tuple(changed)] if isinstance(call.args[0], relax.Tuple) else changed
+    return relax.Call(call.op, arguments, call.attrs, call.ty_args)
+
+
+def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) -> relax.Expr:
+    """`value` with a shape that it is known to have, or that a guard says it has."""
+    own = _extents(value)
+    assert own is not None
+    if all(_written_alike(*pair) for pair in zip(own, shape, strict=True)):
+        return value
+    if any(isinstance(new, tirx.Var) and new in variables(_expr(old)) for old, new in zip(own, shape, strict=True)):
+        # TVM's fusion replaces s by min(s, 8) without end where a match_cast says that min(s, 8) is s.
+        return builder.emit(builder.call_te(_as_sized(shape), value, primfunc_name_hint="sized"))
+    return builder.match_cast(value, relax.TensorType(list(shape), str(value.ty.dtype)))
+
+
+def _as_sized(shape: Sequence[Size]) -> Callable[[te.Tensor], te.Tensor]:
+    def sized(x: te.Tensor) -> te.Tensor:
+        return te.compute([_expr(extent) for extent in shape], lambda *at: x[at], name="sized")
+
+    return sized
+
+
+def broadcast(builder: relax.BlockBuilder, values: Sequence[relax.Expr], shapes: OpenShapes) -> list[relax.Expr]:
+    """Tensors whose shapes broadcast, so that it can be seen."""
+    found = _broadcast(None, [_extents(value) or [] for value in values], shapes)
+    return [cast(builder, *pair) for pair in zip(values, found, strict=True)]
+
+
+def _extents(value: relax.Expr) -> list[Size] | None:
+    kind = value.ty if isinstance(value, relax.Expr) else None
+    shape = kind.shape if isinstance(kind, relax.TensorType) else None
+    if not isinstance(shape, relax.ShapeExpr):
+        return None
+    return [whole(extent) for extent in shape.values]
+
+
+def _is_open(shape: Sequence[Size]) -> bool:
+    return any(not isinstance(extent, int) for extent in shape)
+
+
+def _written_alike(a: Size, b: Size) -> bool:
+    return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(_expr(a), _expr(b)))
+
+
+def _expr(size: Size) -> Any:
+    return tirx.const(size, "int64") if isinstance(size, int) else size
+
+
+Shapes = list[list[Size]]
+
+
+def _broadcast(call: relax.Call | None, before: Shapes, shapes: OpenShapes) -> Shapes:
+    """Of tensors that are broadcast; an extent of 1 stays."""
+    rank = max(map(len, before))
+    lined = [[1] * (rank - len(shape)) + shape for shape in before]
+    whole_shape = [shapes.broadcast(extents) for extents in zip(*lined, strict=True)]
+    # A guard may have said more of the first axes when it was the turn of the last.
+    whole_shape = [shapes.simplified(extent) for extent in whole_shape]
+    return [
+        [1 if isinstance(own, int) and own == 1 else extent for own, extent in zip(shape, whole_shape, strict=True)][
+            rank - len(given) :
+        ]
+        for shape, given in zip(lined, before, strict=True)
+    ]
+
+
+def _matmul(call: relax.Call, before: Shapes, shapes: OpenShapes) -> Shapes:
+    left, right = before
+    if not left or not right:
+        return before
+    terms = shapes.agreed(left[-1], right[-2] if len(right) > 1 else right[-1])
+    outer = _broadcast(None, [left[:-2], right[:-2]], shapes) if len(left) > 2 or len(right) > 2 else [[], []]
+    columns = [*right[-2:]] if len(right) > 1 else [terms]
+    if len(right) > 1:
+        columns[0] = terms
+    return [[*outer[0], *left[-2:-1], terms], [*outer[1], *columns]]
+
+
+def _concat(call: relax.Call, before: Shapes, shapes: OpenShapes) -> Shapes:
+    rank = len(before[0])
+    if any(len(shape) != rank for shape in before):
+        return before  # which Relax refuses
+    axis = int(call.attrs.axis if call.attrs.axis is not None else 0) % rank
+    agreed = list(before[0])
+    for shape in before[1:]:
+        for place in range(rank):
+            if place != axis:
+                agreed[place] = shapes.agreed(agreed[place], shape[place])
+    return [[own if place == axis else agreed[place] for place, own in enumerate(shape)] for shape in before]
+
+
+_RULES: dict[str, Callable[[Any, Shapes, OpenShapes], Shapes]] = {
+    **dict.fromkeys(_BINARY.split(), _broadcast),
+    "concat": _concat,
+    "matmul": _matmul,
+}

@@ -1,0 +1,22 @@
+"""ONNX operators whose converters serve tensors of open sizes as they serve fixed ones.
+
+Their converters read no extent as a number, or refuse what they cannot know; operands that have to agree are fitted to
+each other when they are emitted.
+"""
+
+from __future__ import annotations
+
+_UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu
+HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
+Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"""
+_BINARY = """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean
+Min Mod Mul Or Pow Sub Sum Where Xor"""
+_PRODUCTS = "Gemm MatMul Conv"
+_ROWS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalMaxPool LayerNormalization LogSoftmax LpNormalization
+RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+ReduceSumSquare Softmax TopK"""
+_MOVES = """Concat Dropout Gather GatherND Identity Reshape Slice Split Squeeze Transpose Trilu Unsqueeze"""
+_IMAGES = "AveragePool BatchNormalization MaxPool"
+_QUANTISED = "DequantizeLinear QuantizeLinear"
+
+ANY_SHAPE = frozenset(" ".join((_UNARY, _BINARY, _PRODUCTS, _ROWS, _MOVES, _IMAGES, _QUANTISED)).split())

@@ -1,0 +1,329 @@
+"""The open sizes of a model while it is imported: their variables, what is known of them, and what has to hold.
+
+Extents are whole numbers or TVM's expressions of variables. Where an operator needs two extents to agree that are not
+known to, a guard says that they have to, and from then on they are taken as equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import tvm_ffi
+from tvm import sym, tirx
+
+from ..limits import MAX_EXTENT
+from ..match.access import substitute, variables
+from ..sizes import MOST_DEPTH, Extent, Guard, Named, OpenSize, OpenSizes, Operation
+
+Size: TypeAlias = Any  # an int, or an expression of TVM's of int64
+_LARGE = 1 << 20
+_SYMBOLS = {
+    tirx.Add: "+",
+    tirx.Sub: "-",
+    tirx.Mul: "*",
+    tirx.FloorDiv: "//",
+    tirx.FloorMod: "%",
+    tirx.Min: "min",
+    tirx.Max: "max",
+}
+
+
+class OpenShapes:
+    """`why` names the operator that is being imported; guards say it."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self._variables: dict[str, tirx.Var] = {}
+        self._names: dict[tirx.Var, str] = {}
+        self._sizes: dict[str, OpenSize] = {}
+        self._guards: list[Guard] = []
+        self._analyzer = sym.Analyzer()
+        self._plain = sym.Analyzer()
+        self._conditions: list[Any] = []  # of guards
+        self._replaced: dict[tirx.Var, Size] = {}  # by what guards say that they equal
+        self._equal: list[tuple[Size, Size]] = []
+
+    # ---- names ------------------------------------------------------------------------------------------------------
+
+    def variable(self, name: str, least: int = 1, most: int = MAX_EXTENT) -> tirx.Var:
+        """The variable that stands for the open size of this name, made the first time."""
+        if name not in self._variables:
+            called = re.sub(r"[^A-Za-z0-9_]", "_", name) or "size"
+            called = f"size_{called}" if called[0].isdigit() else called
+            taken = {str(variable.name) for variable in self._names}
+            while called in taken:
+                called += "_"
+            self.adopt(tirx.Var(called, "int64"), name, least, most)
+        return self._variables[name]
+
+    def adopt(self, variable: tirx.Var, name: str, least: int = 1, most: int = MAX_EXTENT) -> None:
+        """Take a variable of a module for the open size `name`."""
+        self._variables[name], self._names[variable] = variable, name
+        self._sizes[name] = OpenSize(name, least, most)
+        self._analyzer.update(variable, sym.ConstIntBound(least, most), True)
+
+    def sizes(self) -> OpenSizes:
+        """What the model says of its open sizes."""
+        return OpenSizes(tuple(self._sizes.values()), tuple(self._guards))
+
+    def extent(self, size: Size) -> Extent | None:
+        """A size as plain data; None where it is of more than open sizes, or too deep."""
+        return self._extent(size, MOST_DEPTH)
+
+    def _extent(self, size: Size, depth: int) -> Extent | None:
+        if isinstance(size, int | tirx.IntImm):
+            return int(size)
+        if isinstance(size, tirx.Var):
+            return Named(self._names[size]) if size in self._names else None
+        symbol = _SYMBOLS.get(type(size))
+        if symbol is None or depth == 0:
+            return None
+        left, right = self._extent(size.a, depth - 1), self._extent(size.b, depth - 1)
+        return None if left is None or right is None else Operation(symbol, left, right)
+
+    def size(self, extent: Extent) -> Size:
+        """The expression of an extent, whose names are known."""
+        if isinstance(extent, int):
+            return extent
+        if isinstance(extent, Named):
+            return self._variables[extent.name]
+        left, right = self.size(extent.left), self.size(extent.right)
+        return self.simplified(_APPLIED[extent.symbol](left, right))
+
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    def simplified(self, size: Size) -> Size:
+        """A size as short as it is known to be: a number where that is decided."""
+        if isinstance(size, int):
+            return size
+        with self._guarded() as analyzer:
+            found = analyzer.simplify(self._replacing(size))
+        return int(found) if isinstance(found, tirx.IntImm) else found
+
+    def proves(self, condition: Any) -> bool:
+        """Whether a condition holds of all sizes."""
+        if isinstance(condition, bool):
+            return condition
+        with self._guarded() as analyzer:
+            return bool(analyzer.can_prove(self._replacing(condition)))
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[sym.Analyzer]:
+        """The analyzer, knowing what guards say. TVM's scopes have to end before it does."""
+        with contextlib.ExitStack() as stack:
+            for condition in self._conditions:
+                stack.enter_context(self._analyzer.constraint_scope(condition))
+            yield self._analyzer
+
+    def same(self, a: Size, b: Size) -> bool:
+        """Whether two sizes are known to agree."""
+        a, b = self.simplified(a), self.simplified(b)
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        with self._guarded() as analyzer:
+            if analyzer.can_prove_equal(_expr(a), _expr(b)):
+                return True
+        return any((_alike(a, x) and _alike(b, y)) or (_alike(a, y) and _alike(b, x)) for x, y in self._equal)
+
+    def plainly_same(self, a: Size, b: Size) -> bool:
+        """The same by arithmetic alone, as passes behind the import find it."""
+        return bool(self._plain.can_prove_equal(_expr(a), _expr(b)))
+
+    def at_least(self, size: Size, least: int) -> bool:
+        """Whether a size is known to be no less than a number."""
+        if isinstance(size, int | tirx.IntImm):
+            return int(size) >= least
+        return self.proves(size >= least)
+
+    def least(self, size: Size) -> int:
+        """No value of the size is below it."""
+        size = self.simplified(size)
+        with self._guarded() as analyzer:
+            return int(analyzer.const_int_bound(_expr(size)).min_value)
+
+    def smaller(self, a: Size, b: Size) -> Size:
+        """The smaller of two sizes."""
+        return self.simplified(tirx.min(_expr(a), _expr(b)))
+
+    def larger(self, a: Size, b: Size) -> Size:
+        """The larger of two sizes."""
+        return self.simplified(tirx.max(_expr(a), _expr(b)))
+
+    def product(self, sizes: Iterable[Size]) -> Size:
+        """The product of sizes."""
+        return self.simplified(math.prod(sizes, start=1))
+
+    def quotient(self, whole: Sequence[Size], parts: Sequence[Size]) -> Size:
+        """The product of sizes divided by that of others, which a guard says to leave no rest if that is not known."""
+        above, below = _factors(map(self.simplified, whole)), _factors(map(self.simplified, parts))
+        for factor in list(below):
+            found = next((other for other in above if _alike(other, factor)), None)
+            if found is not None:
+                above.remove(found)
+                below.remove(factor)
+        number, divisor = (math.prod(f for f in fs if isinstance(f, int)) for fs in (above, below))
+        if divisor == 0:
+            raise ValueError("a size is to be divided by 0")
+        common = math.gcd(number, divisor)
+        above, below = ([f for f in fs if not isinstance(f, int)] for fs in (above, below))
+        top, bottom = self.product([*above, number // common]), self.product([*below, divisor // common])
+        if isinstance(bottom, int) and bottom == 1:
+            return top
+        rest = self.simplified(tirx.floormod(_expr(top), _expr(bottom)))
+        if not (isinstance(rest, int) and rest == 0):
+            self._guard(rest, "==", 0)
+        return self.simplified(tirx.floordiv(_expr(top), _expr(bottom)))
+
+    def multiple(self, size: Size, of: Size) -> int:
+        """How many times `of` a size is: a whole number, which a guard says where that is not known. ValueError where
+        it is none for large sizes."""
+        large = {variable: tirx.const(_LARGE, "int64") for variable in self._names}
+        values = [int(self._plain.simplify(substitute(_expr(self.simplified(s)), large))) for s in (size, of)]
+        factor = round(values[0] / values[1]) if values[1] > 0 else 0
+        if factor < 1:
+            raise ValueError(f"{text(size)} elements of {text(of)}; expected a whole multiple")
+        self.agreed(size, self.simplified(of * factor))
+        return factor
+
+    # ---- what has to hold -------------------------------------------------------------------------------------------
+
+    def agreed(self, a: Size, b: Size) -> Size:
+        """The one size that `a` and `b` are, in the form that every tensor is to have; a guard where it is not known
+        that they agree. ValueError where they cannot."""
+        a, b = self.simplified(a), self.simplified(b)
+        if not self.same(a, b):
+            self._require_equal(a, b)
+            a, b = self.simplified(a), self.simplified(b)
+        return b if isinstance(b, int) else a
+
+    def broadcast(self, sizes: Sequence[Size]) -> Size:
+        """The extent of an axis along which operands of these extents are broadcast. Open sizes are broadcast beside
+        the number 1 alone."""
+        found: Size = 1
+        for size in sizes:
+            size = self.simplified(size)
+            if isinstance(size, int) and size == 1:
+                continue
+            found = size if isinstance(found, int) and found == 1 else self.agreed(found, size)
+        return found
+
+    def require_at_least(self, size: Size, least: Size) -> None:
+        """A guard where it is not known that a size is no less than another."""
+        size, least = self.simplified(size), self.simplified(least)
+        if isinstance(size, int) and isinstance(least, int):
+            if size < least:
+                raise ValueError(f"{size} elements; expected {least} or more")
+        elif not self.proves(_expr(least) <= _expr(size)):
+            self._guard(least, "<=", size)
+
+    def require_different(self, size: Size, other: int) -> None:
+        """A guard where it is not known that a size is no such number."""
+        size = self.simplified(size)
+        if self.proves(_expr(size) < other) or self.proves(_expr(size) > other):
+            return
+        self._guard(size, "!=", other)
+
+    def _require_equal(self, a: Size, b: Size) -> None:
+        if isinstance(a, int) and isinstance(b, int):
+            raise ValueError(f"{a} elements beside {b}; expected as many")
+        for one, other in ((a, b), (b, a)):
+            # min(x, y) is x where x <= y.
+            if isinstance(one, tirx.Min | tirx.Max):
+                for chosen, left in ((one.a, one.b), (one.b, one.a)):
+                    if self.same(chosen, other):
+                        low, high = (chosen, left) if isinstance(one, tirx.Min) else (left, chosen)
+                        self._guard(self.simplified(low), "<=", self.simplified(high))
+                        return
+        self._guard(*self._without_common_factors(a, b))
+
+    def _without_common_factors(self, a: Size, b: Size) -> tuple[Size, str, Size]:
+        """The equation without the factors of both sides, which are above 0."""
+        left, right = _factors([a]), _factors([b])
+        for factor in list(left):
+            found = next((other for other in right if _alike(other, factor)), None)
+            if found is not None and self.at_least(factor, 1):
+                left.remove(factor)
+                right.remove(found)
+        numbers = [math.prod(f for f in side if isinstance(f, int)) for side in (left, right)]
+        common = math.gcd(*numbers) or 1
+        sides = [
+            self.product([*(f for f in side if not isinstance(f, int)), number // common])
+            for side, number in zip((left, right), numbers, strict=True)
+        ]
+        return sides[0], "==", sides[1]
+
+    def _guard(self, left: Size, relation: str, right: Size) -> None:
+        condition = _CONDITIONS[relation](_expr(left), _expr(right))
+        if self.proves(tirx.Not(condition)):
+            raise ValueError(f"{text(left)} {relation} {text(right)} is needed, and never holds")
+        extents = self.extent(left), self.extent(right)
+        if extents[0] is None or extents[1] is None:
+            raise ValueError(f"whether {text(left)} {relation} {text(right)} is not known before the run")
+        guard = Guard(extents[0], relation, extents[1], self.why)
+        if any((g.left, g.relation, g.right) == (guard.left, relation, guard.right) for g in self._guards):
+            return
+        self._guards.append(guard)
+        if relation == "==":
+            self._equal.append((left, right))
+            for one, other in ((right, left), (left, right)):
+                if isinstance(one, tirx.Var) and one in self._names and one not in variables(_expr(other)):
+                    self._replace(one, other)
+                    return
+        self._conditions.append(condition)
+
+    def _replace(self, variable: tirx.Var, size: Size) -> None:
+        self._replaced = {
+            known: substitute(_expr(value), {variable: _expr(size)}) for known, value in self._replaced.items()
+        }
+        self._replaced[variable] = size
+
+    def _replacing(self, expr: Any) -> Any:
+        if not self._replaced or isinstance(expr, int):
+            return _expr(expr)
+        return substitute(_expr(expr), {v: _expr(s) for v, s in self._replaced.items()})
+
+
+_CONDITIONS = {"==": tirx.EQ, "!=": tirx.NE, "<=": tirx.LE}
+_APPLIED: dict[str, Any] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: tirx.floordiv(_expr(a), _expr(b)),
+    "%": lambda a, b: tirx.floormod(_expr(a), _expr(b)),
+    "min": lambda a, b: tirx.min(_expr(a), _expr(b)),
+    "max": lambda a, b: tirx.max(_expr(a), _expr(b)),
+}
+
+
+def _expr(size: Size) -> Any:
+    return tirx.const(size, "int64") if isinstance(size, int) else size
+
+
+def whole(size: Size) -> Size:
+    """An extent of a shape: a number as one of Python's."""
+    return int(size) if isinstance(size, int | tirx.IntImm) else size
+
+
+def text(size: Size) -> str:
+    """A size as a sentence shows it."""
+    return str(whole(size)).replace("T.int64", "").replace("T.", "")
+
+
+def _alike(a: Size, b: Size) -> bool:
+    return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(_expr(a), _expr(b)))
+
+
+def _factors(sizes: Iterable[Size]) -> list[Size]:
+    found: list[Size] = []
+    left = list(sizes)
+    while left:
+        size = whole(left.pop())
+        if isinstance(size, tirx.Mul):
+            left += [size.a, size.b]
+        else:
+            found.append(size)
+    return found
