@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import relax, te, tirx
 
 from ..match.access import variables
-from .open_shapes import OpenShapes, Size, whole
+from .open_shapes import OpenShapes, Size, expr, whole
 
 _BINARY = """add atan2 bitwise_and bitwise_or bitwise_xor divide equal floor_divide floor_mod greater greater_equal
 left_shift less less_equal log_add_exp logical_and logical_or logical_xor maximum minimum mod multiply not_equal power
@@ -45,7 +45,7 @@ def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) 
     assert own is not None
     if all(_written_alike(*pair) for pair in zip(own, shape, strict=True)):
         return value
-    if any(isinstance(new, tirx.Var) and new in variables(_expr(old)) for old, new in zip(own, shape, strict=True)):
+    if any(isinstance(new, tirx.Var) and new in variables(expr(old)) for old, new in zip(own, shape, strict=True)):
         # TVM's fusion replaces s by min(s, 8) without end where a match_cast says that min(s, 8) is s.
         return builder.emit(builder.call_te(_as_sized(shape), value, primfunc_name_hint="sized"))
     return builder.match_cast(value, relax.TensorType(list(shape), str(value.ty.dtype)))
@@ -53,7 +53,7 @@ def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) 
 
 def _as_sized(shape: Sequence[Size]) -> Callable[[te.Tensor], te.Tensor]:
     def sized(x: te.Tensor) -> te.Tensor:
-        return te.compute([_expr(extent) for extent in shape], lambda *at: x[at], name="sized")
+        return te.compute([expr(extent) for extent in shape], lambda *at: x[at], name="sized")
 
     return sized
 
@@ -77,11 +77,7 @@ def _is_open(shape: Sequence[Size]) -> bool:
 
 
 def _written_alike(a: Size, b: Size) -> bool:
-    return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(_expr(a), _expr(b)))
-
-
-def _expr(size: Size) -> Any:
-    return tirx.const(size, "int64") if isinstance(size, int) else size
+    return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(expr(a), expr(b)))
 
 
 Shapes = list[list[Size]]

@@ -125,13 +125,13 @@ class OpenShapes:
         if isinstance(a, int) and isinstance(b, int):
             return a == b
         with self._guarded() as analyzer:
-            if analyzer.can_prove_equal(_expr(a), _expr(b)):
+            if analyzer.can_prove_equal(expr(a), expr(b)):
                 return True
         return any((_alike(a, x) and _alike(b, y)) or (_alike(a, y) and _alike(b, x)) for x, y in self._equal)
 
     def plainly_same(self, a: Size, b: Size) -> bool:
         """The same by arithmetic alone, as passes behind the import find it."""
-        return bool(self._plain.can_prove_equal(_expr(a), _expr(b)))
+        return bool(self._plain.can_prove_equal(expr(a), expr(b)))
 
     def at_least(self, size: Size, least: int) -> bool:
         """Whether a size is known to be no less than a number."""
@@ -143,15 +143,15 @@ class OpenShapes:
         """No value of the size is below it."""
         size = self.simplified(size)
         with self._guarded() as analyzer:
-            return int(analyzer.const_int_bound(_expr(size)).min_value)
+            return int(analyzer.const_int_bound(expr(size)).min_value)
 
     def smaller(self, a: Size, b: Size) -> Size:
         """The smaller of two sizes."""
-        return self.simplified(tirx.min(_expr(a), _expr(b)))
+        return self.simplified(tirx.min(expr(a), expr(b)))
 
     def larger(self, a: Size, b: Size) -> Size:
         """The larger of two sizes."""
-        return self.simplified(tirx.max(_expr(a), _expr(b)))
+        return self.simplified(tirx.max(expr(a), expr(b)))
 
     def product(self, sizes: Iterable[Size]) -> Size:
         """The product of sizes."""
@@ -173,16 +173,16 @@ class OpenShapes:
         top, bottom = self.product([*above, number // common]), self.product([*below, divisor // common])
         if isinstance(bottom, int) and bottom == 1:
             return top
-        rest = self.simplified(tirx.floormod(_expr(top), _expr(bottom)))
+        rest = self.simplified(tirx.floormod(expr(top), expr(bottom)))
         if not (isinstance(rest, int) and rest == 0):
             self._guard(rest, "==", 0)
-        return self.simplified(tirx.floordiv(_expr(top), _expr(bottom)))
+        return self.simplified(tirx.floordiv(expr(top), expr(bottom)))
 
     def multiple(self, size: Size, of: Size) -> int:
         """How many times `of` a size is: a whole number, which a guard says where that is not known. ValueError where
         it is none for large sizes."""
         large = {variable: tirx.const(_LARGE, "int64") for variable in self._names}
-        values = [int(self._plain.simplify(substitute(_expr(self.simplified(s)), large))) for s in (size, of)]
+        values = [int(self._plain.simplify(substitute(expr(self.simplified(s)), large))) for s in (size, of)]
         factor = round(values[0] / values[1]) if values[1] > 0 else 0
         if factor < 1:
             raise ValueError(f"{text(size)} elements of {text(of)}; expected a whole multiple")
@@ -217,13 +217,13 @@ class OpenShapes:
         if isinstance(size, int) and isinstance(least, int):
             if size < least:
                 raise ValueError(f"{size} elements; expected {least} or more")
-        elif not self.proves(_expr(least) <= _expr(size)):
+        elif not self.proves(expr(least) <= expr(size)):
             self._guard(least, "<=", size)
 
     def require_different(self, size: Size, other: int) -> None:
         """A guard where it is not known that a size is no such number."""
         size = self.simplified(size)
-        if self.proves(_expr(size) < other) or self.proves(_expr(size) > other):
+        if self.proves(expr(size) < other) or self.proves(expr(size) > other):
             return
         self._guard(size, "!=", other)
 
@@ -257,7 +257,7 @@ class OpenShapes:
         return sides[0], "==", sides[1]
 
     def _guard(self, left: Size, relation: str, right: Size) -> None:
-        condition = _CONDITIONS[relation](_expr(left), _expr(right))
+        condition = _CONDITIONS[relation](expr(left), expr(right))
         if self.proves(tirx.Not(condition)):
             raise ValueError(f"{text(left)} {relation} {text(right)} is needed, and never holds")
         extents = self.extent(left), self.extent(right)
@@ -270,21 +270,21 @@ class OpenShapes:
         if relation == "==":
             self._equal.append((left, right))
             for one, other in ((right, left), (left, right)):
-                if isinstance(one, tirx.Var) and one in self._names and one not in variables(_expr(other)):
+                if isinstance(one, tirx.Var) and one in self._names and one not in variables(expr(other)):
                     self._replace(one, other)
                     return
         self._conditions.append(condition)
 
     def _replace(self, variable: tirx.Var, size: Size) -> None:
         self._replaced = {
-            known: substitute(_expr(value), {variable: _expr(size)}) for known, value in self._replaced.items()
+            known: substitute(expr(value), {variable: expr(size)}) for known, value in self._replaced.items()
         }
         self._replaced[variable] = size
 
-    def _replacing(self, expr: Any) -> Any:
-        if not self._replaced or isinstance(expr, int):
-            return _expr(expr)
-        return substitute(_expr(expr), {v: _expr(s) for v, s in self._replaced.items()})
+    def _replacing(self, size: Size) -> Any:
+        if not self._replaced or isinstance(size, int):
+            return expr(size)
+        return substitute(expr(size), {variable: expr(other) for variable, other in self._replaced.items()})
 
 
 _CONDITIONS = {"==": tirx.EQ, "!=": tirx.NE, "<=": tirx.LE}
@@ -292,15 +292,24 @@ _APPLIED: dict[str, Any] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
-    "//": lambda a, b: tirx.floordiv(_expr(a), _expr(b)),
-    "%": lambda a, b: tirx.floormod(_expr(a), _expr(b)),
-    "min": lambda a, b: tirx.min(_expr(a), _expr(b)),
-    "max": lambda a, b: tirx.max(_expr(a), _expr(b)),
+    "//": lambda a, b: tirx.floordiv(expr(a), expr(b)),
+    "%": lambda a, b: tirx.floormod(expr(a), expr(b)),
+    "min": lambda a, b: tirx.min(expr(a), expr(b)),
+    "max": lambda a, b: tirx.max(expr(a), expr(b)),
 }
 
 
-def _expr(size: Size) -> Any:
+def expr(size: Size) -> Any:
+    """A size as an expression of TVM's."""
     return tirx.const(size, "int64") if isinstance(size, int) else size
+
+
+def plus(*sizes: Size) -> Size:
+    """The sum of sizes."""
+    total: Size = sizes[0]
+    for size in sizes[1:]:
+        total = total + size
+    return total
 
 
 def whole(size: Size) -> Size:
@@ -314,7 +323,7 @@ def text(size: Size) -> str:
 
 
 def _alike(a: Size, b: Size) -> bool:
-    return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(_expr(a), _expr(b)))
+    return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(expr(a), expr(b)))
 
 
 def _factors(sizes: Iterable[Size]) -> list[Size]:

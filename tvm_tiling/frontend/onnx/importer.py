@@ -21,7 +21,8 @@ from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames, with_bound_parts
 from .graph import OnnxGraph, attributes, node_name, nodes_in, operator_name, reported_name, static_shape
 from .open_inputs import OpenInputs
-from .open_operators import OPEN, OpenNode, is_open
+from .open_node import OpenNode, is_open
+from .open_operators import OPEN
 from .operators import CONVERTERS
 from .served_open import ANY_SHAPE
 from .size_tensors import as_tensor

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from ..open_shapes import OpenShapes, Size, whole
+from ..open_shapes import OpenShapes, Size, expr, whole
 
 MOST_ELEMENTS = 64
 _EXACT, _ODD = 2**18, 2**4  # whole numbers up to here, multiplied by such, are exact in float32, and a few added too
@@ -199,9 +199,9 @@ def _divide(shapes: OpenShapes) -> Callable[[Any, Any], Any]:
         if not shapes.at_least(b, 1):
             raise Undecided
         if shapes.at_least(a, 0):
-            return tirx.floordiv(_expr(a), _expr(b))
+            return tirx.floordiv(expr(a), expr(b))
         if shapes.at_least(-1 * a, 0):
-            return -1 * tirx.floordiv(-1 * _expr(a), _expr(b))
+            return -1 * tirx.floordiv(-1 * expr(a), expr(b))
         raise Undecided
 
     return divide
@@ -212,7 +212,7 @@ def _modulo(node: SizeNode) -> SizeValue:
         _integers(a, b)
         if not node.shapes.at_least(b, 1) or (node.attr.get("fmod") and not node.shapes.at_least(a, 0)):
             raise Undecided
-        return tirx.floormod(_expr(a), _expr(b))
+        return tirx.floormod(expr(a), expr(b))
 
     return _combined(node, modulo)
 
@@ -238,7 +238,7 @@ def _compared(condition: Callable[[Any, Any], Any]) -> Callable[[SizeNode], Size
             _integers(a, b)
             if isinstance(a, int) and isinstance(b, int):
                 return bool(condition(a, b))
-            found = condition(_expr(a), _expr(b))
+            found = condition(expr(a), expr(b))
             if node.shapes.proves(found):
                 return True
             if node.shapes.proves(tirx.Not(found)):
@@ -286,7 +286,7 @@ def _whole(share: Share, shapes: OpenShapes, *, upwards: bool = False) -> Size:
     if divisor > 1:
         shapes.require_at_least(_EXACT, share.size)
     total = share.size * number + (divisor - 1 if upwards else 0)
-    return shapes.simplified(tirx.floordiv(_expr(total), _expr(divisor)))
+    return shapes.simplified(tirx.floordiv(expr(total), expr(divisor)))
 
 
 def _cast(node: SizeNode) -> SizeValue:
@@ -449,10 +449,6 @@ def _range(node: SizeNode) -> SizeValue:
 
 def _identity(node: SizeNode) -> SizeValue:
     return node[0]
-
-
-def _expr(size: Size) -> Any:
-    return tirx.const(size, "int64") if isinstance(size, int) else size
 
 
 _RULES: dict[str, Callable[[SizeNode], SizeValue]] = {

@@ -1,0 +1,179 @@
+"""Convolutions, pools and resizing of ONNX on images of open sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+from tvm.relax import op
+
+from ..open_parts import padded
+from ..open_shapes import Size, expr, plus, whole
+from .open_node import OpenNode, Rule, axis_of, word
+from .tensors import dtype_of
+
+
+def _windows(node: OpenNode, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[Size, Size]]]:
+    """Strides, dilations and padding of each axis of images; a guard where a window may exceed its axis."""
+    spatial = node.extents()[2:]
+    rank = len(spatial)
+    if len(kernel) != rank or rank not in (1, 2, 3):
+        raise ValueError(f"images of {rank} axes and windows of {len(kernel)}; accepted: 1 to 3")
+    strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    given, auto = list(node.attr.get("pads", [0] * 2 * rank)), word(node.attr.get("auto_pad", "NOTSET"))
+    pads: list[tuple[Size, Size]] = []
+    for axis, extent in enumerate(spatial):
+        span = (kernel[axis] - 1) * dilations[axis] + 1
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            stride = strides[axis]
+            last = tirx.floordiv(expr(plus(extent, -1)), expr(stride)) * stride
+            total = node.shapes.larger(node.shapes.simplified(plus(last, span, -1 * extent)), 0)
+            half = node.shapes.simplified(tirx.floordiv(expr(total), expr(2)))
+            rest = node.shapes.simplified(plus(total, -1 * half))
+            pads.append((half, rest) if auto == "SAME_UPPER" else (rest, half))
+            continue
+        pair = (0, 0) if auto == "VALID" else (given[axis], given[axis + rank])
+        node.shapes.require_at_least(plus(extent, *pair), span)
+        pads.append(pair)
+    return strides, dilations, pads
+
+
+def _own_padding(
+    node: OpenNode, pads: list[tuple[Size, Size]], fill: float
+) -> tuple[relax.Expr, list[tuple[int, int]]]:
+    """The images with what padding is open around them, and the padding that is left."""
+    if all(isinstance(number, int) for pair in pads for number in pair):
+        return node.tensor(), pads
+    around = padded(node.bb, node.shapes, node.tensor(), [(0, 0), (0, 0), *pads], fill, "constant")
+    return node.bb.emit(around), [(0, 0)] * len(pads)
+
+
+_LAYOUTS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
+
+
+def _conv(node: OpenNode) -> relax.Expr | None:
+    if not any(not isinstance(extent, int) for extent in node.extents()[2:]):
+        return None
+    weights = node.extents(1)
+    if not all(isinstance(extent, int) for extent in (*weights, node.extents()[1])):
+        raise ValueError("channels or weights of open sizes")
+    strides, dilations, pads = _windows(node, weights[2:])
+    data, left = _own_padding(node, pads, 0.0)
+    rank = len(pads)
+    layout, stored = _LAYOUTS[rank]
+    result = getattr(op.nn, f"conv{rank}d")(
+        data,
+        node.tensor(1),
+        strides=strides,
+        padding=[pair[0] for pair in left] + [pair[1] for pair in left],
+        dilation=dilations,
+        groups=node.attr.get("group", 1),
+        data_layout=layout,
+        kernel_layout=stored,
+    )
+    if not node.has(2):
+        return result
+    return op.add(node.bb.emit(result), node.bb.emit(op.reshape(node.tensor(2), [1, -1] + [1] * rank)))
+
+
+def _pool(name: str, fill: str | None) -> Rule:
+    def rule(node: OpenNode) -> relax.Expr | None:
+        if not any(not isinstance(extent, int) for extent in node.extents()[2:]):
+            return None
+        if node.attr.get("ceil_mode", 0):
+            raise ValueError("ceil_mode along axes of open sizes")
+        if node.attr["tvm_custom"]["num_outputs"] != 1:
+            raise ValueError("indices of the largest elements along axes of open sizes")
+        kernel = list(node.attr["kernel_shape"])
+        strides, dilations, pads = _windows(node, kernel)
+        open_pads = any(not isinstance(number, int) for pair in pads for number in pair)
+        if open_pads and (fill is None or "float" not in dtype_of(node.tensor())):
+            raise ValueError("padding that depends on open sizes")
+        data, left = _own_padding(node, pads, float(fill or 0))
+        more = {"count_include_pad": bool(node.attr.get("count_include_pad", 0))} if fill is None else {}
+        padding = [pair[0] for pair in left] + [pair[1] for pair in left]
+        return getattr(op.nn, f"{name}{len(kernel)}d")(data, kernel, strides, padding, dilations, **more)
+
+    return rule
+
+
+def _resize(node: OpenNode) -> relax.Expr | None:
+    """Nearest and linear by whole factors along open axes, as upsampling layers have them."""
+    extents = node.extents()
+    factors = _factors(node, extents)
+    place = word(node.attr.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric"))
+    mode = word(node.attr.get("mode", "nearest"))
+    nearest = word(node.attr.get("nearest_mode", "round_prefer_floor" if node.opset > 10 else "floor"))
+    halves = place in ("half_pixel", "pytorch_half_pixel")
+    by_floor = mode == "nearest" and (
+        (place == "asymmetric" and nearest == "floor") or (halves and nearest == "round_prefer_floor")
+    )
+    if not by_floor and not (mode == "linear" and halves):
+        raise ValueError(f"mode {mode!r}, places {place!r} along axes of open sizes")
+    if node.attr.get("antialias", 0) or node.attr.get("exclude_outside", 0):
+        raise ValueError("antialias or exclude_outside along axes of open sizes")
+    data = node.tensor()
+    for axis, factor in enumerate(factors):
+        if factor != 1:
+            data = node.bb.emit(_upsampled(node, data, axis, factor, linear=mode == "linear"))
+    return data
+
+
+def _factors(node: OpenNode, extents: list[Size]) -> list[int]:
+    sizes = node.sizes(3) if node.opset > 10 else None
+    axes = [axis_of(axis, len(extents)) for axis in node.attr.get("axes", range(len(extents)))]
+    found = [1] * len(extents)
+    if sizes:
+        for axis, size in zip(axes, sizes, strict=True):
+            if node.shapes.same(size, extents[axis]):
+                continue
+            found[axis] = node.shapes.multiple(size, extents[axis])
+        return found
+    held = node.tensor(2 if node.opset > 10 else 1) if node.opset > 8 else None
+    if held is not None and not isinstance(held, tvm.ir.GenericConst):
+        raise ValueError("scales have to be known before the run")
+    scales = node.attr["scales"] if held is None else held.value.numpy().tolist()
+    for axis, scale in zip(axes, scales, strict=True):
+        if scale != int(scale) or scale < 1:
+            raise ValueError(f"a scale of {scale:g} of a tensor of open sizes; expected whole numbers")
+        found[axis] = int(scale)
+    return found
+
+
+def _upsampled(node: OpenNode, data: relax.Expr, axis: int, factor: int, *, linear: bool) -> relax.Expr:
+    extents = [whole(extent) for extent in data.ty.shape]
+    shape = [
+        node.shapes.simplified(extent * factor) if place == axis else extent for place, extent in enumerate(extents)
+    ]
+    dtype = dtype_of(data)
+
+    def upsampled(x: te.Tensor) -> te.Tensor:
+        size = x.shape[axis]
+
+        def element(*at: Any) -> Any:
+            def taken(place: Any) -> Any:
+                return x[tuple(place if i == axis else index for i, index in enumerate(at))]
+
+            if not linear:
+                return taken(tirx.floordiv(at[axis], factor))
+            # In halves of an output element: (i + 0.5) / factor - 0.5.
+            over = 2 * tirx.Cast("int64", at[axis]) + 1 - factor
+            lower = tirx.floordiv(over, 2 * factor)
+            share = tirx.Cast(dtype, tirx.floormod(over, 2 * factor)) / tirx.const(2.0 * factor, dtype)
+            near, far = (tirx.max(tirx.min(place, size - 1), 0) for place in (lower, lower + 1))
+            return taken(near) * (tirx.const(1.0, dtype) - share) + taken(far) * share
+
+        return te.compute([expr(extent) for extent in shape], element, name="upsample")
+
+    return node.bb.call_te(upsampled, data, primfunc_name_hint="resize")
+
+
+WINDOWS: dict[str, Rule] = {
+    "AveragePool": _pool("avg_pool", None),
+    "Conv": _conv,
+    "MaxPool": _pool("max_pool", "-inf"),
+    "Resize": _resize,
+    "Upsample": _resize,
+}

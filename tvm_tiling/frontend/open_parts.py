@@ -1,0 +1,134 @@
+"""Parts of tensors along axes of open sizes, and tensors with more around them, as kernels whose places are sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from .open_shapes import OpenShapes, Size, expr, plus, whole
+
+FAR = 2**31 - 1  # what exporters write for the end of an axis, or more
+
+
+def kernel_of_sizes(
+    bb: relax.BlockBuilder, function: Callable[..., te.Tensor], data: relax.Expr, sizes: Sequence[Size], name: str
+) -> relax.Expr:
+    """A tensor expression of a tensor and of sizes: open ones become arguments of the kernel, as its tensors' shapes
+    need not name them."""
+    opened = [size for size in sizes if not isinstance(size, int)]
+
+    def given(x: te.Tensor, *numbers: Any) -> te.Tensor:
+        left = iter(numbers)
+        return function(x, [size if isinstance(size, int) else next(left) for size in sizes])
+
+    return bb.call_te(given, data, *opened, primfunc_name_hint=name)
+
+
+def lifted(shapes: OpenShapes, place: Size, extent: Size) -> Size:
+    """A place that may count from the end, from the start, not clamped. A size of unknown sign is taken as one that
+    does not, with a guard."""
+    if isinstance(place, int):
+        return place if place >= 0 else extent + place
+    if shapes.proves(place <= -1):
+        return extent + place
+    shapes.require_at_least(place, 0)
+    return place
+
+
+def bounds(shapes: OpenShapes, start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
+    """The first element of a slice and how many it has, clamped to the axis."""
+    if step > 0:
+        first = shapes.larger(shapes.smaller(lifted(shapes, start, extent), extent), 0)
+        far = isinstance(end, int) and end >= FAR
+        last = extent if far else shapes.larger(shapes.smaller(lifted(shapes, end, extent), extent), 0)
+        span = shapes.simplified(plus(last, -1 * first, step - 1))
+        return first, shapes.larger(shapes.simplified(tirx.floordiv(expr(span), expr(step))), 0)
+    far = isinstance(start, int) and start >= FAR
+    top = shapes.simplified(extent - 1)
+    first = top if far else shapes.larger(shapes.smaller(lifted(shapes, start, extent), top), -1)
+    none = isinstance(end, int) and end <= -FAR
+    last = -1 if none else shapes.larger(shapes.smaller(lifted(shapes, end, extent), top), -1)
+    span = shapes.simplified(plus(first, -1 * last, -step - 1))
+    return first, shapes.larger(shapes.simplified(tirx.floordiv(expr(span), expr(-step))), 0)
+
+
+def sliced(
+    bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, cuts: Mapping[int, tuple[Size, Size, int]]
+) -> relax.Expr:
+    """Elements of `data`: along each axis from a first one on, how many, and how far apart."""
+    extents = [whole(extent) for extent in data.ty.shape]
+    cuts = {
+        axis: (first, count, step)
+        for axis, (first, count, step) in cuts.items()
+        if not (isinstance(first, int) and first == 0 and step == 1 and shapes.same(count, extents[axis]))
+    }
+    if not cuts:
+        return data
+    shape = [cuts[axis][1] if axis in cuts else extent for axis, extent in enumerate(extents)]
+
+    def part(x: te.Tensor, firsts: Sequence[Any]) -> te.Tensor:
+        begins = dict(zip(cuts, firsts, strict=True))
+
+        def element(*at: Any) -> Any:
+            return x[tuple(begins[axis] + i * cuts[axis][2] if axis in cuts else i for axis, i in enumerate(at))]
+
+        return te.compute([expr(extent) for extent in shape], element, name="slice")
+
+    return kernel_of_sizes(bb, part, data, [first for first, _, _ in cuts.values()], "strided_slice")
+
+
+def padded(
+    bb: relax.BlockBuilder,
+    shapes: OpenShapes,
+    data: relax.Expr,
+    pads: Sequence[tuple[Size, Size]],
+    fill: Any,
+    mode: str,
+) -> relax.Expr:
+    """`data` with elements around it, as many before and behind as `pads` says of each axis: `fill`, or by `mode` those
+    at the edge or reflected there."""
+    extents = [whole(extent) for extent in data.ty.shape]
+    shape = [shapes.simplified(plus(extent, *pair)) for extent, pair in zip(extents, pads, strict=True)]
+    for extent, result, pair in zip(extents, shape, pads, strict=True):
+        shapes.require_at_least(result, 0)
+        if mode == "reflect":
+            for number in pair:
+                shapes.require_at_least(plus(extent, -1), number)
+    moved = [any(not (isinstance(n, int) and n == 0) for n in pair) for pair in pads]
+    before = [pair[0] for pair in pads]
+
+    def around(x: te.Tensor, firsts: Sequence[Any]) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            places, inside = [], []
+            for i, first, size, moves in zip(at, firsts, x.shape, moved, strict=True):
+                if not moves:
+                    places.append(i)
+                    continue
+                place = tirx.Cast("int64", i) - first
+                if mode == "constant":
+                    inside += [place >= 0, place < size]
+                elif mode == "reflect":
+                    place = tirx.Select(place < 0, -place, tirx.Select(place >= size, 2 * size - 2 - place, place))
+                places.append(place if mode == "constant" else tirx.max(tirx.min(place, size - 1), 0))
+            value = x[tuple(places)]
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(fill, x.dtype)) if inside else value
+
+        return te.compute([expr(extent) for extent in shape], element, name="pad")
+
+    return kernel_of_sizes(bb, around, data, before, "pad")
+
+
+def sequence(bb: relax.BlockBuilder, start: Size, step: Size, length: Size, dtype: str) -> relax.Expr:
+    """So many numbers from `start` on, `step` apart."""
+    opened = [size for size in (start, step) if not isinstance(size, int)]
+
+    def steps(*numbers: Any) -> te.Tensor:
+        left = iter(numbers)
+        first, width = (expr(size) if isinstance(size, int) else next(left) for size in (start, step))
+        return te.compute(
+            [expr(length)], lambda i: tirx.Cast(dtype, first + tirx.Cast("int64", i) * width), name="range"
+        )
+
+    return bb.call_te(steps, *opened, primfunc_name_hint="arange")
