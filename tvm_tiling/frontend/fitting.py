@@ -24,7 +24,10 @@ right_shift subtract where"""
 
 def fitted(builder: relax.BlockBuilder, call: relax.Call, shapes: OpenShapes) -> relax.Call:
     """`call` of an operator, whose operands have types, with operands that fit each other."""
-    rule = _RULES.get(call.op.name.removeprefix("relax.")) if isinstance(call.op, tvm.ir.Op) else None
+    name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
+    if name == "reshape" and isinstance(call.args[1], relax.ShapeExpr) and _extents(call.args[0]) is not None:
+        return reshaped(builder, call.args[0], list(map(whole, call.args[1].values)), shapes)
+    rule = _RULES.get(name)
     if rule is None:
         return call
     tensors = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else list(call.args)
@@ -49,6 +52,21 @@ def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) 
         # TVM's fusion replaces s by min(s, 8) without end where a match_cast says that min(s, 8) is s.
         return builder.emit(builder.call_te(_as_sized(shape), value, primfunc_name_hint="sized"))
     return builder.match_cast(value, relax.TensorType(list(shape), str(value.ty.dtype)))
+
+
+def reshaped(builder: relax.BlockBuilder, data: relax.Expr, extents: Sequence[Size], shapes: OpenShapes) -> relax.Call:
+    """`data` with another shape of as many elements; a guard says that they are as many, where it is not known."""
+    before = [shapes.simplified(extent) for extent in _extents(data) or []]
+    if any(isinstance(extent, int) and extent < 0 for extent in extents):
+        return relax.op.reshape(data, relax.ShapeExpr(list(extents)))
+    shapes.agreed(shapes.product(before), shapes.product(extents))
+    before, after = ([shapes.simplified(extent) for extent in shape] for shape in (before, extents))
+    data = cast(builder, data, before)
+    elements = shapes.product(before), shapes.product(after)
+    if all(isinstance(size, int) for size in elements) or shapes.plainly_same(*elements):
+        return relax.op.reshape(data, relax.ShapeExpr(after))
+    flat = builder.emit(relax.op.reshape(data, relax.ShapeExpr([elements[0]])))
+    return relax.op.reshape(cast(builder, flat, [elements[1]]), relax.ShapeExpr(after))
 
 
 def _as_sized(shape: Sequence[Size]) -> Callable[[te.Tensor], te.Tensor]:

@@ -9,6 +9,7 @@ from tvm import relax, te, tirx
 
 from .open_shapes import OpenShapes, Size, expr, plus, whole
 
+_EXACT = 2**18
 FAR = 2**31 - 1  # what exporters write for the end of an axis, or more
 
 
@@ -132,3 +133,33 @@ def sequence(bb: relax.BlockBuilder, start: Size, step: Size, length: Size, dtyp
         )
 
     return bb.call_te(steps, *opened, primfunc_name_hint="arange")
+
+
+def upsampled(
+    bb: relax.BlockBuilder, shapes: OpenShapes, data: relax.Expr, axis: int, factor: int, *, linear: bool
+) -> relax.Expr:
+    """Each element of an axis `factor` times, or `linear`: elements between the middles of two."""
+    extents = [whole(extent) for extent in data.ty.shape]
+    shape = [shapes.simplified(extent * factor) if place == axis else extent for place, extent in enumerate(extents)]
+    if factor & (factor - 1):
+        # Where others compute places in float32, which are exact for powers of 2 alone.
+        shapes.require_at_least(_EXACT, shape[axis])
+    dtype = str(data.ty.dtype)
+
+    def between(x: te.Tensor) -> te.Tensor:
+        def element(*at: Any) -> Any:
+            def taken(place: Any) -> Any:
+                return x[tuple(place if i == axis else index for i, index in enumerate(at))]
+
+            if not linear:
+                return taken(tirx.floordiv(at[axis], factor))
+            # In halves of an output element: (i + 0.5) / factor - 0.5.
+            over = 2 * tirx.Cast("int64", at[axis]) + 1 - factor
+            lower = tirx.floordiv(over, 2 * factor)
+            share = tirx.Cast(dtype, tirx.floormod(over, 2 * factor)) / tirx.const(2.0 * factor, dtype)
+            near, far = (tirx.max(tirx.min(place, x.shape[axis] - 1), 0) for place in (lower, lower + 1))
+            return taken(near) * (tirx.const(1.0, dtype) - share) + taken(far) * share
+
+        return te.compute([expr(extent) for extent in shape], element, name="upsample")
+
+    return bb.call_te(between, data, primfunc_name_hint="resize")

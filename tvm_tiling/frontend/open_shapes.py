@@ -241,8 +241,14 @@ class OpenShapes:
         self._guard(*self._without_common_factors(a, b))
 
     def _without_common_factors(self, a: Size, b: Size) -> tuple[Size, str, Size]:
-        """The equation without the factors of both sides, which are above 0."""
-        left, right = _factors([a]), _factors([b])
+        """The equation without what is added on both sides, and without the factors of both, which are above 0."""
+        terms = _terms(a), _terms(b)
+        for term in list(terms[0]):
+            found = next((other for other in terms[1] if _alike(other, term)), None)
+            if found is not None:
+                terms[0].remove(term)
+                terms[1].remove(found)
+        left, right = (_factors([self.simplified(plus(0, *side))]) for side in terms)
         for factor in list(left):
             found = next((other for other in right if _alike(other, factor)), None)
             if found is not None and self.at_least(factor, 1):
@@ -324,6 +330,18 @@ def text(size: Size) -> str:
 
 def _alike(a: Size, b: Size) -> bool:
     return a == b if isinstance(a, int) and isinstance(b, int) else bool(tvm_ffi.structural_equal(expr(a), expr(b)))
+
+
+def _terms(size: Size) -> list[Size]:
+    found: list[Size] = []
+    left = [size]
+    while left:
+        term = whole(left.pop())
+        if isinstance(term, tirx.Add):
+            left += [term.b, term.a]
+        else:
+            found.append(term)
+    return found
 
 
 def _factors(sizes: Iterable[Size]) -> list[Size]:

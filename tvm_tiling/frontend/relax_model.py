@@ -13,6 +13,7 @@ from ..errors import ModelFormatError
 from ..sizes import Shape
 from .imported import ImportedModel, check_dims, output_count
 from .open_shapes import OpenShapes
+from .open_windows import guard_windows
 
 
 def import_relax(
@@ -115,25 +116,6 @@ def _open_shapes(module: tvm.IRModule, where: str) -> OpenShapes:
                 shapes.require_at_least(extent, 1)
     guard_windows(module, shapes, where)
     return shapes
-
-
-def guard_windows(module: tvm.IRModule, shapes: OpenShapes, where: str) -> None:
-    """Guards that windows do not exceed images of open sizes. ModelFormatError where they always do."""
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            call, kind = binding.value, binding.var.ty
-            if not (isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op)):
-                continue
-            name = call.op.name.removeprefix("relax.")
-            if (not name.startswith("nn.conv") and "_pool" not in name) or not isinstance(kind, relax.TensorType):
-                continue
-            shapes.why = f"{binding.var.name!r} ({name})"
-            for extent in kind.shape.values if isinstance(kind.shape, relax.ShapeExpr) else ():
-                if not isinstance(extent, tirx.IntImm) and shapes.extent(extent) is not None:
-                    try:
-                        shapes.require_at_least(extent, 1)
-                    except ValueError as error:
-                        raise ModelFormatError(f"{where}: {shapes.why}: {error}") from None
 
 
 def _plain_shape(variable: relax.Var, shapes: OpenShapes) -> Shape | None:

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-from ..fitting import cast
+from ..fitting import cast, reshaped
 from ..open_parts import bounds, lifted, padded, sequence, sliced
 from ..open_shapes import Size, expr, plus, whole
 from .open_node import OpenNode, Rule, axis_of, is_open, word
@@ -26,26 +26,16 @@ from .tensors import as_inputs
 # ---- views ----------------------------------------------------------------------------------------------------------
 
 
-def reshaped(node: OpenNode, data: relax.Expr, wanted: Sequence[Size]) -> relax.Expr:
+def _with_shape(node: OpenNode, data: relax.Expr, wanted: Sequence[Size]) -> relax.Expr:
     """`data` with another shape of as many elements; at most one extent is -1."""
-    shapes = node.shapes
-    before = [shapes.simplified(whole(extent)) for extent in data.ty.shape]
     extents = list(wanted)
     left = [place for place, extent in enumerate(extents) if isinstance(extent, int) and extent == -1]
     if len(left) > 1:
         raise ValueError("more than one extent is -1")
     if left:
         others = [extent for place, extent in enumerate(extents) if place != left[0]]
-        extents[left[0]] = shapes.quotient(before, others)
-    else:
-        shapes.agreed(shapes.product(before), shapes.product(extents))
-    data = cast(node.bb, data, [shapes.simplified(extent) for extent in before])
-    extents = [shapes.simplified(extent) for extent in extents]
-    elements = shapes.product(before), shapes.product(extents)
-    if all(isinstance(size, int) for size in elements) or shapes.plainly_same(*elements):
-        return op.reshape(data, relax.ShapeExpr(extents))
-    flat = node.bb.emit(op.reshape(data, relax.ShapeExpr([elements[0]])))
-    return op.reshape(cast(node.bb, flat, [elements[1]]), relax.ShapeExpr(extents))
+        extents[left[0]] = node.shapes.quotient([whole(extent) for extent in data.ty.shape], others)
+    return reshaped(node.bb, data, extents, node.shapes)
 
 
 def _reshape(node: OpenNode) -> relax.Expr | None:
@@ -62,7 +52,7 @@ def _reshape(node: OpenNode) -> relax.Expr | None:
             continue
         node.shapes.require_at_least(extent, 1)  # 0 and -1 mean something else
         result.append(extent)
-    return reshaped(node, node.tensor(), result)
+    return _with_shape(node, node.tensor(), result)
 
 
 def _flatten(node: OpenNode) -> relax.Expr | None:
@@ -70,7 +60,7 @@ def _flatten(node: OpenNode) -> relax.Expr | None:
     if not -len(extents) <= axis <= len(extents):
         raise ValueError(f"axis {axis} of a tensor of {len(extents)} axes")
     axis += len(extents) if axis < 0 else 0
-    return reshaped(node, node.tensor(), [node.shapes.product(extents[:axis]), node.shapes.product(extents[axis:])])
+    return _with_shape(node, node.tensor(), [node.shapes.product(extents[:axis]), node.shapes.product(extents[axis:])])
 
 
 def _squeeze(node: OpenNode) -> relax.Expr | None:
@@ -270,8 +260,8 @@ def _of_rows(function: Any) -> Rule:
         if axis == len(extents) - 1:
             return function(node.tensor(), axis=-1)
         rows = [node.shapes.product(extents[:axis]), node.shapes.product(extents[axis:])]
-        flat = node.bb.emit(reshaped(node, node.tensor(), rows))
-        return reshaped(node, node.bb.emit(function(flat, axis=-1)), extents)
+        flat = node.bb.emit(_with_shape(node, node.tensor(), rows))
+        return _with_shape(node, node.bb.emit(function(flat, axis=-1)), extents)
 
     return rule
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 from tvm.relax import op
 
-from ..open_parts import padded
-from ..open_shapes import Size, expr, plus, whole
+from ..open_parts import padded, upsampled
+from ..open_shapes import Size, expr, plus
 from .open_node import OpenNode, Rule, axis_of, word
 from .tensors import dtype_of
 
@@ -117,7 +116,7 @@ def _resize(node: OpenNode) -> relax.Expr | None:
     data = node.tensor()
     for axis, factor in enumerate(factors):
         if factor != 1:
-            data = node.bb.emit(_upsampled(node, data, axis, factor, linear=mode == "linear"))
+            data = node.bb.emit(upsampled(node.bb, node.shapes, data, axis, factor, linear=mode == "linear"))
     return data
 
 
@@ -140,34 +139,6 @@ def _factors(node: OpenNode, extents: list[Size]) -> list[int]:
             raise ValueError(f"a scale of {scale:g} of a tensor of open sizes; expected whole numbers")
         found[axis] = int(scale)
     return found
-
-
-def _upsampled(node: OpenNode, data: relax.Expr, axis: int, factor: int, *, linear: bool) -> relax.Expr:
-    extents = [whole(extent) for extent in data.ty.shape]
-    shape = [
-        node.shapes.simplified(extent * factor) if place == axis else extent for place, extent in enumerate(extents)
-    ]
-    dtype = dtype_of(data)
-
-    def upsampled(x: te.Tensor) -> te.Tensor:
-        size = x.shape[axis]
-
-        def element(*at: Any) -> Any:
-            def taken(place: Any) -> Any:
-                return x[tuple(place if i == axis else index for i, index in enumerate(at))]
-
-            if not linear:
-                return taken(tirx.floordiv(at[axis], factor))
-            # In halves of an output element: (i + 0.5) / factor - 0.5.
-            over = 2 * tirx.Cast("int64", at[axis]) + 1 - factor
-            lower = tirx.floordiv(over, 2 * factor)
-            share = tirx.Cast(dtype, tirx.floormod(over, 2 * factor)) / tirx.const(2.0 * factor, dtype)
-            near, far = (tirx.max(tirx.min(place, size - 1), 0) for place in (lower, lower + 1))
-            return taken(near) * (tirx.const(1.0, dtype) - share) + taken(far) * share
-
-        return te.compute([expr(extent) for extent in shape], element, name="upsample")
-
-    return node.bb.call_te(upsampled, data, primfunc_name_hint="resize")
 
 
 WINDOWS: dict[str, Rule] = {

@@ -14,9 +14,12 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from ...errors import ModelFormatError, UnsupportedOperator
+from ...sizes import OpenSizes, Shape
 from ..imported import ImportedModel, first_line
+from ..open_windows import guard_windows
 from .decompositions import decompositions, rules
 from .expansion import expanded
+from .open_program import OpenProgram, open_program, require_traced
 from .operators import CONVERTERS
 from .refusals import full_name, unsupported
 from .shapes import refuse_open, settled
@@ -64,15 +67,24 @@ def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
 
 
 def import_program(
-    program: torch.export.ExportedProgram, *, batch: int | None, dims: Mapping[str, int], where: str
+    program: torch.export.ExportedProgram,
+    *,
+    batch: int | None,
+    dims: Mapping[str, int],
+    where: str,
+    leave_open: bool = False,
 ) -> ImportedModel:
     """An exported program; its parameters become constants.
 
-    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name.
-    Names of inputs and outputs are those of user_values.py; what the program changes an input to is an output more.
+    `batch` is the size of the first dimension where inputs leave it open, `dims` gives open dimensions a size by name;
+    others stay open with `leave_open`. Names of inputs and outputs are those of user_values.py; what the program
+    changes an input to is an output more.
     Raises ModelFormatError for shapes that stay open and for programs that change their buffers, UnsupportedOperator
     naming every operator that is not served.
     """
+    opened = open_program(program, user_inputs(program, where), batch, dims, where) if leave_open else None
+    if opened is not None:
+        return _import_open(program, opened, where)
     program = settled(program, batch, dims, where)
     refuse_open(user_inputs(program, where), where)
     quick = expanded(program, rules(), lambda target: full_name(target) in CONVERTERS)
@@ -84,6 +96,19 @@ def import_program(
     except Exception as error:
         raise UnsupportedOperator(f"{where}: PyTorch cannot decompose it: {first_line(error)}") from error
     return import_decomposed(program, where=where)
+
+
+def _import_open(program: torch.export.ExportedProgram, opened: OpenProgram, where: str) -> ImportedModel:
+    """A program whose sizes stay open."""
+    try:
+        program = decomposed(program)
+    except Exception as error:
+        raise UnsupportedOperator(f"{where}: PyTorch cannot decompose it: {first_line(error)}") from error
+    try:
+        require_traced(opened, user_inputs(program, where))
+    except ValueError as error:
+        raise ModelFormatError(f"{where}: decomposed, it depends on its open sizes by {first_line(error)}") from None
+    return import_decomposed(program, where=where, opened=opened)
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -116,10 +141,13 @@ def _flat(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram
     return held
 
 
-def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> ImportedModel:
-    """What decomposed() made, as import_program() gives it, and with its errors."""
+def import_decomposed(
+    program: torch.export.ExportedProgram, *, where: str, opened: OpenProgram | None = None
+) -> ImportedModel:
+    """What decomposed() made, as import_program() gives it, and with its errors; `opened`: the sizes that stay open."""
     inputs = user_inputs(program, where)
-    refuse_open(inputs, where)
+    if opened is None:
+        refuse_open(inputs, where)
     for given in inputs:
         if given.value.dtype not in NAMES:
             raise UnsupportedOperator(
@@ -131,19 +159,24 @@ def import_decomposed(program: torch.export.ExportedProgram, *, where: str) -> I
             f"leave their buffers as they are, such as those that take a state as an argument and return the new one"
         )
     outputs = user_outputs(program)
-    walk = Walk(program, CONVERTERS)
+    walk = Walk(program, CONVERTERS, opened)
     module = walk.function([given.node for given in inputs], program.graph.nodes, [out.node for out in outputs])
     if module is None:
         raise unsupported(walk.refused.values(), where)
     if not outputs:
         raise UnsupportedOperator(f"{where}: it returns no tensor; expected one at least")
+    shapes: list[Shape] = [tuple(given.value.shape) for given in inputs]
+    if opened is not None:
+        guard_windows(module, opened.shapes, where)
+        shapes = [opened.plain(given.value.shape) for given in inputs]
     return ImportedModel(
         module=module,
         input_names=tuple(given.name for given in inputs),
-        input_shapes=tuple(tuple(given.value.shape) for given in inputs),
+        input_shapes=tuple(shapes),
         input_dtypes=tuple(str(variable.ty.dtype) for variable in module["main"].params),
         output_names=tuple(out.name for out in outputs),
         source="torch",
+        open_sizes=OpenSizes() if opened is None else opened.shapes.sizes(),
     )
 
 

@@ -15,7 +15,7 @@ from .user_values import UserInput, arguments, user_inputs
 
 
 @dataclass(frozen=True)
-class _Open:
+class OpenExtent:
     """A size that an input leaves open.
 
     name: as given in dynamic_shapes; empty where none was given, and where it is gone, as it is when a program has been
@@ -49,28 +49,9 @@ def settled(
     if batch is None and not dims:
         return program
     inputs = user_inputs(program, where)
-    opened = list(_open_sizes(inputs))
-    _check_names(dims, opened, where)
-    sizes: dict[str, int] = {}
-    for size in opened:
-        given = [dims[name] for name in (size.place, size.name, size.symbol) if name in dims]
-        if len(set(given)) > 1:
-            raise ModelFormatError(f"{where}: dims gives {size.place} the sizes {given[0]} and {given[1]}")
-        if given:
-            sizes[size.place] = given[0]
-    if batch is not None:
-        known = _symbol_values(opened, sizes, where)
-        settled_by_dims = [s.place for s in opened if s.place not in sizes and s.expr.subs(known).is_Integer]
-        leading = [size for size in opened if size.axis == 0 and size.place not in settled_by_dims]
-        if not leading:
-            raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
-        for size in leading:
-            if sizes.setdefault(size.place, batch) != batch:
-                raise ModelFormatError(
-                    f"{where}: the first dimension of input {size.input!r} is {batch} as batch and "
-                    f"{sizes[size.place]} in dims"
-                )
-    values = _symbol_values(opened, sizes, where)
+    opened = list(open_extents(inputs))
+    sizes = given_sizes(opened, batch, dims, where)
+    values = symbol_values(opened, sizes, where)
     stated = {
         given.name: [
             sizes.get(f"{given.name}[{axis}]", _evaluated(extent, values))
@@ -91,9 +72,34 @@ def settled(
             raise ModelFormatError(f"{where}: it does not take {shapes}: {first_line(error)}") from None
 
 
+def given_sizes(opened: Sequence[OpenExtent], batch: int | None, dims: Mapping[str, int], where: str) -> dict[str, int]:
+    """The sizes that `batch` and `dims` give, by place."""
+    _check_names(dims, opened, where)
+    sizes: dict[str, int] = {}
+    for size in opened:
+        given = [dims[name] for name in (size.place, size.name, size.symbol) if name in dims]
+        if len(set(given)) > 1:
+            raise ModelFormatError(f"{where}: dims gives {size.place} the sizes {given[0]} and {given[1]}")
+        if given:
+            sizes[size.place] = given[0]
+    if batch is not None:
+        known = symbol_values(opened, sizes, where)
+        settled_by_dims = [s.place for s in opened if s.place not in sizes and s.expr.subs(known).is_Integer]
+        leading = [size for size in opened if size.axis == 0 and size.place not in settled_by_dims]
+        if not leading:
+            raise ModelFormatError(f"{where}: batch given, but no input leaves its first dimension open")
+        for size in leading:
+            if sizes.setdefault(size.place, batch) != batch:
+                raise ModelFormatError(
+                    f"{where}: the first dimension of input {size.input!r} is {batch} as batch and "
+                    f"{sizes[size.place]} in dims"
+                )
+    return sizes
+
+
 def refuse_open(inputs: Sequence[UserInput], where: str) -> None:
     """ModelFormatError that names every input with an open size, and what to pass."""
-    opened = list(_open_sizes(inputs))
+    opened = list(open_extents(inputs))
     if not opened:
         return
     shown = {(size.input, size.axis): size.name or size.symbol for size in opened}
@@ -109,7 +115,7 @@ def refuse_open(inputs: Sequence[UserInput], where: str) -> None:
     )
 
 
-def _check_names(dims: Mapping[str, int], opened: Sequence[_Open], where: str) -> None:
+def _check_names(dims: Mapping[str, int], opened: Sequence[OpenExtent], where: str) -> None:
     """ModelFormatError where `dims` names what is not open, or gives no size."""
     accepted = {name for size in opened for name in (size.name, size.symbol, size.place)}
     shown = list(dict.fromkeys(size.shown for size in opened))
@@ -117,7 +123,7 @@ def _check_names(dims: Mapping[str, int], opened: Sequence[_Open], where: str) -
     check_dims({name: size for name, size in dims.items() if name in accepted}, sorted(accepted), where)
 
 
-def _symbol_values(opened: Sequence[_Open], sizes: Mapping[str, int], where: str) -> dict[Any, Any]:
+def symbol_values(opened: Sequence[OpenExtent], sizes: Mapping[str, int], where: str) -> dict[Any, Any]:
     """What the sizes say of PyTorch's symbols, of which other sizes are computed."""
     values: dict[Any, Any] = {}
     for size in opened:
@@ -155,13 +161,13 @@ def _evaluated(extent: Any, values: Mapping[Any, Any]) -> Any:
     return int(found) if found.is_Integer else extent
 
 
-def _open_sizes(inputs: Sequence[UserInput]) -> Iterator[_Open]:
+def open_extents(inputs: Sequence[UserInput]) -> Iterator[OpenExtent]:
     """Every open size."""
     for given in inputs:
         for axis, extent in enumerate(given.value.shape):
             if isinstance(extent, torch.SymInt):
                 expr = extent.node.expr
-                yield _Open(given.name, axis, _given_name(extent, given.node.name, axis), str(expr), expr)
+                yield OpenExtent(given.name, axis, _given_name(extent, given.node.name, axis), str(expr), expr)
 
 
 def _given_name(extent: torch.SymInt, node: str, axis: int) -> str:

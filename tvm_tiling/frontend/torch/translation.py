@@ -16,6 +16,8 @@ import torch
 import tvm
 from tvm import relax
 
+from ..open_shapes import whole
+from .open_program import OpenProgram
 from .types import DTYPES, NAMES, cast_through, computed_in, is_float
 
 # A tensor as a Relax expression, a number, None, or several of these.
@@ -95,13 +97,15 @@ def converter_of_complex(*names: str) -> Callable[[Converter], Converter]:
 @dataclass
 class Translation:
     """What a converter works with. `node`: the one that is being converted. `known`: constants by their content.
-    `checks`: tensors that no other one is made of, and whose computation refuses some inputs."""
+    `checks`: tensors that no other one is made of, and whose computation refuses some inputs. `open`: the sizes that
+    stay open, if any do."""
 
     builder: relax.BlockBuilder
     node: torch.fx.Node | None = None
     values: dict[torch.fx.Node, Value] = field(default_factory=dict)
     known: dict[relax.Expr, torch.Tensor] = field(default_factory=dict)
     checks: list[relax.Expr] = field(default_factory=list)
+    open: OpenProgram | None = None
 
     # ---- the result as PyTorch describes it -------------------------------------------------------------------------
 
@@ -112,9 +116,13 @@ class Translation:
         return value[0] if isinstance(value, tuple | list) else value
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
-        return tuple(int(extent) for extent in self.result.shape)
+    def shape(self) -> tuple[Any, ...]:
+        """The shape of the result; where sizes are open, with expressions of them."""
+        return self.shape_in(self.result)
+
+    def shape_in(self, record: torch.Tensor) -> tuple[Any, ...]:
+        """The shape of a tensor as PyTorch recorded it, in the same way."""
+        return tuple(int(extent) if self.open is None else self.open.size(extent) for extent in record.shape)
 
     @property
     def dtype(self) -> str:
@@ -193,9 +201,9 @@ def dtype_of(value: relax.Expr) -> str:
     return str(value.ty.dtype)
 
 
-def shape_of(value: relax.Expr) -> tuple[int, ...]:
-    """The shape of a tensor."""
-    return tuple(int(extent) for extent in value.ty.shape)
+def shape_of(value: relax.Expr) -> tuple[Any, ...]:
+    """The shape of a tensor; where sizes are open, with expressions of them."""
+    return tuple(map(whole, value.ty.shape))
 
 
 def constant(value: torch.Tensor) -> relax.Constant:

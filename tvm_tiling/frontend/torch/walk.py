@@ -23,6 +23,8 @@ from ..imported import first_line
 from ..node_names import NamingBuilder, NodeNames
 from .assertions import asserted, of_assertions
 from .node_path import node_path
+from .open_operators import ANY_SHAPE, OPEN, TAKE_SIZES, as_number
+from .open_program import NoSizeError, OpenProgram
 from .refusals import Refusal, called, full_name, refusal
 from .translation import (
     DEQUANTISING,
@@ -43,16 +45,24 @@ from .types import NAMES
 
 # Results of constants up to this many elements are constants, whatever their operands' size.
 _LARGEST_KNOWN = 1 << 16
+# What programs assert of sizes.
+_OF_SIZES = frozenset(f"aten::{name}.default" for name in ("_assert_scalar", "sym_constrain_range"))
 _OPEN = "the shape of a result depends on values; expected shapes that follow from the inputs' shapes"
 
 
 class Walk:
     """One function of a module, made of nodes of a program. `refused`: the nodes that are not translated."""
 
-    def __init__(self, program: torch.export.ExportedProgram, converters: Mapping[str, Converter]) -> None:
-        self._program, self._converters = program, converters
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        converters: Mapping[str, Converter],
+        opened: OpenProgram | None = None,
+    ) -> None:
+        self._program, self._converters, self._open = program, converters, opened
         self._builder, self._names = NamingBuilder(), NodeNames()
-        self._translation = Translation(self._builder)
+        self._builder.shapes = None if opened is None else opened.shapes
+        self._translation = Translation(self._builder, open=opened)
         self._values = self._translation.values
         self._of_assertions = of_assertions(program.graph.nodes)
         self.refused: dict[torch.fx.Node, Refusal] = {}
@@ -92,10 +102,11 @@ class Walk:
         parameters = []
         for node in inputs:
             record: Any = node.meta.get("val")
-            if (why := _unfit(record)) is not None:
+            if (why := self._unfit(record)) is not None:
                 self._values[node] = Absent(f"{node.name!r} is {why}", follows=False)
                 continue
-            kind = relax.TensorType(tuple(map(int, record.shape)), NAMES[record.dtype])
+            shape = tuple(map(int, record.shape)) if self._open is None else self._open.stated(record.shape)
+            kind = relax.TensorType(shape, NAMES[record.dtype])
             self._values[node] = relax.Var(_unique(node.name, taken), kind)
             parameters.append(self._values[node])
         return parameters
@@ -133,6 +144,8 @@ class Walk:
             return
         self._translation.node = node
         self._builder.called = self._names.variable(node_path(node))
+        if self._open is not None:
+            self._open.shapes.why = f"{full_name(called(node)[0])} ({node_path(node)})"
         try:
             self._values[node] = self._element(node) if node.target is operator.getitem else self._converted(node)
         except Unserved as error:
@@ -151,9 +164,9 @@ class Walk:
     def _stand_in(self, name: str, record: Any) -> Value:
         if isinstance(record, tuple | list):
             return tuple(self._stand_in(name, part) for part in record)
-        if (why := _unfit(record)) is not None:
+        if (why := self._unfit(record)) is not None:
             return Absent(f"{name!r} is {why}", follows=True)
-        return self._translation.emit(relax.op.zeros(tuple(map(int, record.shape)), NAMES[record.dtype]))
+        return self._translation.emit(relax.op.zeros(self._translation.shape_in(record), NAMES[record.dtype]))
 
     def _element(self, node: torch.fx.Node) -> Value:
         several, place = node.args
@@ -176,10 +189,17 @@ class Walk:
         name, effects = full_name(target), target is not node.target
         if node in self._of_assertions:
             return asserted(self._translation, node, _values(list(node.args), self._values))
-        if is_open(record):
-            if any(is_open(source.meta.get("val")) for source in node.all_input_nodes):
+        if self._open is not None and isinstance(record, torch.SymInt) and self._open.knows(record):
+            return self._open.size(record)
+        if self._open is not None and isinstance(record, torch.SymBool):
+            return record  # of which an assertion becomes a guard
+        if self._is_open(record):
+            if any(self._is_open(source.meta.get("val")) for source in node.all_input_nodes):
                 raise Follows("a size of an operand is known only in the run")
             raise Unserved(_OPEN)
+        if self._open is not None and name in _OF_SIZES:
+            self._guard(node)
+            return None
         if target is torch.ops.higher_order.cond:
             return self._conditional(node)
         if isinstance(target, torch._ops.HigherOrderOperator):
@@ -187,9 +207,14 @@ class Walk:
         if not isinstance(target, torch._ops.OpOverload):
             raise Unserved("")
         of_complex = isinstance(record, torch.Tensor) and record.is_complex()
-        if isinstance(record, torch.Tensor) and not of_complex and (why := _unfit(record)) is not None:
+        if isinstance(record, torch.Tensor) and not of_complex and (why := self._unfit(record)) is not None:
             raise Unserved(f"its result is {why}")
         arguments = _arguments(node, self._values)
+        of_open = self._open is not None and self._of_open(node, record, arguments)
+        if of_open and name not in ANY_SHAPE and name not in OPEN:
+            raise Unserved("of a tensor of open sizes")
+        if of_open and name not in TAKE_SIZES:
+            arguments = {key: self._without_sizes(value) for key, value in arguments.items()}
         if effects:
             convert = self._converters.get(name)
             if convert is None:
@@ -200,7 +225,8 @@ class Walk:
         if value is None:
             value = self._empty(record)
         if value is None:
-            convert = self._converters.get(name)
+            convert = OPEN.get(name) if of_open else None
+            convert = convert or self._converters.get(name)
             if of_complex or _has_complex(arguments.values()):
                 convert = OF_COMPLEX.get(name)
                 if convert is None:
@@ -208,8 +234,69 @@ class Walk:
             if convert is None:
                 raise Unserved(self._why_not(node))
             value = convert(self._translation, **arguments)
-        _check(value, record)
+        self._check(value, record)
         return value
+
+    def _of_open(self, node: torch.fx.Node, record: Any, arguments: Mapping[str, Value]) -> bool:
+        """Whether a node's result, or a tensor or number that it takes, is of open sizes."""
+        records = [record, *(source.meta.get("val") for source in node.all_input_nodes)]
+        return any(map(is_open, records))
+
+    def _without_sizes(self, value: Value) -> Value:
+        """An argument with sizes as tensors."""
+        if isinstance(value, relax.Expr) and tvm.ir.is_prim_expr(value):
+            return as_number(self._translation, value)
+        return value
+
+    def _guard(self, node: torch.fx.Node) -> None:
+        """What a program asserts of sizes, as a guard."""
+        assert self._open is not None
+        asserted_of = node.args[0]
+        held = asserted_of.meta.get("val") if isinstance(asserted_of, torch.fx.Node) else asserted_of
+        if isinstance(held, torch.SymBool):
+            try:
+                self._open.require(held.node.expr)
+            except NoSizeError as error:
+                raise Unserved(f"an assertion of {error}; expected comparisons of sizes") from None
+        elif held is False:
+            raise Unserved("an assertion that fails")
+
+    def _is_open(self, record: Any) -> bool:
+        """Whether a record holds a size or a number that only the run knows, other than the sizes of inputs."""
+        return is_open(record) and (self._open is None or not self._open.knows(record))
+
+    def _unfit(self, record: Any) -> str | None:
+        """Why a value cannot be one of a Relax function; None where it can."""
+        if not isinstance(record, torch.Tensor):
+            return f"a {type(record).__name__}; expected a tensor"
+        if record.layout is not torch.strided or record.dtype not in NAMES:
+            return f"a tensor of type {record.dtype}, {record.layout}; expected a dense tensor of numbers"
+        return "a tensor of a size that only the run knows" if self._is_open(record) else None
+
+    def _check(self, value: Value, expected: Any) -> None:
+        """What a converter returned has the shapes and types that PyTorch recorded."""
+        if isinstance(expected, tuple | list):
+            if not isinstance(value, tuple | list) or len(value) != len(expected):
+                raise ValueError(f"{len(expected)} outputs were expected")
+            for part, record in zip(value, expected, strict=True):
+                self._check(part, record)
+        elif isinstance(value, Complex):
+            parts = torch.empty(expected.shape, dtype=expected.dtype.to_real(), device="meta")
+            self._check(value.real, parts)
+            self._check(value.imag, parts)
+        elif isinstance(expected, torch.Tensor) and not isinstance(value, Missing):
+            found = (shape_of(value), dtype_of(value))
+            wanted = (self._translation.shape_in(expected), NAMES.get(expected.dtype, str(expected.dtype)))
+            if found != wanted and not self._agree(found, wanted):
+                raise ValueError(
+                    f"its translation gives {found[1]} of shape {found[0]}, PyTorch {wanted[1]} of {wanted[0]}"
+                )
+
+    def _agree(self, found: tuple[Any, str], wanted: tuple[Any, str]) -> bool:
+        """Whether shapes and types are known to be the same where sizes are open."""
+        if self._open is None or found[1] != wanted[1] or len(found[0]) != len(wanted[0]):
+            return False
+        return all(self._open.shapes.same(*pair) for pair in zip(found[0], wanted[0], strict=True))
 
     def _conditional(self, node: torch.fx.Node) -> Value:
         """torch.cond: both branches are computed, and the condition chooses among their results."""
@@ -222,7 +309,7 @@ class Walk:
             if is_open(record):
                 raise Unserved(_OPEN)
             chosen.append(self._translation.emit(relax.op.where(condition, a, b)))
-        _check(chosen, node.meta["val"])
+        self._check(chosen, node.meta["val"])
         return tuple(chosen)
 
     def _branch(self, node: torch.fx.Node, side: Any, operands: Sequence[Value]) -> Sequence[relax.Expr]:
@@ -280,6 +367,8 @@ class Walk:
 
     def _empty(self, record: Any) -> Value:
         """A result, or several, without elements: nothing is computed for it."""
+        if is_open(record):
+            return None
         if isinstance(record, tuple | list):
             parts = [self._empty(part) for part in record]
             return None if not parts or any(part is None for part in parts) else parts
@@ -335,15 +424,6 @@ def is_open(record: Any) -> bool:
     if isinstance(record, torch.Tensor):
         return not all(isinstance(extent, int) for extent in record.shape)
     return isinstance(record, torch.SymInt | torch.SymFloat | torch.SymBool)
-
-
-def _unfit(record: Any) -> str | None:
-    """Why a value cannot be one of a Relax function; None where it can."""
-    if not isinstance(record, torch.Tensor):
-        return f"a {type(record).__name__}; expected a tensor"
-    if record.layout is not torch.strided or record.dtype not in NAMES:
-        return f"a tensor of type {record.dtype}, {record.layout}; expected a dense tensor of numbers"
-    return "a tensor of a size that only the run knows" if is_open(record) else None
 
 
 def _is_known(value: Value, known: Mapping[relax.Expr, torch.Tensor]) -> bool:
@@ -403,23 +483,3 @@ def _arguments(node: torch.fx.Node, values: Mapping[torch.fx.Node, Value]) -> di
         else:
             bound[argument.name] = argument.default_value
     return bound
-
-
-def _check(value: Value, expected: Any) -> None:
-    """What a converter returned has the shapes and types that PyTorch recorded."""
-    if isinstance(expected, tuple | list):
-        if not isinstance(value, tuple | list) or len(value) != len(expected):
-            raise ValueError(f"{len(expected)} outputs were expected")
-        for part, record in zip(value, expected, strict=True):
-            _check(part, record)
-    elif isinstance(value, Complex):
-        parts = torch.empty(expected.shape, dtype=expected.dtype.to_real(), device="meta")
-        _check(value.real, parts)
-        _check(value.imag, parts)
-    elif isinstance(expected, torch.Tensor) and not isinstance(value, Missing):
-        found = (shape_of(value), dtype_of(value))
-        wanted = (tuple(expected.shape), NAMES.get(expected.dtype, str(expected.dtype)))
-        if found != wanted:
-            raise ValueError(
-                f"its translation gives {found[1]} of shape {found[0]}, PyTorch {wanted[1]} of {wanted[0]}"
-            )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
 
+from ...open_shapes import whole
 from ..translation import Translation, Value, dtype_of, shape_of
 from ..types import DTYPES, NAMES, computed_in
 
@@ -61,7 +62,7 @@ def unary(t: Translation, function: Callable[[relax.Expr], relax.Expr], x: relax
 
 def kernel(t: Translation, name: str, element: Callable[..., tirx.Expr], *operands: relax.Expr) -> relax.Expr:
     """A kernel named `name` over the broadcast shape of the operands that computes `element` of one of each."""
-    shape = torch.broadcast_shapes(*(shape_of(operand) for operand in operands))
+    shape = _broadcast_shape([shape_of(operand) for operand in operands])
 
     def compute(*tensors: te.Tensor) -> te.Tensor:
         return te.compute(shape, lambda *at: element(*(_broadcast(tensor, at) for tensor in tensors)), name=name)
@@ -75,7 +76,19 @@ def _broadcast(tensor: te.Tensor, at: tuple[tirx.Var, ...]) -> tirx.Expr:
     if not rank:
         return tensor()
     own = at[len(at) - rank :]
-    return tensor(*(0 if int(extent) == 1 else place for extent, place in zip(tensor.shape, own, strict=True)))
+    return tensor(*(0 if whole(extent) == 1 else place for extent, place in zip(tensor.shape, own, strict=True)))
+
+
+def _broadcast_shape(shapes: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    """The shape that operands are broadcast to; PyTorch has compared open extents."""
+    if all(isinstance(extent, int) for shape in shapes for extent in shape):
+        return torch.broadcast_shapes(*shapes)
+    rank = max(map(len, shapes))
+    lined = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    return [
+        next((extent for extent in extents if not (isinstance(extent, int) and extent == 1)), 1)
+        for extents in zip(*lined, strict=True)
+    ]
 
 
 def elementwise(t: Translation, name: str, element: Callable[..., tirx.Expr], *operands: Value) -> relax.Expr:

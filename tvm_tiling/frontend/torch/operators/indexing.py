@@ -49,11 +49,12 @@ class Places:
 def wrapped(t: Translation, index: relax.Expr, extent: int, what: str) -> relax.Expr:
     """Places from 0 on, negative ones counted from the end of an axis of `extent` elements."""
     known = t.content(index)
-    if known is not None:
+    if known is not None and isinstance(extent, int):
         places = checked(known.long(), -extent, extent, what)
         return t.constant(torch.where(places < 0, places + extent, places))
     index = t.cast(index, "int64")
-    moved = t.emit(op.add(index, relax.const(extent, "int64")))
+    size = relax.const(extent, "int64") if isinstance(extent, int) else op.shape_to_tensor(relax.ShapeExpr([extent]))
+    moved = t.emit(op.add(index, t.emit(op.reshape(size, relax.ShapeExpr([])))))
     return t.emit(op.where(t.emit(op.less(index, relax.const(0, "int64"))), moved, index))
 
 
@@ -68,7 +69,7 @@ def checked(places: torch.Tensor, low: int, high: int, what: str) -> torch.Tenso
 def from_start(t: Translation, index: relax.Expr, extent: int) -> relax.Expr:
     """Places of an operator that takes none below 0."""
     known = t.content(index)
-    if known is not None:
+    if known is not None and isinstance(extent, int):
         checked(known, 0, extent, "index")
     return t.cast(index, "int64")
 

@@ -189,9 +189,16 @@ def _scores(
     factor = 1 / sqrt(depth) if scale is None else scale
     scores = product(t, t.cast(query, wide), turned(t, t.cast(key, wide)), wide)
     scores = t.emit(op.multiply(scores, t.cast(factor, wide)))
-    if is_causal:
+    if is_causal and isinstance(rows, int) and isinstance(keys, int):
         mask = t.constant(torch.ones(rows, keys, dtype=torch.bool).tril())
+    elif is_causal:
+        mask = t.te(_lower_triangle(rows, keys), primfunc_name_hint="causal")
     return scores if mask is None else t.emit(op.add(scores, _added_mask(t, mask, wide)))
+
+
+def _lower_triangle(rows: Any, columns: Any) -> Callable[[], te.Tensor]:
+    """A mask of as many rows and columns, of which either may be open."""
+    return lambda: te.compute((rows, columns), lambda i, j: j <= i, name="causal")
 
 
 def _weighted(t: Translation, scores: relax.Expr, value: relax.Expr, *, masked: bool) -> relax.Expr:
