@@ -18,6 +18,7 @@ from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Cpu, Hardware
 from ..hardware.dot_instructions import DotInstruction
+from ..lowering.named_blocks import without_blocks
 from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from ..lowering.samples import is_open
 from ..match import ConvProgram, GemmProgram, epilogue_of, match, match_gemm
@@ -34,7 +35,7 @@ def schedule_product(program: GemmProgram, hardware: Hardware, cpu: Cpu, options
     prepacked, name, second = options.prepacked, program.name, program.b.buffer
     if prepacked:
         second = _packable(program, second, "the second operand")
-        if program.workload.n == 1 and not second.strides and options.config is None:
+        if program.workload.n == 1 and not second.strides and options.config is None and not program.is_open:
             # One column: the other operand is the large one, and a vector needs no layout.
             return _packed_as_it_is(match_gemm(program.func, name), second, hardware, cpu, options)
     around = around_product(program, prepacked)
@@ -79,17 +80,19 @@ def write_product(program: GemmProgram, tiling: GemmTiling, engine: DotInstructi
 def schedule_open_product(
     program: GemmProgram, hardware: Hardware, cpu: Cpu, options: Options, around: Surroundings
 ) -> ScheduledOperator:
-    """A product whose rows or batch are open, decided for the sample."""
+    """A product whose rows or batch are open, decided for the sample. Its loops stand in no blocks, whose signatures
+    are ranges of numbers."""
     _, _, n, k = program.extents
     if is_open(n) or is_open(k):
         raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
     tiling = decide_open_rows(program.workload, hardware, options, around)
     engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
     emitter = OpenGemmEmitter(program, tiling, engine)
-    if tiling.pack_b != "ahead":
-        return write_plain(program, tiling, lambda: emitter.emit(None), engine)
-    assert program.b.buffer is not None
-    return write_packed(program, tiling, program.b.buffer, emitter, engine)
+    with without_blocks():
+        if tiling.pack_b != "ahead":
+            return write_plain(program, tiling, lambda: emitter.emit(None), engine)
+        assert program.b.buffer is not None
+        return write_packed(program, tiling, program.b.buffer, emitter, engine)
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------

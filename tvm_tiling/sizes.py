@@ -61,7 +61,10 @@ class Operation:
     def __str__(self) -> str:
         if self.symbol in ("min", "max"):
             return f"{self.symbol}({self.left}, {self.right})"
-        sides = (f"({side})" if isinstance(side, Operation) else str(side) for side in (self.left, self.right))
+        sides = (
+            f"({side})" if isinstance(side, Operation) and side.symbol not in ("min", "max") else str(side)
+            for side in (self.left, self.right)
+        )
         return f" {self.symbol} ".join(sides)
 
 

@@ -1,0 +1,285 @@
+"""Models whose sizes stay open: one executable for every batch and length."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import threading
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tvm_tiling as tt
+from tvm_tiling.errors import ModelFormatError, UnsupportedOperator, WorkloadError
+from tvm_tiling.model.planned_variant import PlannedVariant
+from tvm_tiling.runtime.open_plan import OpenPlan, plan_of
+from tvm_tiling.runtime.plan_tables import MOST_ELEMENTS, OpenTables
+from tvm_tiling.sizes import Guard, Named, OpenSize, OpenSizes, Operation, evaluated, from_plain, to_plain
+
+RNG = np.random.default_rng(0)
+WEIGHTS = RNG.uniform(-1, 1, (24, 40)).astype("float32")
+PLACES = RNG.uniform(-1, 1, (1, 64, 24)).astype("float32")
+
+
+def tokens():
+    """softmax(relu((x + places[:, :length]) w)), and the sum of x: (batch, length, 24), at most 64 long."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Slice", ["places", "zero", "length", "one"], ["own"]),
+        helper.make_node("Add", ["x", "own"], ["placed"], name="placing"),
+        helper.make_node("MatMul", ["placed", "w"], ["product"]),
+        helper.make_node("Relu", ["product"], ["positive"]),
+        helper.make_node("Softmax", ["positive"], ["y"], axis=-1),
+        helper.make_node("ReduceSum", ["x", "one"], ["total"], keepdims=0),
+    ]
+    constants = {"w": WEIGHTS, "places": PLACES, "zero": np.array([0]), "one": np.array([1])}
+    graph = helper.make_graph(
+        nodes,
+        "tokens",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 24])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length", 40]),
+            helper.make_tensor_value_info("total", TensorProto.FLOAT, ["batch", 24]),
+        ],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def given(batch: int, length: int) -> np.ndarray:
+    return np.random.default_rng(batch * 1000 + length).uniform(-1, 1, (batch, length, 24)).astype("float32")
+
+
+def check(executable, x: np.ndarray, **options) -> None:
+    y, total = executable.run(x, **options)
+    made = np.maximum((x + PLACES[:, : x.shape[1]]) @ WEIGHTS, 0)
+    made = np.exp(made - made.max(-1, keepdims=True))
+    np.testing.assert_allclose(y, made / made.sum(-1, keepdims=True), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(total, x.sum(1), rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return tt.compile(tokens(), cache=False)
+
+
+def test_every_batch_and_length(compiled):
+    assert isinstance(compiled.variants[0], PlannedVariant)
+    assert compiled.signature.input_shapes == ((Named("batch"), Named("length"), 24),)
+    for batch, length in ((1, 1), (1, 7), (2, 16), (5, 33), (1, 64), (3, 2), (16, 64), (1, 1)):
+        check(compiled, given(batch, length))
+    lines = compiled.signature.lines()
+    assert "input x: batch x length x 24 float32" in lines and "batch: 1 to 2147483647" in lines
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence(compiled):
+    with pytest.raises(
+        WorkloadError, match=r"the inputs have batch = 1, length = 65, and the model needs length <= 64"
+    ):
+        compiled.run(given(1, 65))
+    with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3\), the model takes \(batch, length, 24\)"):
+        compiled.run(np.zeros((2, 3), "float32"))
+    with pytest.raises(WorkloadError, match=r"input 'x' has shape \(2, 3, 23\), the model takes"):
+        compiled.run(np.zeros((2, 3, 23), "float32"))
+    with pytest.raises(WorkloadError, match="size 'batch' of the inputs is 0; accepted: 1 to"):
+        compiled.run(np.zeros((0, 3, 24), "float32"))
+    check(compiled, given(2, 3))
+
+
+def test_one_arena_grows_to_the_largest_and_stays(compiled):
+    tables: OpenTables = compiled.variants[0]._runner._open
+    check(compiled, given(16, 64))
+    arena = tables._arena
+    for number in range(40):
+        check(compiled, given(1 + number % 16, 1 + (7 * number) % 64))
+    assert tables._arena == arena
+    assert len(compiled.variants[0]._runner._known) <= 1024
+
+
+def test_outputs_in_memory_of_the_caller(compiled):
+    for batch, length in ((2, 9), (1, 30)):
+        out = (tt.aligned_empty((batch, length, 40)), tt.aligned_empty((batch, 24)))
+        check(compiled, given(batch, length), out=out)
+    with pytest.raises(WorkloadError, match=r"out 'y' has shape \(2, 9, 40\); expected \(2, 8, 40\)"):
+        compiled.run(given(2, 8), out=(np.zeros((2, 9, 40), "float32"), np.zeros((2, 24), "float32")))
+
+
+def test_unaligned_inputs_and_gaps(compiled):
+    for batch, length in ((3, 11), (2, 5), (3, 12)):
+        x = given(batch, length)
+        raw = np.zeros(x.size + 1, "float32")
+        raw[1:] = x.reshape(-1)
+        check(compiled, raw[1:].reshape(x.shape))
+        wide = np.zeros((batch, length, 48), "float32")
+        wide[..., ::2] = x
+        check(compiled, wide[..., ::2])
+
+
+def test_several_threads_and_runs_beside_each_other(compiled):
+    failed: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for number in range(12):
+                check(compiled, given(1 + (seed + number) % 4, 1 + (seed * number) % 60))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    inputs = [given(1 + n % 3, 1 + 5 * n % 50) for n in range(9)]
+    for _ in range(4):  # both ways of running many
+        for x, (y, total) in zip(inputs, tt.run_many([(compiled, x) for x in inputs]), strict=True):
+            assert y.shape == (*x.shape[:2], 40)
+            np.testing.assert_allclose(total, x.sum(1), rtol=1e-3, atol=1e-4)
+
+
+def test_a_saved_file_serves_every_size(compiled, tmp_path):
+    compiled.save(tmp_path / "model.tar")
+    again = tt.load(tmp_path / "model.tar")
+    assert again.signature == compiled.signature
+    for batch, length in ((1, 3), (4, 64)):
+        check(again, given(batch, length))
+    with pytest.raises(WorkloadError, match="length <= 64"):
+        again.run(given(1, 65))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tensors": lambda rows: [[0, 10**6, *row[2:]] for row in rows]},
+        {"results": lambda rows: [10**6 for _ in rows]},
+        {"pieces": lambda rows: [[[1], dtype, first, last] for _, dtype, first, last in rows]},
+        {"scalars": lambda rows: [*rows, ["**", "batch", 2]]},
+        {"scalars": lambda rows: [*rows, "another"]},
+        {"steps": lambda rows: [[name, [*numbers, -99]] for name, numbers in rows]},
+    ],
+)
+def test_a_plan_that_names_what_is_not_there_is_refused(compiled, change):
+    plan = compiled.variants[0].library.plan
+    assert isinstance(plan, OpenPlan)
+    plain = json.loads(json.dumps(plan.to_dict()))
+    assert plan_of(plain) == plan
+    for name, edit in change.items():
+        plain[name] = edit(plain[name])
+    with pytest.raises((ValueError, WorkloadError)):
+        runner = compiled.variants[0]._runner
+        read = plan_of(plain)
+        addresses = dict.fromkeys(read.kernels, 1)
+        constants = [(0, 1 << 20)] * 64
+        OpenTables(read, constants, addresses).at({"batch": 2, "length": 3})
+        assert runner is not None
+
+
+def test_sizes_beyond_the_kernels_are_refused(compiled):
+    tables = compiled.variants[0]._runner._open
+    with pytest.raises(WorkloadError, match=f"accepted: from 0 to {MOST_ELEMENTS} elements"):
+        tables.at({"batch": 1 << 30, "length": 64})
+    with pytest.raises(WorkloadError, match="accepted"):
+        tables.at({"batch": 1 << 62, "length": 1 << 62})
+
+
+# ---- what a caller says of open sizes --------------------------------------------------------------------------------
+
+
+def test_a_range_is_held_against():
+    made = tt.compile(tokens(), batch=(1, 4), dims={"length": range(2, 33)}, cache=False)
+    assert len(made.variants) == 1
+    assert [(size.least, size.most) for size in made.signature.open_sizes.sizes] == [(1, 4), (2, 32)]
+    check(made, given(4, 32))
+    for batch, length, name in ((5, 3, "batch"), (1, 1, "length"), (1, 33, "length")):
+        with pytest.raises(WorkloadError, match=f"size {name!r} of the inputs is"):
+            made.run(given(batch, length))
+
+
+def test_sizes_of_a_list_are_compiled_for_themselves():
+    made = tt.compile(tokens(), batch=[1, 3], dims={"length": 5}, cache=False)
+    assert [variant.signature.input_shapes for variant in made.variants] == [((1, 5, 24),), ((3, 5, 24),)]
+    check(made, given(3, 5))
+    with pytest.raises(WorkloadError, match="was compiled for"):
+        made.run(given(2, 5))
+
+
+def test_one_size_may_be_given_and_the_other_stay_open():
+    made = tt.compile(tokens(), batch=2, cache=False)
+    assert made.signature.input_shapes == ((2, Named("length"), 24),)
+    check(made, given(2, 41))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dims": {"width": (1, 5)}}, "dims names 'width'"),
+        ({"dims": {"length": range(1, 9, 2)}}, "a range of sizes from 1"),
+        ({"dims": {"length": range(0)}}, "a range of sizes from 1"),
+        ({"batch": (4, 2)}, None),
+    ],
+)
+def test_bad_ranges(options, said):
+    if said is None:  # two sizes, not a range
+        assert len(tt.compile(tokens(), dims={"length": 3}, cache=False, **options).variants) == 2
+        return
+    with pytest.raises((ModelFormatError, WorkloadError), match=said):
+        tt.compile(tokens(), cache=False, **options)
+
+
+def test_open_sizes_need_a_cpu_and_float32(compiled, tmp_path):
+    with pytest.raises(ModelFormatError, match="is open; accepted"):
+        tt.compile(tokens(), target="vsim/vta")
+    with pytest.raises(ModelFormatError, match="is open; accepted"):
+        tt.compile(tokens(), precision="bfloat16", cache=False)
+    with pytest.raises(UnsupportedOperator, match=r"open sizes \(batch, length\), and a C library has fixed shapes"):
+        compiled.export(tmp_path / "library")
+
+
+def test_the_cache_tells_ranges_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
+    first = tt.compile(tokens(), batch=(1, 4))
+    assert not first.from_cache and tt.compile(tokens(), batch=(1, 4)).from_cache
+    other = tt.compile(tokens(), batch=(1, 5))
+    assert not other.from_cache
+    check(tt.compile(tokens(), batch=(1, 5)), given(5, 4))
+
+
+# ---- arithmetic of sizes ---------------------------------------------------------------------------------------------
+
+
+def test_extents_are_plain_data():
+    extent = Operation("*", Named("batch"), Operation("max", Operation("-", Named("length"), 3), 1))
+    assert from_plain(json.loads(json.dumps(to_plain(extent)))) == extent
+    assert evaluated(extent, {"batch": 2, "length": 7}) == 8 and evaluated(extent, {"batch": 2, "length": 1}) == 2
+    assert str(extent) == "batch * max(length - 3, 1)"
+    with pytest.raises(WorkloadError, match="is 0 for these inputs"):
+        evaluated(Operation("//", 5, Named("n")), {"n": 0})
+    for wrong in (1.5, None, ["+", 1], ["^", 1, 2], True, {"a": 1}):
+        with pytest.raises(ValueError, match="is not a size"):
+            from_plain(wrong)
+    deep: object = "n"
+    for _ in range(200):
+        deep = ["+", deep, 1]
+    with pytest.raises(ValueError, match="is not a size"):
+        from_plain(deep)
+
+
+def test_guards_are_read_back_and_name_known_sizes():
+    sizes = OpenSizes((OpenSize("a", 1, 9), OpenSize("b")), (Guard(Named("a"), "<=", Named("b"), "node 'x'"),))
+    assert OpenSizes.from_dict(json.loads(json.dumps(sizes.to_dict()))) == sizes
+    sizes.require({"a": 3, "b": 3})
+    with pytest.raises(WorkloadError, match=r"the inputs have a = 4, b = 3, and the model needs a <= b \(node 'x'\)"):
+        sizes.require({"a": 4, "b": 3})
+    with pytest.raises(ValueError, match="which is no size"):
+        OpenSizes.from_dict({"sizes": [["a", 1, 2]], "guards": [["c", "==", 1, ""]]})
+    with pytest.raises(ValueError, match="another relation"):
+        OpenSizes.from_dict({"sizes": [["a", 1, 2]], "guards": [["a", "in", 1, ""]]})
+
+
+def test_the_file_holds_the_weights_once(compiled, tmp_path):
+    compiled.save(tmp_path / "open.tar")
+    with tarfile.open(tmp_path / "open.tar") as archive:
+        assert archive.getmember("constants.bin").size <= 1.2 * (WEIGHTS.nbytes + PLACES.nbytes)
