@@ -306,7 +306,7 @@ def test_images_of_any_size():
         ("Resize", "r,,scales", "l", {"mode": "linear"}),
     ]  # fmt: skip
     constants = {"w": floats(4, 3, 3, 3), "bias": floats(4), "u": floats(4, 4, 3, 3)}
-    constants["scales"] = np.array([1, 1, 2, 3], "float32")
+    constants["scales"] = np.array([1, 1, 2, 4], "float32")
     made = model(nodes, {"x": ["b", 3, "h", "w_"]}, "z,v,y,l", constants)
     imported = judged(made, {"b": 2, "h": 9, "w_": 12}, {"b": 1, "h": 32, "w_": 7})
     assert [guard.split(" <=")[0] for guard in guards(imported)] == ["2", "2"]
@@ -320,6 +320,32 @@ def test_sequences_of_any_length(cell):
     made = model(nodes, {"x": ["s", "b", 3], "h": [2, "b2", 5]}, "y,z", constants)
     imported = judged(made, {"s": 7, "b": 2, "b2": 2}, {"s": 1, "b": 3, "b2": 3})
     assert guards(imported) == ["b == b2"]
+
+
+def test_operands_that_agree_otherwise_than_by_broadcasting():
+    nodes = [
+        ("Einsum", "x,y", "e", {"equation": "bsd,btd->bst"}),
+        ("GatherElements", "x,iplaces", "g", {"axis": 2}),
+        ("ScatterND", "x,rows,u", "s", {}),
+    ]
+    shapes = {"x": ["b", "s", 4], "y": ["b2", "t", 4], "iplaces": ["p", "s", "k"], "u": [1, "s2", 4]}
+    made = model(nodes, shapes, "e,g,s", {"rows": np.array([[0]])})
+    at = {"b": 2, "s": 3, "b2": 2, "t": 5, "p": 2, "k": 7, "s2": 3}
+    imported = judged(made, at, {**at, "b": 3, "b2": 3, "p": 3, "t": 1})
+    assert guards(imported) == ["b == b2", "b == p", "s == s2"]
+
+
+def test_a_batch_of_images_of_fixed_size():
+    nodes = [
+        ("Conv", "x,w", "c", {"kernel_shape": [3, 3]}),
+        ("InstanceNormalization", "c,scale,scale", "n", {}),
+        ("MaxPool", "n", "m,places", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+        ("AveragePool", "c", "v", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "auto_pad": "NOTSET"}),
+        ("Resize", "c,,scales", "r", {"mode": "cubic"}),
+    ]
+    constants = {"w": floats(4, 3, 3, 3), "scale": floats(4), "scales": np.array([1, 1, 1.5, 0.5], "float32")}
+    made = model(nodes, {"x": ["b", 3, 7, 9]}, "m,places,v,r", constants)
+    assert not judged(made, {"b": 1}, {"b": 4}).open_sizes.guards
 
 
 def test_declared_shapes_that_are_fixed_become_guards():

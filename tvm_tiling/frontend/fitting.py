@@ -54,12 +54,16 @@ def cast(builder: relax.BlockBuilder, value: relax.Expr, shape: Sequence[Size]) 
     return builder.match_cast(value, relax.TensorType(list(shape), str(value.ty.dtype)))
 
 
-def reshaped(builder: relax.BlockBuilder, data: relax.Expr, extents: Sequence[Size], shapes: OpenShapes) -> relax.Call:
-    """`data` with another shape of as many elements; a guard says that they are as many, where it is not known."""
+def reshaped(
+    builder: relax.BlockBuilder, data: relax.Expr, extents: Sequence[Size], shapes: OpenShapes, *, fits: bool = False
+) -> relax.Call:
+    """`data` with another shape of as many elements; a guard says that they are as many, where it is not known, or does
+    already where it `fits`."""
     before = [shapes.simplified(extent) for extent in _extents(data) or []]
     if any(isinstance(extent, int) and extent < 0 for extent in extents):
         return relax.op.reshape(data, relax.ShapeExpr(list(extents)))
-    shapes.agreed(shapes.product(before), shapes.product(extents))
+    if not fits:
+        shapes.agreed(shapes.product(before), shapes.product(extents))
     before, after = ([shapes.simplified(extent) for extent in shape] for shape in (before, extents))
     data = cast(builder, data, before)
     elements = shapes.product(before), shapes.product(after)

@@ -18,7 +18,7 @@ from .integer_products import CONTRIBUTED as INTEGERS
 from .quantized import CONVERTERS as QUANTIZED
 from .quantized_pairs import CONVERTERS as PAIRS
 from .recurrent import CONTRIBUTED as RECURRENT
-from .tensors import constant, dtype_of, shape_of
+from .tensors import constant, dtype_of, rank_of, shape_of
 
 DOMAIN = "com.microsoft"
 
@@ -77,14 +77,14 @@ class FusedMatMul(tvm_onnx.OnnxOpConverter):
 
     @staticmethod
     def _moved(bb: relax.BlockBuilder, operand: relax.Expr, wanted: int) -> relax.Expr:
-        rank = len(shape_of(operand))
+        rank = rank_of(operand)
         if not wanted or rank < 3:
             return operand
         return bb.emit(op.permute_dims(operand, [*range(1, rank - 1), 0, rank - 1]))
 
     @staticmethod
     def _turned(bb: relax.BlockBuilder, operand: relax.Expr, wanted: int) -> relax.Expr:
-        rank = len(shape_of(operand))
+        rank = rank_of(operand)
         if not wanted or rank < 2:
             return operand
         return bb.emit(op.permute_dims(operand, [*range(rank - 2), rank - 1, rank - 2]))

@@ -326,7 +326,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             return self._value_refusal(node, unknown)
         where = f"{self._prepared.where}: node {node_name(node)} ({node.op_type})"
         open_inputs = [name for name in node.input if name in self._nodes and is_open(self._nodes[name])]
-        if isinstance(error, TypeError) and open_inputs:
+        if open_inputs and (isinstance(error, TypeError) or "operator to Expr" in str(error)):
             # An extent that is not known is not a number.
             return UnsupportedOperator(
                 f"{where} is not served for the shape of {open_inputs[0]!r}, which is not known before the run"

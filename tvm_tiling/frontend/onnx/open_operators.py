@@ -18,10 +18,9 @@ from tvm.relax import op
 from ..fitting import cast, reshaped
 from ..open_parts import bounds, lifted, padded, sequence, sliced
 from ..open_shapes import Size, expr, plus, whole
+from .open_agreement import AGREEING
 from .open_node import OpenNode, Rule, axis_of, is_open, word
 from .open_windows import WINDOWS
-from .recurrent import CONVERTERS as RECURRENT
-from .tensors import as_inputs
 
 # ---- views ----------------------------------------------------------------------------------------------------------
 
@@ -35,7 +34,7 @@ def _with_shape(node: OpenNode, data: relax.Expr, wanted: Sequence[Size]) -> rel
     if left:
         others = [extent for place, extent in enumerate(extents) if place != left[0]]
         extents[left[0]] = node.shapes.quotient([whole(extent) for extent in data.ty.shape], others)
-    return reshaped(node.bb, data, extents, node.shapes)
+    return node.bb.emit(reshaped(node.bb, data, extents, node.shapes, fits=bool(left)))
 
 
 def _reshape(node: OpenNode) -> relax.Expr | None:
@@ -266,33 +265,12 @@ def _of_rows(function: Any) -> Rule:
     return rule
 
 
-def _recurrent(converter: Any) -> Rule:
-    """LSTM, GRU and RNN, whose states and lengths have to be of the batch of their inputs."""
-
-    def rule(node: OpenNode) -> relax.Expr | None:
-        inputs = [node.tensor(place) if node.has(place) else None for place in range(len(node.given))]
-        first = node.attr.get("layout", 0)
-        batch = node.extents()[0 if first else 1]
-        for place, axis in ((4, 0), (5, 0 if first else 1), (6, 0 if first else 1)):
-            if node.has(place) and not (place == 6 and converter.cell != "lstm"):
-                batch = node.shapes.agreed(batch, node.extents(place)[axis])
-        for place, axis in ((0, 0 if first else 1), (4, 0), (5, 0 if first else 1), (6, 0 if first else 1)):
-            value = inputs[place] if place < len(inputs) else None
-            if value is not None:
-                inputs[place] = cast(
-                    node.bb, value, [batch if i == axis else e for i, e in enumerate(node.extents(place))]
-                )
-        return converter.get_converter(node.opset)(node.bb, as_inputs(*inputs), node.attr, [])
-
-    return rule
-
-
 OPEN: dict[str, Rule] = {
+    **AGREEING,
     **WINDOWS,
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,
     "Flatten": _flatten,
-    **{name: _recurrent(converter) for name, converter in RECURRENT.items()},
     "Gather": _gather,
     "LogSoftmax": _of_rows(op.nn.log_softmax),
     "Pad": _pad,

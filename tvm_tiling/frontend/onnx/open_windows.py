@@ -8,10 +8,12 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
+from ..fitting import cast
 from ..open_parts import padded, upsampled
 from ..open_shapes import Size, expr, plus
 from .open_node import OpenNode, Rule, axis_of, word
-from .tensors import dtype_of
+from .resize import resized
+from .tensors import as_inputs, constant, dtype_of
 
 
 def _windows(node: OpenNode, kernel: Sequence[int]) -> tuple[list[int], list[int], list[tuple[Size, Size]]]:
@@ -44,20 +46,26 @@ def _own_padding(
 ) -> tuple[relax.Expr, list[tuple[int, int]]]:
     """The images with what padding is open around them, and the padding that is left."""
     if all(isinstance(number, int) for pair in pads for number in pair):
-        return node.tensor(), pads
-    around = padded(node.bb, node.shapes, node.tensor(), [(0, 0), (0, 0), *pads], fill, "constant")
+        return _settled(node), pads
+    around = padded(node.bb, node.shapes, _settled(node), [(0, 0), (0, 0), *pads], fill, "constant")
     return node.bb.emit(around), [(0, 0)] * len(pads)
+
+
+def _settled(node: OpenNode) -> relax.Expr:
+    """The images with the channels that guards say."""
+    return cast(node.bb, node.tensor(), node.extents())
 
 
 _LAYOUTS = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 
 
 def _conv(node: OpenNode) -> relax.Expr | None:
-    if not any(not isinstance(extent, int) for extent in node.extents()[2:]):
+    extents, weights = node.extents(), node.extents(1)
+    if not all(isinstance(extent, int) for extent in weights):
+        raise ValueError("weights of open sizes")
+    if isinstance(extents[1], int) and all(isinstance(extent, int) for extent in extents[2:]):
         return None
-    weights = node.extents(1)
-    if not all(isinstance(extent, int) for extent in (*weights, node.extents()[1])):
-        raise ValueError("channels or weights of open sizes")
+    node.shapes.agreed(extents[1], weights[1] * node.attr.get("group", 1))
     strides, dilations, pads = _windows(node, weights[2:])
     data, left = _own_padding(node, pads, 0.0)
     rank = len(pads)
@@ -77,6 +85,16 @@ def _conv(node: OpenNode) -> relax.Expr | None:
     return op.add(node.bb.emit(result), node.bb.emit(op.reshape(node.tensor(2), [1, -1] + [1] * rank)))
 
 
+def _refuse_gaps(node: OpenNode, kernel: Sequence[int]) -> None:
+    """Pools by auto_pad whose windows leave elements out start where the standard and onnxruntime do not agree."""
+    rank = len(kernel)
+    strides, dilations = (list(node.attr.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    spans = [(taps - 1) * dilation + 1 for taps, dilation in zip(kernel, dilations, strict=True)]
+    by_itself = word(node.attr.get("auto_pad", "NOTSET")) in ("SAME_UPPER", "SAME_LOWER")
+    if by_itself and any(span < stride for span, stride in zip(spans, strides, strict=True)):
+        raise ValueError("auto_pad with steps longer than windows, along axes of open sizes")
+
+
 def _pool(name: str, fill: str | None) -> Rule:
     def rule(node: OpenNode) -> relax.Expr | None:
         if not any(not isinstance(extent, int) for extent in node.extents()[2:]):
@@ -86,6 +104,7 @@ def _pool(name: str, fill: str | None) -> Rule:
         if node.attr["tvm_custom"]["num_outputs"] != 1:
             raise ValueError("indices of the largest elements along axes of open sizes")
         kernel = list(node.attr["kernel_shape"])
+        _refuse_gaps(node, kernel)
         strides, dilations, pads = _windows(node, kernel)
         open_pads = any(not isinstance(number, int) for pair in pads for number in pair)
         if open_pads and (fill is None or "float" not in dtype_of(node.tensor())):
@@ -101,6 +120,8 @@ def _pool(name: str, fill: str | None) -> Rule:
 def _resize(node: OpenNode) -> relax.Expr | None:
     """Nearest and linear by whole factors along open axes, as upsampling layers have them."""
     extents = node.extents()
+    if (fixed := _of_fixed_axes(node, extents)) is not None:
+        return fixed
     factors = _factors(node, extents)
     place = word(node.attr.get("coordinate_transformation_mode", "half_pixel" if node.opset > 10 else "asymmetric"))
     mode = word(node.attr.get("mode", "nearest"))
@@ -120,6 +141,47 @@ def _resize(node: OpenNode) -> relax.Expr | None:
     return data
 
 
+def _of_fixed_axes(node: OpenNode, extents: list[Size]) -> relax.Expr | None:
+    """A Resize that leaves all open axes as they are; None of others."""
+    data, roi, scales = node.tensor(), None, None
+    if node.opset > 10:
+        roi, scales = (node.tensor(place) if node.has(place) else None for place in (1, 2))
+        sizes = node.sizes(3)
+        if node.has(3) and sizes is None:
+            return None
+    else:
+        scales, sizes = _scales(node), None
+    axes = [axis_of(axis, len(extents)) for axis in node.attr.get("axes", range(len(extents)))]
+    kept = [axis for axis in axes if not isinstance(extents[axis], int)]
+    if sizes:
+        by_axis = dict(zip(axes, sizes, strict=True))
+        left = [by_axis[axis] for axis in axes if axis not in kept]
+        if not all(node.shapes.same(by_axis[axis], extents[axis]) for axis in kept):
+            return None
+        if (
+            not all(isinstance(size, int) for size in left)
+            or word(node.attr.get("keep_aspect_ratio_policy", "stretch")) != "stretch"
+        ):
+            return None
+        given: list[relax.Expr | None] = [data, None, None, constant(left)]
+    else:
+        if not isinstance(scales, tvm.ir.GenericConst):
+            return None
+        numbers = dict(zip(axes, scales.value.numpy().tolist(), strict=False))
+        if any(numbers.get(axis) != 1.0 for axis in kept):
+            return None
+        given = [data, None, constant([numbers[axis] for axis in axes if axis not in kept], "float32"), None]
+    if word(node.attr.get("coordinate_transformation_mode", "")) == "tf_crop_and_resize" and roi is not None:
+        return None
+    older = {} if node.opset > 10 else {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    return resized(node.bb, as_inputs(*given), {**older, **node.attr, "axes": [a for a in axes if a not in kept]})
+
+
+def _scales(node: OpenNode) -> relax.Expr:
+    """Those of Resize 10 and Upsample: an input, or an attribute."""
+    return node.tensor(1) if len(node.given) > 1 else constant(node.attr["scales"], "float32")
+
+
 def _factors(node: OpenNode, extents: list[Size]) -> list[int]:
     sizes = node.sizes(3) if node.opset > 10 else None
     axes = [axis_of(axis, len(extents)) for axis in node.attr.get("axes", range(len(extents)))]
@@ -130,10 +192,10 @@ def _factors(node: OpenNode, extents: list[Size]) -> list[int]:
                 continue
             found[axis] = node.shapes.multiple(size, extents[axis])
         return found
-    held = node.tensor(2 if node.opset > 10 else 1) if node.opset > 8 else None
-    if held is not None and not isinstance(held, tvm.ir.GenericConst):
+    held = node.tensor(2) if node.opset > 10 else _scales(node)
+    if not isinstance(held, tvm.ir.GenericConst):
         raise ValueError("scales have to be known before the run")
-    scales = node.attr["scales"] if held is None else held.value.numpy().tolist()
+    scales = held.value.numpy().tolist()
     for axis, scale in zip(axes, scales, strict=True):
         if scale != int(scale) or scale < 1:
             raise ValueError(f"a scale of {scale:g} of a tensor of open sizes; expected whole numbers")

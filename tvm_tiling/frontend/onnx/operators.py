@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
@@ -30,7 +31,7 @@ from .selection import CONVERTERS as SELECTION
 from .sequences import CONVERTERS as SEQUENCES
 from .signal import CONVERTERS as SIGNAL
 from .slices import CONVERTERS as SLICES
-from .tensors import as_inputs, constant, dtype_of, shape_of
+from .tensors import as_inputs, constant, dtype_of, rank_of, shape_of
 from .windows import CONVERTERS as WINDOWS
 
 
@@ -43,7 +44,7 @@ class LayerNormalization(tvm_onnx.LayerNormalization):
         rank = data.ty.ndim
         first = attr.get("axis", -1) % rank
         axes, dtype = list(range(first, rank)), dtype_of(data)
-        whole = list(scale.ty.shape) == list(data.ty.shape)[first:]
+        whole = tvm_ffi.structural_equal(list(scale.ty.shape), list(data.ty.shape)[first:])
         if attr["tvm_custom"]["num_outputs"] == 1 and dtype != "float64" and whole:
             return super()._impl_v17(bb, inputs, {**attr, "axis": first}, params)
         wide = data if dtype in ("float32", "float64") else bb.emit(op.astype(data, "float32"))
@@ -71,7 +72,7 @@ class RMSNormalization(tvm_onnx.OnnxOpConverter):
     @classmethod
     def _impl_v23(cls, bb, inputs, attr, params):
         data, scale = inputs[0], inputs[1]
-        rank, kept = len(shape_of(data)), dtype_of(data)
+        rank, kept = rank_of(data), dtype_of(data)
         axes = list(range(attr.get("axis", -1) % rank, rank))
         wide = bb.emit(op.astype(data, "float32")) if kept in ("float16", "bfloat16") else data
         square = op.mean(bb.emit(wide * wide), axes, keepdims=True)

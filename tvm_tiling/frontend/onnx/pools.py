@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
-from .tensors import dtype_of, shape_of
+from .tensors import dtype_of, spatial_of
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _windows_of_pool(operator: str, attr: dict[str, Any], data: relax.Expr) -> l
     The standard's formula is negative there, and the first window starts behind the first element: as far as the
     standard's reference and onnxruntime agree. ValueError where they do not, or neither computes it.
     """
-    windows = windows_of(attr, shape_of(data)[2:])
+    windows = windows_of(attr, spatial_of(data))
     auto = attr.get("auto_pad", b"NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
@@ -115,7 +115,7 @@ def _pooled(name: str, data: relax.Expr, windows: list[Windows], padding: list[i
     """TVM's pool `name` over windows that are given whole. Padding of less than nothing is left out of the image."""
     cut = {2 + axis: -number for axis, number in enumerate(padding[: len(windows)]) if number < 0}
     if cut:
-        extents = shape_of(data)
+        extents = [0, 0, *spatial_of(data)]
         data = op.strided_slice(data, list(cut), list(cut.values()), [extents[axis] for axis in cut])
         padding = [max(number, 0) for number in padding]
     if len(windows) not in (1, 2, 3):

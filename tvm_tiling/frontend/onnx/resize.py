@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from ..interpolation import interpolated
-from .tensors import as_inputs, constant, dtype_of, shape_of
+from .tensors import as_inputs, constant, dtype_of
 
 # Where TVM's resize of images and ONNX agree.
 _SHARED_PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
@@ -41,10 +41,12 @@ class Axis:
 
 
 def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax.Expr:
-    """The Resize of `inputs` (data, roi, scales, sizes; the last three constants)."""
+    """The Resize of `inputs` (data, roi, scales, sizes; the last three constants). Axes that `attr` does not name may
+    be of open sizes."""
     given = {name: value.decode() if isinstance(value, bytes) else value for name, value in attr.items()}
     data = inputs[0]
-    shape = shape_of(data)
+    named = {int(axis) % len(data.ty.shape) for axis in given.get("axes", range(len(data.ty.shape)))}
+    shape = [int(extent) if axis in named else _kept(extent) for axis, extent in enumerate(data.ty.shape)]
     roi, scales, sizes = (_values(value) for value in inputs[1:4])
     axes = [int(axis) % len(shape) for axis in given.get("axes", range(len(shape)))]
     walked = _walks(shape, axes, scales, sizes, given.get("keep_aspect_ratio_policy", "stretch"))
@@ -60,7 +62,7 @@ def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax
     if _tvm_agrees(shape, changed, place, mode, given):
         return relax.op.image.resize2d(
             data,
-            size=relax.ShapeExpr([next((a.after for a in changed if a.index == i), shape[i]) for i in (2, 3)]),
+            size=relax.ShapeExpr([next((a.after for a in changed if a.index == i), data.ty.shape[i]) for i in (2, 3)]),
             roi=[0.0] * 4,
             layout="NCHW",
             method=_SHARED_MODES[mode],
@@ -84,6 +86,11 @@ def resized(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any]) -> relax
         fill = relax.const(given.get("extrapolation_value", 0.0), result.ty.dtype)
         result = bb.emit(relax.op.where(relax.const(lined), fill, result))
     return result
+
+
+def _kept(extent: Any) -> int:
+    """An extent that stays; 1 stands for one that is open."""
+    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else 1
 
 
 def _values(value: relax.Expr | None) -> np.ndarray | None:

@@ -11,12 +11,22 @@ HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Rou
 Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"""
 _BINARY = """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean
 Min Mod Mul Or Pow Sub Sum Where Xor"""
-_PRODUCTS = "Gemm MatMul Conv"
-_ROWS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalMaxPool LayerNormalization LogSoftmax LpNormalization
+_PRODUCTS = "Conv Einsum Gemm MatMul"
+_ROWS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalMaxPool LayerNormalization InstanceNormalization
+LogSoftmax LpNormalization
 RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
 ReduceSumSquare Softmax TopK"""
-_MOVES = """Concat Dropout Gather GatherND Identity Reshape Slice Split Squeeze Transpose Trilu Unsqueeze"""
+_MOVES = """Concat Dropout Gather GatherElements GatherND Identity Reshape ScatterElements ScatterND
+Slice Split Squeeze Transpose Trilu Unsqueeze"""
 _IMAGES = "AveragePool BatchNormalization MaxPool"
 _QUANTISED = "DequantizeLinear QuantizeLinear"
 
-ANY_SHAPE = frozenset(" ".join((_UNARY, _BINARY, _PRODUCTS, _ROWS, _MOVES, _IMAGES, _QUANTISED)).split())
+_CONTRIBUTED = """BiasGelu FastGelu FusedMatMul Gelu QuickGelu SimplifiedLayerNormalization SkipLayerNormalization
+SkipSimplifiedLayerNormalization"""
+
+ANY_SHAPE = frozenset(
+    [
+        *" ".join((_UNARY, _BINARY, _PRODUCTS, _ROWS, _MOVES, _IMAGES, _QUANTISED)).split(),
+        *(f"com.microsoft.{name}" for name in _CONTRIBUTED.split()),
+    ]
+)

@@ -35,6 +35,16 @@ def shape_of(value: relax.Expr) -> list[int]:
     return [int(extent) for extent in value.ty.shape]
 
 
+def rank_of(value: relax.Expr) -> int:
+    """How many axes a tensor has; their extents may be open."""
+    return len(value.ty.shape)
+
+
+def spatial_of(value: relax.Expr) -> list[int]:
+    """The fixed extents of images behind the batch, which may be open, and the channels."""
+    return [int(extent) for extent in list(value.ty.shape)[2:]]
+
+
 def known(value: relax.Expr | None) -> np.ndarray | None:
     """The value of a constant; None for what a run computes or is given."""
     return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None

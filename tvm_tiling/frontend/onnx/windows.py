@@ -11,7 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .indexing import positions
 from .pools import windows_of
-from .tensors import as_inputs, known, shape_of
+from .tensors import as_inputs, known, rank_of, shape_of, spatial_of
 
 
 def _constant_ints(value: relax.Expr, called: str) -> list[int]:
@@ -34,12 +34,12 @@ class Conv(tvm_onnx.OnnxOpConverter):
         result = convolution(data, weights, attr)
         if bias is None:
             return result
-        return op.add(bb.emit(result), bb.emit(op.reshape(bias, [1, -1] + [1] * (len(shape_of(data)) - 2))))
+        return op.add(bb.emit(result), bb.emit(op.reshape(bias, [1, -1] + [1] * (rank_of(data) - 2))))
 
 
 def convolution(data: relax.Expr, weights: relax.Expr, attr: dict[str, Any], out_dtype: str = "") -> relax.Expr:
     """The convolution that a node's attributes describe; ValueError for one that is none."""
-    spatial, kernel = (shape_of(value)[2:] for value in (data, weights))
+    spatial, kernel = spatial_of(data), shape_of(weights)[2:]
     if len(spatial) not in _LAYOUTS or len(kernel) != len(spatial):
         raise ValueError(f"images of {len(spatial)} axes and kernels of {len(kernel)}; accepted: 1 to 3")
     windows = windows_of({**attr, "kernel_shape": kernel, "ceil_mode": 0}, spatial)
