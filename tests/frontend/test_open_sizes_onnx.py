@@ -335,15 +335,44 @@ def test_operands_that_agree_otherwise_than_by_broadcasting():
     assert guards(imported) == ["b == b2", "b == p", "s == s2"]
 
 
+def test_elements_whose_number_the_data_decides():
+    nodes = [
+        ("Relu", "x", "r", {}),
+        ("NonZero", "r", "places", {}),
+        ("Transpose", "places", "rows", {"perm": [1, 0]}),
+        ("GatherND", "x,rows", "z", {}),
+    ]
+    judged(model(nodes, {"x": ["b", "s"]}, "places,z"), {"b": 2, "s": 5}, {"b": 4, "s": 1})
+
+
+def test_quantised_products():
+    nodes = [
+        ("QuantizeLinear", "x,scale,zero", "q", {}),
+        ("DequantizeLinear", "q,scale,zero", "d", {}),
+        ("MatMul", "d,w", "z", {}),
+        ("DynamicQuantizeLinear", "x", "u,s,p", {}),
+        ("MatMulInteger", "u,v,p", "y", {}),
+    ]
+    integers = np.random.default_rng(0).integers(-50, 50, (8, 4)).astype("int8")
+    constants = {"scale": np.float32(0.05), "zero": np.int8(0), "w": floats(8, 4), "v": integers}
+    judged(model(nodes, {"x": ["b", "s", 8]}, "z,y", constants), {"b": 2, "s": 5}, {"b": 1, "s": 1})
+
+
 def test_a_batch_of_images_of_fixed_size():
     nodes = [
         ("Conv", "x,w", "c", {"kernel_shape": [3, 3]}),
-        ("InstanceNormalization", "c,scale,scale", "n", {}),
+        ("PRelu", "c,slopes", "a", {}),
+        ("InstanceNormalization", "a,scale,scale", "n", {}),
         ("MaxPool", "n", "m,places", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
         ("AveragePool", "c", "v", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "auto_pad": "NOTSET"}),
         ("Resize", "c,,scales", "r", {"mode": "cubic"}),
     ]
-    constants = {"w": floats(4, 3, 3, 3), "scale": floats(4), "scales": np.array([1, 1, 1.5, 0.5], "float32")}
+    constants = {
+        "w": floats(4, 3, 3, 3),
+        "scale": floats(4),
+        "slopes": floats(4, 1, 1),
+        "scales": np.array([1, 1, 1.5, 0.5], "float32"),
+    }
     made = model(nodes, {"x": ["b", 3, 7, 9]}, "m,places,v,r", constants)
     assert not judged(made, {"b": 1}, {"b": 4}).open_sizes.guards
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .pools import windows_of
-from .tensors import as_inputs, constant, dtype_of, held, known, shape_of
+from .tensors import as_inputs, constant, dtype_of, held, known, rank_of, shape_of, spatial_of
 from .windows import convolution
 
 Builder: TypeAlias = relax.BlockBuilder
@@ -67,7 +67,7 @@ class MatMulInteger(tvm_onnx.MatMulInteger):
     def _impl_v10(cls, bb, inputs, attr, params):
         a, b, a_zero, b_zero = inputs[:4]
         weights = known(b)
-        served = weights is not None and weights.ndim == 2 and weights.shape[0] <= MOST_TERMS and len(shape_of(a)) > 1
+        served = weights is not None and weights.ndim == 2 and weights.shape[0] <= MOST_TERMS and rank_of(a) > 1
         if not served or not _is_number(a_zero) or not _is_known(b_zero):
             return super()._impl_v10(bb, inputs, attr, params)
         values, zeros = _signed_weights(held(b), b_zero)
@@ -99,7 +99,7 @@ class ConvInteger(tvm_onnx.OnnxOpConverter):
     @staticmethod
     def _in_8_bits(bb, x, x_zero, values, attr):
         total = bb.emit(convolution(_signed(bb, x), constant(values, "int8"), attr, out_dtype="int32"))
-        sums = _sums_within(values, shape_of(x)[2:], attr)
+        sums = _sums_within(values, spatial_of(x), attr)
         taken = bb.emit(op.multiply(_signed_zero(bb, x_zero, x), constant(sums, "int32")))
         return op.subtract(total, taken)
 
@@ -140,7 +140,7 @@ class DynamicQuantizeLinear(tvm_onnx.OnnxOpConverter):
     def _impl_v11(cls, bb, inputs, attr, params):
         data, dtype = inputs[0], dtype_of(inputs[0])
         zero, one, most = (relax.const(number, dtype) for number in (0.0, 1.0, 255.0))
-        if 0 in shape_of(data):
+        if any(isinstance(extent, tirx.IntImm) and int(extent) == 0 for extent in data.ty.shape):
             grid = relax.const(0, "uint8")
             return relax.Tuple([bb.emit(op.zeros(shape_of(data), "uint8")), one, grid])
         high = bb.emit(op.maximum(bb.emit(op.max(data)), zero))

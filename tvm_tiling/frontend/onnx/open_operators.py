@@ -265,6 +265,15 @@ def _of_rows(function: Any) -> Rule:
     return rule
 
 
+def _prelu(node: OpenNode) -> relax.Expr | None:
+    """Slopes below 0, which broadcast to the data."""
+    data, slope = node.tensor(), node.tensor(1)
+    if len(node.extents(1)) > len(node.extents()):
+        raise ValueError("slopes of more axes than the data")
+    scaled = node.bb.emit(op.multiply(data, slope))
+    return op.where(node.bb.emit(op.less(data, relax.const(0, str(data.ty.dtype)))), scaled, data)
+
+
 OPEN: dict[str, Rule] = {
     **AGREEING,
     **WINDOWS,
@@ -273,6 +282,7 @@ OPEN: dict[str, Rule] = {
     "Flatten": _flatten,
     "Gather": _gather,
     "LogSoftmax": _of_rows(op.nn.log_softmax),
+    "PRelu": _prelu,
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,

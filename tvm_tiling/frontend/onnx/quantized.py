@@ -12,7 +12,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 from .integer_products import CONVERTERS as INTEGERS
 from .integer_products import ConvInteger, centred
 from .quantized_pairs import convolution, pairs_serve, product, require_scales
-from .tensors import as_inputs, dtype_of, held, shape_of
+from .tensors import as_inputs, dtype_of, held, rank_of, shape_of
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
@@ -43,7 +43,7 @@ def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any]
 def _require(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, Any]) -> None:
     """ValueError for scales and zero points that do not fit."""
     axis = attr.get("axis", 1)
-    if axis == 1 and len(shape_of(data)) <= 1:
+    if axis == 1 and rank_of(data) <= 1:
         axis = 0
     require_scales(data, scale, others[0] if others else None, None if attr.get("block_size", 0) else axis)
 

@@ -14,8 +14,9 @@ from tvm import relax
 from tvm.relax import op
 from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
+from ..open_shapes import whole
 from .pools import AveragePool
-from .tensors import as_inputs, constant, dtype_of, held, known, shape_of
+from .tensors import as_inputs, constant, dtype_of, held, known, rank_of, shape_of
 from .windows import Conv
 
 Builder: TypeAlias = relax.BlockBuilder
@@ -36,7 +37,7 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
         raise ValueError(f"a scale is {float(wrong):g}; accepted: numbers above 0")
     if axis is None:
         return
-    shape = shape_of(data)
+    shape = [whole(extent) for extent in data.ty.shape]
     for called, parts in (("scales", scale), ("zero points", zero)):
         if parts is None:
             continue
@@ -95,7 +96,7 @@ def convolution(bb: Builder, inputs: Sequence[Expr | None], attr: dict[str, Any]
 def product(bb: Builder, inputs: Sequence[Expr | None]) -> Expr:
     """QLinearMatMul of known scales, one for all of A."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs[:8]
-    given = real(bb, a, a_scale, a_zero), real(bb, b, b_scale, b_zero, len(shape_of(b)) - 1)
+    given = real(bb, a, a_scale, a_zero), real(bb, b, b_scale, b_zero, rank_of(b) - 1)
     return in_8_bits(bb, bb.emit(op.matmul(*given)), y_scale, y_zero)
 
 
@@ -148,7 +149,7 @@ class QLinearGlobalAveragePool(_Pair):
 
     @classmethod
     def of(cls, bb, value, attr, params):
-        rank = len(shape_of(value))
+        rank = rank_of(value)
         axes = range(1, rank - 1) if attr.get("channels_last", 0) else range(2, rank)
         return op.mean(value, list(axes), keepdims=True)
 
@@ -159,7 +160,7 @@ class QLinearAveragePool(_Pair):
     @classmethod
     def of(cls, bb, value, attr, params):
         last = attr.get("channels_last", 0)
-        rank = len(shape_of(value))
+        rank = rank_of(value)
         kept = {name: given for name, given in attr.items() if name != "channels_last"}
         if last:
             value = bb.emit(op.permute_dims(value, [0, rank - 1, *range(1, rank - 1)]))

@@ -12,17 +12,18 @@ Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"""
 _BINARY = """Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean
 Min Mod Mul Or Pow Sub Sum Where Xor"""
 _PRODUCTS = "Conv Einsum Gemm MatMul"
-_ROWS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalMaxPool LayerNormalization InstanceNormalization
-LogSoftmax LpNormalization
+_ROWS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalLpPool GlobalMaxPool LayerNormalization InstanceNormalization
+LogSoftmax LpNormalization MeanVarianceNormalization
 RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
 ReduceSumSquare Softmax TopK"""
-_MOVES = """Concat Dropout Gather GatherElements GatherND Identity Reshape ScatterElements ScatterND
+_MOVES = """Compress Concat Dropout Gather GatherElements GatherND Identity NonZero Reshape ScatterElements ScatterND
 Slice Split Squeeze Transpose Trilu Unsqueeze"""
 _IMAGES = "AveragePool BatchNormalization MaxPool"
-_QUANTISED = "DequantizeLinear QuantizeLinear"
+_QUANTISED = """ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul
+QuantizeLinear"""
 
-_CONTRIBUTED = """BiasGelu FastGelu FusedMatMul Gelu QuickGelu SimplifiedLayerNormalization SkipLayerNormalization
-SkipSimplifiedLayerNormalization"""
+_CONTRIBUTED = """BiasGelu FastGelu FusedMatMul Gelu QGemm QLinearAdd QLinearGlobalAveragePool QLinearLeakyRelu
+QLinearMul QLinearSigmoid QuickGelu SkipLayerNormalization SkipSimplifiedLayerNormalization"""
 
 ANY_SHAPE = frozenset(
     [
