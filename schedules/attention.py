@@ -19,45 +19,23 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
-from ..decide.vector.attention import AttentionTiling, RegisterTile, attention_engine, decide_attention
+from ..decide.vector.attention import AttentionTiling, RegisterTile
 from ..decide.vector.elementwise import ElementwiseTiling
-from ..hardware.description import Cpu
 from ..hardware.dot_instructions import DotInstruction
-from ..lowering.dot import as_held, first_of, linked
+from ..lowering.dot import as_held, first_of
+from ..lowering.extents import parted
 from ..lowering.half_bits import BITS
 from ..lowering.loops import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
 from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
 from ..lowering.registers import small_buffer
-from ..lowering.staged_func import write_stages
 from ..lowering.vector_statement import Resolve, resolved
-from ..match.attention import AttentionProgram, Operand, attention_of
-from ..match.stages import StagedProgram
+from ..match.attention import AttentionProgram, Operand
 from .row_emitter import RowEmitter, Strip
 
 Expr: TypeAlias = tirx.Expr
 Index: TypeAlias = tirx.Expr | int
-
-
-def apply(program: StagedProgram, cpu: Cpu) -> tuple[tirx.PrimFunc, AttentionTiling] | None:
-    """The function as fused attention, and its decision; None where it is none."""
-    found = attention_of(program)
-    if found is None:
-        return None
-    engine = attention_engine(found.shape, cpu)
-    if engine is None:
-        return None
-    tiling = decide_attention(found.shape, cpu)
-    rows = ElementwiseTiling(lanes=tiling.lanes, tasks=1, predicted_seconds=0.0)
-    probe = RowEmitter(found.rows, rows, lambda load: load, found.kept)
-    if probe.lane_axis is not None:
-        return None
-
-    def emit(resolve: Resolve) -> None:
-        with linked(engine):
-            AttentionEmitter(found, tiling, engine, resolve).emit()
-
-    return write_stages(program, tiling, emit), tiling
+Store: TypeAlias = Callable[[Expr, Index, Index], None]
 
 
 class AttentionEmitter:
@@ -253,30 +231,16 @@ class AttentionEmitter:
         layout: PanelLayout,
         columns: int,
         tile: RegisterTile,
-        store: Callable[[Expr, Index, Index], None],
+        store: Store,
         *,
         panels_outside: bool,
     ) -> None:
         """left, rows x depth, times packed panels, in register tiles."""
-        group = self.engine.group
         full, tail = divmod(columns, layout.nr)
         tiles, rest = divmod(rows, tile.height)
 
         def one(i0: Index, height: int, panel: Index, used: int) -> None:
-            shape = TileShape(height, used, layout.lanes)
-            acc = accumulators(shape, self.engine)
-            set_accumulators(acc, shape, lambda i, j: tirx.const(0.0, "float32"))
-
-            def step(g: Index, count: int) -> None:
-                read = [self.taken(left, (i0 + i) * depth + g * group, count) for i in range(height)]
-                base = panel * layout.size + g * layout.row
-                step_packed(acc, shape, g, lambda i, _: read[i], packed, base, self.engine)
-
-            with T.serial(0, depth // group) as g:
-                step(g, group)
-            if depth % group:
-                step(_index(depth // group), depth % group)
-            write_back(acc, shape, lambda value, i, j: store(value, i0 + i, panel * layout.nr + j))
+            self.tile(left, (depth, depth), i0, TileShape(height, used, layout.lanes), packed, layout, panel, store)
 
         def every_row(emit: Callable[[Index, int], None]) -> None:
             if tiles:
@@ -296,6 +260,34 @@ class AttentionEmitter:
             every_panel(lambda panel, used: every_row(lambda i0, height: one(i0, height, panel, used)))
         else:
             every_row(lambda i0, height: every_panel(lambda panel, used: one(i0, height, panel, used)))
+
+    def tile(
+        self,
+        left: tirx.Var,
+        row: tuple[Index, Index],
+        i0: Index,
+        shape: TileShape,
+        packed: tirx.Var,
+        layout: PanelLayout,
+        panel: Index,
+        store: Store,
+    ) -> None:
+        """One register tile; `row` is how many elements a row of `left` has, and from one row to the next."""
+        group, (depth, pitch) = self.engine.group, row
+        acc = accumulators(shape, self.engine)
+        set_accumulators(acc, shape, lambda i, j: tirx.const(0.0, "float32"))
+
+        def step(g: Index, count: int) -> None:
+            read = [self.taken(left, (i0 + i) * pitch + g * group, count) for i in range(shape.rows)]
+            base = panel * layout.size + g * layout.row
+            step_packed(acc, shape, g, lambda i, _: read[i], packed, base, self.engine)
+
+        whole, rest = parted(depth, group)
+        with T.serial(0, whole) as g:
+            step(g, group)
+        if rest:
+            step(_index(whole), rest)
+        write_back(acc, shape, lambda value, i, j: store(value, i0 + i, panel * layout.nr + j))
 
     def taken(self, left: tirx.Var, at: Index, count: int) -> Expr:
         """A group of elements of the left operand, the first `count` of which are of its row."""

@@ -10,7 +10,7 @@ from ..hardware.description import Hardware
 from ..match.recurrent import recurrence_of
 from ..match.stages import stages_of
 from ..match.truth import with_logic
-from . import attention, elementwise, plain_loops, reduction
+from . import attention_rules, elementwise, plain_loops, reduction
 from .rnn import schedule_recurrence
 
 
@@ -39,4 +39,4 @@ def decide_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple
     plain = elementwise.apply(program, hardware.cpu)
     if plain is not None:
         return plain, None
-    return attention.apply(program, hardware.cpu) or (reduction.apply(program, hardware.cpu), None)
+    return attention_rules.apply(program, hardware.cpu) or (reduction.apply(program, hardware.cpu), None)

@@ -21,6 +21,11 @@ class Known:
         self._body = func.body
         self._decided: set[tirx.Var] = set()  # by data
         known: dict[tirx.Var, Range | None] = {}
+        self._counts = _stored_once(func)  # and of nothing that data decides, as far as is known yet
+
+        def stored(store: tirx.BufferStore) -> None:
+            if store.buffer in self._counts and self.from_data(store.value):
+                self._counts.remove(store.buffer)
 
         def ranged(variable: tirx.Var, extent: Range) -> None:
             fixed = isinstance(extent.min, tirx.IntImm) and isinstance(extent.extent, tirx.IntImm)
@@ -44,6 +49,7 @@ class Known:
             (s_tir.SBlockRealize, block),
             (tirx.Bind, lambda bind: valued(bind.var, bind.value)),
             (tirx.Let, lambda let: valued(let.var, let.value)),
+            (tirx.BufferStore, stored),
         )
         tvm_ffi.structural_walk(func.body, visits, order="pre")
         for variable, extent in known.items():
@@ -60,7 +66,7 @@ class Known:
         tvm_ffi.structural_walk(
             expr,
             (
-                (TensorLoad, found.append),
+                (TensorLoad, lambda load: None if load.source in self._counts else found.append(load)),
                 (tirx.Var, lambda variable: found.append(variable) if variable in self._decided else None),
             ),
         )
@@ -89,3 +95,16 @@ class Known:
         )
         tvm_ffi.structural_walk(self._body, visits)
         return {expr for expr in found if not self.from_data(expr)}
+
+
+def _stored_once(func: tirx.PrimFunc) -> set[Any]:
+    """A function's own buffers of one whole number of 64 bits, as counts are, to which it stores in one place."""
+    own: list[Any] = []
+    stores: list[Any] = []
+    visits = (
+        (tirx.AllocBuffer, lambda statement: own.append(statement.buffer)),
+        (tirx.BufferStore, lambda store: stores.append(store.buffer)),
+    )
+    tvm_ffi.structural_walk(func.body, visits)
+    counts = {b for b in own if str(b.dtype) == "int64" and len(b.shape) == 1 and b.shape[0] == 1}
+    return {b for b in counts if sum(b.same_as(store) for store in stores) == 1} if counts else set()

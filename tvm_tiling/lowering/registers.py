@@ -42,3 +42,15 @@ def held(value: tirx.Expr, dtype: str = "int32") -> tirx.Expr:
     buffer = small_buffer((1,), dtype)
     T.buffer_store(buffer, value, [0])
     return buffer[0]
+
+
+def counted(value: tirx.Expr, least: int) -> tirx.Expr:
+    """`value`, a whole number of 64 bits, at least `least`, as an element of a buffer of its own.
+
+    TVM puts pure values in the place of variables that they are bound to, also while it simplifies addresses: a count
+    that is made of others, each of which is read twice, grows with 2 to the power of their number. It does not look
+    into buffers; LLVM does.
+    """
+    count = register(1, "int64")
+    T.buffer_store(count, tirx.max(value, tirx.const(least, "int64")), [tirx.const(0, "int32")])
+    return tirx.BufferLoad(count, [tirx.const(0, "int32")])

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad
 
 from ..decide.vector.attention import AttentionShape
+from ..lowering.extents import alike, number_of, product_of, quotient, same
+from ..lowering.samples import Extent, is_open, sampled
 from .access import loads, strip_cast, variables
 from .evaluate import evaluate
-from .loop_axes import stride
+from .loop_axes import split, stride
 from .row_group import RowGroup, joined, strides
 from .stages import Axis, Stage, StagedProgram
 
@@ -43,11 +46,14 @@ class Operand:
 class AttentionProgram:
     """A matched attention. `rows` is the group between the products; it reads `scores` and writes `weights`.
 
-    `out_strides`: elements of `out` from one place to the next of each axis: those of the batch, i, e.
+    `out_strides`: elements of `out` from one place to the next of each axis: those of the batch, i, e. Where extents of
+    the batch, of rows or of keys are open, `shape` is the attention at a sample of them.
     """
 
     shape: AttentionShape
-    batch: tuple[int, ...]
+    batch: tuple[Extent, ...]
+    row_count: Extent
+    key_count: Extent
     queries: Operand  # row i, column d
     keys: Operand  # row j, column d
     values: Operand  # row j, column e
@@ -56,7 +62,12 @@ class AttentionProgram:
     weights: tirx.Buffer
     kept: tuple[tirx.Buffer, ...]  # what the rows leave for each other
     out: tirx.Buffer
-    out_strides: tuple[int, ...]
+    out_strides: tuple[Extent, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a run brings an extent."""
+        return any(map(is_open, (*self.batch, self.row_count, self.key_count)))
 
 
 def attention_of(program: StagedProgram) -> AttentionProgram | None:
@@ -83,7 +94,9 @@ def attention_of(program: StagedProgram) -> AttentionProgram | None:
         return None
     others, other_row, width, summed = behind
     sizes = tuple(extent for _, extent in batch)
-    if sizes != tuple(extent for _, extent in others) or (row[1], key[1]) != (other_row[1], summed[1]):
+    if not alike(sizes, [extent for _, extent in others]) or not alike((row[1], key[1]), (other_row[1], summed[1])):
+        return None
+    if is_open(depth[1]) or is_open(width[1]):
         return None
     if not _compact(read.indices[0], (*others, other_row, summed)):
         return None
@@ -98,8 +111,17 @@ def attention_of(program: StagedProgram) -> AttentionProgram | None:
     names, other_names = tuple(v for v, _ in batch), tuple(v for v, _ in others)
     own = (scores, weights, result)
     return AttentionProgram(
-        shape=AttentionShape(batch=prod(sizes), rows=row[1], keys=key[1], depth=depth[1], width=width[1], dtype=dtype),
+        shape=AttentionShape(
+            batch=prod(map(sampled, sizes)),
+            rows=sampled(row[1]),
+            keys=sampled(key[1]),
+            depth=sampled(depth[1]),
+            width=sampled(width[1]),
+            dtype=dtype,
+        ),
         batch=sizes,
+        row_count=row[1],
+        key_count=key[1],
         queries=Operand(queries, names, row[0], depth[0]),
         keys=Operand(keys, names, key[0], depth[0]),
         values=Operand(values, other_names, summed[0], width[0]),
@@ -123,7 +145,7 @@ def _rows(stages: Sequence[Stage], rows: tuple[Axis, ...]) -> RowGroup | None:
     group: RowGroup | None = RowGroup(rows, (stages[0],))
     for stage in stages[1:]:
         group = joined(group, stage) if group is not None else None
-    if group is None or group.stages[1].axes != rows:
+    if group is None or [v for v, _ in group.stages[1].axes] != [v for v, _ in rows]:
         return None
     scores, last = stages[0].writes[0].buffer, group.stages[-1]
     # The weights take the place of the scores, so the stage that writes them must not need those.
@@ -161,24 +183,31 @@ def _axes(stage: Stage, left: tirx.Expr, right: tirx.Expr) -> tuple[tuple[Axis, 
 def _compact(address: tirx.Expr, axes: Sequence[Axis]) -> bool:
     """Whether axes count an address as those of a compact tensor."""
     found = strides(address, axes)
-    expected = [(prod(e for _, e in axes[n + 1 :])) for n in range(len(axes))]
-    return found is not None and [s for _, s, _ in found] == expected
+    return found is not None and alike([s for _, s, _ in found], _compact_strides([extent for _, extent in axes]))
 
 
-def _stored(stages: Sequence[Stage], axes: Sequence[Axis]) -> tuple[tirx.Buffer, tuple[int, ...]] | None:
+def _compact_strides(extents: Sequence[Extent]) -> tuple[Extent, ...]:
+    return tuple(product_of(extents[n + 1 :]) for n in range(len(extents)))
+
+
+def _stored(stages: Sequence[Stage], axes: Sequence[Axis]) -> tuple[tirx.Buffer, tuple[Extent, ...]] | None:
     """Where the result of the first of `stages` ends up, and the strides of `axes` there; at most a copy follows."""
     write = stages[0].writes[0]
-    extents = [extent for _, extent in axes]
-    if prod(extents) > _MOST_ELEMENTS or not _compact(write.at, axes):
+    if not _compact(write.at, axes):
         return None
     if len(stages) == 1:
-        return write.buffer, tuple(prod(extents[n + 1 :]) for n in range(len(extents)))
+        return write.buffer, _compact_strides([extent for _, extent in axes])
+    if any(is_open(extent) for _, extent in axes):
+        return _copied(write.buffer, stages[1:], [extent for _, extent in axes])
+    extents = [sampled(extent) for _, extent in axes]
+    if prod(extents) > _MOST_ELEMENTS:
+        return None
     if len(stages) != 2 or stages[1].reduced or len(stages[1].writes) != 1:
         return None
     copy = stages[1].writes[0]
     if not isinstance(copy.value, TensorLoad) or not copy.value.source.same_as(write.buffer):
         return None
-    grid = np.meshgrid(*(np.arange(extent) for _, extent in stages[1].axes), indexing="ij")
+    grid = np.meshgrid(*(np.arange(sampled(extent)) for _, extent in stages[1].axes), indexing="ij")
     at = dict(zip((v for v, _ in stages[1].axes), grid, strict=True))
     source, target = evaluate(copy.value.indices[0], at), evaluate(copy.at, at)
     if source is None or target is None or np.size(source) != prod(extents) or np.size(target) != prod(extents):
@@ -192,3 +221,40 @@ def _stored(stages: Sequence[Stage], axes: Sequence[Axis]) -> tuple[tirx.Buffer,
         for n, e in enumerate(extents)
     )
     return (copy.buffer, steps) if np.array_equal(table, linear) else None
+
+
+def _copied(
+    result: tirx.Buffer, stages: Sequence[Stage], extents: Sequence[Extent]
+) -> tuple[tirx.Buffer, tuple[Extent, ...]] | None:
+    """The same where extents are open: a copy whose axes, perhaps each cut in two, are those of the result."""
+    if len(stages) != 1 or stages[0].reduced or len(stages[0].writes) != 1:
+        return None
+    stage = _apart(stages[0])
+    copy = stage.writes[0]
+    if not isinstance(copy.value, TensorLoad) or not copy.value.source.same_as(result):
+        return None
+    read, written = strides(copy.value.indices[0], stage.axes), strides(copy.at, stage.axes)
+    if read is None or written is None or not len(read) == len(written) == len(stage.axes) == len(extents):
+        return None
+    steps: list[Extent] = []
+    for step, extent in zip(_compact_strides(extents), extents, strict=True):
+        place = next((v for v, s, e in read if same(s, step) and same(e, extent)), None)
+        if place is None:
+            return None
+        steps.append(next(s for v, s, _ in written if v is place))
+    return copy.buffer, tuple(steps)
+
+
+def _apart(stage: Stage) -> Stage:
+    """A stage whose axes are cut where addresses hold quotients of them."""
+    for _ in range(len(stage.axes)):
+        found: list[tirx.FloorDiv | tirx.FloorMod] = []
+        for expr in stage.expressions:
+            tvm_ffi.structural_walk(expr, ((tirx.FloorDiv, tirx.FloorMod), found.append))
+        extents = dict(stage.axes)
+        cuts = [(f.a, number_of(f.b)) for f in found if f.a in extents]
+        cut = next(((v, inner) for v, inner in cuts if quotient(extents[v], inner) is not None), None)
+        if cut is None:
+            break
+        stage = split(stage, *cut)
+    return stage

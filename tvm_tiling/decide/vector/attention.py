@@ -81,13 +81,17 @@ def attention_engine(shape: AttentionShape, cpu: Cpu) -> DotInstruction | None:
     return fastest(cpu, shape.dtype, shape.dtype, "float32")
 
 
+def scores_space(cpu: Cpu) -> int:
+    """Bytes that the scores of a block may take."""
+    return int(cpu.kernel_costs.l2_scores * cpu.l2_bytes)
+
+
 def decide_attention(shape: AttentionShape, cpu: Cpu) -> AttentionTiling:
     """The configuration of one attention that has an instruction."""
     lanes, engine = cpu.lanes(4), attention_engine(shape, cpu)
     assert engine is not None
     share = cpu.kernel_costs.l2_scores
-    space = share * cpu.l2_bytes
-    most = max(1, min(MOST_ROWS, int(space) // (4 * shape.keys)))
+    most = max(1, min(MOST_ROWS, scores_space(cpu) // (4 * shape.keys)))
     rows = ceil_div(shape.rows, ceil_div(shape.rows, most))
     scores, values = (_tile(columns, rows, lanes, cpu) for columns in (shape.keys, shape.width))
     # Whole register tiles, where the block holds several.

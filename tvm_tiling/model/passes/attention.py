@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from ...frontend.node_names import joined
-from .dataflow import RENEWED, Expr, is_op, renewed, replace_operands, shape_of
+from ...lowering.extents import sizes_in
+from ...lowering.samples import Extent, is_open, sampled
+from .dataflow import RENEWED, Expr, extents_of, is_op, renewed, replace_operands, shape_of
 from .layout import BROADCASTING
 
 _REORDERING = frozenset(("reshape", "permute_dims", "strided_slice", "squeeze", "expand_dims", "broadcast_to"))
@@ -77,7 +79,7 @@ def _line(func: relax.Function) -> _Line:
 def _group(line: _Line, softmax: int) -> frozenset[int] | None:
     """Places of the bindings of the attention around a softmax; None if the pattern does not apply or is not
     profitable."""
-    shape = shape_of(line.bindings[softmax].var)
+    shape = extents_of(line.bindings[softmax].var)
     if shape is None or int(line.bindings[softmax].value.attrs.axis) not in (-1, len(shape) - 1):
         return None
     scores = _scores(line, softmax)
@@ -103,7 +105,7 @@ def _group(line: _Line, softmax: int) -> frozenset[int] | None:
     weights, values = line.bindings[end].value.args
     if line.places.get(weights) not in group or line.places.get(values) in group or max(group) != end:
         return None
-    if (shape_of(line.bindings[end].var) or (0,))[-1] not in _HEAD:
+    if not _is_head((extents_of(line.bindings[end].var) or (0,))[-1]):
         return None
     _add_sources(line, group)
     return frozenset(group | set(_behind(line, end)))
@@ -125,10 +127,14 @@ def _scores(line: _Line, place: int) -> int | None:
 def _gains(line: _Line, scores: int) -> bool:
     """Whether the kernel serves these scores: float32, and neither few nor of long vectors."""
     product = line.bindings[scores].value
-    shape, left = shape_of(line.bindings[scores].var), shape_of(product.args[0])
+    shape, left = extents_of(line.bindings[scores].var), extents_of(product.args[0])
     if shape is None or left is None or len(shape) < 2 or str(product.ty.dtype) != "float32":
         return False
-    return shape[-2] >= _LEAST_ROWS and shape[-1] >= _LEAST_KEYS and left[-1] in _HEAD
+    return sampled(shape[-2]) >= _LEAST_ROWS and sampled(shape[-1]) >= _LEAST_KEYS and _is_head(left[-1])
+
+
+def _is_head(extent: Extent) -> bool:
+    return not is_open(extent) and extent in _HEAD
 
 
 def _add_sources(line: _Line, group: set[int]) -> None:
@@ -217,6 +223,14 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
         for variable in relax.analysis.free_vars(line.bindings[place].value):
             if variable not in own and variable not in renamed:
                 renamed[variable] = parameter(variable, f"operand{len(parameters)}")
+    known = {extent for p in parameters for extent in extents_of(p) or () if isinstance(extent, tirx.Var)}
+    used = {
+        v for e in (*parameters, *own) for extent in extents_of(e) or () if is_open(extent) for v in sizes_in(extent)
+    }
+    if left := sorted(used - known, key=str):
+        # Sizes that no operand has alone.
+        parameters.append(relax.Var("sizes", relax.ShapeType(left)))
+        arguments.append(relax.ShapeExpr(left))
     builder = relax.BlockBuilder()
     with builder.function("attention", parameters, attrs={"Primitive": True}):
         with builder.dataflow():
@@ -224,4 +238,6 @@ def _function(line: _Line, group: Sequence[int]) -> tuple[relax.Function, list[E
                 renamed[line.bindings[place].var] = builder.emit(replace_operands(values[place], renamed))
             output = builder.emit_output(replace_operands(values[group[-1]], renamed))
         builder.emit_func_output(output)
-    return builder.finalize()["attention"].without_attr("global_symbol"), arguments
+    # Two functions have no variable of a shape in common.
+    made = relax.utils.copy_with_new_vars(builder.finalize()["attention"])
+    return made.without_attr("global_symbol"), arguments
