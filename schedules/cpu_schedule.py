@@ -18,6 +18,7 @@ from ..decide.tiling import GemmTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Cpu, Hardware
 from ..hardware.dot_instructions import DotInstruction
+from ..lowering.joined_axes import with_joined_axes
 from ..lowering.named_blocks import without_blocks
 from ..lowering.prim_func import DECISION, ScheduledOperator, copying, write_packed, write_plain
 from ..lowering.samples import is_open
@@ -90,9 +91,11 @@ def schedule_open_product(
     emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
         if tiling.pack_b != "ahead":
-            return write_plain(program, tiling, lambda: emitter.emit(None), engine)
-        assert program.b.buffer is not None
-        return write_packed(program, tiling, program.b.buffer, emitter, engine)
+            scheduled = write_plain(program, tiling, lambda: emitter.emit(None), engine)
+        else:
+            assert program.b.buffer is not None
+            scheduled = write_packed(program, tiling, program.b.buffer, emitter, engine)
+    return replace(scheduled, main=with_joined_axes(scheduled.main))
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------

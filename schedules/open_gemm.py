@@ -20,7 +20,7 @@ from ..hardware.dot_instructions import DotInstruction
 from ..lowering.loops import share, when
 from ..lowering.named_blocks import named
 from ..lowering.register_tile import TileShape, accumulators, step_packed, write_back
-from ..lowering.registers import held
+from ..lowering.registers import counted
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
 from .gemm import Expr, GemmEmitter, Index, _Block
@@ -29,8 +29,17 @@ LEAST_SUMS = 8  # vectors of sums that a microkernel has at least, where there a
 
 
 def _in_register(extent: Extent) -> Extent:
-    """An open extent in 32 bits, in a register."""
-    return held(tirx.Cast("int32", extent)) if is_open(extent) else extent
+    """An open extent in a register."""
+    return held(extent) if is_open(extent) else extent
+
+
+def held(value: Expr) -> Expr:
+    """A count in a register."""
+    return counted(tirx.Cast("int64", value), 0)
+
+
+def _number(value: int) -> Expr:
+    return tirx.const(value, "int64")
 
 
 class OpenGemmEmitter(GemmEmitter):
@@ -58,13 +67,13 @@ class OpenGemmEmitter(GemmEmitter):
         found: Extent = self.ranges[-1].threads[part]
         for below in self.ranges[-2::-1]:
             if is_open(found) or found != below.threads[part]:
-                here = tirx.const(below.threads[part], "int32")
-                found = tirx.Select(self.m <= below.rows, here, found if is_open(found) else tirx.const(found, "int32"))
+                here = _number(below.threads[part])
+                found = tirx.Select(self.m <= below.rows, here, found if is_open(found) else _number(found))
         return found
 
     def cut_rows(self) -> None:
         """The tiles of all rows, in registers of the task: those of others would be read again after every store."""
-        m = held(tirx.Cast("int32", self.m)) if is_open(self.m) else tirx.const(self.m, "int32")
+        m = held(self.m) if is_open(self.m) else _number(self.m)
         self.tiles = held(tirx.ceildiv(m, self.mr))
         # Rows of the taller tiles, and how many of these there are; the others have one row less.
         self.height = held(tirx.ceildiv(m, tirx.max(self.tiles, 1)))
@@ -82,18 +91,18 @@ class OpenGemmEmitter(GemmEmitter):
         tile0, tile1, panel, count = map(_in_register, (tile0, tile1, panel, count))
         with T.serial(0, tile1 - tile0) as turn:
             tile = tile0 + turn
-            rows = held(self.height - tirx.Cast("int32", tile >= self.taller))
+            rows = held(self.height - tirx.Cast("int64", tile >= self.taller))
             i0 = held(tile * self.height - tirx.max(tile - self.taller, 0))
-            wide: Expr = tirx.const(1, "int32")
+            wide: Expr = _number(1)
             for height in range(self.mr, 0, -1):
                 if self.at_once(height) > 1:
-                    wide = tirx.Select(rows <= height, tirx.const(self.at_once(height), "int32"), wide)
+                    wide = tirx.Select(rows <= height, _number(self.at_once(height)), wide)
             wide = held(wide)
             with T.serial(0, tirx.ceildiv(count, wide)) as group:
                 p = held(group * wide)
                 panels = held(tirx.min(wide, count - p))
                 for height in range(1, self.mr + 1):
-                    with when(tirx.EQ(rows, height)):
+                    with when(tirx.EQ(rows, _number(height))):
                         self.sum_panels(where, i0, height, p, panels, sums)
                 j0 = (panel + p) * self.nr
                 columns = held(tirx.min(panels * self.nr, self.n - j0))
@@ -110,9 +119,9 @@ class OpenGemmEmitter(GemmEmitter):
         if wide == 1:
             self.sum_tile(where, i0, height, p, 0, 1, sums)
             return
-        with when(tirx.EQ(panels, wide)):
+        with when(tirx.EQ(panels, _number(wide))):
             self.sum_tile(where, i0, height, p, 0, wide, sums)
-        with T.serial(0, tirx.Select(panels < wide, panels, tirx.const(0, "int32"))) as one:
+        with T.serial(0, tirx.Select(panels < wide, panels, _number(0))) as one:
             self.sum_tile(where, i0, height, p, one, 1, sums)
 
     def sum_tile(

@@ -33,17 +33,6 @@ def registers(count: int, lanes: int, dtype: str) -> list[tirx.Var]:
     return [register(lanes, dtype) for _ in range(count)]
 
 
-def held(value: tirx.Expr, dtype: str = "int32") -> tirx.Expr:
-    """A whole number in a register of its own.
-
-    TVM looks into what a name stands for, and writes it in place of the name wherever that is used: sizes that follow
-    from sizes grow to pages of text, at which its passes took 7 s of one product. Of memory it knows nothing.
-    """
-    buffer = small_buffer((1,), dtype)
-    T.buffer_store(buffer, value, [0])
-    return buffer[0]
-
-
 def counted(value: tirx.Expr, least: int) -> tirx.Expr:
     """`value`, a whole number of 64 bits, at least `least`, as an element of a buffer of its own.
 

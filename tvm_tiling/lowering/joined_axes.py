@@ -1,0 +1,53 @@
+"""Indices of axes that were fused, where they are neighbours in memory again.
+
+A product's rows are a batch and places, m = b * s + i. Where b and s are numbers TVM cancels m // s * s + m % s; where
+only a run brings s the division would be computed for every element. In a tensor whose second axis has s elements the
+element [m // s, m % s] is as far from the start as [0, m].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import TensorLoad
+
+Expr: TypeAlias = tirx.Expr
+
+
+def with_joined_axes(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with such indices of its parameters as one; those have no strides of their own."""
+    parameters = {p for p in func.params if hasattr(p, "shape") and not len(p.strides)}
+
+    def load(found: TensorLoad) -> Expr:
+        if found.source not in parameters:
+            return found
+        joined = _joined(found.source.shape, found.indices)
+        return found if joined is None else tirx.BufferLoad(found.source, joined)
+
+    def store(found: tirx.BufferStore) -> tirx.Stmt:
+        joined = _joined(found.buffer.shape, found.indices) if found.buffer in parameters else None
+        return found if joined is None else tirx.BufferStore(found.buffer, found.value, joined)
+
+    body = tvm_ffi.structural_map(func.body, [(TensorLoad, load), (tirx.BufferStore, store)])
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _joined(shape: Sequence[Expr], indices: Sequence[Expr]) -> list[Expr] | None:
+    """The indices with each pair x // s, x % s of neighbours as 0, x; None where there is none."""
+    found, changed = list(indices), False
+    for axis in range(len(found) - 1):
+        quotient, rest = found[axis], found[axis + 1]
+        if (
+            isinstance(quotient, tirx.FloorDiv)
+            and isinstance(rest, tirx.FloorMod)
+            and not isinstance(quotient.b, tirx.IntImm)
+            and tvm_ffi.structural_equal(quotient.a, rest.a)
+            and tvm_ffi.structural_equal(quotient.b, rest.b)
+            and tvm_ffi.structural_equal(rest.b, shape[axis + 1])
+        ):
+            found[axis], found[axis + 1] = tirx.const(0, str(quotient.ty)), quotient.a
+            changed = True
+    return found if changed else None
