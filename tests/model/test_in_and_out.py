@@ -29,7 +29,7 @@ from tvm_tiling.runtime.plan_runner import PlanInstance
 
 SHAPE = (6, 16)
 # Of plan.c: where an instance holds the address of its DLTensors, and the bytes of each; its memory comes first in it.
-TENSORS, TENSOR_BYTES = 56, 48
+TENSORS, TENSOR_BYTES = 72, 48
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"]
 
 
