@@ -73,7 +73,7 @@ def referred(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
                 results = by_reference(*alone)
             except Exception:
                 results = by_onnxruntime(*alone)
-            values |= zip(node.output, results, strict=True)
+            values |= zip(filter(None, node.output), results, strict=True)
         return [values[output.name] for output in model.graph.output]
 
 

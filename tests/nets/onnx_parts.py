@@ -63,7 +63,7 @@ def single(
     del whole.graph.node[:], whole.graph.input[:], whole.graph.output[:]
     whole.graph.node.append(node)
     whole.graph.input.extend(infos(more))
-    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output)
+    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.output if name)
     return needed(whole, more)
 
 
@@ -72,6 +72,7 @@ def every_value(model: onnx.ModelProto, given: Arrays) -> dict[str, np.ndarray]:
     every = onnx.ModelProto()
     every.CopyFrom(model)
     del every.graph.output[:]
-    every.graph.output.extend(onnx.ValueInfoProto(name=name) for node in model.graph.node for name in node.output)
+    names = (name for node in model.graph.node for name in node.output if name)
+    every.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     results = zip((value.name for value in every.graph.output), session_of(every).run(None, dict(given)), strict=True)
     return {name: value for name, value in results if isinstance(value, np.ndarray)}

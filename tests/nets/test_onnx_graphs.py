@@ -55,6 +55,27 @@ def test_einsum_is_judged_by_products_before_sums():
     np.testing.assert_array_equal(by_package(model, given)[0], [np.nan, 3])
 
 
+def test_nodes_that_leave_out_outputs_are_judged_one_by_one():
+    """The reference does not run the first, and has another place for the second than onnxruntime."""
+    import numpy as np
+    from onnx import helper
+    from onnx_graphs import judged, referred
+    from onnx_judge import model_of
+    from onnx_parts import every_value
+
+    given = {"x": np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32")}
+    norm = helper.make_node("SkipSimplifiedLayerNormalization", ["x", "x", "g"], ["a", "", "", "b"], epsilon=1e-3)
+    norm.domain = "com.microsoft"
+    places = {"coordinate_transformation_mode": "pytorch_half_pixel", "mode": "nearest"}
+    resize = helper.make_node("Resize", ["b", "", "s"], ["y"], nearest_mode="round_prefer_ceil", **places)
+    constants = {"g": np.ones(4, "float32"), "s": np.array([1, 0.5, 1], "float32")}
+    model = model_of([norm, resize], given, {"y": "float32"}, constants, 19)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    np.testing.assert_array_equal(referred(model, given)[0], 2 * given["x"][:, 1:2])
+    assert judged(model, given).startswith("onnxruntime: y")
+    assert set(every_value(model, given)) == {"a", "b", "y"}
+
+
 @pytest.mark.parametrize("operator", ["Hardmax", "LogSoftmax", "Softmax"])
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
 def test_the_judge_has_matrices_before_version_13(operator, axis):
