@@ -5,7 +5,7 @@
         columns of channels          what the tiles of a column need stays in L1
           tiles of columns           } inner_order "nm": columns outside rows, "mn": rows outside columns
             tiles of rows            }
-              panels of z vectors    the register tile, lowering/depthwise_tile.py
+              panels of z vectors    the register tile, lowering/depthwise_tile.py and depthwise_dot.py
 
 Lanes are channels where these are adjacent, else columns; then every channel is a plane of its own, and there is one
 panel. A convolution of one row shares its tiles of columns among the cores instead.
@@ -22,6 +22,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 from ..decide.conv.conv_tiling import ConvTiling
 from ..decide.conv.shape import ConvShape, shapes_of
 from ..hardware.dot_instructions import DotInstruction
+from ..lowering.depthwise_dot import DotLanes, DotWeights
 from ..lowering.depthwise_tile import ChannelLanes, ColumnLanes, Place
 from ..lowering.depthwise_weights import DepthwiseWeights
 from ..lowering.loops import share, when
@@ -39,7 +40,8 @@ class DepthwiseEmitter:
     def __init__(self, program: ConvProgram, tiling: ConvTiling, engine: DotInstruction) -> None:
         self.engine = engine
         shapes = shapes_of(program.workload)
-        self.weights = [DepthwiseWeights(program, shape, tiling, engine) for shape in shapes]
+        made = DotWeights if tiling.taps_at_once else DepthwiseWeights
+        self.weights: list[DotWeights | DepthwiseWeights] = [made(program, shape, tiling, engine) for shape in shapes]
         self.emitters = [
             _Plain(program, shape, tiling, weights) for shape, weights in zip(shapes, self.weights, strict=True)
         ]
@@ -53,7 +55,7 @@ class DepthwiseEmitter:
 
     @property
     def packed_dtype(self) -> str:
-        return self.engine.alone
+        return self.engine.panel if isinstance(self.weights[0], DotWeights) else self.engine.alone
 
     def emit(self, packed: tirx.Var | None) -> None:
         """The whole convolution; `packed` holds prepacked weights, None has them packed first."""
@@ -73,7 +75,9 @@ class DepthwiseEmitter:
 class _Plain:
     """One plain convolution."""
 
-    def __init__(self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, weights: DepthwiseWeights) -> None:
+    def __init__(
+        self, program: ConvProgram, shape: ConvShape, tiling: ConvTiling, weights: DotWeights | DepthwiseWeights
+    ) -> None:
         t = tiling
         assert t.tile_rows and t.tile_columns and t.vectors and t.lanes and t.columns
         self.shape, self.tiling = shape, tiling
@@ -83,8 +87,12 @@ class _Plain:
         self.nr = t.vectors * t.lanes
         self.full = shape.groups // self.nr if self.by_channel else 1
         self.tail = shape.groups % self.nr if self.by_channel else 0
-        self.channel_tile = ChannelLanes(program, shape, t.lanes, weights)
-        self.column_tile = ColumnLanes(program, shape, t.lanes, weights)
+        self.channel_tile: DotLanes | ChannelLanes
+        if isinstance(weights, DotWeights):
+            self.channel_tile = DotLanes(program, shape, t.lanes, weights)
+        else:
+            self.channel_tile = ChannelLanes(program, shape, t.lanes, weights)
+            self.column_tile = ColumnLanes(program, shape, t.lanes, weights)
 
     def emit(self, packed: tirx.Var | None, base: int) -> None:
         """The convolution; `packed` holds the weights from element `base` on."""

@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
+import tvm
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import TensorLoad
@@ -61,14 +63,14 @@ class Turned:
 
 @dataclass(frozen=True)
 class Woven:
-    """A move whose innermost axis `short` has `strands` elements; along `along` the input is contiguous, and the output
-    is but for those."""
+    """A stage whose innermost axis `short` has `strands` elements; along `along` its input is contiguous, its output
+    but for those."""
 
     piece: Stage
-    load: TensorLoad
     along: tirx.Var
     short: tirx.Var
     strands: int
+    most: int  # elements that are written in the place of one that is read
 
 
 def apply(program: StagedProgram, cpu: Cpu) -> tirx.PrimFunc | None:
@@ -163,7 +165,8 @@ class ElementwiseEmitter:
 
     def weave(self, woven: Woven, task: Expr) -> None:
         """A vector along the input's axis for each place of the short one, woven into what is stored."""
-        width, tasks = max(2, self.tiling.lanes // woven.strands), self.tiling.tasks
+        tasks = self.tiling.tasks
+        width = max(2, min(self.tiling.lanes, woven.most * self.tiling.lanes // woven.strands))
         extent = dict(woven.piece.axes)[woven.along]
         whole, rest = divmod(extent, width)
         outer = [axis for axis in woven.piece.axes if axis[0] is not woven.short and axis[0] is not woven.along]
@@ -182,17 +185,19 @@ class ElementwiseEmitter:
                 self.woven_vector(woven, place, lanes)
 
     def woven_vector(self, woven: Woven, place: Place, lanes: int) -> None:
-        write, one = woven.piece.writes[0], constant(1, woven.along)
+        write = woven.piece.writes[0]
         strands = []
         for number in range(woven.strands):
-            first = resolved(woven.load, {**place, woven.short: constant(number, woven.short)}, self.resolve)
-            at = T.ramp(first.indices[0], one, lanes) if lanes > 1 else first.indices[0]
-            strands.append(tirx.BufferLoad(first.source, [at]))
+            kept = register(lanes, str(write.value.ty))
+            at = {**place, woven.short: constant(number, woven.short)}
+            compute(write.value, at, woven.along, lanes, self.resolve, partial(_put, kept))
+            strands.append(kept[_whole(lanes) if lanes > 1 else 0])
         target = resolved(
             tirx.BufferLoad(write.buffer, [write.at]), {**place, woven.short: constant(0, woven.short)}, self.resolve
         )
         order = [strand * lanes + lane for lane in range(lanes) for strand in range(woven.strands)]
-        T.buffer_store(target.source, T.Shuffle(strands, order), [T.ramp(target.indices[0], one, len(order))])
+        at_once = T.ramp(target.indices[0], constant(1, woven.along), len(order))
+        T.buffer_store(target.source, T.Shuffle(strands, order), [at_once])
 
     # ---- transposes -----------------------------------------------------------------------------------------------
 
@@ -279,6 +284,10 @@ def _is_none(count: Extent) -> bool:
     return not is_open(count) and count == 0
 
 
+def _put(target: tirx.Var, value: Expr, lane: Expr) -> None:
+    T.buffer_store(target, value, [lane])
+
+
 def _whole(size: int) -> Expr:
     return T.ramp(0, 1, size)
 
@@ -298,17 +307,19 @@ def _moves(address: Expr, variable: tirx.Var) -> bool:
 
 
 def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
-    """How a move is woven whose innermost axis is short, or counts the places of a short axis and others; None for
+    """How a stage is woven whose innermost axis is short, or counts the places of a short axis and others; None for
     others."""
-    if len(piece.writes) != 1 or not isinstance(piece.writes[0].value, TensorLoad):
+    if len(piece.writes) != 1 or holds_choice(piece.writes[0].value):
         return None
+    read = [load for load in loads(piece.writes[0].value) if not loads(load.indices[0])]
     counted: list[int] = []
 
     def note(part: tirx.FloorMod) -> None:
         if part.a.same_as(lane_axis) and isinstance(part.b, tirx.IntImm):
             counted.append(int(part.b))
 
-    tvm_ffi.structural_walk(piece.writes[0].value.indices[0], (tirx.FloorMod, note))
+    for load in read:
+        tvm_ffi.structural_walk(load.indices[0], (tirx.FloorMod, note))
     extent = dict(piece.axes)[lane_axis]
     if any(is_open(size) for _, size in piece.axes):
         return None
@@ -316,15 +327,17 @@ def _woven(piece: Stage, lane_axis: tirx.Var) -> Woven | None:
         piece = split(piece, lane_axis, counted[0])
     write = piece.writes[0]
     short, strands = next(axis for axis in reversed(piece.axes) if stride(write.at, axis[0]) == 1)
-    value = write.value
-    if not 2 <= strands <= _STRANDS or not isinstance(value, TensorLoad) or str(value.ty) in ("bool", "bfloat16"):
+    kind = str(write.value.ty)
+    if not 2 <= strands <= _STRANDS or kind in ("bool", "bfloat16"):
         return None
-    address = value.indices[0]
-    if loads(address) or stride(address, short) in (0, 1, None):
-        return None
+    read = loads(write.value)
     for variable, size in piece.axes:
-        if size > 1 and stride(address, variable) == 1 and stride(write.at, variable) == strands:
-            return Woven(piece, value, variable, short, strands)
+        if size < 2 or stride(write.at, variable) != strands:
+            continue
+        apart = [load for load in read if stride(load.indices[0], short) not in (0, 1, None)]
+        if apart and all(stride(load.indices[0], variable) in (0, 1) for load in read):
+            bits = [tvm.DataType(str(load.ty)).bits for load in read]
+            return Woven(piece, variable, short, strands, max(bits) // tvm.DataType(kind).bits)
     return None
 
 

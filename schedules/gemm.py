@@ -147,7 +147,7 @@ class GemmEmitter:
                 pack_panel_group(packed, at, element(panel), index * self.group, self.layout, columns, rows)
 
         done: Index = 0
-        if self.program.workload.trans_b and not self.engine.stored:
+        if self.program.workload.trans_b:
             with T.serial(0, count) as panel, T.serial(0, tirx.floordiv(whole, self.lanes)) as square:
                 pack_transposed(packed, base(panel), element(panel), square * self.lanes, self.layout, columns)
             done = tirx.floordiv(whole, self.lanes) * self.lanes

@@ -84,6 +84,18 @@ def test_another_model_takes_the_kernels_that_it_shares(compiled, tmp_path, monk
     assert second.variants[0].library.content == alone.variants[0].library.content  # as if there were no cache
 
 
+def test_calibration_takes_kernels_of_the_cache(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
+    x = Network(SHAPE).arrays()[0]
+    tt.compile(module(), precision="int8", calibration=[x])
+    made = len(compiled)
+    tt.compile(module(), precision="int8", calibration=[x / 2])  # another model: its scales are others
+    uncached = len(compiled) - made
+    tt.compile(module(), precision="int8", calibration=[x / 4], cache=False)
+    alone = len(compiled) - made - uncached
+    assert uncached < alone - 2  # what runs the model in floats, twice, is not compiled again
+
+
 @pytest.mark.parametrize("damage", ["cut", "changed", "everybody's"])
 def test_a_damaged_or_foreign_kernel_counts_as_absent(damage, tmp_path):
     cache = KernelCache(CacheFolder(tmp_path, limit=1 << 20))

@@ -35,12 +35,11 @@ class Place:
     columns: Tile
 
 
-class _Lanes:
+class Lanes:
     """What both kinds of tile share."""
 
-    def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DepthwiseWeights) -> None:
-        self.program, self.shape, self.lanes, self.weights = program, shape, lanes, weights
-        self.kind = weights.engine.acc
+    def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, kind: str) -> None:
+        self.program, self.shape, self.lanes, self.kind = program, shape, lanes, kind
 
     def zeros(self, count: int) -> list[tirx.Var]:
         """So many accumulators, cleared."""
@@ -76,8 +75,12 @@ class _Lanes:
         T.buffer_store(self.program.out, self.program.result(value, *point), self.program.out_at(*point))
 
 
-class ChannelLanes(_Lanes):
+class ChannelLanes(Lanes):
     """Lanes are neighbouring input channels."""
+
+    def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DepthwiseWeights) -> None:
+        super().__init__(program, shape, lanes, weights.engine.acc)
+        self.weights = weights
 
     def emit(self, place: Place, channel: Index, count: int, packed: tirx.Var | None, base: int) -> None:
         """The tile of `count` channels from `channel` on."""
@@ -120,8 +123,12 @@ class ChannelLanes(_Lanes):
                     self.store(acc[i, k, v][lane], place, i, k, out)
 
 
-class ColumnLanes(_Lanes):
+class ColumnLanes(Lanes):
     """Lanes are neighbouring output columns of one channel."""
+
+    def __init__(self, program: ConvProgram, shape: ConvShape, lanes: int, weights: DepthwiseWeights) -> None:
+        super().__init__(program, shape, lanes, weights.engine.acc)
+        self.weights = weights
 
     def emit(self, place: Place, out: Index, packed: tirx.Var | None, base: int) -> None:
         """The tile of output channel `out`."""

@@ -95,7 +95,7 @@ def pack_transposed(panel: tirx.Var, base: Index, b: Element, group: Index, layo
     A group of narrow elements is one word, so that every instruction transposes words.
     """
     engine, lanes = layout.engine, layout.lanes
-    word = engine.word if engine.group > 1 else engine.operand
+    word = engine.word if engine.group > 1 else engine.panel
     length = lanes * engine.group
     for start in range(0, layout.nr, lanes):
         rows = registers(lanes, lanes, word)

@@ -142,7 +142,10 @@ def compile_model(
 
         if precision == "float32":
             return make(load, digest, lambda _: None)
-        subject = Subject(load=load, make=make, digest=digest, hardware=hardware, calibration=calibration)
+        kernels = CompileCache().kernels() if cache else None
+        subject = Subject(
+            load=load, make=make, digest=digest, hardware=hardware, calibration=calibration, kernels=kernels
+        )
         return in_chosen_precision(subject, precision, tolerance)
 
 

@@ -98,7 +98,7 @@ class DepthwiseConfigs(Undivided):
             if not config.choice("walk_columns"):
                 for other in (columns - 1, columns + 1, *halves_and_doubles(columns, 1, s.w.points)):
                     if 0 < other <= s.w.points:
-                        yield changed(config, microkernel=(1, other, vectors))
+                        yield changed(config, microkernel=(rows, other, vectors))
         elif not config.choice("walk_rows"):
             for other in halves_and_doubles(rows, 1, s.h.points):
                 yield changed(config, microkernel=(other, columns, vectors))
@@ -120,7 +120,11 @@ class DepthwiseConfigs(Undivided):
         rows, columns, vectors = integers(config, "microkernel", 3)
         walk_rows = bool(one_of(config, "walk_rows", (True, False)))
         walk_columns = bool(one_of(config, "walk_columns", (True, False)))
-        if choice.by_channel:
+        if choice.dot is not None:
+            rows, columns, vectors = min(rows, s.h.points), min(columns, s.w.points), 1
+            walk_rows = walk_columns = False
+            refuse_registers(rows * columns + 4, self.cpu.vector_registers, f"{rows} x {columns}")
+        elif choice.by_channel:
             rows, walk_rows = 1, True
             columns, vectors, walk_columns = self._wide(columns, vectors, walk_columns)
         else:

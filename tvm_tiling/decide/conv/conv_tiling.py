@@ -77,6 +77,7 @@ class ConvTiling(Decision):
     lanes_along: str | None = None  # depthwise: "channels" or "columns"
     walk_rows: bool | None = None  # depthwise: a tile is one row, and loops over its taps inside the image
     walk_columns: bool | None = None  # depthwise: likewise one column
+    taps_at_once: int | None = None  # depthwise: neighbouring taps that a dot product takes; None: multiplied singly
     keep_rows: int | None = None  # rows of a band
     block_taps: int | None = None  # tap rows of a block of the reduction axes
     block_run: int | None = None  # elements of a run within a tap row
@@ -100,6 +101,7 @@ class ConvTiling(Decision):
             "CPU",
             (
                 *("tile_rows", "tile_columns", "vectors", "lanes", "lanes_along", "walk_rows", "walk_columns"),
+                "taps_at_once",
                 *("keep_rows", "block_taps", "block_run", "columns", "inner_order", "merge_taps", "pitch"),
                 *("copy_input", "threads_rows", "threads_columns", "pack_w"),
             ),

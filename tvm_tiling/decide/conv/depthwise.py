@@ -33,6 +33,13 @@ FEWEST_LANES = 4
 WIDEST_KERNEL = 32
 UNROLLED = 60
 TILES_APART = 12
+# Taps as elements of a dot product: the most taps along an axis, sums of a tile, instructions of a tile that are
+# written out; cycles to weave a group of pixels, and to finish a vector of sums (measured on Zen 4).
+MOST_TAPS = 8
+DOT_SUMS = 24
+DOT_UNROLLED = 256
+WEAVE = 4.0
+WRITE_BACK = 4.0
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,20 @@ class DepthwiseChoice:
         self.by_channel = run >= min(FEWEST_LANES, workload.ci) and workload.ci > 1
         most = cpu.lanes(self.engine.acc_bytes)
         self.lanes = most if run == workload.ci or not self.by_channel else min(most, run & -run)
+        self.dot = self.dot_instruction(input_run)
         self.line = max(1, self.core.line)
         self.home = cpu.bytes_per_cycle(float(workload.bytes))
+
+    def dot_instruction(self, input_run: int) -> DotInstruction | None:
+        """The instruction that takes neighbouring taps of a row as the elements of a dot product; None where there is
+        none, or channels, borders or distances do not admit it."""
+        s, engine = self.shape, self.engine
+        served = self.prepacked and self.by_channel and self.lanes == self.cpu.lanes(engine.acc_bytes)
+        narrow = engine.group == 4 and engine.acc_bytes == 4 and self.w.types.b == "int8"
+        plain = input_run > 1 and s.co == 1 and len(self.shapes) == 1 and s.d.taps == 1 and s.d.points == 1
+        near = s.h.dilation == 1 == s.w.dilation and 2 <= s.w.taps <= MOST_TAPS and 1 <= s.h.taps <= MOST_TAPS
+        inside = not (s.h.padded or s.w.padded or s.d.padded)
+        return engine if served and narrow and plain and near and inside else None
 
     # ---- candidates -------------------------------------------------------------------------------------------------
 
@@ -113,6 +132,9 @@ class DepthwiseChoice:
                 )
             yield from self.tall_tiles()
             return
+        if self.dot is not None:
+            yield from self.dot_tiles()
+            return
         widest = ceil_div(s.groups, self.lanes)
         for vectors in range(1, min(3, widest) + 1):
             # One register for the input, and as many as LLVM needs to load ahead.
@@ -122,6 +144,14 @@ class DepthwiseChoice:
             for columns in sorted(c for c in found if taps <= WIDEST_KERNEL and apart(s.w, c) <= TILES_APART):
                 yield 1, columns, vectors, (True, False)
         yield 1, 1, min(8, widest), (True, True)
+
+    def dot_tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
+        """Tiles of several rows, which share the pixels that are woven."""
+        s = self.shape
+        for rows in sorted({min(rows, s.h.points) for rows in (1, 2, 3, 4)}):
+            for columns in range(1, min(s.w.points, DOT_SUMS // rows) + 1):
+                if rows * columns * s.h.taps <= DOT_UNROLLED:
+                    yield rows, columns, 1, (False, False)
 
     def tall_tiles(self) -> Iterator[tuple[int, int, int, tuple[bool, bool]]]:
         """Where lanes are columns: several rows, as each vector of a row then serves several."""
@@ -195,6 +225,8 @@ class DepthwiseChoice:
     def kernel(self, shape: ConvShape, config: DepthwiseConfig) -> float:
         """Cycles of all tiles on one core, their operands in L1 or arriving from L2."""
         s, core = shape, self.core
+        if self.dot is not None:
+            return self.dot_kernel(config)
         if self.by_channel:
             width, vectors = config.columns, self.vectors_of(config)
             many = s.n * s.d.points * ceil_div(s.w.points, width) * ceil_div(s.groups, self.lanes) / vectors * s.co
@@ -221,6 +253,23 @@ class DepthwiseChoice:
         taps = max(step, lines * loads, chain)
         taps = max(taps, arrival) + core.costs.depthwise_overlap * min(taps, arrival)
         return many * (max(s.d.taps * taps, stores) + ends)
+
+    def dot_kernel(self, config: DepthwiseConfig) -> float:
+        """The same where taps are elements of a dot product."""
+        s, costs = self.shape, self.core.costs
+        many = s.n * ceil_div(s.groups, self.lanes)
+        parts = ceil_div(s.w.taps, 4)
+        woven = ceil_div(config.columns, 2) if s.w.stride == 1 and parts == 1 else config.columns * parts
+        cycles = 0.0
+        for rows, tall in ((s.h.points // config.rows, config.rows), (1, s.h.points % config.rows)):
+            for columns, wide in ((s.w.points // config.columns, config.columns), (1, s.w.points % config.columns)):
+                if not (rows and tall and columns and wide):
+                    continue
+                share = wide / config.columns
+                sums = tall * wide
+                steps = s.h.reach(tall) * woven * share * WEAVE + sums * s.h.taps * parts
+                cycles += rows * columns * (steps + sums * WRITE_BACK + costs.depthwise_tile_end)
+        return many * cycles
 
     def vectors_of(self, config: DepthwiseConfig) -> float:
         """Vectors of a panel in the mean."""
@@ -252,8 +301,9 @@ class DepthwiseChoice:
             lanes_along=along,
             walk_rows=config.walk_rows,
             walk_columns=config.walk_columns,
+            taps_at_once=None if self.dot is None else self.dot.group,
             columns=config.channels,
-            inner_order="nm" if self.by_channel else "mn",
+            inner_order="nm" if self.by_channel and self.dot is None else "mn",
             threads_rows=config.threads[0],
             threads_columns=config.threads[1],
             pack_w="ahead" if self.prepacked else "run",
@@ -269,6 +319,11 @@ class DepthwiseChoice:
         under = self.under(config.columns, config.channels)
         block = f"{under:.0f} bytes under a column of tiles, L1 holds {self.core.l1}"
         found = [Reason("form", "depthwise", f"{self.w.ci} groups of one channel"), Reason("lanes_along", along, why)]
+        if self.dot is not None:
+            taps = (
+                f"{self.dot.name} adds {self.dot.group} products; {s.w.taps} neighbouring taps are multiplied at once"
+            )
+            return (*found, Reason("taps_at_once", self.dot.group, taps), Reason("columns", config.channels, block))
         found.append(Reason("tile_columns" if self.by_channel else "tile_rows", tile, held))
         if self.by_channel:
             found.append(Reason("columns", config.channels, block))

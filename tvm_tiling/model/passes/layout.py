@@ -91,10 +91,8 @@ class _Orders:
             if any(operand is None for operand in operands):
                 return None
             return relax.Call(call.op, operands, call.attrs, call.ty_args)
-        if name in ("quantize", "dequantize") and all(shape_of(scale) == () for scale in call.args[1:]):
-            return relax.Call(
-                call.op, [self.as_last(rewriter, call.args[0], rank), *call.args[1:]], call.attrs, call.ty_args
-            )
+        if name in ("quantize", "dequantize") and _of_one_scale(call):
+            return self.rescaled(rewriter, call, rank)
         if name == "concat":
             return self.concatenation(rewriter, call, rank)
         if name == "image.resize2d":
@@ -176,6 +174,10 @@ class _Orders:
         data = self.as_last(rewriter, call.args[0], rank)
         return relax.op.nn.pad(data, moved, str(attrs.pad_mode), float(attrs.pad_value))
 
+    def rescaled(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr:
+        data = self.as_last(rewriter, call.args[0], rank)
+        return relax.Call(call.op, [data, *call.args[1:]], call.attrs, call.ty_args)
+
     def concatenation(self, rewriter: Rewriter, call: relax.Call, rank: int) -> Expr | None:
         fields = _tensors(rewriter, call)
         axis = int(call.attrs.axis) % rank
@@ -185,10 +187,11 @@ class _Orders:
         """The end of a view that exchanges channels between groups: a reshape that splits them, a permutation of the
         parts, and one that joins them."""
         turned = rewriter.value(call.args[0])
-        split = rewriter.value(turned.args[0]) if is_op(turned, "permute_dims") else None
-        source = split.args[0] if split is not None and is_op(split, "reshape") else None
-        shape, parts = shape_of(call), shape_of(split) if source is not None else None
-        if source not in self.last or shape is None or parts is None or shape != shape_of(source):
+        split: Expr | None = rewriter.value(turned.args[0]) if is_op(turned, "permute_dims") else None
+        if split is None or not is_op(split, "reshape") or split.args[0] not in self.last:
+            return None
+        source, shape, parts = split.args[0], shape_of(call), shape_of(split)
+        if shape is None or parts is None or shape != shape_of(source):
             return None
         order = [int(axis) for axis in turned.attrs.axes] if turned.attrs.axes is not None else []
         pixels = prod(shape[2:])
@@ -213,7 +216,14 @@ class _Orders:
         if value is not None:
             return constant(np.transpose(value, to_last(rank)))
         if expr not in self.last:
-            self.last[expr] = rewriter.emit(relax.op.permute_dims(expr, to_last(rank)))
+            call = rewriter.value(expr)
+            if is_op(call, "nn.pad"):
+                made = self.padded(rewriter, call, rank)
+            elif is_op(call, "quantize") and _of_one_scale(call):
+                made = self.rescaled(rewriter, call, rank)
+            else:
+                made = relax.op.permute_dims(expr, to_last(rank))
+            self.last[expr] = rewriter.emit(made)
         return self.last[expr]
 
     def aligned(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr | None:
@@ -228,6 +238,10 @@ class _Orders:
         if value is not None:
             return constant(np.transpose(value.reshape(full), to_last(rank)))
         return rewriter.emit(relax.op.permute_dims(rewriter.emit(relax.op.reshape(expr, full)), to_last(rank)))
+
+
+def _of_one_scale(call: relax.Call) -> bool:
+    return all(shape_of(parameter) == () for parameter in call.args[1:])
 
 
 def _tensors(rewriter: Rewriter, call: relax.Call) -> Sequence[Expr]:

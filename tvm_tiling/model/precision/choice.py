@@ -22,6 +22,7 @@ from ...hardware import Hardware
 from ...runtime.arrays import as_array
 from ...runtime.threads import own_core
 from ..executable import Executable
+from ..kernel_cache import KernelCache
 from ..quantise.ranges import arguments_of
 from .graphs import in_precision
 from .record import PRECISIONS, Compared, PrecisionRecord
@@ -36,14 +37,15 @@ Compile = Callable[[Load, bytes | None, Callable[[Executable], None]], Executabl
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model that is to be compiled: what gives it and of which digest, what compiles it, for which machine, and the
-    inputs to calibrate with, if any are given."""
+    """A model that is to be compiled: what gives it and of which digest, what compiles it, for which machine, the
+    inputs to calibrate with, if any are given, and the kernels that need not be compiled for that."""
 
     load: Load
     make: Compile
     digest: bytes | None
     hardware: Hardware
     calibration: Sequence[Any] | None
+    kernels: KernelCache | None = None
 
     @property
     def plain(self) -> Executable:
@@ -69,7 +71,8 @@ def _compiled(subject: Subject, precision: str) -> Executable:
 
     def variants() -> Iterator[ImportedModel]:
         for imported in subject.load():
-            written = in_precision(imported, precision, subject.hardware, _fitting(imported, calibration))
+            fitting = _fitting(imported, calibration)
+            written = in_precision(imported, precision, subject.hardware, fitting, subject.kernels)
             left.update(dict.fromkeys(written.left))
             yield written.model
 

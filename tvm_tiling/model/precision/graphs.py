@@ -11,6 +11,7 @@ from ...frontend import ImportedModel
 from ...hardware import Hardware
 from ...hardware.dot_instructions import fastest
 from ...operand_types import HALVES
+from ..kernel_cache import KernelCache
 from ..pipeline import straight
 from ..quantise.graph import is_product, with_quantised_products
 from ..quantise.integers import holds_quantised, with_integers_on_cpu
@@ -27,10 +28,17 @@ class Written:
 
 
 def in_precision(
-    imported: ImportedModel, precision: str, hardware: Hardware, calibration: Sequence[Any] | None
+    imported: ImportedModel,
+    precision: str,
+    hardware: Hardware,
+    calibration: Sequence[Any] | None,
+    cache: KernelCache | None = None,
 ) -> Written:
-    """`imported` for a machine; its inputs and outputs keep their types. `calibration` is needed for "int8";
-    WorkloadError where it is no input of the model, or the model has nothing in float32 to quantise."""
+    """`imported` for a machine; its inputs and outputs keep their types.
+
+    `calibration` is needed for "int8", for which the model is run with kernels that `cache` holds, or that are
+    compiled. WorkloadError where it is no input of the model, or the model has nothing in float32 to quantise.
+    """
     if precision == "float32":
         return Written(imported)
     mod = straight(imported.module)
@@ -48,5 +56,5 @@ def in_precision(
         raise WorkloadError(
             "precision = 'int8' takes the ranges of tensors from calibration=[inputs]; accepted: one or more inputs"
         )
-    quantised, left = with_quantised_products(imported, mod, calibration)
+    quantised, left = with_quantised_products(imported, mod, calibration, cache)
     return Written(replace(imported, module=quantised), left)

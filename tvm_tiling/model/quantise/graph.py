@@ -22,6 +22,7 @@ from tvm import relax
 
 from ...frontend import ImportedModel
 from ...frontend.node_names import names_in, numbers_of, without_mark
+from ..kernel_cache import KernelCache
 from ..passes.dataflow import Expr, Rewriter, array, constant, ints, is_op, rewrite, shape_of
 from .chain import Chain, chain, is_pointwise
 from .distribution import Distribution
@@ -54,17 +55,17 @@ def with_quantised_tensors(imported: ImportedModel, mod: tvm.IRModule, calibrati
 
 
 def with_quantised_products(
-    imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any]
+    imported: ImportedModel, mod: tvm.IRModule, calibration: Sequence[Any], cache: KernelCache | None = None
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """The same for a CPU, and the names of the nodes that multiply by weights and stay in floats, since 8 bits keep too
-    little of what they take."""
+    little of what they take. `cache`: kernels that are not compiled again to run the model."""
     main = mod["main"]
     plan = _Plan(main, everything=False)
     taken = {value.args[0] for value in plan.bound.values() if is_product(value)}
     scales: dict[relax.Var, Scale] = {}
     lossy: set[relax.Var] = set()
     looked_at = [v for v in plan.quantised if v in taken or v not in plan.sources]
-    for variable, arrays in tensors(imported, mod, looked_at, calibration):
+    for variable, arrays in tensors(imported, mod, looked_at, calibration, cache):
         source = plan.sources.get(variable)
         scale = scales[variable] = scales[source] if source in scales else Distribution.of(arrays).best_scale()
         for product in plan.uses.get(variable, ()):

@@ -15,6 +15,7 @@ from ...errors import WorkloadError
 from ...frontend import ImportedModel
 from ...schedule import Options, this_cpu
 from ..build import build
+from ..kernel_cache import KernelCache
 from ..kernels import kernels_for
 from ..passes.constants import Collection
 from ..passes.dataflow import shape_of
@@ -43,12 +44,17 @@ def ranges(
 
 
 def tensors(
-    imported: ImportedModel, mod: tvm.IRModule, variables: Sequence[relax.Var], calibration: Sequence[Any]
+    imported: ImportedModel,
+    mod: tvm.IRModule,
+    variables: Sequence[relax.Var],
+    calibration: Sequence[Any],
+    cache: KernelCache | None = None,
 ) -> Iterator[tuple[relax.Var, list[np.ndarray]]]:
-    """Each variable with what it is for every calibration input; arguments and errors as of `ranges`."""
+    """Each variable with what it is for every calibration input; arguments and errors as of `ranges`. `cache`: kernels
+    that are not compiled again."""
     runs = inputs_of(imported, calibration)
     for group in _groups(variables, len(runs)):
-        variant = _compiled(imported, mod, lambda _, group=group: list(group))  # type: ignore[misc]
+        variant = _compiled(imported, mod, lambda _, group=group: list(group), cache)  # type: ignore[misc]
         found = [_run(variant, inputs) for inputs in runs]
         for number, variable in enumerate(group):
             arrays = [results[number] for results in found]
@@ -117,11 +123,14 @@ def _run(variant: AnyVariant, inputs: list[np.ndarray]) -> Sequence[Any]:
 
 
 def _compiled(
-    imported: ImportedModel, mod: tvm.IRModule, results: Callable[[relax.BlockBuilder], list[relax.Expr]]
+    imported: ImportedModel,
+    mod: tvm.IRModule,
+    results: Callable[[relax.BlockBuilder], list[relax.Expr]],
+    cache: KernelCache | None = None,
 ) -> AnyVariant:
     """`mod`, which computes what `imported` does, with other results, ready to be run."""
     cpu = this_cpu()
-    with kernels_for(cpu) as kernels:
+    with kernels_for(cpu, cache) as kernels:
         scheduled, _ = lower(_with_results(mod, results), cpu, Options(), kernels)
         lifted, constants = lift_constants(scheduled)  # which would have to be written to the library, and read again
         built = build(lifted, kernels)

@@ -34,8 +34,8 @@ class Real:
 
 @dataclass(frozen=True)
 class Total:
-    """int32 numbers x of at most `bound` that stand for x * factor; `factor` broadcasts to their shape. x is `value`,
-    or that and `offset`, whole numbers that broadcast likewise."""
+    """int32 numbers x of at most `bound` that stand for x * factor, which broadcasts to their shape. x is `value`, or
+    that and `offset`, whole numbers that broadcast likewise."""
 
     value: Expr
     factor: np.ndarray
