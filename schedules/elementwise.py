@@ -166,7 +166,8 @@ class ElementwiseEmitter:
     def weave(self, woven: Woven, task: Expr) -> None:
         """A vector along the input's axis for each place of the short one, woven into what is stored."""
         tasks = self.tiling.tasks
-        width = max(2, min(self.tiling.lanes, woven.most * self.tiling.lanes // woven.strands))
+        most = max(2, min(self.tiling.lanes, woven.most * self.tiling.lanes // woven.strands))
+        width = 1 << (most.bit_length() - 1)
         extent = dict(woven.piece.axes)[woven.along]
         whole, rest = divmod(extent, width)
         outer = [axis for axis in woven.piece.axes if axis[0] is not woven.short and axis[0] is not woven.along]

@@ -60,8 +60,13 @@ def test_a_pad_asks_nothing_per_element():
 def test_a_transpose_goes_through_registers():
     x = te.placeholder((128, 256), name="x")
     assert "T.Shuffle" in script(x, topi.transpose(x))
-    small = te.placeholder((3, 256), name="x")
+    small = te.placeholder((12, 256), name="x")
     assert "T.Shuffle" not in script(small, topi.transpose(small))
+
+
+def test_a_short_axis_is_woven():
+    x = te.placeholder((3, 256), name="x")
+    assert ", [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11])" in script(x, topi.transpose(x))
 
 
 def test_functions_that_are_not_served_keep_their_meaning():
