@@ -283,6 +283,21 @@ def test_shape_arithmetic_is_done_before_the_run(name):
     assert "dynamic_strided_slice" not in text
 
 
+def test_a_branch_by_a_size_that_is_decided():
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(operator, ["x"], [name], **more)], name, [], [onnx.ValueInfoProto(name=name)]
+        )
+        for name, operator, more in (("no", "Relu", {}), ("yes", "Unsqueeze", {"axes": [0]}))
+    }
+    nodes = [*LENGTH[:2], ("Less", "n,i1", "none", {})]
+    made = model([*nodes, ("Relu", "x", "z", {})], {"x": ["b", "s", 3]}, "z", ENDS, opset=12)
+    made.graph.node.pop()
+    chosen = helper.make_node("If", ["none"], ["z"], then_branch=branches["yes"], else_branch=branches["no"])
+    made.graph.node.append(chosen)
+    assert not judged(made, {"b": 2, "s": 3}).open_sizes.guards
+
+
 def test_sizes_as_data_are_tensors():
     nodes = [("Shape", "x", "shape", {}), ("ReduceProd", "shape", "p", {"keepdims": 0}), ("Size", "x", "n", {})]
     made = model([*nodes, ("Sub", "p,n", "d", {})], {"x": ["b", "s", 3]}, "shape,p,n,d")

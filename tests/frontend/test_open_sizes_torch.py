@@ -87,7 +87,7 @@ def test_caches_that_grow():
 
     new = torch.randn(2, 3, 5, 4)
     dynamic = ({0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO}, {0: AUTO, 2: AUTO})
-    at = {"args_0[0]": 2, "args_0[2]": 3, "args_2[2]": 6}
+    at = {"args_0[0]": 2, "args_0[2]": 3, "args_1[2]": 4, "args_2[2]": 6}
     imported = judged(step, (new, new.clone(), torch.randn(2, 3, 7, 4)), dynamic, at)
     assert imported.open_sizes.names == tuple(at)
 
@@ -108,6 +108,10 @@ CASES = {
     "joined and parted": lambda x: (torch.cat((x, x), 1), torch.stack((x, x)), *x.chunk(2, 2)),
     "elements": lambda x: (x.tanh(), F.gelu(x), F.silu(x), F.elu(x), x.clamp(-1, 1), x.softmax(1), (x > 0) & (x < 1)),
     "padding": lambda x: F.pad(x, (1, 2, 0, 3)),
+    "rows of tables": lambda x: (
+        torch.arange(64.0).view(16, 4)[torch.arange(x.shape[1])] + x,
+        x[:, x[0, :, 0].long() * 0],
+    ),
     "norms": lambda x: (F.layer_norm(x, (4,)), x.pow(2).mean(-1, keepdim=True).rsqrt() * x),
     "masks": lambda x: x.masked_fill(torch.arange(x.shape[1])[:, None] > 2, -1.0),
 }

@@ -98,7 +98,9 @@ class OpenShapes:
 
     def simplified(self, size: Size) -> Size:
         """A size as short as it is known to be: a number where that is decided."""
-        if isinstance(size, int):
+        if isinstance(size, int | tirx.IntImm):
+            return int(size)
+        if isinstance(size, tirx.Var) and size not in self._replaced:
             return size
         with self._guarded() as analyzer:
             found = analyzer.simplify(self._replacing(size))
@@ -124,6 +126,8 @@ class OpenShapes:
         a, b = self.simplified(a), self.simplified(b)
         if isinstance(a, int) and isinstance(b, int):
             return a == b
+        if _alike(a, b):
+            return True
         with self._guarded() as analyzer:
             if analyzer.can_prove_equal(expr(a), expr(b)):
                 return True

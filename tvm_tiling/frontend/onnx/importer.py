@@ -158,6 +158,11 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
             [self._tensor(self._operand(inner.input[0])) for inner in given[name].node]
             for name in ("then_branch", "else_branch")
         ]
+        condition = None if self._open is None else self._value(node.input[0])
+        if condition is not None and condition.is_known and condition.values.size == 1:
+            # A condition on sizes that is the same for all.
+            self._nodes.update(zip(node.output, sides[0 if condition.values.item() else 1], strict=True))
+            return
         for taken, other in zip(*sides, strict=True):
             if not tvm_ffi.structural_equal(taken.ty, other.ty):
                 raise UnsupportedOperator(
@@ -338,7 +343,7 @@ class OnnxImporter(onnx_frontend.ONNXGraphImporter):
         places = [place for place in VALUE_INPUTS.get(node.op_type, ()) if place < len(node.input)]
         if self._open is not None:
             places = [place for place in places if node.input[place] and self._value(node.input[place]) is None]
-        return self._prepared.inputs_behind(node.input[place] for place in places)
+        return self._prepared.inputs_behind([node.input[place] for place in places]) if places else []
 
     def _value_refusal(self, node: onnx.NodeProto, unknown: list[str]) -> UnsupportedOperator:
         return UnsupportedOperator(

@@ -62,7 +62,7 @@ def unary(t: Translation, function: Callable[[relax.Expr], relax.Expr], x: relax
 
 def kernel(t: Translation, name: str, element: Callable[..., tirx.Expr], *operands: relax.Expr) -> relax.Expr:
     """A kernel named `name` over the broadcast shape of the operands that computes `element` of one of each."""
-    shape = _broadcast_shape([shape_of(operand) for operand in operands])
+    shape = broadcast_shape([shape_of(operand) for operand in operands])
 
     def compute(*tensors: te.Tensor) -> te.Tensor:
         return te.compute(shape, lambda *at: element(*(_broadcast(tensor, at) for tensor in tensors)), name=name)
@@ -79,7 +79,7 @@ def _broadcast(tensor: te.Tensor, at: tuple[tirx.Var, ...]) -> tirx.Expr:
     return tensor(*(0 if whole(extent) == 1 else place for extent, place in zip(tensor.shape, own, strict=True)))
 
 
-def _broadcast_shape(shapes: Sequence[Sequence[Any]]) -> Sequence[Any]:
+def broadcast_shape(shapes: Sequence[Sequence[Any]]) -> Sequence[Any]:
     """The shape that operands are broadcast to; PyTorch has compared open extents."""
     if all(isinstance(extent, int) for shape in shapes for extent in shape):
         return torch.broadcast_shapes(*shapes)

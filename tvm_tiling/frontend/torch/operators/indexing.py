@@ -18,6 +18,7 @@ from tvm.script.ir_builder import tirx as tir
 
 from ....lowering.positions import checked_positions
 from ..translation import Translation, Unserved, Value, converter, dtype_of, shape_of
+from .elementwise import broadcast_shape
 from .loops import looped
 from .views import expanded, permuted, reshaped
 
@@ -101,7 +102,7 @@ def places_of(t: Translation, data: relax.Expr, indices: Sequence[Value]) -> Pla
     tensors = tuple(tensor for _, tensor in given)
     # As PyTorch has it, None between two tensors sets them apart.
     adjacent = axes == tuple(range(axes[0], axes[0] + len(axes)))
-    together = torch.broadcast_shapes(*(shape_of(tensor) for tensor in tensors))
+    together = broadcast_shape([shape_of(tensor) for tensor in tensors])
     return Places(axes, tensors, tuple(together), adjacent)
 
 
