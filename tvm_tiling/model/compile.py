@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from .kernel_cache import KernelCache
 from .kernels import Kernels, kernels_for
 from .known_configs import KnownConfigs, known_configs
 from .open_sizes import Sizes, settings_of
-from .operators import record_of, schedule_operators
+from .operators import Operator, record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
 from .pipeline import fused_for_cpu
@@ -43,6 +44,8 @@ from .report import MULTIPLYING, Memory, OperatorRecord
 from .signature import Signature
 from .variant_base import VariantParts
 from .variants import variant_of
+
+_MULTIPLYING_NAMES = ("conv", "matmul", "einsum", "dense")  # TVM's of operators, which fused ones are named after
 
 
 def compile_model(
@@ -274,6 +277,19 @@ def _refusing_what_tvm_does_not_lower() -> Iterator[None]:
         ) from error
 
 
+def _tell_slow(operators: Sequence[Operator], signature: Signature) -> None:
+    """A warning where products or convolutions of open sizes run as plain loops."""
+    slow = [o.name for o in operators if o.kind == "other" and any(word in o.name for word in _MULTIPLYING_NAMES)]
+    if slow:
+        sizes = ", ".join(signature.open_sizes.names)
+        warnings.warn(
+            f"{len(slow)} products or convolutions of open sizes run as plain loops, slowly: {', '.join(slow[:3])}; "
+            f"they are fast where dims or batch give their sizes ({sizes})",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
 def _taken(models: list[ImportedModel]) -> Iterator[ImportedModel]:
     """The models, each let go of when it is given."""
     models.reverse()
@@ -295,6 +311,8 @@ def _part(
     make = build if libraries is None else libraries.build
     with _refusing_what_tvm_does_not_lower():
         scheduled, operators = schedule_operators(fused_for_cpu(held.pop()), hardware, options, kernels, ahead=True)
+        if signature.is_open:
+            _tell_slow(operators, signature)
         lifted, constants = lift_constants(scheduled)
         trim()
         built = make(lifted, kernels, signature.input_shapes if signature.is_open else ())
