@@ -1,4 +1,4 @@
-"""Executables of open sizes beside those compiled for each size, and beside onnxruntime: python -m benchmarks.open_sizes
+"""Executables of open sizes beside those compiled for each size, and beside onnxruntime.
 
     python -m benchmarks.open_sizes bert            a BERT-like encoder, lengths log-uniform in 1..512, batch 1
     python -m benchmarks.open_sizes products        products of m open rows alone, n and k of BERT and llama
@@ -16,6 +16,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -27,6 +28,7 @@ from tvm_tiling.runtime.threads import own_core
 
 from .run import SETTLE
 
+Row: TypeAlias = tuple[float, float, float, float]
 PRODUCTS = {"BERT 768 to 768": (768, 768), "BERT 768 to 3072": (3072, 768), "BERT 3072 to 768": (768, 3072)}
 PRODUCTS |= {"llama 2048 to 2048": (2048, 2048), "llama 2048 to 5632": (5632, 2048)}
 
@@ -107,9 +109,7 @@ def lengths(count: int, most: int) -> list[int]:
     return sorted({max(1, min(most, int(math.exp(draw)))) for draw in draws})
 
 
-def compared(
-    model: ModelProto, sizes: Sequence[int], width: int, threads: int
-) -> list[tuple[float, float, float, float]]:
+def compared(model: ModelProto, sizes: Sequence[int], width: int, threads: int) -> list[Row]:
     """For each size: ms of the open executable, its time as part of the fixed one's and of onnxruntime's, and ms that
     the first run takes beyond the second."""
     import onnxruntime
@@ -145,7 +145,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def report(name: str, sizes: Sequence[int], rows: Sequence[tuple[float, float, float, float]]) -> None:
+def report(name: str, sizes: Sequence[int], rows: Sequence[Row]) -> None:
     """Print the table of one model."""
     print(name)
     table = [
