@@ -157,9 +157,23 @@ def _flat(name: str, buffer: tirx.Buffer, sizes: set[tirx.Var]) -> tirx.Buffer:
 
 
 def _is_known(extent: tirx.Expr, sizes: set[tirx.Var]) -> bool:
-    """Whether an extent is a number, or made of sizes; in 64 bits, since an address is a product of several."""
-    return not is_open(extent) or (str(extent.ty) == "int64" and not loads(extent) and sizes_in(extent) <= sizes)
+    """Whether an extent is a number, or made of sizes in 64 bits and of small numbers, so that products of several stay
+    within them, and divided by numbers alone: a run may bring 0."""
+    if not is_open(extent):
+        return True
+    divisors: list[tirx.Expr] = []
+    kinds = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+    tvm_ffi.structural_walk(extent, (kinds, lambda division: divisors.append(division.b)))
+    numbers: list[tirx.IntImm] = []
+    tvm_ffi.structural_walk(extent, (tirx.IntImm, numbers.append))
+    if not all(isinstance(divisor, tirx.IntImm) and int(divisor) > 0 for divisor in divisors):
+        return False
+    if any(abs(int(number)) > _MOST_IN_EXTENTS for number in numbers):
+        return False
+    return str(extent.ty) == "int64" and not loads(extent) and sizes_in(extent) <= sizes
 
+
+_MOST_IN_EXTENTS = 1 << 24
 
 # ---- folding ---------------------------------------------------------------------------------------------------------
 
