@@ -88,6 +88,8 @@ def schedule_open_product(
         raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
     tiling = decide_open_rows(program.workload, hardware, options, around)
     engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
+    if engine.group > 1:
+        raise refuse(program.name, f"{engine.name} takes groups of elements; accepted with open rows: one at a time")
     emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
         if tiling.pack_b != "ahead":

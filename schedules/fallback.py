@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tvm
 from tvm import tirx
 
 from ..decide.vector.attention import AttentionTiling
 from ..errors import HardwareError, UnsupportedOperator
 from ..hardware.description import Hardware
+from ..lowering.samples import is_open
 from ..match.recurrent import recurrence_of
 from ..match.stages import stages_of
 from ..match.truth import with_logic
@@ -39,4 +41,13 @@ def decide_fallback(func: tirx.PrimFunc, name: str, hardware: Hardware) -> tuple
     plain = elementwise.apply(program, hardware.cpu)
     if plain is not None:
         return plain, None
-    return attention_rules.apply(program, hardware.cpu) or (reduction.apply(program, hardware.cpu), None)
+    fused = attention_rules.apply(program, hardware.cpu)
+    if fused is not None:
+        return fused
+    try:
+        return reduction.apply(program, hardware.cpu), None
+    except tvm.error.InternalError:
+        if not any(is_open(extent) for parameter in func.params for extent in getattr(parameter, "shape", ())):
+            raise
+        # TVM's simplifier fails at some quotients of open sizes, as of windows over images of any size.
+        return plain_loops.apply(func, name, hardware.cpu), None

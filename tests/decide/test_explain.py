@@ -14,8 +14,11 @@ import pytest
 import tvm_tiling as tt
 from tvm_tiling.decide.configs.config import tiling_of
 from tvm_tiling.decide.gemm.cpu_gemm import decide_on_cpu
+from tvm_tiling.decide.gemm.open_rows import decide_open_rows
 from tvm_tiling.decide.levels.level_vector import decide_vector_on_levels
+from tvm_tiling.decide.options import Options
 from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
+from tvm_tiling.decide.surroundings import Surroundings
 from tvm_tiling.decide.tiling import Decision
 from tvm_tiling.decide.vector.attention import AttentionShape, decide_attention
 from tvm_tiling.decide.vector.elementwise import Work, decide_elementwise
@@ -57,6 +60,11 @@ MADE: dict[str, dict[str, Maker]] = {
         "neartile": product(NEARTILE, dtype="int8"),
         "vta": product(VTA, dtype="int8"),
         "seed": lambda: tt.decide(tt.GemmWorkload(**PRODUCT, dtype="int8"), NEARTILE, mode="seed"),
+    },
+    "OpenGemmTiling": {
+        "prepacked": lambda: decide_open_rows(
+            tt.GemmWorkload(**PRODUCT), CPU, Options(prepacked=True), Surroundings(prepacked=True)
+        )
     },
     "ConvPartition": {"vta": image(VTA, dtype="int8"), "neartile": image(NEARTILE, dtype="int8"), "cut": config_image},
     "ConvTiling": {

@@ -63,7 +63,7 @@ def test_the_decision_of_another_operator_is_refused():
     [
         ("", "decision: not JSON"),
         ("[1]", "accepted: an object as to_json writes it"),
-        ('{"op": "softmax"}', "decision: op = 'softmax', accepted: 'gemm', 'conv'"),
+        ('{"op": "softmax"}', "decision: op = 'softmax', accepted: 'gemm', 'gemm of open rows', 'conv'"),
         ('{"op": "gemm"}', "'acc_bytes' is missing"),
         (json.dumps({**PLAIN, "mrr": 3}), "'mrr' is not a field"),
         (

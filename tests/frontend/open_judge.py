@@ -1,4 +1,4 @@
-"""Models of open sizes, compiled and run by TVM's virtual machine at given sizes."""
+"""Models of open sizes, compiled and run at given sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 
 from tvm_tiling import sizes
 from tvm_tiling.frontend import ImportedModel
@@ -34,7 +33,7 @@ def random_inputs(imported: ImportedModel, given: Sizes, below: int = 2) -> list
 
 def runner(imported: ImportedModel) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
     """A function that runs the model."""
-    (variant,) = _built(
+    executable = _built(
         [imported],
         time.perf_counter(),
         None,
@@ -42,12 +41,11 @@ def runner(imported: ImportedModel) -> Callable[[Sequence[np.ndarray]], list[np.
         options=Options(),
         libraries=None,
         progress=None,
-    ).variants
-    function = variant._machine()["main"]
+    )
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        result = function(*map(tvm.runtime.tensor, arrays), *variant._tensors)
-        return [tensor.numpy() for tensor in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
+        result = executable.run(*arrays)
+        return list(result) if isinstance(result, tuple) else [result]
 
     return run
 

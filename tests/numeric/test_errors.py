@@ -48,11 +48,12 @@ def test_operands_that_do_not_match():
     assert "A's axis 1 is read up to 9, it has 7" in message(tt.UnsupportedOperator, op)
 
 
-@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("axis", [1, 2])
 def test_a_size_that_is_not_fixed(axis):
     sizes = [8, 8, 8]
     sizes[axis] = tirx.Var("s", "int32")
-    assert "has no fixed extent" in message(tt.UnsupportedOperator, topi_matmul(*sizes))
+    said = "its columns or summed elements are open; accepted: open rows and batch"
+    assert said in message(tt.UnsupportedOperator, topi_matmul(*sizes))
 
 
 @pytest.mark.parametrize("dtype", ["int16", "int32", "bool", "uint32"])

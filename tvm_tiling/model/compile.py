@@ -32,7 +32,7 @@ from .executable import Executable
 from .kernel_cache import KernelCache
 from .kernels import Kernels, kernels_for
 from .known_configs import KnownConfigs, known_configs
-from .open_sizes import Sizes, settings_of
+from .open_sizes import Setting, Sizes, settings_of
 from .operators import Operator, record_of, schedule_operators
 from .passes.constants import Collection
 from .passes.lift import lift_constants
@@ -123,17 +123,20 @@ def compile_model(
 
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
-            imported = load_model(
-                model,
-                shapes=shapes,
-                batch=setting.batch,
-                dims=setting.dims,
-                params=params,
-                example_inputs=example_inputs,
-                limits=limits,
-                leave_open=may_open,
+            # In no variable here, which would hold the weights while they are packed.
+            yield _within(
+                load_model(
+                    model,
+                    shapes=shapes,
+                    batch=setting.batch,
+                    dims=setting.dims,
+                    params=params,
+                    example_inputs=example_inputs,
+                    limits=limits,
+                    leave_open=may_open,
+                ),
+                setting,
             )
-            yield replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
 
     if hardware.cpu is None:
         return compile_for_accelerator(single(list(load()), hardware), hardware, options, calibration)
@@ -150,6 +153,11 @@ def compile_model(
             load=load, make=make, digest=digest, hardware=hardware, calibration=calibration, kernels=kernels
         )
         return in_chosen_precision(subject, precision, tolerance)
+
+
+def _within(imported: ImportedModel, setting: Setting) -> ImportedModel:
+    """A model whose open sizes are held within the ranges of a setting."""
+    return replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
 
 
 def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:

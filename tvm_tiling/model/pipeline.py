@@ -31,6 +31,7 @@ from .passes.functions import with_known_functions
 from .passes.fuse import fused_operators
 from .passes.layout import channels_last
 from .passes.legalise import legalised
+from .passes.open_extents import refuse_unproved
 from .passes.roll import roll_cells
 from .passes.simplify import simplify, without_empty
 from .passes.views import join_views
@@ -77,6 +78,7 @@ def straight(mod: tvm.IRModule) -> tvm.IRModule:
 def _fused(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | None) -> tvm.IRModule:
     # Batch norm is folded before: decomposed, it would be four operators that say nothing of each other.
     mod = relax.transform.DecomposeOpsForInference()(mod)
+    refuse_unproved(mod)  # as the model has them: what later passes join fits where its parts do
     mod = join_views(simplify(channels_last(join_views(mod))))
     mod = with_known_functions(legalised(fuse_attention(mod)))
     return relax.transform.DeadCodeElimination()(fused_operators(mod, alone))

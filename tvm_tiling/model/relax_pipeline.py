@@ -100,7 +100,9 @@ def _by_operator(mod: tvm.IRModule, hardware: Hardware, options: Any) -> tvm.IRM
     from ..schedules.fallback import schedule_fallback
     from .passes.fuse import fused_operators
     from .passes.legalise import legalised
+    from .passes.open_extents import refuse_unproved
 
+    refuse_unproved(mod)
     mod = fused_operators(legalised(mod))
     updated = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
     for variable, func in mod.functions.items():

@@ -17,7 +17,6 @@ from ...lowering.integers import defined
 from ...lowering.no_terms import started
 from ...refusal import refused
 from . import boxes, extremes, functions, integers, positions
-from .open_extents import refuse_unproved
 
 _LEGALISED = {
     **extremes.LEGALISED,
@@ -29,9 +28,8 @@ _LEGALISED = {
 
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
-    """`mod` with its operators as PrimFuncs. ModelFormatError names constants that are not positions, or no divisors;
-    UnsupportedOperator an operator whose shapes are not known to fit."""
-    refuse_unproved(mod)
+    """`mod`, whose shapes refuse_unproved() has looked at, with its operators as PrimFuncs. ModelFormatError names
+    constants that are not positions, or no divisors."""
     try:
         positions.refuse_impossible(mod)
         mod = relax.transform.LegalizeOps(_LEGALISED)(mod)
