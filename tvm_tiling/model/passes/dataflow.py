@@ -6,7 +6,8 @@ says only what becomes of a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,6 +43,16 @@ class Rewriter:
         """Call what becomes of the present variable by the nodes of these too, ahead of its own: it takes on what they
         compute."""
         self.name = joined(*(source.name for source in sources if isinstance(source, relax.Var)), self.name)
+
+    @contextmanager
+    def named_after(self, source: Expr) -> Iterator[None]:
+        """Within, variables are called by the nodes of `source`, where it has any: they compute it in another form."""
+        before = self.name
+        self.name = (joined(source.name) if isinstance(source, relax.Var) else "") or before
+        try:
+            yield
+        finally:
+            self.name = before
 
     def emit(self, expr: Expr) -> Expr:
         """Bind `expr` and return what stands for it; constants and variables stand for themselves."""

@@ -217,13 +217,14 @@ class _Orders:
             return constant(np.transpose(value, to_last(rank)))
         if expr not in self.last:
             call = rewriter.value(expr)
-            if is_op(call, "nn.pad"):
-                made = self.padded(rewriter, call, rank)
-            elif is_op(call, "quantize") and _of_one_scale(call):
-                made = self.rescaled(rewriter, call, rank)
-            else:
-                made = relax.op.permute_dims(expr, to_last(rank))
-            self.last[expr] = rewriter.emit(made)
+            with rewriter.named_after(expr):
+                if is_op(call, "nn.pad"):
+                    made = self.padded(rewriter, call, rank)
+                elif is_op(call, "quantize") and _of_one_scale(call):
+                    made = self.rescaled(rewriter, call, rank)
+                else:
+                    made = relax.op.permute_dims(expr, to_last(rank))
+                self.last[expr] = rewriter.emit(made)
         return self.last[expr]
 
     def aligned(self, rewriter: Rewriter, expr: Expr, rank: int) -> Expr | None:
