@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
 from ..decide.configs.config import config_of
 from ..decide.conv.conv_tiling import ConvTiling
@@ -86,6 +87,8 @@ def schedule_open_product(
     _, _, n, k = program.extents
     if is_open(n) or is_open(k):
         raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
+    if not isinstance(program.a.expr, TensorLoad):  # as of a convolution's border: each microkernel would compute it
+        raise refuse(program.name, "its rows are computed; accepted with open rows: a tensor's")
     tiling = decide_open_rows(program.workload, hardware, options, around)
     engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
     if engine.group > 1:
