@@ -16,20 +16,12 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ..limits import MAX_EXTENT
+from ..lowering.plain_extents import plain_extent
 from ..match.access import substitute, variables
-from ..sizes import MOST_DEPTH, Extent, Guard, Named, OpenSize, OpenSizes, Operation
+from ..sizes import Extent, Guard, Named, OpenSize, OpenSizes
 
 Size: TypeAlias = Any  # an int, or an expression of TVM's of int64
 _LARGE = 1 << 20
-_SYMBOLS = {
-    tirx.Add: "+",
-    tirx.Sub: "-",
-    tirx.Mul: "*",
-    tirx.FloorDiv: "//",
-    tirx.FloorMod: "%",
-    tirx.Min: "min",
-    tirx.Max: "max",
-}
 
 
 class OpenShapes:
@@ -72,18 +64,7 @@ class OpenShapes:
 
     def extent(self, size: Size) -> Extent | None:
         """A size as plain data; None where it is of more than open sizes, or too deep."""
-        return self._extent(size, MOST_DEPTH)
-
-    def _extent(self, size: Size, depth: int) -> Extent | None:
-        if isinstance(size, int | tirx.IntImm):
-            return int(size)
-        if isinstance(size, tirx.Var):
-            return Named(self._names[size]) if size in self._names else None
-        symbol = _SYMBOLS.get(type(size))
-        if symbol is None or depth == 0:
-            return None
-        left, right = self._extent(size.a, depth - 1), self._extent(size.b, depth - 1)
-        return None if left is None or right is None else Operation(symbol, left, right)
+        return plain_extent(size, self._names)
 
     def size(self, extent: Extent) -> Size:
         """The expression of an extent, whose names are known."""

@@ -13,22 +13,13 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from ..lowering.plain_extents import plain_extent
 from ..runtime.open_plan import OpenPlan, OpenTensor, OpenType, Piece
 from ..runtime.plan import ARENA, CONSTANT, INPUT, OUTPUT, Step, is_known
-from ..sizes import Extent, Named, Operation, Shape
+from ..sizes import Extent, Named, Shape
 from .extract_plan import NoPlan, written_by
 from .passes.dataflow import is_op
 from .passes.lift import INPUTS
-
-_OPERATIONS = {
-    tirx.Add: "+",
-    tirx.Sub: "-",
-    tirx.Mul: "*",
-    tirx.FloorDiv: "//",
-    tirx.FloorMod: "%",
-    tirx.Min: "min",
-    tirx.Max: "max",
-}
 
 
 @dataclass
@@ -192,16 +183,10 @@ class _Reading:
 
     def _extent(self, expr: Any) -> Extent:
         """An extent in terms of the inputs' sizes."""
-        if isinstance(expr, int | tirx.IntImm):
-            return int(expr)
-        if isinstance(expr, tirx.Var) and expr in self._names:
-            return Named(self._names[expr])
-        if isinstance(expr, tirx.Cast):
-            return self._extent(expr.value)
-        symbol = _OPERATIONS.get(type(expr))
-        if symbol is None:
+        found = plain_extent(expr, self._names)
+        if found is None:
             raise NoPlan(f"a size is {expr}, which follows from no input's shape")
-        return Operation(symbol, self._extent(expr.a), self._extent(expr.b))
+        return found
 
 
 def _symbol(func: tirx.PrimFunc, name: str) -> str:
