@@ -27,7 +27,7 @@ from ..lowering.extents import parted
 from ..lowering.half_bits import BITS
 from ..lowering.loops import by_edge, share
 from ..lowering.panels import PanelLayout, pack_panel_group, pack_transposed
-from ..lowering.register_tile import TileShape, accumulators, set_accumulators, step_packed, write_back
+from ..lowering.register_tile import TileShape, accumulators, clear_accumulators, step_packed, write_back
 from ..lowering.registers import small_buffer
 from ..lowering.vector_statement import Resolve, resolved
 from ..match.attention import AttentionProgram, Operand
@@ -275,7 +275,7 @@ class AttentionEmitter:
         """One register tile; `row` is how many elements a row of `left` has, and from one row to the next."""
         group, (depth, pitch) = self.engine.group, row
         acc = accumulators(shape, self.engine)
-        set_accumulators(acc, shape, lambda i, j: tirx.const(0.0, "float32"))
+        clear_accumulators(acc, shape, self.engine)
 
         def step(g: Index, count: int) -> None:
             read = [self.taken(left, (i0 + i) * pitch + g * group, count) for i in range(shape.rows)]

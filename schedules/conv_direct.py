@@ -41,8 +41,8 @@ from ..lowering.register_tile import (
     Accumulators,
     TileShape,
     accumulators,
+    clear_accumulators,
     resume,
-    set_accumulators,
     step_packed,
     write_back,
 )
@@ -384,8 +384,7 @@ class DirectEmitter:
                 words = self.panels.layout.starts(block.panels, row, vector)
                 T.buffer_store(acc[pixel, vector], words, [T.ramp(0, 1, self.lanes)])
         else:
-            zero = tirx.const(0, self.engine.acc)
-            set_accumulators(acc, shape, lambda i, j: zero)
+            clear_accumulators(acc, shape, self.engine)
 
         def raw(pixel: int, j: Expr) -> Expr:
             return self.program.out[tuple(self.program.out_at(*at(pixel, j)))]

@@ -34,8 +34,8 @@ from ..lowering.named_blocks import named
 from ..lowering.register_tile import (
     TileShape,
     accumulators,
+    clear_accumulators,
     resume,
-    set_accumulators,
     step_packed,
     write_back,
 )
@@ -285,7 +285,7 @@ class WinogradEmitter:
 
         Blocks of input channels are summed each for itself, for the sake of accuracy.
         """
-        zero, ci = tirx.const(0, DTYPE), self.w.ci
+        ci = self.w.ci
         count = summed_blocks(self.w, self.m)
         length = -(-ci // count)
 
@@ -294,7 +294,7 @@ class WinogradEmitter:
 
         def block(first: Index, channels: Index, is_first: Expr | bool) -> None:
             acc = accumulators(shape, FMA_FLOAT32)
-            set_accumulators(acc, shape, lambda i, j: zero)
+            clear_accumulators(acc, shape, FMA_FLOAT32)
             with T.serial(0, channels) as step, named("microkernel"):
                 k = first + step
                 read = [v[left + row * self.v_tile + k] for row in range(shape.rows)]

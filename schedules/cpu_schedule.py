@@ -87,12 +87,8 @@ def schedule_open_product(
     _, _, n, k = program.extents
     if is_open(n) or is_open(k):
         raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
-    if not isinstance(program.a.expr, TensorLoad):  # as of a convolution's border: each microkernel would compute it
-        raise refuse(program.name, "its rows are computed; accepted with open rows: a tensor's")
     tiling = decide_open_rows(program.workload, hardware, options, around)
     engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
-    if engine.group > 1:
-        raise refuse(program.name, f"{engine.name} takes groups of elements; accepted with open rows: one at a time")
     emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():
         if tiling.pack_b != "ahead":
@@ -155,7 +151,7 @@ def around_product(program: GemmProgram, prepacked: bool) -> Surroundings:
     """What a product's place settles."""
     return Surroundings(
         prepacked=prepacked,
-        plain_a=program.a.buffer is not None,
+        plain_a=program.a.buffer is not None or (program.is_open and isinstance(program.a.expr, TensorLoad)),
         plain_b=program.b.buffer is not None,
         accumulates=program.out_dtype == program.workload.acc_dtype,
         exchanged=program.swapped,

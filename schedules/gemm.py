@@ -36,8 +36,8 @@ from ..lowering.register_tile import (
     Accumulators,
     TileShape,
     accumulators,
+    clear_accumulators,
     resume,
-    set_accumulators,
     step_in_place,
     step_packed,
     write_back,
@@ -371,14 +371,13 @@ class GemmEmitter:
         return copy[at] if self.group == 1 else copy[T.ramp(at, 1, self.group)]
 
     def start(self, acc: Accumulators, shape: TileShape, where: _Block, p: Index) -> None:
-        zero = tirx.const(0, self.engine.acc)
         if self.engine.offset:
             assert where.panels is not None
             for row, vector in shape.slots():
                 words = self.layout.starts(where.panels, where.panel_base(p), vector)
                 T.buffer_store(acc[row, vector], words, [T.ramp(0, 1, self.lanes)])
         else:
-            set_accumulators(acc, shape, lambda i, j: zero)
+            clear_accumulators(acc, shape, self.engine)
 
     def finish(self, acc: Accumulators, shape: TileShape, where: _Block, i0: Index, j0: Index, kt: Index) -> None:
         def raw(value: Expr, i: int, j: Expr) -> None:

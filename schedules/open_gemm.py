@@ -6,6 +6,9 @@ as hold them all, of two heights that differ by one, so that 7 rows in tiles of 
 leave the registers for a small buffer, behind which one loop over rows finishes them, whatever the height: what is
 fused to a product is written once. With few rows a microkernel takes several panels at once, so that it has as many
 sums as the multiply-adds of a core overlap.
+
+Rows are read where they lie, or copied for each tile (A'): where a dot instruction takes groups of elements, or where
+elements are computed, which every microkernel would do again.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from ..decide.gemm.open_rows import OpenGemmTiling
 from ..hardware.dot_instructions import DotInstruction
 from ..lowering.loops import share, when
 from ..lowering.named_blocks import named
+from ..lowering.panels import copy_row
 from ..lowering.register_tile import TileShape, accumulators, step_packed, write_back
 from ..lowering.registers import counted
 from ..lowering.samples import Extent, is_open
@@ -48,6 +52,7 @@ class OpenGemmEmitter(GemmEmitter):
     def __init__(self, program: GemmProgram, tiling: OpenGemmTiling, engine: DotInstruction) -> None:
         super().__init__(program, tiling, engine)
         self.vectors, self.ranges = self.nr // self.lanes, tiling.ranges
+        self.columns_first = False
 
     def emit(self, packed: tirx.Var | None) -> None:
         batch, m, _, _ = self.program.extents
@@ -93,6 +98,7 @@ class OpenGemmEmitter(GemmEmitter):
             tile = tile0 + turn
             rows = held(self.height - tirx.Cast("int64", tile >= self.taller))
             i0 = held(tile * self.height - tirx.max(tile - self.taller, 0))
+            copy = self.copy_open_tile(where, i0, rows)
             wide: Expr = _number(1)
             for height in range(self.mr, 0, -1):
                 if self.at_once(height) > 1:
@@ -103,7 +109,7 @@ class OpenGemmEmitter(GemmEmitter):
                 panels = held(tirx.min(wide, count - p))
                 for height in range(1, self.mr + 1):
                     with when(tirx.EQ(rows, _number(height))):
-                        self.sum_panels(where, i0, height, p, panels, sums)
+                        self.sum_panels(where, i0, copy, height, p, panels, sums)
                 j0 = (panel + p) * self.nr
                 columns = held(tirx.min(panels * self.nr, self.n - j0))
                 self.finish_rows(where, i0, rows, j0, columns, wide * self.nr, sums)
@@ -113,19 +119,43 @@ class OpenGemmEmitter(GemmEmitter):
         wanted = -(-LEAST_SUMS // (height * self.vectors))
         return max(1, min(wanted, self.panels, self.panels_per_block))
 
-    def sum_panels(self, where: _Block, i0: Expr, height: int, p: Expr, panels: Expr, sums: tirx.Var) -> None:
+    def copy_open_tile(self, where: _Block, i0: Expr, rows: Expr) -> tirx.Var | None:
+        """A', the rows of a tile."""
+        if not self.copies_a:
+            return None
+
+        def a(i: Index, k: Index) -> Expr:
+            return self.element_a(where.batch, i0 + i, where.k0 + k)
+
+        buffer = T.alloc_buffer((self.mr * self.copy_stride,), self.engine.operand)
+        padded = where.elements if self.group == 1 else where.groups * self.group
+        with T.serial(0, rows) as row, named("copy_a", fills=True):
+            copy_row(buffer, row * self.copy_stride, row, a, where.elements, padded, self.lanes * self.group)
+        return buffer
+
+    def sum_panels(
+        self, where: _Block, i0: Expr, copy: tirx.Var | None, height: int, p: Expr, panels: Expr, sums: tirx.Var
+    ) -> None:
         """The sums of a tile of `height` rows over `panels` panels from p on."""
         wide = self.at_once(height)
         if wide == 1:
-            self.sum_tile(where, i0, height, p, 0, 1, sums)
+            self.sum_tile(where, i0, copy, height, p, 0, 1, sums)
             return
         with when(tirx.EQ(panels, _number(wide))):
-            self.sum_tile(where, i0, height, p, 0, wide, sums)
+            self.sum_tile(where, i0, copy, height, p, 0, wide, sums)
         with T.serial(0, tirx.Select(panels < wide, panels, _number(0))) as one:
-            self.sum_tile(where, i0, height, p, one, 1, sums)
+            self.sum_tile(where, i0, copy, height, p, one, 1, sums)
 
     def sum_tile(
-        self, where: _Block, i0: Expr, height: int, p: Expr, skipped: Index, panels: int, sums: tirx.Var
+        self,
+        where: _Block,
+        i0: Expr,
+        copy: tirx.Var | None,
+        height: int,
+        p: Expr,
+        skipped: Index,
+        panels: int,
+        sums: tirx.Var,
     ) -> None:
         """The sums of `panels` panels, the first one `skipped` behind p, into the small buffer. Columns beyond the
         matrix are zeros in the panels, and summed as well."""
@@ -137,7 +167,7 @@ class OpenGemmEmitter(GemmEmitter):
         for acc, place in zip(tiles, at, strict=True):
             self.start(acc, shape, where, place)
         with T.serial(0, where.groups) as k, named("microkernel"):
-            read = [self.read_a(where, i0, row, k, None) for row in range(height)]
+            read = [self.read_a(where, i0, row, k, copy) for row in range(height)]
             for acc, base in zip(tiles, bases, strict=True):
                 row_of_k = base + k * self.layout.row
                 step_packed(acc, shape, k, lambda i, _: read[i], where.panels, row_of_k, self.engine)

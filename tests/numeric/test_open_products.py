@@ -76,6 +76,53 @@ def test_any_columns_summed_elements_and_rows(n, k, rows):
     check(n, k, rows)
 
 
+def with_types(n: int, k: int, types: tuple[str, str, str], computed: bool = False):
+    """a b of m rows; of a's elements less a number of its type where they are computed."""
+    m, r = te.var("m", "int64"), te.reduce_axis((0, k))
+    a, b = te.placeholder((m, k), types[0], name="a"), te.placeholder((k, n), types[1], name="b")
+    left = te.compute((m, k), lambda i, j: a[i, j] * tirx.const(2, types[0])) if computed else a
+    total = te.compute(
+        (m, n), lambda i, j: te.sum(left[i, r].astype(types[2]) * b[r, j].astype(types[2]), axis=r), name="total"
+    )
+    out = te.compute((m, n), lambda i, j: te.max(total[i, j], tirx.const(-7, types[2])))
+    return te.create_prim_func([a, b, out])
+
+
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize(("n", "k"), [(70, 96), (33, 131)])
+def test_integers_in_groups(left, n, k):
+    """Rows are copied in groups, the last one filled up; sums are exact."""
+    func = with_types(n, k, (left, "int8", "int32"))
+    scheduled = schedule_operator(func, "main", hardware_of("llvm"), Options(prepacked=True))
+    library = compiled(scheduled)
+    rng = np.random.default_rng(k)
+    b = rng.integers(-128, 128, (k, n)).astype("int8")
+    weights = packed(scheduled, library, b)
+    for m in ROWS:
+        a = rng.integers(*((0, 256) if left == "uint8" else (-128, 128)), (m, k)).astype(left)
+        out = tvm.runtime.tensor(np.zeros((m, n), "int32"))
+        library["main"](tvm.runtime.tensor(a), weights, out)
+        np.testing.assert_array_equal(out.numpy(), np.maximum(a.astype("int32") @ b.astype("int32"), -7))
+
+
+@pytest.mark.parametrize(("dtype", "computed"), [("float32", False), ("float32", True), ("float16", False)])
+def test_rows_that_are_converted_or_computed_are_copied_once_for_a_tile(dtype, computed):
+    func = with_types(40, 65, (dtype, dtype, "float32"), computed)
+    scheduled = schedule_operator(func, "main", hardware_of("llvm"), Options(prepacked=True))
+    assert scheduled.tiling.pack_a == ("pack" if computed or dtype == "float16" else "none")
+    library = compiled(scheduled)
+    rng = np.random.default_rng(0)
+    b = rng.uniform(-1, 1, (65, 40)).astype(dtype)
+    weights = packed(scheduled, library, b)
+    for m in (1, 2, 7, 20):
+        a = rng.uniform(-1, 1, (m, 65)).astype(dtype)
+        out = tvm.runtime.tensor(np.zeros((m, 40), "float32"))
+        library["main"](tvm.runtime.tensor(a), weights, out)
+        left = a * np.dtype(dtype).type(2) if computed else a
+        wanted = np.maximum(left.astype("float32") @ b.astype("float32"), -7)
+        np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-4, atol=1e-3)
+
+
 def test_a_batch_of_fixed_size_over_open_rows():
     scheduled = schedule_operator(product(40, 24, batch=3), "main", hardware_of("llvm"), Options(prepacked=True))
     library = compiled(scheduled)

@@ -18,7 +18,9 @@ Expr: TypeAlias = tirx.Expr
 def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func`, as the code generator takes it, with stores instead of the names in what it stores. Names in
     operands that are not always evaluated stay."""
-    return tvm_ffi.structural_map(func, (tirx.BufferStore, _without_names))
+    names: list[tirx.Let] = []
+    tvm_ffi.structural_walk(func.body, (tirx.Let, names.append))
+    return tvm_ffi.structural_map(func, (tirx.BufferStore, _without_names)) if names else func
 
 
 def _without_names(store: tirx.BufferStore) -> tirx.Stmt:

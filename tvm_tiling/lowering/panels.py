@@ -139,17 +139,20 @@ def pack_starts(panel: tirx.Var, base: Index, groups: Expr, layout: PanelLayout)
 
 def copy_rows(buffer: tirx.Var, rows: range, stride: int, a: Element, length: Index, padded: Index, chunk: int) -> None:
     """Copy `length` elements of the tile's `rows` to buffer[(i - rows.start) * stride + k]; zeros up to `padded`."""
-    zero = tirx.const(0, str(buffer.dtype))
     for i in rows:
-        at = (i - rows.start) * stride
-        with T.serial(0, tirx.floordiv(length, chunk)) as block, T.vectorized(0, chunk) as lane:
-            T.buffer_store(buffer, a(i, block * chunk + lane), [at + block * chunk + lane])
-        whole = tirx.floordiv(length, chunk) * chunk
-        with T.serial(0, length - whole) as rest:
-            T.buffer_store(buffer, a(i, whole + rest), [at + whole + rest])
-        if padded is not length:
-            with T.serial(0, padded - length) as rest:
-                T.buffer_store(buffer, zero, [at + length + rest])
+        copy_row(buffer, (i - rows.start) * stride, i, a, length, padded, chunk)
+
+
+def copy_row(buffer: tirx.Var, at: Index, i: Index, a: Element, length: Index, padded: Index, chunk: int) -> None:
+    """Copy `length` elements of row `i` to buffer[at + k]; zeros up to `padded`."""
+    with T.serial(0, tirx.floordiv(length, chunk)) as block, T.vectorized(0, chunk) as lane:
+        T.buffer_store(buffer, a(i, block * chunk + lane), [at + block * chunk + lane])
+    whole = tirx.floordiv(length, chunk) * chunk
+    with T.serial(0, length - whole) as rest:
+        T.buffer_store(buffer, a(i, whole + rest), [at + whole + rest])
+    if padded is not length:
+        with T.serial(0, padded - length) as rest:
+            T.buffer_store(buffer, tirx.const(0, str(buffer.dtype)), [at + length + rest])
 
 
 def copy_columns(buffer: tirx.Var, rows: int, stride: int, a: Element, length: Index) -> None:

@@ -53,11 +53,11 @@ def accumulators(shape: TileShape, engine: DotInstruction) -> Accumulators:
     return dict(zip(slots, registers(len(slots), shape.lanes, engine.acc), strict=True))
 
 
-def set_accumulators(acc: Accumulators, shape: TileShape, value: Callable[[int, Expr], Expr]) -> None:
-    """acc[i, j] = value(i, j) for the columns in use, and for the idle lanes of the last vector too."""
-    for row, vector in shape.slots():
-        with T.vectorized(0, shape.lanes) as lane:
-            T.buffer_store(acc[row, vector], value(row, vector * shape.lanes + lane), [lane])
+def clear_accumulators(acc: Accumulators, shape: TileShape, engine: DotInstruction) -> None:
+    """acc[i, j] = 0, in the idle lanes of the last vector too."""
+    zeros = T.broadcast(tirx.const(0, engine.acc), shape.lanes)
+    for slot in shape.slots():
+        T.buffer_store(acc[slot], zeros, [T.ramp(0, 1, shape.lanes)])
 
 
 def resume(acc: Accumulators, shape: TileShape, first: Expr | bool, value: Callable[[int, Expr], Expr]) -> None:
@@ -105,14 +105,21 @@ def step_packed(
     lanes, group = shape.lanes, engine.group
     if from_memory:
         prefetch(panel, base, shape.vectors * lanes * group)
-    whole = T.ramp(0, 1, lanes)
-    for row, vector in shape.slots():
-        slot = acc[row, vector]
-        if group == 1:
+    if engine.stored:  # TVM makes no vectors of what it converts from a vector's words
+        for row, vector in shape.slots():
+            slot = acc[row, vector]
             with T.vectorized(0, lanes) as lane:
                 product = a(row, k) * from_panel(engine, panel[base + vector * lanes + lane])
                 T.buffer_store(slot, slot[lane] + product, [lane])
-        else:
-            left = T.broadcast(T.reinterpret(engine.word, a(row, k)), lanes)
-            right = panel[T.ramp(base + vector * lanes * group, 1, lanes * group)]
-            T.buffer_store(slot, dot(engine, slot[whole], left, right, lanes), [whole])
+        return
+    whole = T.ramp(0, 1, lanes)
+    right = [panel[T.ramp(base + vector * lanes * group, 1, lanes * group)] for vector in range(shape.vectors)]
+    for row in range(shape.rows):
+        left = T.broadcast(a(row, k) if group == 1 else T.reinterpret(engine.word, a(row, k)), lanes)
+        for vector in range(shape.vectors):
+            slot = acc[row, vector]
+            if group == 1:
+                total = slot[whole] + left * right[vector]
+            else:
+                total = dot(engine, slot[whole], left, right[vector], lanes)
+            T.buffer_store(slot, total, [whole])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -35,8 +36,13 @@ class Access:
 
     def at(self, *indices: Index, dtype: str | None = None) -> tirx.Expr:
         """The element at fused `indices`, one per axis, cast to `dtype`."""
-        value = at_indices(self.expr, bind(self.axes, self.extents, indices))
+        put = at_indices if self._compares else substitute
+        value = put(self.expr, bind(self.axes, self.extents, indices))
         return value if dtype is None or str(value.ty) == dtype else tirx.Cast(dtype, value)
+
+    @cached_property
+    def _compares(self) -> bool:
+        return compares_indices(self.expr)
 
 
 _COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
@@ -82,6 +88,18 @@ def _of_one_type(comparison: tirx.Expr) -> tirx.Expr:
 def at_indices(expr: tirx.Expr, mapping: dict[tirx.Var, tirx.Expr]) -> tirx.Expr:
     """`expr` with each variable of `mapping` replaced by an index, whatever the type of either."""
     return tvm_ffi.structural_map(substitute(expr, mapping), (_COMPARISONS, _of_one_type))
+
+
+def compares_indices(expr: tirx.Expr) -> bool:
+    """Whether `expr` compares anything but floats: at_indices() then differs from substitute()."""
+    found: list[tirx.Expr] = []
+
+    def note(comparison: tirx.Expr) -> None:
+        if not str(comparison.a.ty).startswith("float"):
+            found.append(comparison)
+
+    tvm_ffi.structural_walk(expr, (_COMPARISONS, note))
+    return bool(found)
 
 
 def _is_atom(expr: tirx.Expr) -> bool:

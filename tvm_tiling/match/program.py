@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import tvm_ffi
@@ -13,7 +14,7 @@ from tvm.ir import TensorLoad
 from ..lowering.samples import Extent
 from ..lowering.vector_math import with_vector_math
 from ..operand_types import OPERAND_TYPES
-from .access import Index, at_indices, bind, loads, substitute
+from .access import Index, at_indices, bind, compares_indices, loads, substitute
 from .evaluate import shortest
 from .function import refuse
 
@@ -60,8 +61,30 @@ class MatchedProgram:
 
         Functions are written out: kernels store vectors, and a vector of calls would be made one by one.
         """
-        value = at_indices(self.value(accumulator), bind(self.out_axes, self.out_extents, indices))
-        return with_vector_math(value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value))
+        place = bind(self.out_axes, self.out_extents, indices)
+        kind = str(accumulator.ty)
+        if kind not in self._plain_results:
+            self._plain_results[kind] = self._plain_result(kind)
+        plain = self._plain_results[kind]
+        if plain is not None:
+            total, value = plain
+            return substitute(value, {total: accumulator, **place})
+        return with_vector_math(self._typed(at_indices(self.value(accumulator), place)))
+
+    def _typed(self, value: tirx.Expr) -> tirx.Expr:
+        return value if str(value.ty) == self.out_dtype else tirx.Cast(self.out_dtype, value)
+
+    @cached_property
+    def _plain_results(self) -> dict[str, tuple[tirx.Var, tirx.Expr] | None]:
+        """By the accumulator's type: what a kernel asks for once for each vector is made once."""
+        return {}
+
+    def _plain_result(self, kind: str) -> tuple[tirx.Var, tirx.Expr] | None:
+        """A variable of such an accumulator and what is stored of it, over `out_axes`; None where that takes more
+        than to put values in the places of variables."""
+        total = tirx.Var("total", kind)
+        value = self._typed(self.value(total))
+        return (total, value) if not compares_indices(value) and with_vector_math(value).same_as(value) else None
 
 
 def operand_types(name: str, left: str, right: str) -> dict[str, Any]:

@@ -31,6 +31,11 @@ class KernelCache:
         self._used: list[Path] = []
         self._lock = threading.Lock()
 
+    @property
+    def keeps(self) -> bool:
+        """Whether what is put here may be got again."""
+        return self._place is not None
+
     def key(self, content: str) -> str:
         """64 hexadecimal digits that change with `content` and with what compiles it."""
         return hashlib.sha256(f"{self._stamp} {content}".encode()).hexdigest()

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from enum import Enum
 from types import TracebackType
-from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm.support import cc
 
@@ -42,6 +42,9 @@ _READ = ("tirx.noalias", "s_tir", "tirx.is_host_func", TRUSTED)
 # loops on conditions, takes a fifth to a third more processor time, and its kernels are no faster (models took 0.94
 # to 1.00 of their time at level 1, measured with AVX2).
 _LEVEL = 1
+
+
+_FIRST = 1 << 60  # comes before any kernel
 
 
 class Kind(Enum):
@@ -76,13 +79,12 @@ class Kernels:
         self._workers = workers
         self._cache = cache or KernelCache(None)
         self._progress = progress
-        self._known: dict[str, Future[bytes]] = {}
-        self._keys: dict[tuple[Any, bool, Kind], str] = {}
+        self._known: dict[tuple[int, Kind], list[tuple[tirx.PrimFunc, Future[bytes]]]] = {}  # by the functions' hashes
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._ended = False
-        self._done = self._expected = 0
+        self._added = self._asked = self._done = self._expected = 0
 
     def __enter__(self) -> Kernels:
         """OSError where the folder for temporary files has no space for what is compiled."""
@@ -106,21 +108,20 @@ class Kernels:
 
     def start_native(self) -> None:
         """Have compiled what a model's library is linked with beside kernels."""
-        self._add(-(1 << 61), self._make_native)
+        self._add(-2 * _FIRST, self._make_native)
 
     def start(self, func: tirx.PrimFunc, kind: Kind) -> Future[bytes]:
         """Have `func` compiled; the object is under a name of its own, see named()."""
-        known = (func.body, _is_trusted(func), kind)
-        key = self._keys.get(known)
-        if key is None:
-            func = _bare(func)
-            text = tvm.ir.save_json(func)
-            key = self._keys[known] = self._cache.key(f"{kind.value} {self._targets[kind]} {text}")
-        if key not in self._known:
-            self._known[key] = result = Future[bytes]()
-            size = 1 << 60 if kind is Kind.PACKING else len(text)
-            self._add(-size, lambda: self._make(key, func, kind, result))
-        return self._known[key]
+        func = _bare(func)
+        alike = self._known.setdefault((tvm_ffi.structural_hash(func), kind), [])
+        for other, result in alike:
+            if tvm_ffi.structural_equal(other, func):
+                return result
+        result = Future[bytes]()
+        alike.append((func, result))
+        self._asked += 1
+        self._add(-_FIRST if kind is Kind.PACKING else -_stores(func), lambda: self._make(func, kind, result))
+        return result
 
     def objects(self, functions: Mapping[str, tirx.PrimFunc], kinds: Callable[[str], Kind]) -> list[bytes]:
         """The objects of `functions` under their names, when all of them are made."""
@@ -129,7 +130,8 @@ class Kernels:
 
     def _add(self, order: int, job: Callable[[], None]) -> None:
         with self._changed:
-            heapq.heappush(self._waiting, (order, len(self._known), job))
+            heapq.heappush(self._waiting, (order, self._added, job))
+            self._added += 1
             self._changed.notify()
         if len(self._threads) < self._workers:
             thread = threading.Thread(target=self._work, name="tvm-tiling-kernels")
@@ -152,12 +154,14 @@ class Kernels:
         with contextlib.suppress(Exception):
             make_ahead(self._cache)
 
-    def _make(self, key: str, func: tirx.PrimFunc, kind: Kind, result: Future[bytes]) -> None:
+    def _make(self, func: tirx.PrimFunc, kind: Kind, result: Future[bytes]) -> None:
         try:
-            content = self._cache.get(key)
+            key = self._key(func, kind) if self._cache.keeps else None
+            content = None if key is None else self._cache.get(key)
             if content is None:
                 content = object_of(_safe(func, kind), self._targets[kind])
-                self._cache.put(key, content)
+                if key is not None:
+                    self._cache.put(key, content)
         except BaseException as error:  # raised where it is waited for
             result.set_exception(error)
             return
@@ -165,7 +169,10 @@ class Kernels:
         if self._progress is not None:
             with self._changed:
                 self._done += 1
-                self._progress(BuildProgress(self._done, max(self._expected, len(self._known))))
+                self._progress(BuildProgress(self._done, max(self._expected, self._asked)))
+
+    def _key(self, func: tirx.PrimFunc, kind: Kind) -> str:
+        return self._cache.key(f"{kind.value} {self._targets[kind]} {tvm.ir.save_json(func)}")
 
 
 def kernels_for(
@@ -187,8 +194,16 @@ def trusted(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_attr(TRUSTED, 1) if fixed else func
 
 
-def _is_trusted(func: tirx.PrimFunc) -> bool:
-    return bool(func.attrs) and TRUSTED in func.attrs
+def _stores(func: tirx.PrimFunc) -> int:
+    """How many statements of `func` store: about how long it takes to compile."""
+    count = 0
+
+    def note(_: tirx.BufferStore) -> None:
+        nonlocal count
+        count += 1
+
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, note))
+    return count
 
 
 def _bare(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -14,12 +14,14 @@ from typing import ClassVar
 
 from ...errors import HardwareError, UnsupportedOperator
 from ...hardware.description import Cpu, Hardware
+from ...hardware.dot_instructions import DotInstruction
 from ...workload import GemmWorkload
 from ..explain import Sections
 from ..kinds import decided
 from ..options import Options
 from ..surroundings import Surroundings
 from ..tiling import Decision, GemmTiling, Reason
+from .dot_engine import dot_engine
 from .microkernel import tallest
 
 NEAR = 1.02
@@ -83,29 +85,40 @@ def decide_open_rows(
     chosen = decided(workload, hardware, tiled, around)
     assert isinstance(chosen, GemmTiling)
     ranges = _ranges(workload, hardware, tiled, around)
+    engine = dot_engine(workload, cpu, form="normal", prepacked=chosen.pack_b == "ahead")
+    copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
     why = (
         f"a kernel for each of up to {chosen.mr} rows; within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     )
-    reasons = [reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep")]
+    reasons = [
+        reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep", "pack_a")
+    ]
     own = {field.name: getattr(chosen, field.name) for field in fields(GemmTiling)}
     return OpenGemmTiling(
         **{
             **own,
             "form": "open",
-            "keep": None,
-            "pack_a": "none",
+            "keep": 0 if copied else None,
+            "pack_a": "pack" if copied else "none",
             "pack_b": "ahead" if chosen.pack_b == "ahead" else "pack",
             "inner_order": "mn",
             "threads_k": 1,
             "reasons": (
                 Reason("form", "open", "rows are known in the run"),
                 Reason("mr", chosen.mr, why),
+                *([Reason("pack_a", "pack", _why_copied(engine, around))] if copied else []),
                 *reasons,
                 Reason("ranges", len(ranges), f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"),
             ),
         },
         ranges=ranges,
     )
+
+
+def _why_copied(engine: DotInstruction, around: Surroundings) -> str:
+    if not around.plain_a:
+        return "elements of A are computed, once for each tile"
+    return f"{engine.name} takes its operands converted or interleaved, once for each tile"
 
 
 def _seconds(tiling: Decision) -> float:
