@@ -25,12 +25,14 @@ from ..decide.rnn.recurrence import Recurrence, RecurrenceTiling, decide_recurre
 from ..hardware.description import Cpu
 from ..lowering.dot import as_held, from_held
 from ..lowering.gate_math import Value, falling, rising
-from ..lowering.loops import by_edge, share
+from ..lowering.loops import by_edge, share, when
 from ..lowering.prefetch import LINE as LINE_BYTES
 from ..lowering.prefetch import ask
 from ..lowering.prim_func import ScheduledOperator, write_function
 from ..lowering.recurrent_loops import declare
-from ..lowering.registers import register, registers
+from ..lowering.registers import counted, register, registers
+from ..lowering.samples import is_open
+from ..match.recurrent import at_sample
 from ..operand_types import held_as
 
 Expr: TypeAlias = tirx.Expr
@@ -58,7 +60,7 @@ class _Place:
 
 class RecurrentEmitter:
     """Writes the recurrence of one layer. `buffers` by name, flat: "projected", "weights", "h0", "y", "h" and as the
-    cell has them "c0", "c", "bias", "peepholes", "lengths"."""
+    cell has them "c0", "c", "bias", "peepholes", "lengths". Steps and sequences may be known in the run alone."""
 
     def __init__(self, recurrence: Recurrence, tiling: RecurrenceTiling, buffers: Mapping[str, tirx.Var]) -> None:
         self.r, self.tiling, self.buffers = recurrence, tiling, buffers
@@ -71,12 +73,14 @@ class RecurrentEmitter:
         for gates in recurrence.phases:
             panels.append(_Panel(gates, start))
             start += len(gates) * self.padded * recurrence.hidden
+        self.any_batch = is_open(recurrence.batch)
+        self.size = recurrence.batch * recurrence.hidden  # of a state
         self.panels, self.packed_shape, self.packed_dtype = tuple(panels), (start,), held_as(recurrence.stored)
 
     # ---- the whole --------------------------------------------------------------------------------------------------
 
     def emit(self, packed: tirx.Var | None) -> None:
-        r, size = self.r, self.r.batch * self.r.hidden
+        r, size = self.r, self.size
         if packed is None:
             packed = T.alloc_buffer(self.packed_shape, self.packed_dtype)
             self.pack_whole(packed)
@@ -100,11 +104,12 @@ class RecurrentEmitter:
 
     def copy(self, source: tirx.Var, start: int, target: tirx.Var, to: int) -> None:
         lanes = self.lanes
-        whole, rest = divmod(self.r.batch * self.r.hidden, lanes)
-        if whole:
+        whole = self.size // lanes
+        rest = self.size - whole * lanes
+        if self.any_batch or whole:
             with T.serial(0, whole) as v, T.vectorized(0, lanes) as lane:
                 T.buffer_store(target, source[start + v * lanes + lane], [to + v * lanes + lane])
-        if rest:
+        if self.any_batch or rest:
             with T.serial(0, rest) as i:
                 T.buffer_store(target, source[start + whole * lanes + i], [to + whole * lanes + i])
 
@@ -127,11 +132,14 @@ class RecurrentEmitter:
         """Other cores have just written their part of the state, and each line of it takes as long as 300 multiply-adds
         to come: all are asked for at once."""
         source, offset = self.source(panel)
-        with T.serial(0, -(-self.r.batch * self.r.hidden // LINE)) as line:
+        with T.serial(0, -(-self.size // LINE)) as line:
             ask(source, [offset + line * LINE], cache=1)
 
     def group(self, panel: _Panel, group: Index, units: int) -> None:
         """The sequences in tiles of `rows` and of one fewer: a rest of few would wait for weights."""
+        if self.any_batch:
+            self.any_tiles(panel, group, units)
+            return
         tiles = -(-self.r.batch // self.tiling.rows)
         rows, larger = divmod(self.r.batch, tiles)
         start = 0
@@ -142,6 +150,23 @@ class RecurrentEmitter:
                 with T.serial(0, count) as tile:
                     self.tile(panel, group, units, start + tile * extent, extent)
             start += extent * count
+
+    def any_tiles(self, panel: _Panel, group: Index, units: int) -> None:
+        """The same for as many sequences as a run has: a tile of each height, of two of which there are some."""
+        batch = counted(self.r.batch, 0)
+        tiles = counted(tirx.ceildiv(batch, self.tiling.rows), 0)
+        height = counted(tirx.ceildiv(batch, tirx.max(tiles, 1)), 0)
+        taller = counted(batch - tiles * (height - 1), 0)
+        with T.serial(0, tiles) as tile:
+            rows = counted(height - tirx.Cast("int64", tile >= taller), 0)
+            row0 = counted(tile * height - tirx.max(tile - taller, 0), 0)
+            for number in range(1, self.tiling.rows + 1):
+                with when(tirx.EQ(rows, tirx.const(number, "int64"))):
+                    self.tile(panel, group, units, row0, number)
+
+    def columns_at_once(self, rows: int) -> int:
+        lower = self.tiling.lower or ()
+        return lower[rows - 1] if rows <= len(lower) else self.tiling.ep
 
     # ---- the product ------------------------------------------------------------------------------------------------
 
@@ -155,7 +180,7 @@ class RecurrentEmitter:
         def place(row: Index, block: int) -> _Place:
             return _Place(row0 + row, first + block * lanes, widths[block])
 
-        sums = [[registers(len(vectors), lanes, KIND) for _ in range(rows)] for _ in range(self.tiling.ep)]
+        sums = [[registers(len(vectors), lanes, KIND) for _ in range(rows)] for _ in range(self.columns_at_once(rows))]
         for row in range(rows):
             for number, (block, gate) in enumerate(vectors):
                 self.ask_for_projected(place(row, block), gate)
@@ -217,7 +242,7 @@ class RecurrentEmitter:
 
     def columns(self, panel: _Panel, sums: list[list[list[tirx.Var]]], row0: Index, base: Expr, vectors: int) -> None:
         """All columns of the weights, `ep` at a time, from either end in turn."""
-        hidden, lanes, ep = self.r.hidden, self.lanes, self.tiling.ep
+        hidden, lanes, ep = self.r.hidden, self.lanes, len(sums)
         source, offset = self.source(panel)
 
         def column(into: list[list[tirx.Var]], k: Index) -> None:
@@ -366,7 +391,7 @@ def schedule_recurrence(
 ) -> ScheduledOperator:
     """The kernel of a recurrence, its parameters those of the recurrence in their order. `prepacked`: its weights come
     in packed form, made by the function that is given with it."""
-    chosen = tiling or decide_recurrence(recurrence, cpu)
+    chosen = tiling or decide_recurrence(at_sample(recurrence), cpu, any_batch=is_open(recurrence.batch))
     emitter = RecurrentEmitter(recurrence, chosen, {})
     shape, dtype = emitter.packed_shape, emitter.packed_dtype
 

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import tvm
 from recurrent_reference import by_numpy, numbers
+from tvm import tirx
 from tvm_tiling.schedules.rnn import schedule_recurrence
 
 import tvm_tiling as tt
 from tvm_tiling.decide.rnn.recurrence import Recurrence, decide_recurrence
 from tvm_tiling.lowering.prim_func import DECISION
 from tvm_tiling.lowering.recurrent_loops import recurrent_function
+from tvm_tiling.lowering.samples import samples
 from tvm_tiling.match.recurrent import recurrence_of
 from tvm_tiling.runtime.arrays import numpy_type
 
@@ -87,6 +89,23 @@ def test_weights_stored_in_16_bits_are_widened_as_they_are_read(recurrence, stor
         assert str(packed.dtype) == ("int16" if stored == "bfloat16" else stored)
     assert_right(library["layer"], narrow, values, values | {"weights": packed})
     assert_right(library["plain"], narrow, values, values | {"weights": weights})
+
+
+@pytest.mark.parametrize("prepacked", [False, True])
+@pytest.mark.parametrize("recurrence", CASES, ids=name_of)
+def test_one_kernel_for_any_steps_and_sequences(recurrence, prepacked):
+    opened = dataclasses.replace(recurrence, steps=tirx.Var("steps", "int64"), batch=tirx.Var("batch", "int64"))
+    func = recurrent_function(opened)
+    with samples({"steps": 6, "batch": 5}):
+        scheduled = schedule_recurrence(recurrence_of(func), "layer", CPU, prepacked=prepacked)
+    library = compiled({"layer": scheduled.main} | ({"layer_pack": scheduled.pack} if prepacked else {}))
+    packed = tvm.runtime.empty(scheduled.packed_shape or (1,), "float32")
+    for steps, batch in ((1, 1), (5, 3), (2, 11), (9, 2)):
+        one = dataclasses.replace(recurrence, steps=steps, batch=batch)
+        values = numbers(one)
+        if prepacked:
+            library["layer_pack"](tvm.runtime.tensor(values["weights"]), packed)
+        assert_right(library["layer"], one, values, values | ({"weights": packed} if prepacked else {}))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

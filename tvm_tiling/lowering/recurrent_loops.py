@@ -21,15 +21,12 @@ _OPAQUE = 8  # TVM's pattern of operators that nothing is fused with
 
 def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx.PrimFunc:
     """A function of the recurrence's inputs and outputs, in their order. Steps and batch that are no numbers are
-    variables of its own, bound by its tensors, and nothing in it tells a schedule of the layer."""
-    r = recurrence
+    variables of its own, bound by its tensors."""
+    own = {part: _own(part, getattr(recurrence, part)) for part in ("steps", "batch")}
+    r = dataclasses.replace(recurrence, **own)
+    told = {**r.to_dict(), **{part: size if isinstance(size, int) else None for part, size in own.items()}}
     attributes: dict[str, Any] = {"global_symbol": name, "tirx.noalias": True, "op_pattern": _OPAQUE}
-    if isinstance(r.steps, int) and isinstance(r.batch, int):
-        attributes[ATTRIBUTE] = json.dumps(r.to_dict(), sort_keys=True)
-    else:
-        own = {part: getattr(r, part) for part in ("steps", "batch")}
-        own = {part: size if isinstance(size, int) else tirx.Var(part, "int64") for part, size in own.items()}
-        r = dataclasses.replace(r, **own)
+    attributes[ATTRIBUTE] = json.dumps(told, sort_keys=True)
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
         T.func_attr(attributes)
@@ -37,6 +34,13 @@ def recurrent_function(recurrence: Recurrence, name: str = "recurrence") -> tirx
         with T.sblock("root"):
             _Loops(r, buffers).emit()
     return builder.get()
+
+
+def _own(part: str, size: Any) -> Any:
+    """A number of steps or sequences as the function has it; a variable keeps its name, by which samples know it."""
+    if isinstance(size, int):
+        return size
+    return tirx.Var(size.name if isinstance(size, tirx.Var) else part, "int64")
 
 
 def declare(recurrence: Recurrence, packed: tuple[int, ...] | None = None) -> dict[str, tirx.Var]:

@@ -24,7 +24,7 @@ from ..frontend.node_names import names_in, nodes_named, numbers_of, without_nam
 from ..hardware.description import Hardware
 from ..lowering.prim_func import ScheduledOperator, packed_memory
 from ..match import ConvProgram, epilogue_of
-from ..match.recurrent import recurrence_of
+from ..match.recurrent import at_sample, recurrence_of
 from ..runtime.arrays import ALIGNMENT
 from ..runtime.threads import set_pool
 from ..schedule import Options, schedule_for_weights
@@ -203,7 +203,7 @@ def _schedule(
         prepacked = known(func.params[list(recurrence.inputs).index("weights")])
         scheduled = schedule_recurrence(recurrence, name, hardware.cpu, prepacked=prepacked)
         assert isinstance(scheduled.tiling, RecurrenceTiling)
-        flops = recurrence.flops
+        flops = at_sample(recurrence).flops
         operator = Operator(name=name, kind="recurrence", calls=len(calls), flops=flops, tiling=scheduled.tiling)
         return scheduled.main, operator, scheduled if prepacked else None, place if prepacked else None
     supported = attempted(schedule_for_weights, func, name, hardware, options, known)

@@ -36,8 +36,8 @@ class Recurrence:
     """
 
     cell: str
-    steps: int
-    batch: int
+    steps: Any  # numbers, or what TIR has for those that only a run brings
+    batch: Any
     hidden: int
     order: str
     reverse: bool = False
@@ -96,7 +96,8 @@ class Recurrence:
 @dataclass(frozen=True, kw_only=True)
 class RecurrenceTiling(Decision):
     """`vp` rows of the weights, those of `blocks` vectors of units, for `rows` sequences and `ep` columns at once; the
-    units are shared by `threads` cores. `turning`: every other step takes a share's weights from the end."""
+    units are shared by `threads` cores. `lower`: columns at once of the tiles of 1, 2, ... sequences less than `rows`,
+    where only a run brings how many there are. `turning`: every other step takes a share's weights from the end."""
 
     op: ClassVar[str] = "recurrence"
 
@@ -105,6 +106,7 @@ class RecurrenceTiling(Decision):
     vp: int
     blocks: int
     rows: int
+    lower: tuple[int, ...] | None = None
     threads: int
     turning: bool
     predicted_seconds: float
@@ -112,23 +114,24 @@ class RecurrenceTiling(Decision):
 
     sections: ClassVar[Sections] = (
         ("columns", ("form", "ep", "vp")),
-        ("register tile", ("lanes", "blocks", "rows")),
+        ("register tile", ("lanes", "blocks", "rows", "lower")),
         ("cores", ("threads", "turning")),
         ("predicted", ("predicted_seconds",)),
     )
 
 
-def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = None) -> RecurrenceTiling:
-    """The configuration of one layer's recurrence; `threads` forces the number of cores."""
+def decide_recurrence(
+    recurrence: Recurrence, cpu: Cpu, threads: int | None = None, *, any_batch: bool = False
+) -> RecurrenceTiling:
+    """The configuration of one layer's recurrence; `threads` forces the number of cores. `any_batch`: the kernel has a
+    tile of each height, for any number of sequences."""
     r, lanes = recurrence, cpu.lanes(4)
     gates = max(len(phase) for phase in r.phases)
     rows, blocks = _tile(r, gates, lanes, cpu)
     vectors = rows * blocks * gates
     wanted = cpu.fma_latency * cpu.fma_units
-    ep = 1
-    most = min(MOST_COLUMNS, r.hidden)
-    while ep * 2 <= most and ep * vectors < wanted and _registers(rows * ep * 2, blocks, gates, cpu):
-        ep *= 2
+    lower = tuple(_columns(r, number, blocks, gates, cpu) for number in range(1, rows)) if any_batch else None
+    ep = _columns(r, rows, blocks, gates, cpu)
     groups = ceil_div(r.hidden, blocks * lanes)
     choices = [threads] if threads else range(1, min(cpu.cores, groups) + 1)
     cost = {number: _step_cycles(r, cpu, rows, blocks, number) for number in choices}
@@ -142,6 +145,7 @@ def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = No
         vp=blocks * gates * lanes,
         blocks=blocks,
         rows=rows,
+        lower=lower,
         threads=chosen,
         turning=share > kept,
         predicted_seconds=r.steps * cost[chosen] / (cpu.mhz * 1e6),
@@ -154,6 +158,18 @@ def decide_recurrence(recurrence: Recurrence, cpu: Cpu, threads: int | None = No
             Reason("turning", share > kept, f"{share:.0f} bytes of weights a core, L1 keeps {kept:.0f}"),
         ),
     )
+
+
+def _columns(r: Recurrence, rows: int, blocks: int, gates: int, cpu: Cpu) -> int:
+    """Columns at once of a tile of so many sequences: until its sums hide the latency of multiply-adds."""
+    ep, most = 1, min(MOST_COLUMNS, r.hidden)
+    while (
+        ep * 2 <= most
+        and ep * rows * blocks * gates < cpu.fma_latency * cpu.fma_units
+        and _registers(rows * ep * 2, blocks, gates, cpu)
+    ):
+        ep *= 2
+    return ep
 
 
 def _registers(rows: int, blocks: int, gates: int, cpu: Cpu) -> bool:
