@@ -28,7 +28,7 @@ from ..match.function import refuse
 from .conv import conv_nest
 from .gemm import GemmEmitter
 from .gemv import StreamEmitter
-from .open_gemm import OpenGemmEmitter
+from .open_gemm import OpenGemmEmitter, summed_run
 
 # ---- products --------------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,8 @@ def schedule_open_product(
     _, _, n, k = program.extents
     if is_open(n) or is_open(k):
         raise refuse(program.name, "its columns or summed elements are open; accepted: open rows and batch")
-    tiling = decide_open_rows(program.workload, hardware, options, around)
+    run = 0 if isinstance(program.a.expr, TensorLoad) else summed_run(program)
+    tiling = decide_open_rows(program.workload, hardware, options, around, run)
     engine = dot_engine(program.workload, cpu, form="normal", prepacked=tiling.pack_b == "ahead")
     emitter = OpenGemmEmitter(program, tiling, engine)
     with without_blocks():

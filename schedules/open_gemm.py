@@ -20,6 +20,7 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.gemm.open_rows import OpenGemmTiling
 from ..hardware.dot_instructions import DotInstruction
+from ..lowering.dot import packed_a
 from ..lowering.loops import share, when
 from ..lowering.named_blocks import named
 from ..lowering.panels import copy_row
@@ -27,6 +28,7 @@ from ..lowering.register_tile import TileShape, accumulators, step_packed, write
 from ..lowering.registers import counted
 from ..lowering.samples import Extent, is_open
 from ..match import GemmProgram
+from ..match.access import bind
 from .gemm import Expr, GemmEmitter, Index, _Block
 
 LEAST_SUMS = 8  # vectors of sums that a microkernel has at least, where there are panels for them
@@ -46,6 +48,12 @@ def _number(value: int) -> Expr:
     return tirx.const(value, "int64")
 
 
+def summed_run(program: GemmProgram) -> int:
+    """The extent of the innermost of several summed axes; 0 where there is but one, or only a run brings it."""
+    sizes = program.a.extents[2]
+    return int(sizes[-1]) if len(sizes) > 1 and not is_open(sizes[-1]) else 0
+
+
 class OpenGemmEmitter(GemmEmitter):
     """Writes the TIR of one product of open rows or batch; columns and summed elements are fixed."""
 
@@ -53,6 +61,14 @@ class OpenGemmEmitter(GemmEmitter):
         super().__init__(program, tiling, engine)
         self.vectors, self.ranges = self.nr // self.lanes, tiling.ranges
         self.columns_first = False
+        # Elements that are copied at once: blocks of K are whole runs of the innermost of several summed axes.
+        self.depth = summed_run(program)
+        length = self.k if self.k_blocks == 1 else self.block_groups * self.group
+        self.run = 0
+        if self.depth and (length % self.depth == 0 or self.depth % length == 0):
+            self.run = min(length, self.depth)
+        if self.run % self.group:
+            self.run = 0
 
     def emit(self, packed: tirx.Var | None) -> None:
         batch, m, _, _ = self.program.extents
@@ -123,15 +139,38 @@ class OpenGemmEmitter(GemmEmitter):
         """A', the rows of a tile."""
         if not self.copies_a:
             return None
-
-        def a(i: Index, k: Index) -> Expr:
-            return self.element_a(where.batch, i0 + i, where.k0 + k)
-
         buffer = T.alloc_buffer((self.mr * self.copy_stride,), self.engine.operand)
         padded = where.elements if self.group == 1 else where.groups * self.group
         with T.serial(0, rows) as row, named("copy_a", fills=True):
-            copy_row(buffer, row * self.copy_stride, row, a, where.elements, padded, self.lanes * self.group)
+            at = row * self.copy_stride
+            if self.run:
+                self.copy_runs(buffer, at, where, i0 + row)
+            else:
+
+                def a(i: Index, k: Index) -> Expr:
+                    return self.element_a(where.batch, i, where.k0 + k)
+
+                copy_row(buffer, at, i0 + row, a, where.elements, padded, self.lanes * self.group)
         return buffer
+
+    def copy_runs(self, buffer: tirx.Var, at: Expr, where: _Block, i: Expr) -> None:
+        """A row by runs of its innermost summed axis, as the channels below one tap of a convolution's window: where a
+        run lies, and whether it lies within the image, is worked out once."""
+        a = self.program.a
+        *outer, inner = a.axes[2]
+        place = {v: held(value) for v, value in bind(a.axes[1:2], a.extents[1:2], [held(i)]).items()}
+        place |= bind(a.axes[:1], a.extents[:1], [where.batch])
+        with T.serial(0, tirx.floordiv(where.elements, self.run)) as number:
+            first = where.k0 + number * self.run
+            tap = bind([outer], [a.extents[2][:-1]], [tirx.floordiv(first, self.depth)])
+            start = tirx.floormod(first, self.depth)
+
+            def element(_: Index, k: Index) -> Expr:
+                here = {**place, **tap, inner: start + k}
+                return packed_a(self.engine, lambda dtype: a.at_variables(here, dtype))
+
+            to = at + number * self.run
+            copy_row(buffer, to, 0, element, self.run, self.run, self.lanes * self.group)
 
     def sum_panels(
         self, where: _Block, i0: Expr, copy: tirx.Var | None, height: int, p: Expr, panels: Expr, sums: tirx.Var

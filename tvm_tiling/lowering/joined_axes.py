@@ -35,9 +35,15 @@ def with_joined_axes(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
+def _without_zero(index: Expr) -> Expr:
+    """An index to which 0 is added, as of a window of one element, without it."""
+    plain = isinstance(index, tirx.Add) and isinstance(index.b, tirx.IntImm) and int(index.b) == 0
+    return _without_zero(index.a) if plain else index
+
+
 def _joined(shape: Sequence[Expr], indices: Sequence[Expr]) -> list[Expr] | None:
     """The indices with each pair x // s, x % s of neighbours as 0, x; None where there is none."""
-    found, changed = list(indices), False
+    found, changed = [_without_zero(index) for index in indices], False
     for axis in range(len(found) - 1):
         quotient, rest = found[axis], found[axis + 1]
         if (

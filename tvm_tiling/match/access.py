@@ -36,8 +36,11 @@ class Access:
 
     def at(self, *indices: Index, dtype: str | None = None) -> tirx.Expr:
         """The element at fused `indices`, one per axis, cast to `dtype`."""
-        put = at_indices if self._compares else substitute
-        value = put(self.expr, bind(self.axes, self.extents, indices))
+        return self.at_variables(bind(self.axes, self.extents, indices), dtype)
+
+    def at_variables(self, values: dict[tirx.Var, tirx.Expr], dtype: str | None = None) -> tirx.Expr:
+        """The element where each variable of the axes has a value, cast to `dtype`."""
+        value = (at_indices if self._compares else substitute)(self.expr, values)
         return value if dtype is None or str(value.ty) == dtype else tirx.Cast(dtype, value)
 
     @cached_property

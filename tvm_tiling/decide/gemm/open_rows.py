@@ -68,10 +68,11 @@ class OpenGemmTiling(GemmTiling):
 
 
 def decide_open_rows(
-    workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings
+    workload: GemmWorkload, hardware: Hardware, options: Options, around: Surroundings, run: int = 0
 ) -> OpenGemmTiling:
-    """The decision of a product whose rows are open, for the sample of them that `workload` has. HardwareError where
-    the machine has no CPU."""
+    """The decision of a product whose rows are open, for the sample of them that `workload` has. `run`: summed elements
+    that lie together in computed rows, as the channels below one tap of a convolution; 0 where they have no such.
+    HardwareError where the machine has no CPU."""
     cpu = hardware.cpu
     if cpu is None:
         raise HardwareError(f"{hardware.name} has no cpu; accepted: a hardware description with a [cpu] table")
@@ -87,6 +88,7 @@ def decide_open_rows(
     ranges = _ranges(workload, hardware, tiled, around)
     engine = dot_engine(workload, cpu, form="normal", prepacked=chosen.pack_b == "ahead")
     copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
+    depth = _whole_runs(workload.k, min(chosen.partition_k, workload.k), run, engine.group) if copied else chosen.partition_k
     why = (
         f"a kernel for each of up to {chosen.mr} rows; within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     )
@@ -100,6 +102,7 @@ def decide_open_rows(
             "form": "open",
             "keep": 0 if copied else None,
             "pack_a": "pack" if copied else "none",
+            "partition_k": depth,
             "pack_b": "ahead" if chosen.pack_b == "ahead" else "pack",
             "inner_order": "mn",
             "threads_k": 1,
@@ -107,12 +110,27 @@ def decide_open_rows(
                 Reason("form", "open", "rows are known in the run"),
                 Reason("mr", chosen.mr, why),
                 *([Reason("pack_a", "pack", _why_copied(engine, around))] if copied else []),
+                *(
+                    [Reason("partition_k", depth, f"blocks hold whole runs of {run}")]
+                    if depth != chosen.partition_k
+                    else []
+                ),
                 *reasons,
                 Reason("ranges", len(ranges), f"priced for {ROWS[0]} to {ROWS[-1]} rows, equal neighbours joined"),
             ),
         },
         ranges=ranges,
     )
+
+
+def _whole_runs(k: int, most: int, run: int, group: int) -> int:
+    """Summed elements of a block: the most up to `most` of which K is a multiple and that are whole runs, or a whole
+    part of one; `most` where there is no such number."""
+    for blocks in range(-(-k // most), k // group + 1) if run else ():
+        length, rest = divmod(k, blocks)
+        if not rest and not length % group and (length % run == 0 or run % length == 0):
+            return length
+    return most
 
 
 def _why_copied(engine: DotInstruction, around: Surroundings) -> str:
