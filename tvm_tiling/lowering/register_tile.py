@@ -105,7 +105,8 @@ def step_packed(
     lanes, group = shape.lanes, engine.group
     if from_memory:
         prefetch(panel, base, shape.vectors * lanes * group)
-    if engine.stored:  # TVM makes no vectors of what it converts from a vector's words
+    # TVM makes no vectors of what it converts from a vector's words; sums of integers are made to wrap around later.
+    if engine.stored or (group == 1 and "int" in engine.acc):
         for row, vector in shape.slots():
             slot = acc[row, vector]
             with T.vectorized(0, lanes) as lane:

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..lowering.named_values import without_names
-from ..match.floats import exact
+from ..match.floats import exact, with_zeros
 from .flatten_buffers import flatten_buffers
 from .loops_from_zero import loops_from_zero
 from .memory_files import written
@@ -78,7 +78,9 @@ def _lowered(func: tirx.PrimFunc, target: tvm.target.Target) -> tvm.IRModule:
     ]
     mod = tvm.transform.Sequential(before)(tvm.IRModule({KERNEL: func}))
     lowered = tvm.transform.Sequential(after)(flatten_buffers(mod))
-    return tvm.IRModule({variable: without_names(part) for variable, part in lowered.functions.items()}, lowered.attrs)
+    return tvm.IRModule(
+        {variable: with_zeros(without_names(part)) for variable, part in lowered.functions.items()}, lowered.attrs
+    )
 
 
 def _has(func: tirx.PrimFunc) -> tuple[bool, bool]:

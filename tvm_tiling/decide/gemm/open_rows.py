@@ -88,10 +88,12 @@ def decide_open_rows(
     ranges = _ranges(workload, hardware, tiled, around)
     engine = dot_engine(workload, cpu, form="normal", prepacked=chosen.pack_b == "ahead")
     copied = not (around.plain_a and engine.in_place) or engine.widens(workload.types.a)
-    depth = _whole_runs(workload.k, min(chosen.partition_k, workload.k), run, engine.group) if copied else chosen.partition_k
-    why = (
-        f"a kernel for each of up to {chosen.mr} rows; within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
+    depth = (
+        _whole_runs(workload.k, min(chosen.partition_k, workload.k), run, engine.group)
+        if copied
+        else chosen.partition_k
     )
+    near = f"within {NEAR - 1:.0%} of the fastest tile for {workload.m} rows"
     reasons = [
         reason for reason in chosen.reasons if reason.field not in ("form", "mr", "inner_order", "keep", "pack_a")
     ]
@@ -108,7 +110,7 @@ def decide_open_rows(
             "threads_k": 1,
             "reasons": (
                 Reason("form", "open", "rows are known in the run"),
-                Reason("mr", chosen.mr, why),
+                Reason("mr", chosen.mr, f"a kernel for each of up to {chosen.mr} rows; {near}"),
                 *([Reason("pack_a", "pack", _why_copied(engine, around))] if copied else []),
                 *(
                     [Reason("partition_k", depth, f"blocks hold whole runs of {run}")]
