@@ -229,6 +229,38 @@ def test_bad_ranges(options, said):
         tt.compile(tokens(), cache=False, **options)
 
 
+@pytest.mark.parametrize("sliced", ["x", "places"])
+def test_memory_follows_the_size_and_not_the_end_of_a_slice(sliced):
+    """In a model that the virtual machine runs, since the data decides how many elements are not 0: of an open size,
+    and of that number."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["found"]),
+        helper.make_node("Transpose", ["found"], ["turned"], perm=[1, 0]),
+        helper.make_node("Cast", ["turned"], ["places"], to=TensorProto.FLOAT),
+        helper.make_node("Slice", [sliced, "zero", "end", "zero"], ["y"]),
+        helper.make_node("Relu", ["y"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "w"], ["z"]),
+    ]
+    constants = {"zero": np.array([0]), "end": np.array([10**9]), "w": np.eye(2, dtype="float32")}
+    graph = helper.make_graph(
+        nodes,
+        "far",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["s", 2])],
+        [
+            helper.make_tensor_value_info("places", TensorProto.FLOAT, None),
+            helper.make_tensor_value_info("z", TensorProto.FLOAT, None),
+        ],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    made = tt.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), cache=False)
+    assert made.report().memory.total < 2**20
+    for length in (5, 1):
+        x = np.random.default_rng(length).uniform(1, 2, (length, 2)).astype("float32")
+        places, z = made.run(x)
+        np.testing.assert_array_equal(places, np.argwhere(x))
+        np.testing.assert_allclose(z, x if sliced == "x" else places, rtol=1e-6)
+
+
 def test_open_sizes_need_a_cpu_and_float32(compiled, tmp_path):
     with pytest.raises(ModelFormatError, match="is open; accepted"):
         tt.compile(tokens(), target="vsim/vta")

@@ -24,6 +24,7 @@ from .extract_plan import NoPlan, extract_plan
 from .kernels import Kernels, Kind
 from .link import link, link_objects, link_plan
 from .memory_files import MemoryFiles
+from .passes.machine_calls import machine_calls
 from .read_open_plan import read_open_plan
 from .space import naming
 
@@ -47,7 +48,7 @@ def build(mod: tvm.IRModule, kernels: Kernels, shapes: Sequence[Shape] = ()) -> 
     if shapes and (built := _with_open_plan(mod, kernels, shapes)) is not None:
         return built
     with kernels.target:
-        mod = relax.get_pipeline("default")(mod)
+        mod = machine_calls(mod)
     constants = dict(mod.attrs.get("const_name_to_constant", {})) if mod.attrs else {}
     builder = relax.ExecBuilder()
     plan, no_plan = _plan(mod)

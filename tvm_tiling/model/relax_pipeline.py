@@ -38,6 +38,7 @@ def relax_pipeline(*, winograd: bool = True, tolerance: float | None = None) -> 
     from tvm import relax
 
     from ..schedule import Options, hardware_of
+    from .passes.machine_calls import machine_calls
 
     _errors_keep_their_class()
     options = Options(winograd=winograd, tolerance=TOLERANCE if tolerance is None else tolerance)
@@ -46,7 +47,7 @@ def relax_pipeline(*, winograd: bool = True, tolerance: float | None = None) -> 
     def lowered(mod: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
         hardware = hardware_of(tvm.target.Target.current(allow_none=True) or "llvm")
         mod = relax.backend.DispatchSortScan()(relax.backend.DispatchSampling()(mod))
-        return relax.get_pipeline("default")(_whole(mod, hardware, options) or _by_operator(mod, hardware, options))
+        return machine_calls(_whole(mod, hardware, options) or _by_operator(mod, hardware, options))
 
     return lowered
 

@@ -51,8 +51,7 @@ def _open_slice(bb: relax.BlockBuilder, data: relax.Expr, axis: int, given: tupl
 
 
 def _within(end: tirx.Expr, extent: tirx.Expr) -> tirx.Expr:
-    """The lesser of both. TVM plans the memory that the number in a minimum asks for, so that one which says "to the
-    end" is none."""
+    """The lesser of both: the extent itself where no extent reaches the end, so that both are known to agree."""
     reached = not isinstance(end, tirx.IntImm) or int(end) < MAX_EXTENT
     return tirx.min(end, extent) if reached else extent
 
