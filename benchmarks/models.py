@@ -82,6 +82,11 @@ def with_random_weights(name: str, seed: int = 0) -> Any:
             kept.append(node)
     del model.graph.node[:]
     model.graph.node.extend(kept)
+    taken = {name for node in kept for name in node.input}
+    for entries in (model.graph.initializer, model.graph.input):  # without the shapes of weights
+        held = [entry for entry in entries if entry.name in taken]
+        del entries[:]
+        entries.extend(held)
     if kept[-1].op_type == "Softmax":
         # Behind random weights softmax gives zeros and a one, which say nothing: what it takes comes out as well.
         logits = onnx.helper.make_tensor_value_info(kept[-1].input[0], onnx.TensorProto.FLOAT, None)

@@ -78,8 +78,17 @@ def quantised(model: Any, folder: Path, *, activations: str = "QUInt8") -> Path:
         per_channel=True,
         activation_type=getattr(ort.QuantType, activations),
         weight_type=ort.QuantType.QInt8,
+        extra_options={"TensorQuantOverrides": _whole_vectors(onnx.load(str(ready)), ort.QuantType.QInt8)},
     )
     return target
+
+
+def _whole_vectors(model: Any, weight_type: Any) -> dict[str, list[dict[str, Any]]]:
+    """What tells the quantizer that the factors of a normalisation have no channels to be quantised by: unasked it does
+    the same, but complains of each."""
+    vectors = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) < 2}
+    factors = {node.input[1] for node in model.graph.node if node.op_type.endswith("Normalization")}
+    return {name: [{"quant_type": weight_type}] for name in sorted(vectors & factors)}
 
 
 def _inputs(model: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
