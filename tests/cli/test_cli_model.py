@@ -235,7 +235,7 @@ def test_explain_needs_no_run(files, compiled, capsys, monkeypatch):
         (("explain", "net.onnx", "--precision", "int8"), "precision = 'int8' is settled by running the model"),
         (("run", "net.onnx", "--tolerance", "0.1"), "--tolerance 0.1 belongs to --precision auto"),
         (("run", "net.onnx", "--precision", "int4"), "precision = 'int4': did you mean 'int8'?"),
-        (("run", "net.onnx", "--precision", "int8"), "takes the ranges of tensors from calibration=[inputs]"),
+        (("run", "net.onnx", "--precision", "int8"), "--precision int8 runs the model on inputs"),
         (("run", "net.onnx", "--precision", "int8", "--calibration", "none.npz"), "none.npz cannot be read"),
         (("run", "compiled.tar", "--precision", "int8"), "compiled.tar is compiled already"),
         (("explain", "net.onnx", "--hardware", "neartile"), "neartile has no cpu"),

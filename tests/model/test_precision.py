@@ -267,6 +267,9 @@ def test_a_model_of_half_precision_keeps_its_types():
     ("options", "error", "said"),
     [
         ({"precision": "half"}, tt.WorkloadError, "precision = 'half'"),
+        ({"precision": np.float16}, tt.WorkloadError, "precision = <class 'numpy.float16'>: accepted: auto, bfloat16"),
+        ({"precision": None}, tt.WorkloadError, "precision = None: accepted: auto"),
+        ({"precision": "int8", "calibration": "x.npz"}, tt.WorkloadError, "calibration is a str; accepted: a list"),
         ({"precision": "int8"}, tt.WorkloadError, "takes the ranges of tensors from calibration"),
         ({"precision": "auto"}, tt.WorkloadError, "on calibration=\\[inputs\\]"),
         ({"precision": "int8", "calibration": []}, tt.WorkloadError, "calibration is empty"),
@@ -281,6 +284,36 @@ def test_a_model_of_half_precision_keeps_its_types():
 def test_what_is_refused(options, error, said):
     with pytest.raises(error, match=said):
         tt.compile(text(), cache=False, **options)
+
+
+def test_an_open_size_is_named():
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ("rows", 4)) for n in "xy")
+    w = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    with pytest.raises(tt.WorkloadError, match=r"'bfloat16' needs a size for every dimension.* leaves open 'rows'"):
+        tt.compile(model, precision="bfloat16", cache=False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "wrong", "said"),
+    [
+        ("bfloat16", np.zeros((2, 2), np.float32), "has shape"),
+        ("auto", np.zeros((2, 2), np.float32), "has shape"),
+        ("int8", np.zeros((4, 8)), "is float64"),
+        ("int8", None, "is object"),
+        ("int8", {"image": np.zeros((4, 8), np.float32)}, "no input 'image'"),
+        ("bfloat16", np.full((4, 8), np.nan, np.float32), "no result of the model is finite"),
+        ("auto", np.full((4, 8), np.nan, np.float32), "no result of the model is finite"),
+        ("int8", np.full((4, 8), np.nan, np.float32), "is not finite for it"),
+    ],
+)
+def test_the_input_that_is_wrong_is_numbered(precision, wrong, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("TVM_TILING_CACHE", str(tmp_path))
+    model = function([(4, 8)], lambda builder, x: op.matmul(x, weights(np.random.default_rng(0), 8, 8)))
+    with pytest.raises(tt.WorkloadError, match=r"calibration\[1\]: .*" + said):
+        tt.compile(model, precision=precision, calibration=[given(model)[0], wrong])
 
 
 def test_nothing_to_quantise_is_refused():

@@ -90,6 +90,10 @@ class ModelOptions:
         """The arguments of compile(); WorkloadError quotes what is not a size, or an option without its other one."""
         if self.tolerance is not None and self.precision != "auto":
             raise WorkloadError(f"--tolerance {self.tolerance:g} belongs to --precision auto")
+        if self.precision in ("int8", "auto") and not self.calibration:
+            raise WorkloadError(
+                f"--precision {self.precision} runs the model on inputs; accepted: them, by --calibration inputs.npz"
+            )
         numbers = {
             "precision": self.precision,
             "calibration": [arrays_of(file) for file in self.calibration] or None,

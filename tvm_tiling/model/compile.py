@@ -119,8 +119,6 @@ def compile_model(
     if hardware.cpu is None:
         from .accel.compile import compile_for_accelerator, single  # which simulators, and they alone, need
 
-    may_open = hardware.cpu is not None and precision == "float32"
-
     def load() -> Iterator[ImportedModel]:
         for setting in settings:
             # In no variable here, which would hold the weights while they are packed.
@@ -133,9 +131,10 @@ def compile_model(
                     params=params,
                     example_inputs=example_inputs,
                     limits=limits,
-                    leave_open=may_open,
+                    leave_open=hardware.cpu is not None,
                 ),
                 setting,
+                precision,
             )
 
     if hardware.cpu is None:
@@ -150,19 +149,32 @@ def compile_model(
             return make(load, digest, lambda _: None)
         kernels = CompileCache().kernels() if cache else None
         subject = Subject(
-            load=load, make=make, digest=digest, hardware=hardware, calibration=calibration, kernels=kernels
+            load=load,
+            make=make,
+            digest=digest,
+            hardware=hardware,
+            calibration=calibration,
+            variants=len(settings),
+            kernels=kernels,
         )
         return in_chosen_precision(subject, precision, tolerance)
 
 
-def _within(imported: ImportedModel, setting: Setting) -> ImportedModel:
-    """A model whose open sizes are held within the ranges of a setting."""
+def _within(imported: ImportedModel, setting: Setting, precision: str) -> ImportedModel:
+    """A model whose open sizes are held within the ranges of a setting; WorkloadError where a precision has none."""
+    if imported.open_sizes and precision != "float32":
+        names = imported.open_sizes.names
+        raise WorkloadError(
+            f"precision = {precision!r} needs a size for every dimension, and the model leaves open "
+            f"{', '.join(map(repr, names))}; accepted: batch=... for first dimensions, dims={{{names[0]!r}: ...}}, or "
+            "precision = 'float32'"
+        )
     return replace(imported, open_sizes=setting.within(imported.open_sizes, leading_of(imported.input_shapes)))
 
 
 def _check_precision(precision: str, calibration: Sequence[Any] | None, hardware: Hardware) -> None:
     if precision not in PRECISIONS:
-        raise WorkloadError(f"precision = {precision!r}: {nearest(precision, PRECISIONS)}")
+        raise WorkloadError(f"precision = {precision!r}: {nearest(str(precision), PRECISIONS)}")
     if calibration is not None:
         check_calibration(calibration)
     if hardware.cpu is None and precision != "float32":

@@ -23,7 +23,8 @@ from ...runtime.arrays import as_array
 from ...runtime.threads import own_core
 from ..executable import Executable
 from ..kernel_cache import KernelCache
-from ..quantise.ranges import arguments_of
+from ..quantise.ranges import arguments_of, of_input
+from ..signature import Signature, chosen
 from .graphs import in_precision
 from .record import PRECISIONS, Compared, PrecisionRecord
 
@@ -38,13 +39,15 @@ Compile = Callable[[Load, bytes | None, Callable[[Executable], None]], Executabl
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """A model that is to be compiled: what gives it and of which digest, what compiles it, for which machine, the
-    inputs to calibrate with, if any are given, and the kernels that need not be compiled for that."""
+    inputs to calibrate with, if any are given, and the kernels that need not be compiled for that. `variants`: how many
+    of the model there are, of which an input may fit one."""
 
     load: Load
     make: Compile
     digest: bytes | None
     hardware: Hardware
     calibration: Sequence[Any] | None
+    variants: int = 1
     kernels: KernelCache | None = None
 
     @property
@@ -71,7 +74,7 @@ def _compiled(subject: Subject, precision: str) -> Executable:
 
     def variants() -> Iterator[ImportedModel]:
         for imported in subject.load():
-            fitting = _fitting(imported, calibration)
+            fitting = _fitting(imported, calibration, every=subject.variants == 1)
             written = in_precision(imported, precision, subject.hardware, fitting, subject.kernels)
             left.update(dict.fromkeys(written.left))
             yield written.model
@@ -80,7 +83,10 @@ def _compiled(subject: Subject, precision: str) -> Executable:
         record = PrecisionRecord(precision=precision, left=tuple(left))
         if calibration is not None:
             plain = subject.plain
-            errors = [_error(plain, executable, given) for given in calibration]
+            errors = []
+            for number, given in enumerate(calibration):
+                with of_input(number):
+                    errors.append(_error(plain, executable, given))
             worst = math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
             record = replace(record, error=worst, inputs=len(errors))
         executable.precision = record
@@ -97,6 +103,9 @@ def _fastest(subject: Subject, tolerance: float) -> Executable:
     if not (isinstance(tolerance, int | float) and tolerance >= 0):
         raise WorkloadError(f"tolerance = {tolerance!r}; accepted: a number of at least 0")
     made: dict[str, Executable] = {"float32": subject.plain}
+    for number, given in enumerate(calibration):
+        with of_input(number):
+            _check_finite(_run(made["float32"], given))
     found = {"float32": Compared(precision="float32")}
     for precision in PRECISIONS[1:-1]:
         try:
@@ -144,10 +153,12 @@ def _run(executable: Executable, given: Any) -> tuple[Any, ...]:
 
 
 def _error(plain: Executable, other: Executable, given: Any) -> float:
-    """The largest error of an output of `other` beside `plain`'s; NaN where one is finite and the other is not."""
+    """The largest error of an output of `other` beside `plain`'s; NaN where one is finite and the other is not.
+    WorkloadError where nothing of `plain`'s is."""
+    expected = _run(plain, given)
+    _check_finite(expected)
     found = [0.0]
-    for expected, result in zip(_run(plain, given), _run(other, given), strict=True):
-        right, ours = np.asarray(expected), np.asarray(result)
+    for right, ours in zip(map(np.asarray, expected), map(np.asarray, _run(other, given)), strict=True):
         if right.shape != ours.shape:
             return math.nan
         if right.dtype.kind in "biu":  # positions and choices: the share that differs
@@ -162,18 +173,29 @@ def _error(plain: Executable, other: Executable, given: Any) -> float:
     return math.nan if any(map(math.isnan, found)) else max(found)
 
 
-def _fitting(imported: ImportedModel, calibration: Sequence[Any] | None) -> Sequence[Any] | None:
-    """Of several inputs those that have the shapes of a variant; all where none has, to be refused by name."""
+def _check_finite(results: Sequence[Any]) -> None:
+    """WorkloadError for results of float32 that say nothing."""
+    arrays = [np.asarray(result) for result in results]
+    if any(array.size for array in arrays) and not any(np.isfinite(array).any() for array in arrays):
+        raise WorkloadError("no result of the model is finite for it in float32; accepted: inputs for which some are")
+
+
+def _fitting(imported: ImportedModel, calibration: Sequence[Any] | None, every: bool) -> Sequence[Any] | None:
+    """Of several inputs those that have the shapes of a variant. WorkloadError where none has, or, if `every` input
+    should have them, one has not; and for what is no input."""
     if calibration is None:
         return None
-    fitting = [given for given in calibration if _shapes(imported, given) == imported.input_shapes]
-    return fitting or calibration
-
-
-def _shapes(imported: ImportedModel, given: Any) -> tuple[tuple[int, ...], ...]:
-    arrays, named = arguments_of(given)
-    arrays = arrays or [named.get(name) for name in imported.input_names]
-    return tuple(tuple(getattr(array, "shape", ())) for array in arrays)
+    signature = Signature.of(imported)
+    arrays = []
+    for number, given in enumerate(calibration):
+        with of_input(number):
+            arrays.append(signature.arrays(*arguments_of(given)))
+    fits = [tuple(array.shape for array in one) == signature.input_shapes for one in arrays]
+    if every or not any(fits):
+        for number, one in enumerate(arrays):
+            with of_input(number):
+                chosen([signature], one)
+    return [given for given, fit in zip(calibration, fits, strict=True) if fit]
 
 
 def _digest(digest: bytes | None, precision: str, calibration: Sequence[Any] | None) -> bytes | None:
@@ -186,6 +208,8 @@ def _digest(digest: bytes | None, precision: str, calibration: Sequence[Any] | N
         found.update(repr(sorted(named)).encode())
         for array in (*arrays, *(named[name] for name in sorted(named))):
             known = np.ascontiguousarray(as_array(array, "calibration"))
+            if known.dtype.hasobject:
+                return None  # of what no model takes
             found.update(f"{known.dtype} {known.shape}".encode())
             found.update(known.reshape(-1).view(np.uint8).data)
     return found.digest()

@@ -3,6 +3,7 @@ of it is looked at."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...errors import WorkloadError
+from ...errors import TilingError, WorkloadError
 from ...frontend import ImportedModel
 from ...schedule import Options, this_cpu
 from ..build import build
@@ -38,8 +39,9 @@ def ranges(
     fields = [(variable, extreme) for variable in variables for extreme in (relax.op.min, relax.op.max)]
     variant = _compiled(imported, mod, lambda builder: [builder.emit(extreme(v)) for v, extreme in fields])
     found = [np.array([float(result) for result in _run(variant, inputs)]).reshape(-1, 2) for inputs in runs]
+    for place, variable in enumerate(variables):
+        _check_finite(variable, [extremes[place] for extremes in found])
     least, greatest = np.min([f[:, 0] for f in found], axis=0), np.max([f[:, 1] for f in found], axis=0)
-    _check_finite(variables, np.isfinite(least) & np.isfinite(greatest))
     return list(zip(least.tolist(), greatest.tolist(), strict=True))
 
 
@@ -58,17 +60,19 @@ def tensors(
         found = [_run(variant, inputs) for inputs in runs]
         for number, variable in enumerate(group):
             arrays = [results[number] for results in found]
-            _check_finite([variable], np.array([all(np.isfinite(array).all() for array in arrays)]))
+            _check_finite(variable, arrays)
             yield variable, arrays
 
 
-def _check_finite(variables: Sequence[relax.Var], finite: np.ndarray) -> None:
-    """WorkloadError for the first variable that is not."""
-    if not finite.all():
-        raise WorkloadError(
-            f"calibration: {variables[int(np.argmin(finite))].name} of the model is not finite for it; accepted: "
-            "inputs for which every tensor is"
-        )
+def _check_finite(variable: relax.Var, arrays: Sequence[np.ndarray]) -> None:
+    """WorkloadError for the first calibration input for which a variable has numbers that are not; `arrays`: what it
+    has for each."""
+    for number, array in enumerate(arrays):
+        if not np.isfinite(array).all():
+            raise WorkloadError(
+                f"calibration[{number}]: {variable.name} of the model is not finite for it; accepted: inputs for which "
+                "every tensor is"
+            )
 
 
 def _groups(variables: Sequence[relax.Var], runs: int) -> Iterator[list[relax.Var]]:
@@ -88,7 +92,7 @@ def _groups(variables: Sequence[relax.Var], runs: int) -> Iterator[list[relax.Va
 
 def check_calibration(calibration: Sequence[Any]) -> None:
     """WorkloadError for what is not a list of inputs, or none."""
-    if isinstance(calibration, Mapping) or not isinstance(calibration, Sequence):
+    if isinstance(calibration, Mapping | str | bytes) or not isinstance(calibration, Sequence):
         raise WorkloadError(
             f"calibration is a {type(calibration).__name__}; accepted: a list of inputs, each an array, a tuple of "
             "arrays, or arrays by name"
@@ -100,7 +104,20 @@ def check_calibration(calibration: Sequence[Any]) -> None:
 def inputs_of(imported: ImportedModel, calibration: Sequence[Any]) -> list[list[np.ndarray]]:
     """The inputs of each run in graph order. WorkloadError for what is not a list of inputs of the model, or none."""
     check_calibration(calibration)
-    return [_inputs(imported, given) for given in calibration]
+    found = []
+    for number, given in enumerate(calibration):
+        with of_input(number):
+            found.append(_inputs(imported, given))
+    return found
+
+
+@contextlib.contextmanager
+def of_input(number: int) -> Iterator[None]:
+    """What is wrong within is told of that one of the calibration inputs."""
+    try:
+        yield
+    except TilingError as error:
+        raise type(error)(f"calibration[{number}]: {error}") from error
 
 
 def arguments_of(given: Any) -> tuple[Sequence[Any], dict[str, Any]]:
