@@ -193,6 +193,7 @@ BAD = {
         r"zero points of shape \(4,\) for data of shape \(2, 5\) along axis 1",
     ),
     "a zero point of another type": ({"z": np.int8(0)}, "a zero point of int8 for data of uint8"),
+    "integers for scales": ({"s": np.int32(1)}, "scales of int32; accepted: floats"),
 }
 
 
@@ -204,6 +205,63 @@ def test_scales_that_do_not_fit_are_refused(case):
     given = {"x": np.zeros((2, 5), np.uint8)}
     with pytest.raises(tt.TilingError, match=why):
         tt.compile(model_of([node], given, constants, TensorProto.FLOAT))
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "why"),
+    [
+        (("QuantizeLinear", "xsz"), {"s": np.float32(1), "z": np.int32(0)}, "a zero point of int32; accepted: int8, "),
+        (("QuantizeLinear", "xsz"), {"s": np.float32(1), "z": np.float32(0)}, "a zero point of float32; accepted:"),
+        (
+            ("MatMulInteger", "qwzv"),
+            {"z": np.uint8(3), "v": np.zeros(5, np.int8)},
+            r"zero points of shape \(5,\) for w",
+        ),
+        (
+            ("ConvInteger", "iwzv"),
+            {"z": np.uint8(3), "v": np.ones(3, np.int8)},
+            r"zero points of shape \(3,\) for weig",
+        ),
+        (
+            ("DequantizeLinear", "qs"),
+            {"s": np.ones((2, 2), np.float32)},
+            r"for blocks of 2 along .* accepted: \(2, 4\)",
+        ),
+    ],
+)
+def test_zero_points_and_blocks_that_do_not_fit_are_refused(node, constants, why):
+    operator, names = node
+    shapes = {"x": (2, 8), "q": (2, 8), "i": (1, 2, 5, 5)}
+    given = {names[0]: np.zeros(shapes[names[0]], np.float32 if names[0] == "x" else np.uint8)}
+    if "w" in names:
+        constants["w"] = np.ones((4, 2, 3, 3) if operator == "ConvInteger" else (8, 6), np.int8)
+    attributes = {"block_size": 2, "axis": 1} if operator == "DequantizeLinear" else {}
+    model = model_of(
+        [helper.make_node(operator, list(names), ["y"], **attributes)], given, constants, TensorProto.FLOAT
+    )
+    model.opset_import[0].version = 21
+    with pytest.raises(tt.TilingError, match=why):
+        tt.compile(model, cache=False)
+
+
+@pytest.mark.parametrize("operator", ["DequantizeLinear", "QLinearConv"])
+def test_one_scale_and_zero_points_of_channels(operator):
+    rng = np.random.default_rng(5)
+    zeros = np.array([1, -2, 3, 0], np.int8)
+    w = rng.integers(-99, 99, (4, 3, 3, 3)).astype(np.int8)
+    s = np.float32(0.1)
+    if operator == "DequantizeLinear":
+        node, given = helper.make_node(operator, ["w", "s", "z"], ["y"], axis=0), {"w": w}
+        want = s * (w - zeros.astype(np.float32).reshape(4, 1, 1, 1))
+        got = tt.compile(model_of([node], given, {"s": s, "z": zeros}, TensorProto.FLOAT), cache=False).run(w)
+    else:
+        x = rng.integers(0, 255, (1, 3, 3, 3)).astype(np.uint8)
+        parts = {"s": s, "u": np.uint8(9), "w": w, "z": zeros, "t": np.float32(7)}
+        node = helper.make_node(operator, ["x", "s", "u", "w", "s", "z", "t", "u"], ["y"])
+        sums = np.einsum("ncij,kcij->nk", x - 9.0, w - zeros.reshape(4, 1, 1, 1).astype(float)).reshape(1, 4, 1, 1)
+        want = np.clip(np.round(sums * 0.01 / 7) + 9, 0, 255)
+        got = tt.compile(model_of([node], {"x": x}, parts, TensorProto.UINT8), cache=False).run(x)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_a_scale_of_0_of_an_operator_of_the_quantizer_is_refused():

@@ -45,8 +45,13 @@ def _signed_zero(bb: Builder, zero: Expr | None, like: Expr) -> Expr:
     return bb.emit(op.subtract(wide, relax.const(moved, "int32"))) if moved else wide
 
 
-def _signed_weights(weights: np.ndarray, zero: Expr | None) -> tuple[np.ndarray, np.ndarray]:
-    """int8 weights, and their zero points in int32."""
+def _signed_weights(weights: np.ndarray, zero: Expr | None, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """int8 weights, and their zero points in int32: one, or one for each place along an axis."""
+    if zero is not None and held(zero).size not in (1, weights.shape[axis]):
+        raise ValueError(
+            f"zero points of shape {tuple(shape_of(zero))} for weights of shape {weights.shape}; accepted: one, or "
+            f"{weights.shape[axis]}"
+        )
     moved = _MOVED if weights.dtype == np.uint8 else 0
     zeros = np.zeros(1, np.int32) if zero is None else held(zero).astype(np.int32).reshape(-1)
     return (weights.astype(np.int32) - moved).astype(np.int8), zeros - moved
@@ -70,7 +75,7 @@ class MatMulInteger(tvm_onnx.MatMulInteger):
         served = weights is not None and weights.ndim == 2 and weights.shape[0] <= MOST_TERMS and rank_of(a) > 1
         if not served or not _is_number(a_zero) or not _is_known(b_zero):
             return super()._impl_v10(bb, inputs, attr, params)
-        values, zeros = _signed_weights(held(b), b_zero)
+        values, zeros = _signed_weights(held(b), b_zero, 1)
         left = _signed(bb, a)
         total = bb.emit(op.matmul(left, constant(values, "int8"), out_dtype="int32"))
         sums = values.astype(np.int64).sum(axis=0) - len(values) * zeros.astype(np.int64)
@@ -90,7 +95,7 @@ class ConvInteger(tvm_onnx.OnnxOpConverter):
         weights = known(w)
         served = weights is not None and np.prod(weights.shape[1:]) <= MOST_TERMS and _is_known(w_zero)
         if served and _is_number(x_zero):
-            values, zeros = _signed_weights(held(w), w_zero)
+            values, zeros = _signed_weights(held(w), w_zero, 0)
             if not zeros.any():
                 return cls._in_8_bits(bb, x, x_zero, values, attr)
         spread = [-1] + [1] * (len(w.ty.shape) - 1)

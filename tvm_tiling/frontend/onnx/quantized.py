@@ -11,7 +11,7 @@ from tvm.relax.frontend.onnx import onnx_frontend as tvm_onnx
 
 from .integer_products import CONVERTERS as INTEGERS
 from .integer_products import ConvInteger, centred
-from .quantized_pairs import convolution, pairs_serve, product, require_scales
+from .quantized_pairs import as_many, convolution, pairs_serve, product, require_scales, require_stored
 from .tensors import as_inputs, dtype_of, held, rank_of, shape_of
 
 _LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -40,12 +40,33 @@ def _of_elements(bb: relax.BlockBuilder, value: relax.Expr, attr: dict[str, Any]
     return bb.emit(op.strided_slice(repeated, [axis], [0], [shape_of(like)[axis]]))
 
 
-def _require(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, Any]) -> None:
-    """ValueError for scales and zero points that do not fit."""
+def _fitting(data: relax.Expr, scale: relax.Expr, others: list, attr: dict[str, Any]) -> tuple[relax.Expr, list]:
+    """Scales, and zero points if there are any, of which there are as many; ValueError for those that do not fit."""
     axis = attr.get("axis", 1)
     if axis == 1 and rank_of(data) <= 1:
         axis = 0
-    require_scales(data, scale, others[0] if others else None, None if attr.get("block_size", 0) else axis)
+    by_blocks = attr.get("block_size", 0)
+    zero = others[0] if others else None
+    require_scales(data, scale, zero, None if by_blocks else axis)
+    if by_blocks:
+        _require_blocks(data, scale, zero, axis, by_blocks)
+    elif zero is not None:
+        scale, zero = as_many(scale, zero)
+    return scale, others if zero is None else [zero, *others[1:]]
+
+
+def _require_blocks(data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, axis: int, size: int) -> None:
+    """ValueError for scales and zero points of other blocks than `size` places along an axis make."""
+    shape = shape_of(data)
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis {axis} for data of shape {tuple(shape)}; accepted: an axis of it")
+    wanted = [-(-extent // size) if place == axis % len(shape) else extent for place, extent in enumerate(shape)]
+    for called, parts in (("scales", scale), ("zero points", zero)):
+        if parts is not None and list(shape_of(parts)) != wanted:
+            raise ValueError(
+                f"{called} of shape {tuple(shape_of(parts))} for blocks of {size} along axis {axis} of data of shape "
+                f"{tuple(shape)}; accepted: {tuple(wanted)}"
+            )
 
 
 class _ByBlocks(tvm_onnx.OnnxOpConverter):
@@ -73,7 +94,9 @@ class QuantizeLinear(_ByBlocks, tvm_onnx.QuantizeLinear):
 
         def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
             data, scale, *others = inputs
-            _require(data, scale, others, attr)
+            scale, others = _fitting(data, scale, others, attr)
+            if others and others[0] is not None:
+                require_stored(others[0])
             real = _wide(bb, data) if "float" in dtype_of(data) else data
             return converter(bb, as_inputs(real, _wide(bb, scale), *others), attr, params)
 
@@ -102,7 +125,9 @@ class DequantizeLinear(_ByBlocks, tvm_onnx.DequantizeLinear):
 
         def convert(bb: relax.BlockBuilder, inputs: list, attr: dict[str, Any], params: list) -> relax.Expr:
             data, scale, *others = inputs
-            _require(data, scale, others, attr)
+            if "float" not in dtype_of(scale):
+                raise ValueError(f"scales of {dtype_of(scale)}; accepted: floats")
+            scale, others = _fitting(data, scale, others, attr)
             zero = others[0] if others else None
             if zero is not None and dtype_of(zero) != dtype_of(data):
                 raise ValueError(f"a zero point of {dtype_of(zero)} for data of {dtype_of(data)}; accepted: its type")

@@ -22,6 +22,8 @@ from .windows import Conv
 Builder: TypeAlias = relax.BlockBuilder
 Expr: TypeAlias = relax.Expr
 
+_STORED = ("int8", "uint8", "int16", "uint16")  # what tensors are quantised to
+
 
 def pairs_serve(*values: Expr | None) -> bool:
     """Whether scales and zero points are such as pairs have: known before the run."""
@@ -50,15 +52,30 @@ def require_scales(data: Expr, scale: Expr, zero: Expr | None, axis: int | None)
             )
 
 
+def require_stored(zero: Expr) -> None:
+    """ValueError for a zero point of a type that nothing is quantised to."""
+    if dtype_of(zero) not in _STORED:
+        raise ValueError(f"a zero point of {dtype_of(zero)}; accepted: {', '.join(_STORED)}")
+
+
+def as_many(scale: Expr, zero: Expr) -> tuple[Expr, Expr]:
+    """A scale and a zero point of which one is known and a number, and the other one of several places: as many of
+    both."""
+    counts = [int(np.prod(shape_of(part))) for part in (scale, zero)]
+    if counts[0] == 1 < counts[1] and known(scale) is not None:
+        scale = constant(np.full(counts[1], held(scale).reshape(())), dtype_of(scale))
+    elif counts[1] == 1 < counts[0] and known(zero) is not None:
+        zero = constant(np.full(counts[0], held(zero).reshape(())), dtype_of(zero))
+    return scale, zero
+
+
 def real(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, axis: int = 0) -> Expr:
     """float32 of an integer tensor; `axis` is that of scales that are several."""
     require_scales(value, scale, zero, axis)
     if zero is not None and dtype_of(zero) != dtype_of(value):
         raise ValueError(f"a zero point of {dtype_of(zero)} for data of {dtype_of(value)}; accepted: the same type")
     zero = relax.const(0, dtype_of(value)) if zero is None else zero
-    scale, zero = _scalar(scale), _scalar(zero)
-    if held(scale).ndim and not held(zero).ndim:
-        zero = constant(np.full(held(scale).shape, held(zero)), dtype_of(zero))
+    scale, zero = as_many(_scalar(scale), _scalar(zero))
     return bb.emit(op.dequantize(value, scale, zero, axis=axis, out_dtype="float32"))
 
 
@@ -67,7 +84,9 @@ def in_8_bits(bb: Builder, value: Expr, scale: Expr, zero: Expr | None, dtype: s
     zero = relax.const(0, dtype) if zero is None else _scalar(zero)
     value = bb.normalize(value)
     require_scales(value, scale, zero, 0)
-    return op.quantize(value, _scalar(scale), zero, axis=0, out_dtype=dtype_of(zero))
+    require_stored(zero)
+    scale, zero = as_many(_scalar(scale), zero)
+    return op.quantize(value, scale, zero, axis=0, out_dtype=dtype_of(zero))
 
 
 def real_bias(bias: Expr, *scales: Expr) -> Expr:
