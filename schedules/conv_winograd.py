@@ -118,7 +118,6 @@ class WinogradEmitter:
                 used,
                 lambda i, j, lane: self.program.weight_at(co + lane, 0, i, j, c, dtype=DTYPE),
                 write,
-                staged=self.w.types.b != DTYPE,
             )
         if used < self.lanes:
             with T.serial(0, self.points) as point, T.vectorized(0, self.lanes - used) as lane:
@@ -186,7 +185,6 @@ class WinogradEmitter:
                 c,
                 width,
                 lambda i, j, lane: self.program.input_at(n, 0, y + i, x + j, c + lane, dtype=DTYPE),
-                staged=self.w.types.a != DTYPE,
             )
 
         self.every_vector(self.w.ci, vector)
@@ -215,12 +213,11 @@ class WinogradEmitter:
         c: Index,
         width: int,
         read: Callable[[int, Expr, Expr], Expr],
-        staged: bool = False,
     ) -> None:
         def write(i: Expr, j: int, lane: Expr, value: Expr) -> None:
             T.buffer_store(v, value, [t * self.v_tile + (i * self.a + j) * self.v_point + c + lane])
 
-        transform_square(self.transforms.input, width, read, write, staged)
+        transform_square(self.transforms.input, width, read, write)
 
     def every_vector(self, channels: int, emit: Callable[[Index, int], None]) -> None:
         """emit(first channel, width) for whole vectors, then for what is left."""

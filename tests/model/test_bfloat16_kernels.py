@@ -100,6 +100,27 @@ def test_winograd_of_half_precision_is_computed_in_float32(dtype, size, channels
     assert np.abs(half - single).max() <= 1e-5 * np.abs(single).max()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("part", ["image", "weights"])
+def test_winograd_of_floats_of_which_one_operand_lies_in_16_bits(dtype, part):
+    """The product is one of float32, and what memory holds is widened as it is read."""
+    shapes = {"image": (1, 12, 12, 16), "weights": (3, 3, 16, 16)}
+    kinds = {name: dtype if name == part else "float32" for name in shapes}
+    tensors = [te.placeholder(shape, name=name, dtype=kinds[name]) for name, shape in shapes.items()]
+    wide = [topi.cast(tensor, "float32") for tensor in tensors]
+    function = te.create_prim_func([*tensors, topi.nn.conv(*wide, 1, (1, 1, 1, 1), 1, 1, "NHWC", "HWIO")])
+    kernel = tvm.compile(tt.tiling_schedule(function, form="winograd").mod, target=tt.llvm_target())["main"]
+    rng = np.random.default_rng(3)
+    types = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
+    arrays = [rng.standard_normal(shape).astype(types[kinds[name]]) for name, shape in shapes.items()]
+    result = tvm.runtime.tensor(np.zeros((1, 12, 12, 16), np.float32))
+    kernel(*(as_tensor(array, kinds[name]) for array, name in zip(arrays, shapes, strict=True)), result)
+    image, weights = (array.astype(np.float64) for array in arrays)
+    padded = np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    right = sum(padded[:, i : i + 12, j : j + 12] @ weights[i, j] for i in range(3) for j in range(3))
+    assert np.abs(result.numpy() - right).max() <= 1e-5 * np.abs(right).max()
+
+
 @pytest.mark.parametrize(("machine", "direct"), [("zen4-server-8c", "int16"), ("icelake-server-2c", "float32")])
 def test_weights_of_half_precision_are_packed_as_the_form_takes_them(machine, direct):
     function = convolution((1, 14, 14, 32), (3, 3, 32, 64), (1, 1, 1, 1), "bfloat16")

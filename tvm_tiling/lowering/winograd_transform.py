@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
+import tvm_ffi
 from tvm import tirx
+from tvm.ir import TensorLoad
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from ..decide.conv.cook_toom import LinearProgram
+from ..operand_types import HALVES
 
 Expr: TypeAlias = tirx.Expr
 DTYPE = "float32"
@@ -33,14 +36,14 @@ def transform_square(
     width: int,
     read: Callable[[int, Expr, Expr], Expr],
     write: Callable[[Expr, int, Expr, Expr], None],
-    staged: bool = False,
 ) -> None:
     """T X T' of a square X of vectors of `width` lanes, whose floats are read(row, column, lane).
 
-    write(row, column, lane, value) stores one float of the result. `staged`: what is read is no plain float, and goes
-    through a register of its own: TVM does not turn what a name stands for from bfloat16 into floats.
+    write(row, column, lane, value) stores one float of the result. What is read of memory in 16 bits goes through a
+    register of its own: TVM does not turn what a name stands for from bfloat16 into floats.
     """
     size = program.inputs
+    staged = _reads_halves(read(0, tirx.const(0), tirx.const(0)))
     half = T.alloc_buffer((size * len(program.outputs) * width,), DTYPE)
     kept = T.alloc_buffer((size * width,), DTYPE) if staged else None
     with T.serial(0, size) as column:
@@ -57,6 +60,13 @@ def transform_square(
             transform(program, [half[(row * size + c) * width + lane] for c in range(size)])
         ):
             write(row, column, lane, value)
+
+
+def _reads_halves(value: Expr) -> bool:
+    """Whether a float is computed of numbers that memory holds in 16 bits."""
+    loads: list[TensorLoad] = []
+    tvm_ffi.structural_walk(value, (TensorLoad, loads.append))
+    return any(str(load.source.dtype) in HALVES for load in loads)
 
 
 def _sum(terms: Sequence[tuple[Fraction, Expr]]) -> Expr:
