@@ -326,6 +326,27 @@ def test_inputs_need_not_be_contiguous():
             assert_equal(compiled(given), given * 2 + 1)
 
 
+def test_weights_that_other_tensors_make_are_left_to_torch_by_name():
+    """As those of torchao are, which kernels would have to be told of."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    net = torch.nn.Linear(6, 5)
+    held = torch.randn(5, 6)
+    net.weight = torch.nn.Parameter(TwoTensor(held, 2 * held), requires_grad=False)
+    x = torch.randn(3, 6)
+    said = (
+        "a tensor is a torch.TwoTensor, which other tensors make; expected dense tensors, or the module by torch.export"
+    )
+    with torch.no_grad():
+        want = net(x)
+        with pytest.warns(LeftToTorch, match=said):
+            got = torch.compile(net, backend="tvm_tiling")(x)
+        assert torch.equal(got.a, want.a) and torch.equal(got.b, want.b)
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=said):
+            torch.compile(net, backend="tvm_tiling", options={"fallback": False})(x)
+
+
 def test_autocast_around_a_call_is_kept():
     layer, x = Layer().eval(), torch.randn(3, 12)
     compiled = torch.compile(layer, backend=backend)

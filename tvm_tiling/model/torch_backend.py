@@ -28,6 +28,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch.export.graph_signature import InputKind
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..errors import LeftToTorch, TilingError, UnsupportedOperator
 from ..frontend import ImportedModel
@@ -63,12 +64,17 @@ def backend(
     if unknown:
         raise UnsupportedOperator(f"{WHERE}: option {unknown[0]!r} does not exist; expected 'fallback'")
     fallback = bool((options or {}).get("fallback", True))
-    wanted = [*examples, *graph.parameters()]
+    wanted = [*examples, *graph.parameters(), *graph.buffers()]
     if torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in wanted):
         return _left(graph, "gradients may be asked for; call it under torch.no_grad() for inference", fallback)
     others = {str(v.device) for v in wanted if isinstance(v, torch.Tensor) and v.device.type != "cpu"}
     if others:
         return _left(graph, f"it is on device {sorted(others)[0]!r}; expected 'cpu'", fallback)
+    wrappers = [type(value) for value in wanted if is_traceable_wrapper_subclass(value)]
+    if wrappers:
+        kind = f"{wrappers[0].__module__.split('.')[0]}.{wrappers[0].__name__}"
+        why = f"a tensor is a {kind}, which other tensors make; expected dense tensors, or the module by torch.export"
+        return _left(graph, why, fallback)
     supported = _Graph(graph, examples, fallback)
     return supported if supported.is_open else supported.fixed(examples)
 
