@@ -59,9 +59,9 @@ def by_reference(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
         return [np.asarray(value) for value in ReferenceEvaluator(model, new_ops=DEFINITIONS).run(None, dict(given))]
 
 
-def by_package(model: onnx.ModelProto, given: Arrays) -> list[np.ndarray]:
+def by_package(model: onnx.ModelProto, given: Arrays, precision: str = "float32") -> list[np.ndarray]:
     """Outputs by this package."""
-    executable = compile_model(model, cache=False)
+    executable = compile_model(model, cache=False, precision=precision)
     result = executable.run(*(given[name] for name in executable.signature.input_names))
     return list(result) if isinstance(result, tuple) else [result]
 

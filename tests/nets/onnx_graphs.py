@@ -10,13 +10,14 @@ has are not judged again, so that a run goes on where it stopped.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import resource
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))  # whose judges are used here
@@ -35,6 +36,7 @@ from onnx_further import FURTHER
 from onnx_generator import random_model, read_by
 from onnx_judge import by_onnxruntime, by_package, by_reference
 from onnx_layers import LAYERS
+from onnx_narrow import UNIT, judged_narrow
 from onnx_parts import every_value, infos, needed, only, single
 from onnx_rare_layers import RARE_LAYERS
 
@@ -42,9 +44,10 @@ from tvm_tiling.errors import TilingError
 from tvm_tiling.frontend.onnx.import_onnx import import_onnx  # noqa: F401  loaded once, before the processes part
 
 Arrays = Mapping[str, np.ndarray]
+Judge = Callable[[onnx.ModelProto, Arrays], str]
 SECONDS = 120  # of processor time, for one graph
 BAD = ("wrong", "error", "crash", "slow", "raised")
-EXPLAINED = ("onnxruntime", "halves", "doubles", "spread")
+EXPLAINED = ("onnxruntime", "halves", "doubles", "spread", "range")
 # What graphs are drawn from, one after the other.
 MIXTURES = (
     [*DRAWS, *LAYERS],
@@ -127,15 +130,22 @@ def judged(model: onnx.ModelProto, given: Arrays) -> str:
     return "right"
 
 
+def judge_of(precision: str) -> Judge:
+    """What judges graphs that this package computes in a precision."""
+    return judged if precision == "float32" else functools.partial(judged_narrow, precision=precision)
+
+
 def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The graph of a seed."""
     return random_model(seed, MIXTURES[seed % len(MIXTURES)])
 
 
-def _told_apart(seed: int) -> str:
+def _told_apart(seed: int, precision: str) -> str:
     model, given = drawn(seed)
     operators = [f"{node.domain}.{node.op_type}".lstrip(".") for node in _every_node(model)]
-    return json.dumps({"outcome": judged(model, given), "opset": model.opset_import[0].version, "operators": operators})
+    return json.dumps(
+        {"outcome": judge_of(precision)(model, given), "opset": model.opset_import[0].version, "operators": operators}
+    )
 
 
 def _every_node(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -147,15 +157,15 @@ def _every_node(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         left += [inner for entry in node.attribute if entry.HasField("g") for inner in entry.g.node]
 
 
-def outcome(seed: int) -> dict:
+def outcome(seed: int, precision: str = "float32") -> dict:
     """What becomes of the graph of a seed, with its operators; "unjudged" where onnxruntime ends the process."""
     ended = ("crash", "slow")
-    said = apart(lambda: _told_apart(seed), SECONDS)
+    said = apart(lambda: _told_apart(seed, precision), SECONDS)
     if said.startswith("{"):
         return json.loads(said)
     if said.startswith(ended):
         is_drawn = not apart(lambda: str(len(drawn(seed))), SECONDS).startswith(ended)
-        is_run = not apart(lambda: str(len(by_package(*drawn(seed)))), SECONDS).startswith(ended)
+        is_run = not apart(lambda: str(len(by_package(*drawn(seed), precision))), SECONDS).startswith(ended)
         if is_run or not is_drawn:
             said = "unjudged"
     return {"outcome": said}
@@ -164,12 +174,14 @@ def outcome(seed: int) -> dict:
 # ---- shrinking -------------------------------------------------------------------------------------------------------
 
 
-def shrunk(model: onnx.ModelProto, given: Arrays, said: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def shrunk(
+    model: onnx.ModelProto, given: Arrays, said: str, precision: str = "float32"
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The fewest nodes that fail in the same way: nodes become inputs that hold their results."""
     kind = said.split(":")[0]
 
     def fails(model: onnx.ModelProto, given: Arrays) -> bool:
-        return apart(lambda: judged(model, given), SECONDS).startswith(kind)
+        return apart(lambda: judge_of(precision)(model, given), SECONDS).startswith(kind)
 
     values, given = every_value(model, given), dict(given)
     for node in model.graph.node:
@@ -217,7 +229,7 @@ def sentence(said: str) -> str:
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", plain))[:200]
 
 
-def run(first: int, count: int, out: Path | None = None, shrink: bool = True) -> Counter:
+def run(first: int, count: int, out: Path | None = None, shrink: bool = True, precision: str = "float32") -> Counter:
     """Judge `count` graphs from seed `first` on, but those that the file `out` has; counts of what became of them."""
     warnings.simplefilter("ignore")
     seeds = range(first, first + count)
@@ -226,7 +238,7 @@ def run(first: int, count: int, out: Path | None = None, shrink: bool = True) ->
         if seed in found:
             continue
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        line = outcome(seed)
+        line = outcome(seed, precision)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         line["seconds"] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
         found[seed] = line
@@ -238,7 +250,8 @@ def run(first: int, count: int, out: Path | None = None, shrink: bool = True) ->
         if kind in (*BAD, *EXPLAINED):
             print(f"seed {seed}: {said[:400]}", flush=True)
         if kind in BAD and kind != "raised" and shrink:
-            print(apart(lambda seed=seed, said=said: told(*shrunk(*drawn(seed), said)), 20 * SECONDS), flush=True)
+            text = apart(lambda seed=seed, said=said: told(*shrunk(*drawn(seed), said, precision)), 20 * SECONDS)
+            print(text, flush=True)
     print(f"seeds {first} to {first + count - 1}: {_summary(found.values())}")
     return Counter(line["outcome"].split(":")[0] for line in found.values())
 
@@ -273,6 +286,7 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=300, help="of graphs")
     parser.add_argument("--out", type=Path, help="a file that gets a line of JSON for each seed; those it has are kept")
     parser.add_argument("--no-shrink", action="store_true", help="leave failing graphs as they were drawn")
+    parser.add_argument("--precision", choices=["float32", *UNIT], default="float32", help="default: %(default)s")
     given = parser.parse_args()
-    found = run(given.seed, given.count, given.out, shrink=not given.no_shrink)
+    found = run(given.seed, given.count, given.out, shrink=not given.no_shrink, precision=given.precision)
     sys.exit(any(found[kind] for kind in BAD))
