@@ -326,6 +326,23 @@ def test_inputs_need_not_be_contiguous():
             assert_equal(compiled(given), given * 2 + 1)
 
 
+def test_results_under_autocast_have_the_types_of_an_eager_run():
+    """Also of operators of several, einsum for instance, within which PyTorch casts."""
+    weights = torch.randn(4, 16, 16) / 4
+
+    def function(x):
+        product = torch.einsum("td,edf->tef", x, weights)
+        return product, product.sum(1)
+
+    x = torch.randn(10, 16)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        wanted = function(x)
+        found = torch.compile(function, backend="tvm_tiling")(x)
+    for result, want in zip(found, wanted, strict=True):
+        assert result.dtype == want.dtype == torch.bfloat16
+        torch.testing.assert_close(result, want, rtol=0.02, atol=0.05)
+
+
 def test_weights_that_other_tensors_make_are_left_to_torch_by_name():
     """As those of torchao are, which kernels would have to be told of."""
     from torch.testing._internal.two_tensor import TwoTensor

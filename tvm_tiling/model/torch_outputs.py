@@ -57,17 +57,20 @@ Output: TypeAlias = Computed | Given | View | Plain
 @dataclass(frozen=True)
 class Outputs:
     """`results`: the nodes of the graph that the kernels compute. `strides`: those that PyTorch gives them, None where
-    only the run knows them. `returned`: what the graph returns, made of them. `changed`: numbers of the inputs that the
-    graph changes."""
+    only the run knows them; `dtypes`: likewise. `returned`: what the graph returns, made of them. `changed`: numbers of
+    the inputs that the graph changes."""
 
     results: tuple[torch.fx.Node, ...]
     strides: tuple[tuple[int, ...] | None, ...]
+    dtypes: tuple[torch.dtype, ...]
     returned: tuple[Output, ...]
     changed: frozenset[int]
 
     def made(self, found: Sequence[torch.Tensor], inputs: Sequence[Any]) -> tuple[Any, ...]:
         """What the graph returns for these inputs, which have been changed, from what the kernels gave."""
-        computed = tuple(map(with_strides, found, self.strides))
+        # Under autocast PyTorch's export leaves out casts within operators of several, such as einsum.
+        typed = (value.to(dtype) for value, dtype in zip(found, self.dtypes, strict=True))
+        computed = tuple(map(with_strides, typed, self.strides))
 
         def tensor(output: Output) -> Any:
             if isinstance(output, Computed):
@@ -112,7 +115,8 @@ def outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Outputs:
     finder = _Finder(graph, fakes, recorded.values)
     outputs = tuple(map(finder.found, returned))
     strides = tuple(_strides(recorded.values[node]) for node in finder.results)
-    return Outputs(tuple(finder.results), strides, outputs, frozenset(changed))
+    dtypes = tuple(recorded.values[node].dtype for node in finder.results)
+    return Outputs(tuple(finder.results), strides, dtypes, outputs, frozenset(changed))
 
 
 def _fake_mode() -> FakeTensorMode:
