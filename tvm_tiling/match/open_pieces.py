@@ -45,7 +45,13 @@ def pieces_of(stage: Stage) -> list[Stage]:
     if count == 1 or count > MOST_PIECES:
         return [stage]
     parts = [_ranges(places, axis, changes) for axis, changes in zip(stage.axes, along, strict=True)]
-    return [_piece(stage, ranges) for ranges in product(*parts)]
+    found_pieces = [_piece(stage, ranges) for ranges in product(*parts)]
+    return [piece for piece in found_pieces if not _is_nothing(piece)] or [stage]
+
+
+def _is_nothing(piece: Stage) -> bool:
+    """Whether a piece is known to have no elements: a change at an end of an axis of known size leaves such a piece."""
+    return any(not is_open(extent) and int(extent) == 0 for _, extent in piece.axes)
 
 
 @dataclass(frozen=True)
@@ -145,4 +151,4 @@ def _piece(stage: Stage, ranges: Sequence[_Range]) -> Stage:
     writes = tuple(replace(w, value=settled(w.value)) for w in stage.writes)
     settled_stage = replace(stage, writes=writes)
     piece = replace(settled_stage, axes=tuple(axes), writes=mapped(settled_stage, change))
-    return without_unit_axes(simplify(piece)) if all(is_open(extent) or extent != 0 for _, extent in axes) else piece
+    return piece if _is_nothing(piece) else without_unit_axes(simplify(piece))

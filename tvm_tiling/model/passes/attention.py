@@ -180,6 +180,9 @@ def _with_groups(mod: tvm.IRModule, line: _Line, groups: dict[int, frozenset[int
                     operands = [replace_operands(argument, renamed) for argument in arguments]
                     name = _name([line.bindings[inner] for inner in sorted(groups[place])])
                     renamed[binding.var] = builder.emit(relax.Call(variable, operands), name)
+                elif isinstance(binding, relax.MatchCast):
+                    source = builder.normalize(replace_operands(binding.value, renamed))
+                    renamed[binding.var] = builder.match_cast(source, binding.ty)
                 elif place not in inside:
                     value = replace_operands(binding.value, renamed)
                     plain = isinstance(value, relax.Var | tvm.ir.GenericConst)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import tvm
+import tvm_ffi
 from tvm import relax, tirx
 
 from ...lowering.extents import product_of, same
@@ -38,9 +39,41 @@ def fused_operators(mod: tvm.IRModule, alone: Callable[[tirx.PrimFunc], bool] | 
         unfit |= {name: OPAQUE for func in made for name in _of_numbers(func)}
         if not unfit:
             grouped = with_nodes(mod, grouped)
-            return relax.transform.RewriteDataflowReshape()(relax.transform.FuseTIR()(grouped))
+            return _with_views(relax.transform.FuseTIR()(grouped))
         for name, pattern in unfit.items():
             mod.update_func(mod.get_global_var(name), mod[name].with_attr("op_pattern", pattern))
+
+
+def _with_views(mod: tvm.IRModule) -> tvm.IRModule:
+    """`mod` with reshapes that copy nothing. TVM looks for them in every kernel, and at quotients by sums of products of
+    open sizes it fails, with damage to its memory: kernels that have one are out of its sight meanwhile, and copy."""
+    hidden = {
+        variable: func
+        for variable, func in mod.functions.items()
+        if isinstance(func, tirx.PrimFunc) and _has_sums_of_products(func)
+    }
+    shown = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
+    for variable in hidden:
+        shown.update_func(variable, hidden[variable].with_body(tirx.Evaluate(0)))
+    found = relax.transform.RewriteDataflowReshape()(shown)
+    for variable, func in hidden.items():
+        found.update_func(found.get_global_var(variable.name_hint), func)
+    return found
+
+
+def _has_sums_of_products(func: tirx.PrimFunc) -> bool:
+    """Whether a kernel divides by sums of products of open sizes, or has tensors whose extents are such."""
+    found: list[tirx.Expr] = []
+    tvm_ffi.structural_walk(func.body, [((tirx.FloorDiv, tirx.FloorMod), lambda node: found.append(node.b))])
+    extents = [extent for parameter in func.params for extent in getattr(parameter, "shape", ())]
+    for size in (*found, *extents):
+        sums: list[tirx.Expr] = []
+        products: list[tirx.Mul] = []
+        if not isinstance(size, int | tirx.IntImm):
+            tvm_ffi.structural_walk(size, [((tirx.Add, tirx.Sub), sums.append), (tirx.Mul, products.append)])
+        if sums and any(not isinstance(p.a, tirx.IntImm) and not isinstance(p.b, tirx.IntImm) for p in products):
+            return True
+    return False
 
 
 def _of_numbers(group: relax.Function | tirx.PrimFunc) -> Iterator[str]:

@@ -185,8 +185,30 @@ def _images(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: 
     return all(isinstance(extent, tirx.IntImm) for extent in fixed) and all(map(sizes.is_given, open_axes))
 
 
+def _sampled(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
+    """As many grids as images, whose extents the kernel reads."""
+    return sizes.same(shapes[0][0], shapes[1][0])
+
+
+def _boxes(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
+    """As many scores of each class as boxes."""
+    boxes, scores = shapes[:2]
+    return sizes.same(boxes[0], scores[0]) and sizes.same(boxes[1], scores[2]) and sizes.same(boxes[2], 4)
+
+
+def _regions(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
+    """Regions of the number of an image and four sides."""
+    return sizes.same(shapes[1][1], 5)
+
+
+def _lengths(call: relax.Call, shapes: list[Shape], result: Shape | None, sizes: Known) -> bool:
+    """A length for each sequence."""
+    return sizes.same(shapes[0][int(call.attrs.batch_axis)], shapes[1][0])
+
+
 _RULES: dict[str, Rule] = {
     "einsum": _einsum,
+    "image.grid_sample": _sampled,
     "matmul": _matmul,
     "nn.conv1d": _images,
     "nn.conv2d": _images,
@@ -195,4 +217,7 @@ _RULES: dict[str, Rule] = {
     "nn.instance_norm": _channels,
     "nn.prelu": _prelu,
     "reshape": _reshape,
+    "reverse_sequence": _lengths,
+    "vision.all_class_non_max_suppression": _boxes,
+    "vision.roi_pool": _regions,
 }
